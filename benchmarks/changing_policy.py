@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.policies.policy import (
     Decision,
     Observation,

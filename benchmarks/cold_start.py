@@ -16,8 +16,7 @@ from pathlib import Path
 
 from live_daemon import environment
 
-from migrator.core.catalogue import board
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place, board
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.learn.registry import build
 from migrator.serve.workers.worker import load_weights, warm_up

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from machine import describe_machine
 
-from migrator.core.catalogue import Board, boards
+from migrator.core.catalogue import Board, Place, boards, maximal_placement_sets
 from migrator.core.errors import MigratorError
-from migrator.core.placement import Place, maximal_placement_sets
 from migrator.gpu.drivers.base import GpuInstance
 from migrator.gpu.layout import Layout, plan_steps
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from visible import Room, asked_for
 
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.simulate.run import run

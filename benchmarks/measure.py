@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from migrator.core.errors import MigratorError
-from migrator.core.plan import Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Plan, Problem
 from migrator.plan.solve import default_time_limit_s, make_plan
 
 Value = str | float | int | bool | None

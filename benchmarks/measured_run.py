@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.observation import Policy, Sharing
-from migrator.core.instance import Holding, Instance
+from migrator.core.problem import Holding, Instance
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Scenario
+from migrator.policies.policy import Policy, Sharing
 from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
 from migrator.simulate.durations import (
     MeasuredDurations,

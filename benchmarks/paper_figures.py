@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from migrator.core.catalogue import board
-from migrator.core.placement import configurations
+from migrator.core.catalogue import board, configurations
 from migrator.workload.workloads import workloads
 
 Json = dict[str, Any]

@@ -19,8 +19,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from migrator.control.observation import Decision, Observation, Policy, policy_named
 from migrator.core.errors import InputError
+from migrator.policies.policy import Decision, Observation, Policy
+from migrator.policies.registry import policy as policy_named
 from migrator.reproduce.replanning import (
     LOAD,
     PAIRS,

@@ -20,8 +20,7 @@ from measure import TOLERANCE, Case, Row, exceeds, timed_plan
 from problems import random_window
 
 from migrator.core.errors import SolverError
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Plan
 from migrator.plan.check import goodput_of
 from migrator.plan.ilp import IlpOutcome, Status, solve_ilp
 from migrator.plan.problem_file import problem_to_json

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import find_placement
+from migrator.core.catalogue import Board, find_placement
+from migrator.core.problem import Instance, Kind, Task
 from migrator.records.rows import UnitRecord
 
 READY, WARMING = "ready", "warming"

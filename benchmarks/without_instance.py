@@ -30,9 +30,8 @@ from migrator.control.events import Instruction, Train
 from migrator.control.executor import Executor
 from migrator.control.keep_last_instance import Order
 from migrator.control.rehearsal import without_instance
-from migrator.core.catalogue import Board, board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement
+from migrator.core.catalogue import Board, Placement, board
+from migrator.core.problem import Instance, Kind, Task
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB")
 OVERHEADS_S = (1.5, 3.0, 6.0)

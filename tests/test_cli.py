@@ -18,7 +18,7 @@ from migrator import __version__
 from migrator.core.catalogue import boards
 from migrator.core.problem import Charge
 from migrator.io.data_file import load_yaml
-from migrator.plan.example import example_problem
+from migrator.plan.problem_file import example_problem
 from migrator.plan.solve import ready
 
 OK, FAILED, BAD_INPUT = 0, 1, 2

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from migrator.core.catalogue import Board, MigProfile
-from migrator.core.placement import Place
+from migrator.core.catalogue import Board, MigProfile, Place
 
 TOLERANCE = 1.10
 """How much more than its part of the GPU a share may do."""

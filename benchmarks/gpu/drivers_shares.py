@@ -14,9 +14,8 @@ from typing import Any
 
 from drivers_judged import Product, faults, pair, sizes, table
 
-from migrator.core.catalogue import MigProfile
+from migrator.core.catalogue import MigProfile, Place
 from migrator.core.errors import GpuError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, InUseError
 from migrator.gpu.drivers.mps import PERCENTAGE, MpsDriver, safe_sms, share_sms
 

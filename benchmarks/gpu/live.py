@@ -39,7 +39,7 @@ from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E
 from migrator.core.catalogue import board  # noqa: E402 (found on sys.path above)
 from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
 from migrator.io.files import write_atomically  # noqa: E402 (found on sys.path above)
-from migrator.workload.profile_file import read_profile  # noqa: E402 (found on sys.path above)
+from migrator.workload.measured import read_profile  # noqa: E402 (found on sys.path above)
 from migrator.workload.traces.generator import (  # noqa: E402 (found on sys.path above)
     KINDS,
     generate,

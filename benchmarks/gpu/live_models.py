@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Inputs, Labels
-from migrator.learn.zoo.efficientnet_lite import EfficientNetLite1, EfficientNetLite2
-from migrator.learn.zoo.networks import SmallCnn
+from migrator.learn.zoo import EfficientNetLite1, EfficientNetLite2, SmallCnn
 
 VIEWS = 32
 """Of every picture: moved to 16 places, each also mirrored."""

@@ -30,10 +30,10 @@ from live_daemon import write_scenario  # noqa: E402 (found on sys.path above)
 from live_results import OURS, Finished, finished_runs  # noqa: E402 (found on sys.path above)
 from measured_run import measured_run  # noqa: E402 (found on sys.path above)
 
-from migrator.control.observation import Policy, Sharing  # noqa: E402 (found on sys.path above)
 from migrator.forecast.selection import forecaster  # noqa: E402 (found on sys.path above)
 from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
 from migrator.io.task_pool import open_pool  # noqa: E402 (found on sys.path above)
+from migrator.policies.policy import Policy, Sharing  # noqa: E402 (found on sys.path above)
 from migrator.policies.registry import policy  # noqa: E402 (found on sys.path above)
 from migrator.simulate.durations import (  # noqa: E402 (found on sys.path above)
     MeasuredDurations,

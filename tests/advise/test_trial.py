@@ -24,7 +24,7 @@ from migrator.advise.trial import (
     static_policies,
 )
 from migrator.core.comparison import SeedMean
-from migrator.core.instance import Kind
+from migrator.core.problem import Kind
 from migrator.core.scenario import Drift, Scenario
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policies, policy

@@ -16,7 +16,7 @@ import pytest
 
 import migrator
 import migrator.plan.solve
-from migrator.plan.example import example_problem
+from migrator.plan.problem_file import example_problem
 from migrator.policies.policy import Observation
 from migrator.policies.registry import policy as policy_named
 from migrator.workload.workloads import example_text

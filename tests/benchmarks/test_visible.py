@@ -6,7 +6,7 @@ import pytest
 from visible import Decided, Room, asked_for, followed, visible
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.records.rows import UnitRecord
 
 A100 = board("A100-40GB")

@@ -15,7 +15,7 @@ import pytest
 from support.gpu_cli import Answer, gpu
 from support.waiting import LIMIT_S, until
 
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.gpu.layout_file import layout_to_yaml
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.gpu_cli import Answer, gpu
 
-from migrator.core.placement import Place
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind
+from migrator.core.catalogue import Place
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"

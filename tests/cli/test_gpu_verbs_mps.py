@@ -12,7 +12,7 @@ from support.nvidia_programs import NvidiaPrograms
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.virtual_board import VirtualBoard
-from migrator.gpu.fake_nvml import FakeNvml
+from migrator.gpu.fake_nvml.machine import FakeNvml
 from migrator.io.processes import boot_id
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"

@@ -32,13 +32,12 @@ from migrator.control.events import (
     Warm,
     WorkerLost,
 )
-from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.observation import Decision, Observation
+from migrator.control.planning_loop import ForecastingPolicy, WindowClock
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, fits
-from migrator.control.window_clock import WindowClock
-from migrator.core.instance import Holding
+from migrator.core.problem import Holding
 from migrator.core.profiles import Service
+from migrator.policies.policy import Decision, Observation
 from migrator.workload.live import LiveTenant
 
 

@@ -12,8 +12,8 @@ from migrator.control.events import (
     TrainingEnded,
     WorkerLost,
 )
-from migrator.control.retries import AVOIDED_SLOTS, LOSSES, LOST_WAIT_SLOTS, STEADY_SLOTS
-from migrator.core.instance import Instance
+from migrator.control.units import AVOIDED_SLOTS, LOSSES, LOST_WAIT_SLOTS, STEADY_SLOTS
+from migrator.core.problem import Instance
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)
 A_TRAINS = trains("a", 3, 4)

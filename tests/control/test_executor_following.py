@@ -14,7 +14,7 @@ from migrator.control.events import (
     WorkerLost,
 )
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)
 A2, A2_HIGH, B2 = serves("a", 2, 0), serves("a", 2, 2), serves("b", 2, 4)

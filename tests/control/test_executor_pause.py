@@ -11,9 +11,9 @@ from support.executor_world import Faults, World
 
 from migrator.control.events import Created, Destroyed, Drained, Stopped, TrainingEnded, WorkerLost
 from migrator.control.executor import Executor
-from migrator.control.retries import LOSSES
+from migrator.control.units import LOSSES
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Share, Task
+from migrator.core.problem import Instance, Kind, Share, Task
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)
 A2, A2_HIGH, B2 = serves("a", 2, 0), serves("a", 2, 2), serves("b", 2, 4)

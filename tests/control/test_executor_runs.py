@@ -11,12 +11,10 @@ from support.executor_world import Faults, Times, World
 
 from migrator.control.events import Replan
 from migrator.control.executor import Executor
-from migrator.control.retries import AVOIDED_SLOTS
+from migrator.control.units import AVOIDED_SLOTS
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance
-from migrator.core.problem import Charge
-from migrator.plan.example import example_problem
-from migrator.plan.problem_file import parse_problem
+from migrator.core.problem import Charge, Instance
+from migrator.plan.problem_file import example_problem, parse_problem
 from migrator.plan.solve import make_plan
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB-MPS")

@@ -12,7 +12,7 @@ from migrator.control.events import Destroy, Instruction
 from migrator.control.executor import Executor
 from migrator.control.timeline import Timeline
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB-MPS")
 

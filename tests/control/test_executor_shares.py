@@ -3,7 +3,7 @@
 from support.executor_stage import Stage
 
 from migrator.control.events import Ready, TrainingEnded
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 
 
 def serves(tenant: str, percent: float, number: int = 0) -> Share:

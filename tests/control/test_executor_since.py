@@ -5,7 +5,7 @@ from __future__ import annotations
 from migrator.control.events import Create, Created, Ready, Warm
 from migrator.control.executor import Executor
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 
 FIRST = Instance(0, 2, Task("a", Kind.INFERENCE))
 NEXT = Instance(2, 2, Task("a", Kind.INFERENCE))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.scenarios import Fixed, drift, scenario, serves, tenant
 
-from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.planning_loop import ForecastingPolicy
 from migrator.core.errors import InputError
 from migrator.forecast.selection import forecaster
 from migrator.policies.policy import Observation, Sight

@@ -18,9 +18,9 @@ from support.mig_views import observation, view
 
 from migrator.control.planning_loop import REHEARSAL
 from migrator.control.policy_process import PolicyProcess, _think
+from migrator.policies.fixed_shares import Static
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy
-from migrator.policies.static import Static
 
 NOW = observation(view("a", history=[5.0] * 50), view("b", history=[5.0] * 50), slots=20)
 

@@ -13,12 +13,20 @@ from support.executor_world import Times, World
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.planning_loop import ForecastingPolicy
 from migrator.control.rehearsal import predicted_goodput, without_instance
 from migrator.core.catalogue import Board, board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Initial, Problem, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Task,
+    Tenant,
+)
 from migrator.forecast.selection import forecaster
 from migrator.plan.check import goodput_of
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight

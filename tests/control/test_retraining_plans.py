@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from support.live_daemon import scenario_file
 
-from migrator.control.retraining_plans import Estimate, RetrainingPlans
+from migrator.control.controller import Estimate, RetrainingPlans
+from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import Phase, TenantState, TrainingRoom, tenant_state_of
 from migrator.control.units import Site, State, Unit
-from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.workload.live import read_live
 
 WINDOW_S = 100.0

@@ -8,7 +8,7 @@ from support.executor_stage import Stage
 from migrator.control.events import Prepared
 from migrator.control.standbys import PER_SLICE, RETRY_S, most_standbys
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Service
 from migrator.core.profiles import profile as packaged
 

@@ -11,9 +11,8 @@ from support.step_orders import Units, has_order
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.core.catalogue import Board, board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Place, Placement, board_without, placement_sets
+from migrator.core.catalogue import Board, Place, Placement, board, board_without, placement_sets
+from migrator.core.problem import Instance, Kind, Task
 
 BOARDS = ("A100-40GB", "H200-141GB", "A30-24GB")
 H200, A30 = board("H200-141GB"), board("A30-24GB")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.core.catalogue import board
-from migrator.core.placement import Place, board_without, placements
+from migrator.core.catalogue import Place, board, board_without, placements
 
 
 @pytest.mark.parametrize("place", [Place(0, "4g.20gb"), Place(6, "1g.5gb"), Place(2, "2g.10gb")])

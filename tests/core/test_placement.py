@@ -5,8 +5,10 @@ from itertools import combinations
 
 import pytest
 
-from migrator.core.catalogue import Board, board, boards
-from migrator.core.placement import (
+from migrator.core.catalogue import (
+    Board,
+    board,
+    boards,
     configurations,
     find_placement,
     maximal_placement_sets,

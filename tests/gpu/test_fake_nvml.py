@@ -13,12 +13,12 @@ import pynvml
 import pytest
 from support.fake_gpu import mig_driver
 
-from migrator.core.catalogue import boards
+from migrator.core.catalogue import Place, boards, placement_sets
 from migrator.core.errors import InputError
-from migrator.core.placement import Place, placement_sets
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import state as rules
 from migrator.gpu.fake_nvml.__main__ import main
+from migrator.gpu.fake_nvml.library import installed
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 from migrator.gpu.fake_nvml.state import FakeGpu
 
 PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t

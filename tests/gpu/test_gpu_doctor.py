@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.core.catalogue import board
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place, board
 from migrator.gpu.doctor import (
     Check,
     Machine,

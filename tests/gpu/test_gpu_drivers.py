@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.registry import open_driver
 
 

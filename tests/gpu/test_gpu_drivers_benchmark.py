@@ -14,8 +14,7 @@ from types import ModuleType
 import pytest
 from support.nvidia_programs import NvidiaPrograms
 
-from migrator.core.catalogue import Board, board
-from migrator.core.placement import Place
+from migrator.core.catalogue import Board, Place, board
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 H200 = board("H200-141GB")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuDriver, InUseError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 
@@ -104,7 +103,7 @@ def test_an_interruption_leaves_no_half_made_instance(
 SLOW = """
 import sys
 from pathlib import Path
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 driver = EmulatedDriver(Path(sys.argv[1]), pace=100)
 if there := driver.instances():

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.core.catalogue import boards
+from migrator.core.catalogue import Place, boards
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place
 from migrator.gpu import journal as journal_file
 from migrator.gpu.drivers.base import Gpu, GpuInstance
 from migrator.gpu.journal import EntryState, Journal, live_creates

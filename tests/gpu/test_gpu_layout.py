@@ -10,9 +10,15 @@ from support import board_search
 from support.amount import amount
 from support.board_search import Item, State
 
-from migrator.core.catalogue import Board, boards
+from migrator.core.catalogue import (
+    Board,
+    Place,
+    all_places,
+    boards,
+    maximal_placement_sets,
+    place_mask,
+)
 from migrator.core.errors import InputError
-from migrator.core.placement import Place, all_places, maximal_placement_sets, place_mask
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
 from migrator.gpu.layout import (
     BlockedError,

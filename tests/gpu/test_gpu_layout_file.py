@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.core.catalogue import board, boards
+from migrator.core.catalogue import Place, board, boards, maximal_placement_sets
 from migrator.core.errors import InputError
-from migrator.core.placement import Place, maximal_placement_sets
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.layout import Layout
 from migrator.gpu.layout_file import (

@@ -7,9 +7,8 @@ import pynvml
 import pytest
 from support.fake_gpu import mig_driver
 
-from migrator.core.catalogue import boards
+from migrator.core.catalogue import Place, boards
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers import mig
 from migrator.gpu.drivers.base import (
     GpuInstance,
@@ -21,8 +20,9 @@ from migrator.gpu.drivers.base import (
     TransientError,
 )
 from migrator.gpu.drivers.nvml import LostError, UnsupportedError
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import state as rules
+from migrator.gpu.fake_nvml.library import installed
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 from migrator.gpu.fake_nvml.state import Process
 from migrator.io.processes import boot_id
 

@@ -12,7 +12,8 @@ from migrator.core.errors import InputError
 from migrator.gpu.drivers import mig
 from migrator.gpu.drivers.mig_board import _name, _numbered
 from migrator.gpu.drivers.nvml import GpuInstanceProfile, UnsupportedError
-from migrator.gpu.fake_nvml import FaultKind, installed
+from migrator.gpu.fake_nvml.library import installed
+from migrator.gpu.fake_nvml.machine import FaultKind
 
 
 def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> Board:

@@ -16,9 +16,8 @@ from unittest import mock
 import pytest
 from support.nvidia_programs import NvidiaPrograms
 
-from migrator.core.catalogue import board, boards
+from migrator.core.catalogue import Place, board, boards
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
 from migrator.gpu.drivers.mps import (
@@ -204,7 +203,7 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
 RESTLESS = """
 import sys
 from pathlib import Path
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.mps import MpsDriver
 driver = MpsDriver.open(0, Path(sys.argv[1]))
 print("here", flush=True)

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from support.fake_gpu import mig_driver
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import (
     Gpu,
     GpuInstance,
@@ -19,7 +18,7 @@ from migrator.gpu.drivers.base import (
     TransientError,
 )
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
-from migrator.gpu.fake_nvml import FaultKind
+from migrator.gpu.fake_nvml.machine import FaultKind
 from migrator.gpu.journal import EntryState, Journal
 from migrator.gpu.layout import BlockedError, Layout, Op
 from migrator.gpu.partitioner import Partitioner

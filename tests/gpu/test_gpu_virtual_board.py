@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import Board, Place, board, boards, conflict, maximal_placement_sets
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place, conflict, maximal_placement_sets
 from migrator.gpu.drivers.base import GpuInstance, InUseError, RefusedError
 from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use
 from migrator.io.processes import boot_id
@@ -253,7 +252,7 @@ import random, sys
 from pathlib import Path
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.virtual_board import VirtualBoard
 
 on = VirtualBoard(Path(sys.argv[1]), board("A100-40GB"), "GPU-1")

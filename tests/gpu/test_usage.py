@@ -6,7 +6,9 @@ import pynvml
 import pytest
 
 from migrator.gpu.drivers.nvml import Usage, read_usage
-from migrator.gpu.fake_nvml import FaultKind, installed, library
+from migrator.gpu.fake_nvml import library
+from migrator.gpu.fake_nvml.library import installed
+from migrator.gpu.fake_nvml.machine import FaultKind
 
 
 def test_instances_have_their_own_memory_and_use_since_hopper(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.learn.model import METHODS, require_model
 from migrator.learn.registry import build, model_class, models
-from migrator.learn.zoo.networks import SmallCnn, SmallText
+from migrator.learn.zoo import SmallCnn, SmallText
 
 OWN = """
-from migrator.learn.zoo.networks import SmallCnn
+from migrator.learn.zoo import SmallCnn
 
 class Mine(SmallCnn):
     pass

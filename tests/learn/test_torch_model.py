@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from migrator.core.errors import InputError
 from migrator.learn import torch_model
 from migrator.learn.torch_model import TorchModel
-from migrator.learn.zoo.networks import SmallCnn, SmallText
+from migrator.learn.zoo import SmallCnn, SmallText
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (16, 3, 16, 16), dtype=np.uint8)

@@ -12,7 +12,7 @@ import torch
 from migrator.core.errors import InputError
 from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import build, models
-from migrator.learn.zoo.networks import BertBase, VitB16
+from migrator.learn.zoo import BertBase, VitB16
 
 SIZES = {
     "mobilenet-v2": 2.24,

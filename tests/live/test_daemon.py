@@ -15,7 +15,7 @@ import pytest
 from support.faults import family, settled
 from support.live_daemon import Served, samples, scenario_file, served
 
-from migrator.control.window_clock import WindowClock
+from migrator.control.planning_loop import WindowClock
 from migrator.gpu.drivers.registry import open_driver
 from migrator.io.processes import process_environment
 from migrator.live.daemon import _Run

@@ -10,7 +10,7 @@ from support.watched_run import PHOTOS, Run, decision, watched_run
 
 from migrator.control import events
 from migrator.control.executor import Executor
-from migrator.core.instance import Instance, Kind, Share, Task
+from migrator.core.problem import Instance, Kind, Share, Task
 
 AT = Instance(0, 4)
 

@@ -19,8 +19,8 @@ from support.serving import assignment, run_on_uvloop, started
 from support.waiting import until_async
 
 from migrator.control import events
-from migrator.control.retraining_plans import Estimate
-from migrator.core.instance import Holding, Instance
+from migrator.control.controller import Estimate
+from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
 from migrator.live.context import Context, Serving

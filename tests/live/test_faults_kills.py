@@ -24,7 +24,7 @@ from support.faults import all_gone, family, instances, labels_of, serves, users
 from support.live_daemon import Served, log_of, samples, scenario_file, served, started
 from support.waiting import until
 
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 from migrator.live.gpu_thread import GpuThread
 
 PACE = {"MIGRATOR_EMULATED_PACE": "0.5"}

@@ -21,7 +21,7 @@ from support.faults import instances, said, serves, settled, teach, users
 from support.live_daemon import Served, samples, scenario_file, served
 from support.waiting import LIMIT_S, until
 
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.base import GpuInstance, RefusedError
 from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.journal import Journal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import GpuError, MigratorError
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.gpu_thread import GpuThread
 

@@ -16,7 +16,7 @@ from migrator.control.events import Create, Instruction
 from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
 from migrator.live.actuation import Actuation
 from migrator.live.changes import DrainedTenants, OperatorActions

@@ -14,11 +14,10 @@ from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.waiting import until
 
-from migrator.control.planning_loop import PlanningLoop
+from migrator.control.planning_loop import PlanningLoop, WindowClock
 from migrator.control.tenant_state import Phase, Retraining, TenantState
 from migrator.control.units import Site, State, Unit
-from migrator.control.window_clock import WindowClock
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
 from migrator.live.context import Context, Serving
 from migrator.live.daemon import new_controller

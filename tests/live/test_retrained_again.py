@@ -25,8 +25,7 @@ from migrator.control.tenant_state import (
 )
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.instance import Instance
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Instance
 from migrator.core.profiles import Curve
 from migrator.live.context import Serving, model_spec
 from migrator.live.labels import Labels, lot_of

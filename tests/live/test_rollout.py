@@ -14,7 +14,7 @@ from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.serving import assignment
 
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 from migrator.live.context import Context, Serving
 from migrator.live.learning import Rollout
 from migrator.live.recording import Recorder

@@ -9,8 +9,7 @@ from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
 from migrator.control.events import Created, Ready
 from migrator.control.tenant_state import Phase, TrainingRoom
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
-from migrator.core.plan import Plan
+from migrator.core.problem import Holding, Instance, Kind, Plan, Share, Task
 from migrator.policies.policy import Decision
 
 

@@ -12,8 +12,8 @@ import pytest
 from support.live_scenarios import live_scenario
 from support.scenarios import H200
 
+from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
-from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.live.labels import Labels
 from migrator.live.outcomes import Forecasts, Goodput, SecondRows

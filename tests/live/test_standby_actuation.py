@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from migrator.control import events as ev
-from migrator.core.instance import Holding, Instance
+from migrator.core.problem import Holding, Instance
 from migrator.live.actuation import Actuation
 from migrator.live.context import Context
 from migrator.live.learning import Rollout

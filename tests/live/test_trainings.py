@@ -26,8 +26,8 @@ from support.live_learning import (
 )
 from support.waiting import LIMIT_S, until, until_async
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.io.processes import is_running
 from migrator.live.labels import Labels

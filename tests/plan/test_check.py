@@ -15,12 +15,22 @@ from support.brute_force import best_plan
 from support.make import instances
 from support.problems import problems, random_problem
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Placement, board, placement_sets
 from migrator.core.errors import PlanError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, placement_sets
-from migrator.core.plan import Allocation, Claims, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Claims,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import check_plan, goodput_of, violations
 
 A30 = board("A30-24GB")

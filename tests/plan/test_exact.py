@@ -11,12 +11,19 @@ from support.brute_force import best_plan
 from support.make import tenant
 from support.problems import random_problem
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import Board, Placement, board, boards, placement_sets, placements
 from migrator.core.errors import InfeasibleError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, placement_sets, placements
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import check_plan
 from migrator.plan.exact.labels import best_path
 from migrator.plan.exact.space import Start, build_space, geometry, symmetries

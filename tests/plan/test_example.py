@@ -11,8 +11,7 @@ import pytest
 from migrator.core.problem import Charge, Problem
 from migrator.io.data_file import load_yaml
 from migrator.plan.check import check_plan
-from migrator.plan.example import example_problem
-from migrator.plan.problem_file import parse_problem, problem_to_json, read_problem
+from migrator.plan.problem_file import example_problem, parse_problem, problem_to_json, read_problem
 from migrator.plan.solve import make_plan, require_feasible
 
 FILE = Path(__file__).parents[2] / "examples" / "window.yaml"

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.amount import amount
 
-from migrator.core.catalogue import board, boards
+from migrator.core.catalogue import Placement, board, boards, find_placement, multisets, placements
 from migrator.core.errors import InfeasibleError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, find_placement, multisets, placements
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.solve import require_feasible
 
 A100 = "A100-40GB"

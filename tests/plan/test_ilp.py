@@ -16,12 +16,30 @@ from support.amount import amount
 from support.brute_force import best_plan
 from support.problems import problems, random_problem
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import (
+    Board,
+    Multiset,
+    Placement,
+    board,
+    boards,
+    multiset_of,
+    placement_sets,
+    placements,
+)
 from migrator.core.errors import InputError, PlanError, SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Multiset, Placement, multiset_of, placement_sets, placements
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import check_plan
 from migrator.plan.ilp import Group, IlpOutcome, Status, build_ilp, solve_ilp
 from migrator.plan.ilp.charges import build_paper

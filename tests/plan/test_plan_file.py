@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Claims, Plan, Retraining
+from migrator.core.problem import Allocation, Claims, Instance, Kind, Plan, Retraining, Task
 from migrator.io.strict import key_path
 from migrator.plan.plan_file import parse_claims, parse_plan, plan_to_json, read_plan
 

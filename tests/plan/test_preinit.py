@@ -12,10 +12,18 @@ from support.make import instances
 from support.problems import problems
 
 from migrator.core.catalogue import board
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Plan,
+    Problem,
+    Retraining,
+    RunningRetraining,
+    Tenant,
+)
 from migrator.plan.check import goodput_of
-from migrator.plan.preinit import Preinitialization, Preparation, preinitialize
+from migrator.plan.solve import Preinitialization, Preparation, preinitialize
 
 PLENTY = 1000.0
 """More than any plan here can serve."""

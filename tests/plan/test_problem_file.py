@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import Board, board, boards, placement_sets
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import placement_sets
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.io.strict import key_path
 from migrator.plan.problem_file import parse_problem, problem_to_json, read_problem
 

@@ -5,11 +5,18 @@ from dataclasses import replace
 import pytest
 from support.make import tenant
 
-from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import find_placement
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem
+from migrator.core.catalogue import board, find_placement
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    Task,
+)
 from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
 from migrator.plan.survivors.fixed_schedule import replan

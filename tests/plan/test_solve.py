@@ -12,9 +12,7 @@ from support.problems import random_problem
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError, InputError, PlanError, SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Allocation, Charge, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.plan.solve import SOLVERS, default_time_limit_s, make_plan
 
 PLENTY_S = 60.0

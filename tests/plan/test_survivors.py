@@ -17,9 +17,16 @@ from support.problems import random_problem
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
-from migrator.core.instance import Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Kind,
+    Plan,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import check_plan, goodput_of, later_goodput_of
 from migrator.plan.exact import prices as paper_prices
 from migrator.plan.exact.prices import first_prices

@@ -6,7 +6,7 @@ import pytest
 from support.mig_views import observation, running, service, view, waiting, written
 
 from migrator.core.errors import InputError
-from migrator.policies.equal_shares import EqualMig
+from migrator.policies.fixed_shares import EqualMig
 
 EQUAL = EqualMig()
 

@@ -2,7 +2,7 @@
 
 from support.mps_observation import Seen, observation, percents, retraining, service
 
-from migrator.policies.equal_shares import EqualMps
+from migrator.policies.fixed_shares import EqualMps
 
 POLICY = EqualMps()
 

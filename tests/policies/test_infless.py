@@ -2,7 +2,7 @@
 
 from support.mps_observation import BOARD, Seen, observation, percents, retraining, service, shares
 
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.core.profiles import Curve, Profile, Service
 from migrator.policies.infless import Infless
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from support.mig_views import observation, service, view, written
 
-from migrator.core.catalogue import board
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import Multiset
+from migrator.core.catalogue import Multiset, board
+from migrator.core.problem import Kind, Task
 from migrator.policies.layouts import (
     Wish,
     best_allocation,

@@ -11,8 +11,7 @@ from support.mig_views import observation, service, sizes, view, waiting, writte
 
 from migrator.core.catalogue import board
 from migrator.core.errors import SolverError
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Problem
+from migrator.core.problem import Allocation, Charge, Plan, Problem
 from migrator.policies import migrator
 from migrator.policies.layouts import usable_sizes
 from migrator.policies.policy import Observation, Sight

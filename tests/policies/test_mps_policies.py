@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from support.amount import amount
 from support.mps_observation import ANY_SHARE, BOARD, Seen, observation, retraining, service, shares
 
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.core.scenario import PeerLimits, ResizedTraining, ShareSizes
 from migrator.policies import mps_workers
 from migrator.policies.astraea import Astraea
 from migrator.policies.ekya import Ekya
-from migrator.policies.equal_shares import EqualMps, Unpartitioned
+from migrator.policies.fixed_shares import EqualMps, Unpartitioned
 from migrator.policies.gpulet import Gpulet
 from migrator.policies.infless import Infless
 from migrator.policies.policy import Decision, Observation, Policy, Sharing

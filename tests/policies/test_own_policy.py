@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import InputError
+from migrator.policies.fixed_shares import Static
 from migrator.policies.policy import Sharing
 from migrator.policies.registry import about, policy
-from migrator.policies.static import Static
 
 MODULE = '''
 """Half and half."""
 
 from migrator.policies.policy import Policy
-from migrator.policies.static import Static
+from migrator.policies.fixed_shares import Static
 
 
 class Half(Static):

@@ -7,8 +7,7 @@ from support.make import instances
 from support.mig_views import observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
-from migrator.core.instance import Instance
-from migrator.core.problem import Charge, RunningRetraining
+from migrator.core.problem import Charge, Instance, RunningRetraining
 from migrator.policies.planning import planned, problem_of
 from migrator.policies.policy import RetrainingState
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from support.mig_views import observation, view, waiting
 
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.policies.policy import Decision, Observation
 from migrator.policies.registry import policy
 

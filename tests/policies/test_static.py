@@ -6,10 +6,10 @@ import pytest
 from support.mig_views import observation, running, sizes, view, waiting, written
 
 from migrator.core.errors import InputError
+from migrator.policies.fixed_shares import POLICIES, Static
 from migrator.policies.policy import Observation
-from migrator.policies.static import POLICIES, Static
 
-BY_NAME = {each.name: each for each in POLICIES}
+BY_NAME = {each.name: each for each in POLICIES if isinstance(each, Static)}
 
 
 def split(name: str, seen: Observation) -> str:

@@ -2,7 +2,7 @@
 
 from support.mps_observation import Seen, observation, percents, retraining, service, shares
 
-from migrator.policies.equal_shares import Unpartitioned
+from migrator.policies.fixed_shares import Unpartitioned
 from migrator.policies.policy import Sharing
 
 POLICY = Unpartitioned()

@@ -9,7 +9,7 @@ from typing import Self
 from support.tiny_model import Tiny
 
 from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.fake_nvml import FakeNvml
+from migrator.gpu.fake_nvml.machine import FakeNvml
 
 SEEN = "MIGRATOR_TEST_SEEN"
 

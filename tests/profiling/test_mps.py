@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from support.nvidia_programs import NvidiaPrograms
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDaemon, MpsDriver, daemon_folder
 from migrator.io.processes import is_running

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 from migrator.profiling import measurements as listed
 from migrator.profiling import run as profiling_run
 from migrator.profiling.__main__ import main

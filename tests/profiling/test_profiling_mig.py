@@ -16,7 +16,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import RefusedError
 from migrator.gpu.drivers.mig import FAKE_NVML, open_mig
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 from migrator.gpu.journal import Journal, journal_path
 from migrator.gpu.layout import BlockedError
 from migrator.gpu.partitioner import Partitioner

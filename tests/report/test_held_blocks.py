@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import H200, serves, share, trains
 
-from migrator.core.instance import Holding, Share
+from migrator.core.problem import Holding, Share
 from migrator.records.rows import PlanRecord, WindowRecord
 from migrator.records.runs import Block, held_blocks, planned_blocks
 

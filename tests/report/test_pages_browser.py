@@ -12,9 +12,7 @@ from support.reproduction import outcomes_of
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Task
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Allocation, Charge, Instance, Plan, Problem, Task, Tenant
 from migrator.records.runs import recorded_run
 from migrator.records.simulated import Simulated, simulated_run
 from migrator.records.store import read_records

@@ -15,9 +15,17 @@ from support.executor_plans import random_slots
 from support.html import ParsedPage
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Task
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Plan,
+    Problem,
+    Retraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import goodput_of
 from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
 from migrator.report.plan_figure import (

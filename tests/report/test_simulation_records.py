@@ -11,7 +11,7 @@ from support.live_records import Made, write_run
 from support.scenarios import Fixed, Flat, drift, scenario, serves, share, tenant, trains
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding, Kind, Share
+from migrator.core.problem import Holding, Kind, Share
 from migrator.core.scenario import Scenario
 from migrator.policies.policy import Sharing
 from migrator.records.rows import RunRecords, UnitRecord

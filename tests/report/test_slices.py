@@ -6,7 +6,7 @@ import pytest
 from support.outcomes import retraining, serving
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.records.runs import held_blocks
 from migrator.report.page import Paint, Slices
 from migrator.report.slices import planned_slices

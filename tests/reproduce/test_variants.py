@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from migrator.advise.trial import FixedLayout, fits, place_instances
-from migrator.core.catalogue import board
+from migrator.core.catalogue import board, find_placement
 from migrator.core.errors import InputError
-from migrator.core.instance import Kind
-from migrator.core.placement import find_placement
+from migrator.core.problem import Kind
 from migrator.policies.policy import Observation
 from migrator.reproduce.experiment import serving_and_training
 

@@ -22,9 +22,8 @@ from support.serving import (
 )
 from support.waiting import until_async
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import InUseError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.serve.workers.messages import ModelFaultError, ModelSpec, WorkerLostError

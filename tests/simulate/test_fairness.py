@@ -9,7 +9,7 @@ import pytest
 from support.mig_views import observation, service, view, waiting
 from support.scenarios import Fixed, Flat, drift, scenario, serves, share, tenant, trains
 
-from migrator.core.instance import Instance, Kind
+from migrator.core.problem import Instance, Kind
 from migrator.core.scenario import Scenario
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Policy, Sharing

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support.scenarios import H200, profile, serves, share
 
-from migrator.core.instance import Holding, Kind, Share
+from migrator.core.problem import Holding, Kind, Share
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.policies.policy import Sharing
 from migrator.simulate.gpu import Worker
-from migrator.simulate.interference import (
+from migrator.simulate.serving import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
     activities,

@@ -7,7 +7,7 @@ import pytest
 from support.scenarios import drift, profile
 
 from migrator.control.tenant_state import Retraining, TenantState, TrainingRoom
-from migrator.core.instance import Instance
+from migrator.core.problem import Instance
 from migrator.core.profiles import Service
 from migrator.core.scenario import Drift
 from migrator.simulate.tenant import DriftingModel, MeasuredModel, MeasuredWindow

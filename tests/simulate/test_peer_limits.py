@@ -7,8 +7,8 @@ from support.mps_observation import BOARD, Seen, observation, shares
 from support.scenarios import Fixed, Flat, drift, profile, scenario, share, tenant
 
 from migrator.core.catalogue import boards
-from migrator.core.instance import Kind, Share
 from migrator.core.outcome import RunOutcome
+from migrator.core.problem import Kind, Share
 from migrator.core.profiles import Service, profiles
 from migrator.core.profiles import profile as packaged
 from migrator.core.scenario import (

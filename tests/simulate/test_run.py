@@ -20,9 +20,8 @@ from support.scenarios import (
     trains,
 )
 
-from migrator.core.instance import Holding, Kind
 from migrator.core.outcome import RunOutcome
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Holding, Kind
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 from migrator.policies.registry import policy
 from migrator.simulate.run import run

@@ -1,7 +1,7 @@
 """A policy that gives the middle of a board of shares to one tenant, then to the other."""
 
 import migrator
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
 from migrator.policies.policy import Observation
 
 

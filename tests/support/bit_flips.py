@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from migrator.core.catalogue import boards
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place, boards
 from migrator.gpu import journal as journal_file
 from migrator.gpu.drivers.base import Gpu, GpuInstance
 from migrator.gpu.journal import EntryState, Journal

@@ -25,9 +25,17 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.check import goodput_of
 
 Spot = tuple[int, int]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import placement_sets
+from migrator.core.catalogue import Board, placement_sets
+from migrator.core.problem import Instance, Kind, Task
 
 Slots = tuple[tuple[Instance, ...], ...]
 

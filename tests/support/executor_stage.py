@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from migrator.control import events as ev
 from migrator.control.executor import Executor
 from migrator.core.catalogue import Board, board
-from migrator.core.instance import Holding, Instance, Kind, Task
+from migrator.core.problem import Holding, Instance, Kind, Task
 
 A100 = board("A100-40GB")
 

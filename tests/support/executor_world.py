@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.control.retries import RESUMED
-from migrator.control.units import State
-from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, find_placement
+from migrator.control.units import RESUMED, State
+from migrator.core.catalogue import Board, Placement, find_placement
+from migrator.core.problem import Instance, Kind, Task
 
 Slots = Sequence[tuple[Instance, ...]]
 

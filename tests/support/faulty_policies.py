@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Task
+from migrator.policies.fixed_shares import Static
 from migrator.policies.policy import Decision, Observation
-from migrator.policies.static import Static
 
 MOOD = "PYTHON_MOOD_FILE"
 LATE_S = 3.5

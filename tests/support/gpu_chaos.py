@@ -25,8 +25,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import MigratorError
-from migrator.core.placement import Place
 from migrator.gpu.layout import Layout
 from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
 from support.gpu_worlds import EmulatedWorld, MigWorld, World

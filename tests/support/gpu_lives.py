@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from migrator.core.catalogue import Place, all_places
 from migrator.core.errors import MigratorError
-from migrator.core.placement import Place, all_places
 from migrator.gpu.drivers.base import GpuDriver
 from migrator.gpu.journal import Journal, live_creates, match_creates
 from migrator.gpu.layout import Layout, Op, plan_steps

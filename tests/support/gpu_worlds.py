@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Protocol
 from unittest import mock
 
-from migrator.core.catalogue import Board, board
+from migrator.core.catalogue import Board, Place, board
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers import mig
 from migrator.gpu.drivers.base import (
     GpuDriver,
@@ -27,8 +26,8 @@ from migrator.gpu.drivers.base import (
     TransientError,
 )
 from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
-from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.fake_nvml.machine import CHANGING
+from migrator.gpu.fake_nvml.library import installed
+from migrator.gpu.fake_nvml.machine import CHANGING, FakeNvml, FaultKind
 from migrator.io.processes import Process
 
 Point = Callable[[str], None]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
-from migrator.core.placement import Place
+from migrator.core.catalogue import Place
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.context import Context, Serving, new_tenants
 from migrator.live.labels import LabelCounts

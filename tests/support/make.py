@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.problem import Tenant
+from migrator.core.problem import Instance, Kind, Task, Tenant
 
 
 def tenant(name: str, received: Sequence[float], **changes: Any) -> Tenant:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from migrator.core.catalogue import board as board_called
-from migrator.core.instance import Instance, Kind
+from migrator.core.problem import Instance, Kind
 from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.policies.policy import Observation, RetrainingState, TenantView
 from support.make import instances

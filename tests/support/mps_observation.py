@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Holding, Share, Task
+from migrator.core.problem import Holding, Share, Task
 from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.core.scenario import PeerLimits, ResizedTraining, ShareSizes
 from migrator.policies.policy import Decision, Observation, RetrainingState, TenantView

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
 from migrator.core.outcome import PlanGap, RunOutcome, Tally, TenantOutcome, WindowOutcome
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Holding, Instance, Kind, Share, Task
 
 
 def tally(

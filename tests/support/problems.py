@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from migrator.core.catalogue import Board
 from migrator.core.catalogue import board as board_called
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 
 OVERHEADS_S = (0.0, 0.3, 1.0, 1.5, 2.5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from migrator.core.outcome import RunOutcome
-from migrator.plan.preinit import Preinitialization, Preparation
+from migrator.plan.solve import Preinitialization, Preparation
 from migrator.reproduce.evaluation import MotivationSource, WorkloadSource
 from migrator.reproduce.overhead import PassJob, PassOutcome
 from migrator.reproduce.replanning import WindowApart

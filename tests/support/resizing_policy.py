@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 

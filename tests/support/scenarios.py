@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core import catalogue
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from migrator.core.catalogue import Board
-from migrator.core.placement import Placement, placements
+from migrator.core.catalogue import Board, Placement, placements
 
 Units = frozenset[tuple[str, Placement]]
 

@@ -11,9 +11,7 @@ from prometheus_client.samples import Sample
 
 from migrator.control.controller import Controller
 from migrator.control.events import Created, Ready
-from migrator.core.instance import Holding, Instance, Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Charge, Holding, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.live.api import collectors
 from migrator.live.context import Context, Serving
 from migrator.live.daemon import new_controller

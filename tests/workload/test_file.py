@@ -22,10 +22,9 @@ from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenari
 from migrator.io.data_file import load_yaml
 from migrator.io.strict import entry_types, key_path
 from migrator.workload.arrivals import highest_rps
-from migrator.workload.drifts import drifts
 from migrator.workload.entries import ScenarioEntry, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario
-from migrator.workload.profile_file import parse_profile
+from migrator.workload.measured import drifts, parse_profile
 
 Keys = tuple[str | int, ...]
 DELETED = object()

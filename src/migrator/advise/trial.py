@@ -19,17 +19,16 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.observation import Policy, policy_named
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, Multiset, multiset_of, multisets, placement_sets
 from migrator.core.comparison import SeedMean, t95
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
 from migrator.core.outcome import RunOutcome
-from migrator.core.placement import Multiset, multiset_of, multisets, placement_sets
+from migrator.core.problem import Instance, Kind, Task
 from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.policies.fixed_shares import GPCS
 from migrator.policies.layouts import least_gpcs
-from migrator.policies.policy import Decision, Observation
-from migrator.policies.static import GPCS
+from migrator.policies.policy import Decision, Observation, Policy
+from migrator.policies.registry import policy as policy_named
 from migrator.simulate.compare import Job, Source
 from migrator.workload.arrivals import TenantArrivals
 

@@ -13,8 +13,7 @@ from migrator.control.rehearsal import predicted_goodput as predicted_goodput_of
 from migrator.core.comparison import Row, SeedMean
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
-from migrator.core.plan import Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Plan, Problem
 from migrator.plan.plan_file import plan_to_json
 from migrator.records.simulated import Simulated, simulated_run
 from migrator.report.comparison import comparison_table, draw_comparison

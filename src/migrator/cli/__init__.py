@@ -5,9 +5,9 @@ from importlib import import_module
 from migrator.cli.app import app, main
 
 for _module in (
-    *("file_verbs", "plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb"),
-    *("learn_verbs", "serve_verbs", "load_verb", "live_verbs", "admin_verbs", "cluster_verbs"),
-    *("gpu_verbs", "gpu_change_verbs", "reproduce_verb"),
+    *("plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb", "learn_verbs"),
+    *("serve_verbs", "client_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
+    *("gpu_layout_verbs", "reproduce_verb"),
 ):
     import_module(f"migrator.cli.{_module}")
 

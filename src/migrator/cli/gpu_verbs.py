@@ -1,14 +1,14 @@
-"""Verbs that inspect a GPU: `migrator gpu list | show | assert | export | doctor`."""
+"""Verbs that inspect a GPU, `migrator gpu list | show | doctor`, and what they print."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,13 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
-    from migrator.cli.gpu_views import Row
-    from migrator.core.placement import Place
+    from migrator.core.catalogue import Board, MigProfile, Place
     from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
     from migrator.gpu.partitioner import Partitioner
+
+Row = dict[str, Any]
+Owners = Mapping["Place", str]
+"""Owners of the instances that are in the journal."""
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -58,15 +61,6 @@ BoardName = Annotated[
         metavar="NAME",
         help="What the emulated GPU is when it is first used (`migrator boards` lists them).",
     ),
-]
-LayoutGiven = Annotated[
-    str,
-    typer.Argument(
-        metavar="LAYOUT", help="Layout file (YAML or JSON), or a mig-parted file as FILE:NAME."
-    ),
-]
-LayoutName = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Which layout of a mig-parted file.")
 ]
 Looking = Annotated[
     bool, typer.Option("--dry-run", hidden=True, help="This verb never changes anything.")
@@ -207,8 +201,6 @@ def show(
     Example:  migrator gpu show --gpu 1
     """
     del dry_run
-    from migrator.cli.gpu_views import heading, instance_table, profile_table, shown_json, slices
-
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
@@ -228,72 +220,6 @@ def show(
     print(profile_table(gpu.board, instances))
     for each in unfinished:
         print(f"\nunfinished: {each}; the next change continues from there")
-
-
-@group.command("assert")
-def assert_layout(
-    layout: LayoutGiven,
-    name: LayoutName = None,
-    driver: DriverOption = None,
-    index: Index = 0,
-    state: State = None,
-    board: BoardName = None,
-    dry_run: Looking = False,
-    as_json: AsJson = False,
-) -> None:
-    """Exit with 0 if the GPU has the layout LAYOUT; otherwise print the differences and exit with
-    3.
-
-    Example:  migrator gpu assert layout.yaml && start-my-workers
-    """
-    del dry_run
-    from migrator.gpu.layout import difference
-    from migrator.gpu.layout_file import read_layout
-
-    chosen = target(driver, index, state, board, read_only=True)
-    with chosen.open() as opened:
-        gpu, instances = opened.gpu(), opened.instances()
-    wanted = read_layout(layout, gpu, name)
-    for note in wanted.notes:
-        say(note)
-    found = difference(instances, wanted.layout)
-    if as_json:
-        print_json({"as_wanted": not found, "differences": found.words()})
-    elif found:
-        print("\n".join(found.words()))
-    else:
-        print(f"GPU {gpu.index} is as {layout} says")
-    if found:
-        raise typer.Exit(REFUSED)
-
-
-@group.command()
-def export(
-    driver: DriverOption = None,
-    index: Index = 0,
-    state: State = None,
-    board: BoardName = None,
-    dry_run: Looking = False,
-    as_json: AsJson = False,
-) -> None:
-    """Print the current layout as a layout file, to be applied or asserted later.
-
-    Example:  migrator gpu export > layout.yaml
-    """
-    del dry_run
-    from migrator.gpu.layout_file import layout_to_json, layout_to_yaml
-
-    chosen = target(driver, index, state, board, read_only=True)
-    with chosen.open() as opened:
-        gpu, instances = opened.gpu(), opened.instances()
-    for each in instances:
-        if each.uuid is None:
-            say(f"{each.place} has no compute instance and is left out; see `migrator gpu doctor`")
-    places = [each.place for each in instances if each.uuid is not None]
-    if as_json:
-        print_json(layout_to_json(gpu.board, places))
-    else:
-        print(layout_to_yaml(gpu.board, places), end="")
 
 
 @group.command()
@@ -329,7 +255,6 @@ def doctor(
 
 def _rows(chosen: Target, only: int | None) -> list[Row]:
     """A row per GPU; the error of a single GPU is raised."""
-    from migrator.cli.gpu_views import gpu_json
     from migrator.gpu.drivers.registry import gpu_indices
 
     rows: list[Row] = []
@@ -379,3 +304,139 @@ def _read_journal(
     except MigratorError as error:
         say(str(error))
         return {}, []
+
+
+# Views
+
+
+def heading(driver: str, gpu: Gpu) -> str:
+    """The GPU and its driver."""
+    version = "" if gpu.driver_version == driver else f" {gpu.driver_version}"
+    mode = "on" if gpu.divides else "off: no instance can be created"
+    if driver == "mps":
+        mode = "off: instances are MPS shares"
+    return (
+        f"GPU {gpu.index}  {gpu.board.name}  {gpu.name}  {gpu.uuid}\n"
+        f"driver {driver}{version}, MIG mode {mode}"
+    )
+
+
+def slices(board: Board, instances: Sequence[GpuInstance]) -> str:
+    """The memory slices from left to right with the instances on them."""
+    from migrator.report.page import Slab, Use
+    from migrator.report.terminal import slices_text
+
+    slabs = [
+        Slab(
+            None,
+            Use.SERVING,
+            "",
+            each.place.start,
+            board.profile(each.place.profile).memory_slices,
+            0.0,
+            1.0,
+            each.place.profile,
+        )
+        for each in instances
+    ]
+    return slices_text(slabs, board.memory_slices, widest=100)
+
+
+def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
+    """One line per instance: start, profile, owner, processes, UUID."""
+    from migrator.report.terminal import aligned
+
+    rows = [
+        (
+            str(each.place.start),
+            each.place.profile,
+            owners.get(each.place, "not ours"),
+            ", ".join(map(str, each.holders)) or "none",
+            each.uuid or "none: no compute instance",
+        )
+        for each in instances
+    ]
+    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], words=5)
+
+
+def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
+    """The board's MIG profiles and where each still fits."""
+    from migrator.report.terminal import aligned
+
+    rows = [
+        (
+            each.name,
+            str(each.gpcs),
+            "?" if each.sms is None else str(each.sms),
+            "?" if each.memory_gib is None else f"{each.memory_gib:g}",
+            " ".join(map(str, room(board, instances, each))) or "nowhere",
+        )
+        for each in board.profiles
+    ]
+    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], words=5)
+
+
+def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:
+    """The starts at which one more instance of the profile fits beside the existing ones."""
+    from migrator.core.catalogue import Place
+    from migrator.gpu.layout import Layout, arrangements
+
+    there = tuple(each.place for each in instances)
+
+    def fits(start: int) -> bool:
+        try:
+            next(arrangements(board, Layout((*there, Place(start, profile.name)))))
+        except InputError:
+            return False
+        return True
+
+    return tuple(filter(fits, sorted(profile.starts)))
+
+
+def gpu_json(gpu: Gpu, instances: Sequence[GpuInstance]) -> Row:
+    """A GPU and its instances as JSON."""
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "board": gpu.board.name,
+        "driver": gpu.driver,
+        "driver_version": gpu.driver_version,
+        "mig_mode": gpu.divides and gpu.driver != DriverKind.MPS,
+        "instances": [
+            {
+                "start": each.place.start,
+                "gpcs": gpu.board.profile(each.place.profile).gpcs,
+                "profile": each.place.profile,
+                "number": each.number,
+                "uuid": each.uuid,
+                "holders": [asdict(holder) for holder in each.holders],
+            }
+            for each in instances
+        ],
+    }
+
+
+def shown_json(
+    gpu: Gpu,
+    instances: Sequence[GpuInstance],
+    owners: Owners,
+    environments: Mapping[GpuInstance, dict[str, str] | None],
+) -> Row:
+    """The same with the owner and worker environment of every instance, and the profiles that
+    fit."""
+    row = gpu_json(gpu, instances)
+    for shown, each in zip(row["instances"], instances, strict=True):
+        shown |= {"owner": owners.get(each.place), "environment": environments[each]}
+    row["profiles"] = [
+        {
+            "profile": each.name,
+            "gpcs": each.gpcs,
+            "sms": each.sms,
+            "memory_gib": each.memory_gib,
+            "starts": list(each.starts),
+            "fits_at": list(room(gpu.board, instances, each)),
+        }
+        for each in gpu.board.profiles
+    ]
+    return row

@@ -121,7 +121,7 @@ def profiles(
 
     found = list(packaged().values())
     if file is not None:
-        from migrator.workload.profile_file import read_profiles
+        from migrator.workload.measured import read_profiles
 
         found = list(read_profiles(file))
     if as_json:
@@ -232,7 +232,7 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from migrator.profiling.entries import compare
-    from migrator.workload.profile_file import read_profiles
+    from migrator.workload.measured import read_profiles
 
     found = compare(read_profiles(first), read_profiles(second))
     if as_json:

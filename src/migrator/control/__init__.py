@@ -1,2 +1,1 @@
-"""The controller: turns plans and events into instructions. The simulator and the daemon share
-it."""
+"""The controller: turns plans and events into instructions, for the simulator and the daemon."""

@@ -5,24 +5,27 @@ It combines the planning loop (when the policy is asked and its decision is foll
 long new instances take, and which retraining follows one that outlasted its window. The daemon runs
 it in real time, the simulator in virtual time. They differ only in the clock and in what carries
 out the instructions.
+
+`RetrainingPlans` plans the retrainings of every window from the labels that are not learned yet. It
+decides which tenants are estimated, when, and on which instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from migrator.control.events import Event, Instruction, Replan, TrainingEnded
 from migrator.control.executor import Executor
-from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.planning_loop import Decider, PlanningLoop
+from migrator.control.planning_loop import Decider, ForecastingPolicy, PlanningLoop, WindowClock
 from migrator.control.standbys import most_standbys
-from migrator.control.tenant_state import TenantState, TrainingRoom
-from migrator.control.window_clock import WindowClock
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Kind
+from migrator.core.problem import Holding, Kind, Task
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, ResizedTraining
-from migrator.policies.equal_shares import EqualMps, equal_allocation
+from migrator.policies.fixed_shares import EqualMps, equal_allocation
 from migrator.policies.policy import Decision, Observation, Sharing
 
 _FOLLOWED = 0.5
@@ -227,3 +230,126 @@ def even_split(
     else:
         found = EqualMps().decide(nothing).slots[0]
     return tuple(each for each in found if each.task and each.task.kind is Kind.INFERENCE)
+
+
+_AHEAD, _MOST_AHEAD_S = 0.35, 30.0
+"""Share of a window before its end at which the next retraining is estimated, and its maximum in
+seconds."""
+_MARGIN_S, _MARGIN = 1.0, 0.25
+"""An estimate on an instance ends this many seconds before the window does, or this share of the
+remaining time if that is less. The next plan may destroy the instance, and CUDA takes a moment to
+release it."""
+_SETTLED_S = 1.0
+"""Seconds without another label after which those for the first window are complete."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate the next retraining of a tenant, from the labels up to this window."""
+
+    tenant: str
+    window: int
+    most_samples: int
+    instance: Holding | None = None
+    """An instance that serves the tenant; None: the host."""
+    limit_s: float | None = None
+    """Seconds after which it must have ended, because the instance may be destroyed."""
+
+
+class LabelSource(Protocol):
+    """The labels of all tenants."""
+
+    def kept(self, tenant: str, first: int, before: int) -> int:
+        """Number of stored labels of the windows from `first` to `before` - 1."""
+        ...
+
+    def accuracy(self, tenant: str, window: int, fewest: int, /) -> float | None:
+        """Accuracy by the labels of a window; None if there are less than `fewest`."""
+        ...
+
+
+class RetrainingPlans:
+    """Plans and estimates retrainings, once per window and tenant."""
+
+    def __init__(
+        self,
+        tenants: Mapping[str, TenantState],
+        clock: WindowClock,
+        labels: LabelSource,
+        controller: Controller,
+        *,
+        on_instances: bool,
+    ) -> None:
+        """`on_instances`: estimates use the tenants' instances rather than the host."""
+        self._tenants, self._clock, self._labels = tenants, clock, labels
+        self._controller, self._on_instances = controller, on_instances
+        self._estimated: int | None = None
+        """The last window whose estimates were due."""
+        self._arrived: dict[str, tuple[int, float]] = {}
+        """Labels of each tenant before the first window, and since when there were that many."""
+
+    def begin_window(self) -> None:
+        """Plan what every tenant can learn in the window that begins."""
+        for tenant in self._tenants.values():
+            # a few late labels, perhaps of an old version, say nothing about the model
+            window = self._clock.number - 1
+            self.begin(tenant, self._labels.accuracy(tenant.name, window, FEWEST_LABELS))
+
+    def end_window(self) -> None:
+        """End a window. While paused no retraining could run, so none counts as missed."""
+        if not self._controller.executor.paused:
+            for tenant in self._tenants.values():
+                tenant.end_window()
+
+    def begin(self, tenant: TenantState, accuracy: float | None) -> None:
+        """Plan what one tenant can learn in this window. `accuracy`: by its last labels."""
+        number = self._clock.number
+        # a version that was made on another machine may name a later window
+        tenant.since = min(tenant.since, number)
+        labelled = self._labels.kept(tenant.name, tenant.since, number)
+        tenant.begin(number, labelled, accuracy, self.room())
+
+    def due(self) -> Iterator[Estimate]:
+        """Yield the estimates that are due. A late estimate is better than none."""
+        if not self._controller.estimates:
+            return
+        clock = self._clock
+        left_s = clock.window_s - clock.into_s
+        if self._estimated == clock.number or left_s > min(_MOST_AHEAD_S, _AHEAD * clock.window_s):
+            return
+        self._estimated = clock.number
+        for name, tenant in self._tenants.items():
+            labelled = self._labels.kept(name, tenant.since, clock.number + 1)
+            if not tenant.planned or labelled < FEWEST_LABELS:
+                continue
+            most, instance = tenant.most_samples(self.room()), self._instance(name)
+            limit_s = left_s - min(_MARGIN_S, _MARGIN * left_s) if instance else None
+            yield Estimate(name, clock.number, most, instance, limit_s)
+
+    def due_before_first_window(self) -> Iterator[Estimate]:
+        """Yield the estimates for the first window, once the samples for it have arrived."""
+        clock, now_s = self._clock, self._clock.now_s()
+        for name, tenant in self._tenants.items():
+            labelled = self._labels.kept(name, tenant.since, clock.number)
+            before, since_s = self._arrived.get(name, (0, now_s))
+            if labelled != before:
+                since_s = now_s
+            self._arrived[name] = labelled, since_s
+            if labelled < FEWEST_LABELS or now_s - since_s < _SETTLED_S:
+                continue
+            self._arrived[name] = labelled, math.inf  # once, unless more arrive
+            if self._controller.estimates and tenant.planned:
+                most = tenant.most_samples(self.room())
+                yield Estimate(name, clock.number - 1, most, self._instance(name))
+
+    def room(self) -> TrainingRoom:
+        """Limits of a retraining of the tenants that are planned."""
+        planned = [each for each in self._tenants.values() if each.planned]
+        return TrainingRoom.of(self._controller.planning.board, planned, self._clock.window_s)
+
+    def _instance(self, tenant: str) -> Holding | None:
+        """An instance that serves the tenant. An estimate beside it takes seconds."""
+        if not self._on_instances:
+            return None
+        task, units = Task(tenant, Kind.INFERENCE), self._controller.executor.units
+        return next((each.bare for each in units if each.does(task)), None)

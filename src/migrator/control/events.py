@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from migrator.core.instance import Holding
+from migrator.core.problem import Holding
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,22 @@ from migrator.control.events import (
     Train,
     Warm,
 )
-from migrator.control.retries import RetrainingRetries, SiteRetries
 from migrator.control.standbys import Standbys
 from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
-from migrator.control.transitions import Outcome, apply_event
-from migrator.control.units import Site, State, Unit, Wanted, fits, paused_layout
+from migrator.control.units import (
+    Outcome,
+    RetrainingRetries,
+    Site,
+    SiteRetries,
+    State,
+    Unit,
+    Wanted,
+    apply_event,
+    fits,
+    paused_layout,
+)
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Kind, Task
+from migrator.core.problem import Holding, Kind, Task
 
 LEAD_S = 5.0
 OVERHEADS = 2.0

@@ -20,9 +20,8 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations, pairwise, product
 
 from migrator.control.units import Site, State, Unit, Wanted, fits
-from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import placements
+from migrator.core.catalogue import Board, placements
+from migrator.core.problem import Kind, Task
 
 Kept = tuple[Site, ...]
 """The kept instance of every tenant, in the order of the tenants."""

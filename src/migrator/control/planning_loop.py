@@ -1,5 +1,6 @@
 """When the policy is asked, what it observes, and when its decision is followed.
 
+`WindowClock` counts windows and slots. `ForecastingPolicy` makes forecasting and planning one call.
 The policy answers with a delay: in the daemon from a process of its own (`policy_process`), in a
 simulation after the planning time of the scenario. Until then the previous decision stays in force.
 A missing answer changes nothing.
@@ -7,18 +8,172 @@ A missing answer changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
 from typing import Protocol
 
-from migrator.control.forecasting_policy import ForecastingPolicy
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.rehearsal import with_prediction
 from migrator.control.tenant_state import Phase, TenantState
 from migrator.control.units import Site, State, Unit, fits
-from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Kind
+from migrator.core.errors import InputError, MigratorError, PolicyError
+from migrator.core.problem import Holding, Kind
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
-from migrator.policies.policy import Decision, Observation, Sight
+from migrator.forecast.forecaster import Forecaster
+from migrator.policies.planning import forecasts_of
+from migrator.policies.policy import Decision, Observation, Policy, Sight
+
+_TOLERANCE_S = 1e-6
+"""Tolerance before a boundary, because sums of floats are not exact."""
+
+
+@dataclass
+class WindowClock:
+    """Consecutive windows of equal length on a monotonic clock."""
+
+    window_s: float
+    slot_s: float
+    first: int = 0
+    """The number of the first window of this run."""
+    now_s: Callable[[], float] = time.monotonic
+    windows: int | None = None
+    """Number of windows of this run; None if it has no end."""
+    began_s: float = field(default=0.0)
+    number: int = field(default=0)
+    started_s: float = field(default=0.0)
+    """When the first window began."""
+
+    def start(self) -> None:
+        """Begin the first window at the current time."""
+        self.began_s, self.number = self.now_s(), self.first
+        self.started_s = self.began_s
+
+    @property
+    def slots(self) -> int:
+        """Slots per window."""
+        return round(self.window_s / self.slot_s)
+
+    @property
+    def windows_left(self) -> int | None:
+        """Windows of this run after the current one; None if it has no end."""
+        if self.windows is None:
+            return None
+        return max(0, self.first + self.windows - self.number - 1)
+
+    @property
+    def into_s(self) -> float:
+        """Seconds since the window began."""
+        return self.now_s() - self.began_s
+
+    @property
+    def slot(self) -> int:
+        """The current slot of the window."""
+        return min(self.slots - 1, max(0, int((self.into_s + _TOLERANCE_S) / self.slot_s)))
+
+    @property
+    def slot_began_s(self) -> float:
+        """When the current slot began."""
+        return self.began_s + self.slot * self.slot_s
+
+    @property
+    def over(self) -> bool:
+        """Whether the window has ended and the next is due."""
+        return self.into_s + _TOLERANCE_S >= self.window_s
+
+    def advance(self) -> None:
+        """Begin the next window. Windows missed during a long pause are skipped."""
+        passed = max(1, int((self.into_s + _TOLERANCE_S) / self.window_s))
+        self.number += passed
+        self.began_s += passed * self.window_s
+
+    def until_next_slot_s(self) -> float:
+        """Seconds until the next slot begins."""
+        return self.slot_s - self.into_s % self.slot_s
+
+
+Truth = Callable[[Observation], tuple[NDArray[np.float64], ...]]
+"""Returns each tenant's arrivals in the remaining slots of the window. Simulations only."""
+
+
+class ForecastingPolicy:
+    """Adds the forecast that a policy needs before it decides."""
+
+    def __init__(self, policy: Policy, forecaster: Forecaster, truth: Truth | None = None) -> None:
+        if policy.sight is Sight.TRUTH and truth is None:
+            raise InputError(
+                f"policy: {policy.name} knows future arrivals and runs in simulations only; use "
+                "migrator or another policy"
+            )
+        self._policy, self._truth = policy, truth
+        self.forecasts = forecasts_of(forecaster)
+        self.name, self.summary = policy.name, policy.summary
+        self.sharing, self.routing = policy.sharing, policy.routing
+        self.sight: Sight = policy.sight
+        self.every_s, self.on_completion = policy.every_s, policy.on_completion
+        self.estimates = policy.estimates
+
+    def decide(self, observation: Observation) -> Decision:
+        """Add the forecast and decide."""
+        return self.decide_on(self.with_forecast(observation))
+
+    def decide_on(self, observation: Observation) -> Decision:
+        """Decide on an observation that already has its forecast.
+
+        Raises PolicyError if the policy raises an exception that is not one of ours.
+        """
+        try:
+            decided = self._policy.decide(observation)
+        except MigratorError:
+            raise
+        except Exception as error:
+            own = _own_frames(error.__traceback__)
+            raise policy_error(self.name, error.with_traceback(own)) from error
+        return with_prediction(observation, decided)
+
+    def with_forecast(self, now: Observation) -> Observation:
+        """The observation with the arrivals ahead, as far as the policy may see them."""
+        if self.sight is Sight.NOTHING or (self.sight is Sight.START and now.slot > 0):
+            return now
+        if self.sight is Sight.TRUTH and self._truth is not None:
+            ahead = self._truth(now)
+        else:
+            ahead = self.forecasts.ahead(now)
+        views = zip(now.tenants, ahead, strict=True)
+        return replace(now, tenants=tuple(replace(each, ahead=what) for each, what in views))
+
+
+def policy_error(name: str, error: Exception) -> PolicyError:
+    """The error for a policy that raised `error`, with where it did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    text = "".join(traceback.format_exception(error))
+    return PolicyError(name, f"{type(error).__name__}: {error}{where}", text)
+
+
+def _own_frames(found: TracebackType | None) -> TracebackType | None:
+    """The traceback from the policy's own code on; all of it if the policy is one of ours."""
+    own = found
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("migrator."):
+        own = own.tb_next
+    return own or found
+
+
+def tenants_without_instance(seen: Observation, decision: Decision) -> Iterator[tuple[str, int]]:
+    """Tenants for whose inference a decision holds nothing, with the first slot of the window."""
+    for view in seen.tenants:
+        for slot, holdings in enumerate(decision.slots, seen.slot):
+            tasks = (each.task for each in holdings if each.task is not None)
+            if not any(e.tenant == view.name and e.kind is Kind.INFERENCE for e in tasks):
+                yield view.name, slot
+                break
+
 
 REHEARSAL = -1
 """Window number of a question that only loads and compiles what later questions need."""

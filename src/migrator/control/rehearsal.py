@@ -33,9 +33,7 @@ from migrator.control.events import (
 from migrator.control.executor import LEAD_S, OVERHEADS, Executor
 from migrator.control.units import State
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Instance, Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Holding, Instance, Kind, Plan, Problem, Task
 from migrator.plan.check import goodput_of
 from migrator.policies.policy import Decision, Observation
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from migrator.control.events import Discard, Instruction, Prepare, Prepared
 from migrator.control.units import Site, State, Unit
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Task
+from migrator.core.problem import Instance, Task
 from migrator.core.profiles import Service
 
 PER_SLICE = 2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from migrator.control.gain_lifetime import GainLifetime
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding
+from migrator.core.problem import Holding
 from migrator.core.profiles import Curve
 from migrator.core.scenario import ServedTenant
 from migrator.policies.policy import RetrainingState, TenantView

@@ -13,7 +13,7 @@ from migrator.control.keep_last_instance import Transition, layouts_of
 from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding, Kind, Task
+from migrator.core.problem import Holding, Kind, Task
 
 _TOLERANCE_S = 1e-6
 """Tolerance before a slot begins, because sums of floats are not exact."""

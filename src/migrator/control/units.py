@@ -1,20 +1,35 @@
-"""Instances and shares with their states, as the executor sees them.
+"""Instances and shares with their states, as the executor sees them, and how events change them.
 
 creating -> idle -> warming -> ready -> draining -> stopping -> idle -> destroying. To retrain: idle
--> training -> idle. A destroyed instance has no unit.
+-> training -> idle. A destroyed instance has no unit. After a failure a site waits before it is
+tried again, and a failed retraining is resumed a limited number of times.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
-from migrator.core.catalogue import Board
+from migrator.control.events import (
+    Created,
+    CreateFailed,
+    Destroyed,
+    DestroyFailed,
+    Drained,
+    Event,
+    Instruction,
+    Ready,
+    Stopped,
+    StopWorker,
+    TrainingEnded,
+    WorkerLost,
+)
+from migrator.core.catalogue import Board, find_placement
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
-from migrator.core.placement import find_placement
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 
 _NOWHERE = -1
 
@@ -143,3 +158,207 @@ def paused_layout(board: Board, units: Collection[Unit], asked: Wanted) -> Mappi
             if site not in kept and fits(board, site, (*kept, *trained)):
                 kept[site] = task
     return kept
+
+
+RESUMED = 2
+"""Maximum number of times a failed retraining is resumed while the plan contains it."""
+
+
+class RetrainingRetries:
+    """The retrainings that ended in this window, whenever they were started."""
+
+    def __init__(self) -> None:
+        self._window: int | None = None
+        self._failures: Counter[str] = Counter()
+        self.done: set[str] = set()
+        """Tenants whose retraining ended or was given up. No retraining is started for them."""
+        self._again: set[str] = set()
+
+    def begin(self, window: int | None) -> None:
+        """Begin to follow a decision for a window; None: the decision itself says what to
+        retrain."""
+        if window is None or window != self._window:
+            self._again = {*self.done, *self._failures}
+        for tenant in self._again:
+            self.done.discard(tenant)
+            del self._failures[tenant]
+        self._window, self._again = window, set()
+
+    def renew(self, tenant: str) -> None:
+        """Allow the next decision to start another retraining of a tenant."""
+        self._again.add(tenant)
+
+    def ended(self, tenant: str, ok: bool) -> None:
+        """Record that a retraining has ended. One that outlasted its window counts for this window
+        too."""
+        if not ok:
+            self._failures[tenant] += 1
+        if ok or self._failures[tenant] > RESUMED:
+            self.done.add(tenant)
+
+
+CREATE_WAIT_SLOTS, CREATE_WAIT_MOST_SLOTS = 2, 16
+"""Slots to wait after a failed creation, doubled with every further failure, and their maximum."""
+DESTROY_WAIT_SLOTS, DESTROY_TRIES = 2, 3
+AVOIDED_SLOTS = 60
+"""Slots before the removal of an instance is retried after repeated failures."""
+LOSSES = 3
+"""Workers lost on an instance before the instance is recreated."""
+LOST_WAIT_SLOTS = 10
+"""Slots for which a site is not used if even a new instance loses its workers."""
+STEADY_SLOTS = 30
+"""Slots after which a worker counts as stable: if it is lost later, the loss count restarts."""
+
+
+class Remedy(Enum):
+    """The reaction to a lost worker."""
+
+    WARM = auto()
+    REMAKE = auto()
+    REST = auto()
+
+
+@dataclass
+class _Trouble:
+    creates: int = 0
+    destroys: int = 0
+    losses: int = 0
+    remade: bool = False
+    until_s: float = 0.0
+    stuck_s: float = 0.0
+    """Until this time no removal is attempted."""
+
+
+class SiteRetries:
+    """Failure counts of every site."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[Site, _Trouble] = defaultdict(_Trouble)
+
+    def any_waits(self, now_s: float) -> bool:
+        """Whether any site waits after a failure."""
+        return any(now_s < max(here.until_s, here.stuck_s) for here in self._at.values())
+
+    def rests(self, site: Site, now_s: float) -> bool:
+        """Whether the site must not be used yet."""
+        return site in self._at and now_s < self._at[site].until_s
+
+    def resting(self, now_s: float) -> set[Site]:
+        """The sites that must not be used yet."""
+        return {site for site, here in self._at.items() if now_s < here.until_s}
+
+    def stuck(self, site: Site, now_s: float) -> bool:
+        """Whether the instance cannot be removed yet. It can still be used."""
+        return site in self._at and now_s < self._at[site].stuck_s
+
+    def created(self, site: Site) -> None:
+        """Reset the count of failed creations."""
+        self._at[site].creates = 0
+
+    def create_failed(self, site: Site, now_s: float, slot_s: float) -> None:
+        """Wait before the next creation, longer every time."""
+        here = self._at[site]
+        slots = min(CREATE_WAIT_SLOTS * 2**here.creates, CREATE_WAIT_MOST_SLOTS)
+        here.creates += 1
+        here.until_s = now_s + slots * slot_s
+
+    def destroyed(self, site: Site) -> None:
+        """Reset the count of failed removals."""
+        self._at[site].destroys, self._at[site].stuck_s = 0, 0.0
+
+    def destroy_failed(self, site: Site, now_s: float, slot_s: float) -> bool:
+        """Wait before the next removal. Returns True if it failed so often that the site is
+        avoided."""
+        here = self._at[site]
+        here.destroys += 1
+        given_up = here.destroys >= DESTROY_TRIES
+        here.stuck_s = now_s + (AVOIDED_SLOTS if given_up else DESTROY_WAIT_SLOTS) * slot_s
+        if given_up:
+            here.destroys = 0
+        return given_up
+
+    def lost(self, site: Site, served_s: float, now_s: float, slot_s: float) -> Remedy:
+        """The reaction to a worker that was lost after it served for `served_s`."""
+        here = self._at[site]
+        if served_s >= STEADY_SLOTS * slot_s:
+            here.losses, here.remade = 0, False
+        here.losses += 1
+        if here.losses <= LOSSES:
+            return Remedy.WARM
+        here.losses, here.remade = 0, not here.remade
+        if here.remade:
+            return Remedy.REMAKE
+        here.until_s = now_s + LOST_WAIT_SLOTS * slot_s
+        return Remedy.REST
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an event. `unit` is None if the instance is gone."""
+
+    unit: Unit | None
+    instructions: tuple[Instruction, ...] = ()
+    about: str = ""
+    """The kind of reason to plan again, so that the same reason is not reported repeatedly."""
+    replan: str = ""
+    """Why to plan again; empty if not needed."""
+
+
+def apply_event(
+    unit: Unit,
+    event: Event,
+    troubles: SiteRetries,
+    trials: RetrainingRetries,
+    now_s: float,
+    slot_s: float,
+) -> Outcome:
+    """Apply an event to its unit. An event that does not fit the unit's state changes nothing."""
+    heard = Outcome(unit)
+    idle = unit.into(State.IDLE, now_s)
+    match event, unit.state:
+        case Created(), State.CREATING:
+            troubles.created(unit.site)
+            heard = Outcome(idle)
+        case CreateFailed(why=why), State.CREATING:
+            troubles.create_failed(unit.site, now_s, slot_s)
+            heard = Outcome(None, (), "create", f"{unit.bare} could not be created: {why}")
+        case Ready(), State.WARMING:
+            heard = Outcome(unit.into(State.READY, now_s, unit.task))
+        case Drained() | WorkerLost(), State.DRAINING:
+            stopping = unit.into(State.STOPPING, now_s, unit.task)
+            heard = Outcome(stopping, (StopWorker(unit.bare),))
+        case Stopped(), State.STOPPING:
+            heard = Outcome(idle)
+        case WorkerLost(why=why), State.WARMING | State.READY:
+            heard = _lost(unit, why, troubles, now_s, slot_s)
+        case TrainingEnded(tenant=tenant, ok=ok, why=why), State.TRAINING:
+            trials.ended(tenant, ok)
+            reason = "" if ok else f"{unit.task} failed on {unit.bare}: {why}"
+            heard = Outcome(idle, (), "trained", reason)
+        case TrainingEnded(tenant=tenant, ok=ok), State.STOPPING:
+            if ok:  # it ended before it could be stopped
+                trials.ended(tenant, ok)
+            heard = Outcome(idle)
+        case Destroyed(), _:
+            troubles.destroyed(unit.site)
+            heard = Outcome(None)
+        case DestroyFailed(why=why), State.DESTROYING:
+            given_up = troubles.destroy_failed(unit.site, now_s, slot_s)
+            reason = f"{unit.bare} cannot be destroyed and its place is avoided: {why}"
+            heard = Outcome(idle, (), "destroy", reason if given_up else "")
+    return heard
+
+
+def _lost(unit: Unit, why: str, troubles: SiteRetries, now_s: float, slot_s: float) -> Outcome:
+    """Replace a lost worker at once. If workers keep dying, recreate the instance, then rest the
+    site."""
+    served_s = now_s - unit.since_s if unit.state is State.READY else 0.0
+    idle = unit.into(State.IDLE, now_s)
+    match troubles.lost(unit.site, served_s, now_s, slot_s):
+        case Remedy.WARM:
+            return Outcome(idle)
+        case Remedy.REMAKE:
+            return Outcome(replace(idle, broken=True))
+        case Remedy.REST:
+            reason = f"{unit.bare} keeps losing the workers of {unit.task}: {why}"
+            return Outcome(idle, (), "lost", reason)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from migrator.core.instance import Holding
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Holding
 from migrator.core.scenario import LabelsAt
 
 

@@ -1,4 +1,4 @@
-"""The planning problem: expected requests, the tenants' capabilities, and the cost of retraining.
+"""The planning problem and its plan, and the tasks, instances and shares that both are made of.
 
 Plain values without behaviour that would favour one planner. Slots are 0-based. A retraining that
 starts at slot t on k GPCs occupies slots t to t + retraining_slots[k] - 1, and its new accuracy
@@ -7,12 +7,87 @@ counts from slot t + retraining_slots[k] on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance
+
+
+class Kind(StrEnum):
+    """The two tasks of a tenant."""
+
+    INFERENCE = "inference"
+    RETRAINING = "retraining"
+
+    __hash__ = str.__hash__  # tasks are hashed all the time; that of an Enum is written in Python
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """A tenant's inference or retraining; written TENANT/inference, TENANT/retraining."""
+
+    tenant: str
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.kind}"
+
+    @staticmethod
+    def parse(text: str) -> Task:
+        """Parse a task; ValueError if the text is not TENANT/KIND."""
+        tenant, slash, kind = text.rpartition("/")
+        if not slash or not tenant:
+            raise ValueError(f"{text!r} is not TENANT/inference or TENANT/retraining")
+        return Task(tenant, Kind(kind))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A MIG instance of `gpcs` GPCs whose first memory slice is `start`."""
+
+    start: int
+    gpcs: int
+    task: Task | None = None
+    """None: the instance exists and is unused."""
+
+    def __str__(self) -> str:
+        return f"{self.gpcs}g@{self.start}"
+
+
+@dataclass(frozen=True, order=True)
+class Share:
+    """A worker process that may use `percent` of the board's SMs under MPS.
+
+    A process cannot change its share, so another percentage is another process.
+    """
+
+    number: int
+    """Index among the processes of a task."""
+    percent: float
+    task: Task
+    duty: float = 1.0
+    """The share of the time for which it has the SMs, if several tasks take turns on them."""
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}%"
+
+
+Holding = Instance | Share
+"""An instance or share of a task, used by one worker process."""
+
+
+def sms_of(board: Board, holding: Holding) -> float:
+    """The number of SMs of a holding."""
+    if isinstance(holding, Share):
+        return board.sms * holding.percent / 100
+    return board.sms_of(holding.gpcs)
+
+
+def bare(holding: Holding) -> Holding:
+    """The identity of a holding: an instance without its task; a share includes its task."""
+    return holding if isinstance(holding, Share) else replace(holding, task=None)
 
 
 class Charge(StrEnum):
@@ -105,3 +180,74 @@ class Problem:
     def with_charge(self, charge: Charge) -> Problem:
         """The same problem under another reconfiguration charge."""
         return replace(self, charge=charge)
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """A tenant's retraining: slots `start` to `end` - 1 on one instance of `gpcs` GPCs.
+
+    A retraining that was already running before the window has start 0.
+    """
+
+    tenant: str
+    start: int
+    end: int
+    gpcs: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The layout of one slot."""
+
+    instances: tuple[Instance, ...]
+
+
+PROVEN, TIME_LIMIT = "proven optimal", "time limit"
+"""Statuses of a plan; others are `within x%`."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a plan file says about its own quality; None: nothing."""
+
+    gap: float | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The allocations of a window, their goodput, and an upper bound on the objective."""
+
+    goodput: float
+    upper_bound: float
+    solver: str
+    solve_s: float
+    retrainings: tuple[Retraining, ...]
+    slots: tuple[Allocation, ...]
+    later_goodput: float = 0.0
+    """Expected goodput after the window that the completed retrainings add."""
+
+    @property
+    def objective(self) -> float:
+        """What planners maximise: goodput of the window and after it."""
+        return self.goodput + self.later_goodput
+
+    @property
+    def status(self) -> str:
+        """What is known about the distance to the best plan."""
+        if self.gap == 0:
+            return PROVEN
+        if math.isinf(self.gap):
+            return TIME_LIMIT
+        return f"within {self.gap:.2%}" if self.gap >= 0.0001 else "within 0.01%"
+
+    @property
+    def gap(self) -> float:
+        """The distance of the objective to its upper bound, relative to the objective."""
+        if math.isinf(self.upper_bound):
+            return math.inf
+        missing = max(0.0, self.upper_bound - self.objective)
+        if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
+            return 0.0
+        # with almost no goodput the gap is relative to the bound
+        return missing / max(self.objective, 1e-9 * abs(self.upper_bound), 1e-9)

@@ -19,8 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu, GpuInstance
 from migrator.gpu.layout import Op, Step
 from migrator.io import database

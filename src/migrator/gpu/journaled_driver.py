@@ -17,8 +17,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import (
     Gpu,
     GpuDriver,

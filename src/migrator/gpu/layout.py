@@ -10,9 +10,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from migrator.core.catalogue import Board, MigProfile
+from migrator.core.catalogue import (
+    Board,
+    MigProfile,
+    Place,
+    all_places,
+    place_mask,
+    require_start,
+    slice_mask,
+)
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place, all_places, place_mask, require_start, slice_mask
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
 
 Places = tuple[Place, ...]

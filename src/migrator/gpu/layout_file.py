@@ -17,9 +17,8 @@ from typing import Any, NoReturn
 
 from pydantic import Field
 
-from migrator.core.catalogue import Board, MigProfile, boards
+from migrator.core.catalogue import Board, MigProfile, Place, boards
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.layout import Layout, arrangements
 from migrator.io.data_file import LAYOUT, read_yaml_file

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuDriver, GpuInstance
 from migrator.gpu.journal import EntryState, Journal, LayoutChange, live_creates, match_creates
 from migrator.gpu.journaled_driver import (

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
-from migrator.learn.hub import ModelFolder, model_folder, trusts_remote_code
 from migrator.learn.image_model import ImageModel, is_normalisation
-from migrator.learn.model import Inputs, Modality, damaged
+from migrator.learn.model import TOKENS, Inputs, Modality, damaged
 from migrator.learn.registry import transformers
-from migrator.learn.text import TOKENS
 from migrator.learn.torch_model import TextModel, TorchModel
+from migrator.learn.weights import ModelFolder, model_folder, trusts_remote_code
 
 PREFIX = "hf:"
 _TASKS = {

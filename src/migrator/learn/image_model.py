@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from migrator.core.errors import InputError
 from migrator.learn.depthwise import has_depthwise
-from migrator.learn.hub import ModelFolder, model_folder
 from migrator.learn.model import Inputs, Modality, damaged
 from migrator.learn.registry import timm
 from migrator.learn.torch_model import TorchModel, seeded_weights
+from migrator.learn.weights import ModelFolder, model_folder
 
 _SMALLEST = 2
 """The smallest side that can be shifted by a pixel."""

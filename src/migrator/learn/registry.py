@@ -24,8 +24,7 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.registry import LIBRARIES, found_in, import_class, pick
 from migrator.learn.benchmarks.benchmark import Benchmark, Encode
 from migrator.learn.benchmarks.folder import PREFIX, folder_benchmark
-from migrator.learn.model import Modality, Model, Samples, require_model
-from migrator.learn.text import all_tokens
+from migrator.learn.model import Modality, Model, Samples, all_tokens, require_model
 
 if TYPE_CHECKING:
     from migrator.learn.torch_model import TorchModel
@@ -109,7 +108,8 @@ def benchmark(name: str) -> Benchmark:
 def models() -> dict[str, type[TorchModel]]:
     """Every built-in model by name."""
     require_torch()
-    return found_in("migrator.learn.zoo", "MODELS")
+    offered: tuple[type[TorchModel], ...] = import_module("migrator.learn.zoo").MODELS
+    return {each.name: each for each in offered}
 
 
 def model_class(name: str) -> type[Model]:

@@ -15,8 +15,17 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
-from migrator.learn.model import Inputs, Labels, Modality, Scores, damaged
-from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY
+from migrator.learn.model import (
+    BEGIN,
+    PADDING,
+    TOKENS,
+    VOCABULARY,
+    Inputs,
+    Labels,
+    Modality,
+    Scores,
+    damaged,
+)
 from migrator.learn.weights import (
     Moments,
     Saved,
@@ -437,7 +446,7 @@ def _in_layout_of(moment: Tensor, weight: Tensor) -> Tensor:
 
 
 class TextModel(TorchModel):
-    """A text classifier that reads token numbers (`learn/text.py`)."""
+    """A text classifier that reads token numbers (`learn/model.py`)."""
 
     modality = Modality.TEXT
     vocabulary: int = VOCABULARY

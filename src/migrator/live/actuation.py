@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from migrator.control import events
-from migrator.control.controller import Controller
+from migrator.control.controller import Controller, Estimate
 from migrator.control.events import Event, Instruction
-from migrator.control.retraining_plans import Estimate
+from migrator.core.catalogue import Place, board_without
 from migrator.core.errors import MigratorError
-from migrator.core.instance import Holding, Share, bare, sms_of
-from migrator.core.placement import Place, board_without
+from migrator.core.problem import Holding, Share, bare, sms_of
 from migrator.live.context import Context
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder

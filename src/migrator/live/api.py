@@ -21,9 +21,9 @@ import migrator
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import Phase, Retraining, TenantState
 from migrator.control.units import State, Unit
+from migrator.core.catalogue import Place
 from migrator.core.errors import HttpError, InputError
-from migrator.core.instance import Instance, Share
-from migrator.core.placement import Place
+from migrator.core.problem import Instance, Share
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import Context, Serving

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from migrator.control.controller import standbys_of
 from migrator.control.executor import Executor
-from migrator.control.observation import Routing, Sharing, policy_named
+from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import TenantState, tenant_state_of
-from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding
+from migrator.core.problem import Holding
 from migrator.core.scenario import ResizedTraining
 from migrator.gpu.drivers.base import Gpu
 from migrator.io.files import private_folder
@@ -30,6 +29,8 @@ from migrator.live.labels import Labels
 from migrator.live.shared_store import SharedStore
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
+from migrator.policies.policy import Routing, Sharing
+from migrator.policies.registry import policy as policy_named
 from migrator.records.store import Records
 from migrator.serve.http.requests import Tokens
 from migrator.serve.queue import QueueSettings

@@ -14,11 +14,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from migrator.control.controller import Controller
-from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.observation import policy_named
+from migrator.control.controller import Controller, RetrainingPlans
+from migrator.control.planning_loop import ForecastingPolicy
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
-from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
@@ -28,6 +26,7 @@ from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import PREPARED, Context, Serving, open_context
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
+from migrator.policies.registry import policy as policy_named
 from migrator.serve.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05

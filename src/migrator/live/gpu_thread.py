@@ -20,9 +20,9 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.instance import Holding, Instance
-from migrator.core.placement import Place
+from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.registry import open_driver

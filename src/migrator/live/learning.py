@@ -19,7 +19,7 @@ import msgspec
 
 from migrator.control.tenant_state import Phase, TenantState
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.instance import Holding, Instance, Kind, Task, sms_of
+from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.io.files import knows_classes
 from migrator.learn.estimation import AccuracyEstimate
 from migrator.learn.retraining import DATA, SAVE, RetrainingSettings

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
-from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Problem
 from migrator.live.labels import Labels
 from migrator.records.rows import SecondRecord

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
-from migrator.control.observation import Decision
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Board
 from migrator.core.errors import MigratorError
-from migrator.core.instance import Holding, Share
-from migrator.core.plan import Plan
+from migrator.core.problem import Holding, Plan, Share
 from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
 from migrator.live.instruments import ADOPTED, REFUSED, Decisions
@@ -28,6 +26,7 @@ from migrator.live.outcomes import Forecasts, Goodput, SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
 from migrator.plan.plan_file import plan_to_json
+from migrator.policies.policy import Decision
 from migrator.records.rows import (
     ActionRecord,
     PlanRecord,

@@ -14,9 +14,19 @@ from itertools import combinations, pairwise
 
 from migrator.core.catalogue import MigProfile
 from migrator.core.errors import PlanError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import PROVEN, TIME_LIMIT, Claims, Plan, Retraining
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import (
+    PROVEN,
+    TIME_LIMIT,
+    Charge,
+    Claims,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    Task,
+    Tenant,
+)
 
 TOLERANCE = 1e-6
 """How far claimed numbers may be from recomputed ones, relative and absolute."""

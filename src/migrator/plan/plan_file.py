@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from migrator.core.plan import Allocation, Claims, Plan, Retraining
+from migrator.core.problem import Allocation, Claims, Plan, Retraining
 from migrator.io.data_file import PLAN, read_json_file
 from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.plan.problem_file import InstanceEntry, instance_to_json

@@ -7,17 +7,25 @@ board's sizes and placements) is checked here. Whether a plan can exist is `feas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, cast
 
 from pydantic import Discriminator, Field, Tag
 
 from migrator.core import catalogue
-from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, find_placement, placements
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.io.data_file import PROBLEM, read_data_file
+from migrator.core.catalogue import Board, Placement, find_placement, placements
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
+from migrator.io.data_file import PROBLEM, load_yaml, read_data_file
 from migrator.io.strict import (
     MAX_NUMBER,
     Count,
@@ -145,6 +153,12 @@ class _ProblemEntry(Entry):
 def read_problem(path: Path) -> Problem:
     """The problem in a file; InputError names the file, the key and the remedy."""
     return read_data_file(path, parse_problem, PROBLEM)
+
+
+def example_problem() -> dict[str, object]:
+    """The content of the example that `migrator example` prints."""
+    text = files("migrator.plan").joinpath("window.yaml").read_text("utf-8")
+    return cast("dict[str, object]", load_yaml(text))
 
 
 def parse_problem(data: object) -> Problem:

@@ -1,21 +1,25 @@
-"""From a problem to a plan that may be used: feasible, solved, checked.
+"""From a problem to a plan that may be used: feasible, solved, checked, and prepared.
 
 The entry for every caller that needs a plan: the CLI and the policies.
+
+Pre-initialization (the paper's section 4.2) prepares an instance where nothing runs yet. A plan
+made under the `paper` charge pays the whole overhead at every change. But an instance that a task
+will get in slot s can be created and warmed before s if its slices are unused until then.
+`preinitialize` walks a finished plan and finds, for every change, how much of the overhead
+disappears that way. It touches only unused slices, so no running task notices. Under `survivors`
+there is no such pass: holding an instance early is a choice of the planner.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, find_placement, multisets, placement_sets
 from migrator.core.errors import InfeasibleError, InputError, SolverError
-from migrator.core.instance import Instance, Kind
-from migrator.core.placement import multisets, placement_sets
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.plan.check import check_plan, later_goodput_of
 
 DEFAULT_SHARE = 0.01
@@ -312,3 +316,133 @@ def _running(problem: Problem) -> list[tuple[Instance, int]]:
 
 def _sizes(sizes: Collection[int]) -> str:
     return ", ".join(f"{gpcs}g" for gpcs in sizes)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A new instance of a tenant: needed in `slot`, preparable from `from_slot` on."""
+
+    tenant: str
+    start: int
+    gpcs: int
+    from_slot: int
+    slot: int
+    overhead_s: float
+    hidden_s: float
+
+
+@dataclass(frozen=True)
+class Preinitialization:
+    """What the pass found for a whole plan."""
+
+    preparations: tuple[Preparation, ...]
+    """every new instance, also those for which nothing could be hidden"""
+    releases: int
+    """charged changes that only give instances up: nothing has to be prepared for them"""
+    goodput_regained: float
+    """what the plan gains when each change pays only the overhead that is not hidden"""
+
+    @property
+    def overhead_s(self) -> float:
+        """Overhead of all new instances."""
+        return sum(each.overhead_s for each in self.preparations)
+
+    @property
+    def hidden_s(self) -> float:
+        """The part of it that falls before the instance is needed."""
+        return sum(each.hidden_s for each in self.preparations)
+
+    @property
+    def hidden_share(self) -> float:
+        """Hidden over all, 0 where nothing is paid."""
+        return self.hidden_s / self.overhead_s if self.overhead_s else 0.0
+
+
+def preinitialize(problem: Problem, plan: Plan) -> Preinitialization:
+    """Find what can be prepared ahead in a plan made under the `paper` charge."""
+    busy = [_busy_mask(problem, slot.instances) for slot in plan.slots]
+    preparations: list[Preparation] = []
+    releases, regained = 0, 0.0
+    for tenant in problem.tenants:
+        end = _completion(plan, tenant)
+        for slot, before, now in _changes(problem, plan, tenant):
+            new = [_prepared(problem, tenant, each, slot, busy) for each in _new_ones(before, now)]
+            preparations += new
+            releases += not new
+            hidden_s = sum(each.hidden_s for each in new) / len(new) if new else 0.0
+            accuracy = tenant.accuracy_post if slot >= end else tenant.accuracy_pre
+            regained += accuracy * _regained(problem, tenant, slot, now, hidden_s)
+    return Preinitialization(
+        tuple(sorted(preparations, key=lambda each: (each.slot, each.start))), releases, regained
+    )
+
+
+def _completion(plan: Plan, tenant: Tenant) -> int:
+    ends = [each.end for each in plan.retrainings if each.tenant == tenant.name]
+    return ends[0] if ends else len(plan.slots)
+
+
+def _busy_mask(problem: Problem, instances: tuple[Instance, ...]) -> int:
+    mask = 0
+    for each in instances:
+        placement = find_placement(problem.board, each.start, each.gpcs)
+        if each.task is not None and placement is not None:
+            mask |= placement.mask
+    return mask
+
+
+def _changes(
+    problem: Problem, plan: Plan, tenant: Tenant
+) -> Iterator[tuple[int, list[Instance], list[Instance]]]:
+    """The slots in which the tenant's multiset changes, with what it held before and then."""
+    task = Task(tenant.name, Kind.INFERENCE)
+    before = None
+    if problem.initial is not None:
+        before = [each for each in problem.initial.instances if each.task == task]
+    for slot, allocation in enumerate(plan.slots):
+        now = [each for each in allocation.instances if each.task == task]
+        if before is not None and sorted(i.gpcs for i in before) != sorted(i.gpcs for i in now):
+            yield slot, before, now
+        before = now
+
+
+def _new_ones(before: list[Instance], now: list[Instance]) -> list[Instance]:
+    """Which instances a change adds: by size, and of one size those that sit elsewhere."""
+    missing = Counter(each.gpcs for each in now) - Counter(each.gpcs for each in before)
+    new = []
+    for each in sorted(now, key=lambda each: each in before):
+        if missing[each.gpcs] > 0:
+            missing[each.gpcs] -= 1
+            new.append(each)
+    return new
+
+
+def _prepared(
+    problem: Problem, tenant: Tenant, instance: Instance, slot: int, busy: list[int]
+) -> Preparation:
+    placement = find_placement(problem.board, instance.start, instance.gpcs)
+    assert placement is not None, "plans are checked before they come here"
+    first = slot
+    while (
+        first > 0
+        and not busy[first - 1] & placement.mask
+        and (slot - first) * problem.slot_s < tenant.overhead_s
+    ):
+        first -= 1
+    hidden_s = min(tenant.overhead_s, (slot - first) * problem.slot_s)
+    return Preparation(
+        tenant.name, instance.start, instance.gpcs, first, slot, tenant.overhead_s, hidden_s
+    )
+
+
+def _regained(
+    problem: Problem, tenant: Tenant, slot: int, now: list[Instance], hidden_s: float
+) -> float:
+    total = sum(tenant.capability[each.gpcs] for each in now)
+    per_second = total / len(now) / problem.slot_s
+    paid, left = tenant.overhead_s, tenant.overhead_s - hidden_s
+    gained = 0.0
+    for scenario in tenant.received:
+        gained += min(scenario[slot], total - left * per_second)
+        gained -= min(scenario[slot], total - paid * per_second)
+    return gained / len(tenant.received)

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Share
+from migrator.core.problem import Share
 from migrator.core.profiles import Service
 from migrator.core.scenario import PeerLimits
 from migrator.policies import mps_workers

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.policies import mps_workers
 from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView, last_window
 

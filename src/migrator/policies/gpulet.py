@@ -40,7 +40,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Share
+from migrator.core.problem import Share
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.core.scenario import PeerLimits, ResizedTraining
 from migrator.policies import mps_workers

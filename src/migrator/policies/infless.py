@@ -29,7 +29,7 @@ import math
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.core.profiles import Service
 from migrator.core.scenario import PeerLimits
 from migrator.policies import mps_workers

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from migrator.core.catalogue import Board
-from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import (
+from migrator.core.catalogue import (
+    Board,
     Multiset,
     Placement,
     PlacementSet,
@@ -22,6 +20,8 @@ from migrator.core.placement import (
     multisets,
     placement_sets,
 )
+from migrator.core.errors import InputError
+from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Service
 from migrator.policies.policy import Observation, running
 

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Problem
+from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task
 from migrator.forecast.nowcast import Nowcast
-from migrator.plan.preinit import preinitialize
-from migrator.policies.equal_shares import equal_allocation
+from migrator.plan.solve import preinitialize
+from migrator.policies.fixed_shares import equal_allocation
 from migrator.policies.planning import planned
 from migrator.policies.policy import Decision, Observation, Policy, Sight, TenantView
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from migrator.core.placement import Multiset
+from migrator.core.catalogue import Multiset
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish, retraining_wish
 from migrator.policies.policy import Decision, Observation, Policy, TenantView, last_window, waiting
 

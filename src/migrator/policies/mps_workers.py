@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Share, Task
+from migrator.core.problem import Kind, Share, Task
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.core.scenario import CHECKPOINTS, PeerLimits, ResizedTraining
 from migrator.policies.policy import Observation

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import Multiset
+from migrator.core.catalogue import Board, Multiset
+from migrator.core.problem import Kind, Task
 from migrator.core.profiles import Service
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish, retraining_wish
 from migrator.policies.policy import (

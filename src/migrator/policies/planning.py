@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.core.profiles import Service
 from migrator.forecast.forecaster import Forecaster, without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint

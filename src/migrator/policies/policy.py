@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Instance
-from migrator.core.plan import Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Holding, Instance, Plan, Problem
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
 

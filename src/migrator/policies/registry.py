@@ -11,9 +11,9 @@ from inspect import getdoc, getmodule
 from types import FunctionType
 from typing import cast
 
+from migrator.core.catalogue import Multiset
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
-from migrator.core.placement import Multiset
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.core.registry import found_in, import_class, pick
 from migrator.policies.layouts import Wish, best_allocation
 from migrator.policies.policy import Decision, Observation, Policy, Routing, Sharing, Sight, running

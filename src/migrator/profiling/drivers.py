@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from migrator.core.catalogue import Board, MigProfile
+from migrator.core.catalogue import Board, MigProfile, Place
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.core.registry import pick
 from migrator.gpu.drivers import nvidia_smi, registry
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, InUseError

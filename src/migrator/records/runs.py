@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Share
 from migrator.core.outcome import Tally
+from migrator.core.problem import Holding, Share
 from migrator.records.rows import (
     EventRecord,
     PlanRecord,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Holding, Instance, Kind, Share, Task
 from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.core.scenario import Scenario
 from migrator.io.files import check_path, write_atomically
 from migrator.records.rows import (

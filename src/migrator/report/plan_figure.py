@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Plan
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.records.runs import held_blocks
 from migrator.report.html_page import write_figure
 from migrator.report.page import (

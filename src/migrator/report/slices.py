@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
+from migrator.core.problem import Kind, Task
 from migrator.records.rows import UnitRecord
 from migrator.records.runs import Block, RecordedRun, RecordedWindow
 from migrator.records.standing import UnitStanding

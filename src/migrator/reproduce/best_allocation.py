@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board
-from migrator.core.placement import Multiset, multisets
+from migrator.core.catalogue import Board, Multiset, multisets
 from migrator.core.profiles import Service
 from migrator.core.scenario import Scenario
 from migrator.report.page import Axis, Lines, Series, Table

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from migrator.advise.trial import paired_lead
-from migrator.control.observation import policy_named
 from migrator.core.catalogue import Board
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
 from migrator.core.errors import InputError
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
 from migrator.policies.policy import Policy, Sight
+from migrator.policies.registry import policy as policy_named
 from migrator.report.page import Axis, Bars, Series, Table
 from migrator.reproduce.experiment import Outcomes, Setting, cell, table
 from migrator.reproduce.map import Gain, with_gain

@@ -21,9 +21,8 @@ import migrator
 from migrator.advise.trial import FixedLayout
 from migrator.core.comparison import SeedMean
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.core.instance import Kind, Task
 from migrator.core.outcome import RunOutcome
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Kind, Task
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table

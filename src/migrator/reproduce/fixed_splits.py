@@ -28,7 +28,7 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.simulate.compare import Job
-from migrator.workload.drifts import datasets
+from migrator.workload.measured import datasets
 from migrator.workload.workloads import GPU
 
 _Grid = dict[str, list[float]]

@@ -29,7 +29,7 @@ from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.reproduce.experiment import Key, ResultsFile, code_digest, traces_digest
 from migrator.reproduce.replanning import arrivals, generated_kinds, offset
 from migrator.workload.arrivals import highest_rps
-from migrator.workload.drifts import datasets, drifts
+from migrator.workload.measured import datasets, drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, workloads
 
 

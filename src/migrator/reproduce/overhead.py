@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from migrator.core.instance import Instance
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Instance
 from migrator.core.profiles import Overhead, profile
-from migrator.plan.preinit import Preinitialization, preinitialize
+from migrator.plan.solve import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.report.page import Axis, Bars, Table

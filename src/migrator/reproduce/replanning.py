@@ -27,7 +27,7 @@ from migrator.reproduce.experiment import (
 )
 from migrator.simulate.compare import Job
 from migrator.workload.arrivals import HISTORY_S, highest_rps
-from migrator.workload.drifts import drifts
+from migrator.workload.measured import drifts
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS, generate, real_file
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from migrator.control.observation import Policy, Sight
-from migrator.control.observation import policy_named as policy
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
@@ -16,6 +14,8 @@ from migrator.forecast.informer import InformerForecaster, SavedInformer, requir
 from migrator.forecast.selection import Auto, forecaster
 from migrator.io.task_pool import cores, open_pool
 from migrator.plan.solve import ready
+from migrator.policies.policy import Policy, Sight
+from migrator.policies.registry import policy
 from migrator.simulate import tenant
 from migrator.simulate.run import windows_of
 

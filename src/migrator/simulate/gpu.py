@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from migrator.control.controller import Estimate
 from migrator.control.events import (
     Create,
     Created,
@@ -33,13 +34,12 @@ from migrator.control.events import (
     TrainingEnded,
     Warm,
 )
-from migrator.control.observation import Sharing
-from migrator.control.retraining_plans import Estimate
 from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.catalogue import Board
-from migrator.core.instance import Holding, Kind, Share, Task, bare, sms_of
+from migrator.core.problem import Holding, Kind, Share, Task, bare, sms_of
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import CHECKPOINTS
+from migrator.policies.policy import Sharing
 from migrator.simulate.durations import ESTIMATE_PART, Durations
 
 _STOPPED = "it was ended on request"

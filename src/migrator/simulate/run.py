@@ -14,10 +14,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.controller import Controller
+from migrator.control.controller import Controller, RetrainingPlans
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
-from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.observation import (
+from migrator.control.planning_loop import ForecastingPolicy, WindowClock
+from migrator.control.tenant_state import Retraining, TenantState
+from migrator.control.units import State
+from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.problem import Holding, Problem, Task
+from migrator.core.scenario import Overlap, ResizedTraining, Scenario
+from migrator.forecast.forecaster import Forecaster
+from migrator.plan.check import goodput_of
+from migrator.policies.policy import (
     Decision,
     Observation,
     Policy,
@@ -26,20 +33,10 @@ from migrator.control.observation import (
     Sight,
     sharing_on,
 )
-from migrator.control.retraining_plans import RetrainingPlans
-from migrator.control.tenant_state import Retraining, TenantState
-from migrator.control.units import State
-from migrator.control.window_clock import WindowClock
-from migrator.core.instance import Holding, Task
-from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
-from migrator.core.problem import Problem
-from migrator.core.scenario import Overlap, ResizedTraining, Scenario
-from migrator.forecast.forecaster import Forecaster
-from migrator.plan.check import goodput_of
 from migrator.simulate.decider import SimulatedDecider
 from migrator.simulate.durations import RETRAINING_SPREAD, Durations, overheads_s, profile_durations
 from migrator.simulate.gpu import SimulatedGpu, Worker
-from migrator.simulate.interference import (
+from migrator.simulate.serving import (
     activities,
     slowdown_by_estimate,
     slowdowns,

@@ -17,8 +17,8 @@ from migrator.control.tenant_state import (
     TenantState,
     TrainingRoom,
 )
-from migrator.core.instance import Kind
 from migrator.core.outcome import Tally
+from migrator.core.problem import Kind
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.simulate import serving

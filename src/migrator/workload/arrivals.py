@@ -15,9 +15,8 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, multisets
 from migrator.core.errors import InputError
-from migrator.core.placement import multisets
 from migrator.core.profiles import Service
 from migrator.core.scenario import Trace
 from migrator.io.data_file import beside

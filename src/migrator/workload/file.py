@@ -14,9 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from migrator.core import catalogue
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, multisets
 from migrator.core.errors import InputError
-from migrator.core.placement import multisets
 from migrator.core.profiles import Curve, Profile, Service, on_board, profile, profile_of
 from migrator.core.registry import FORM, is_import_path, parts_of
 from migrator.core.scenario import (
@@ -47,7 +46,6 @@ from migrator.workload.arrivals import (
     least_gpcs,
     scaled_arrivals,
 )
-from migrator.workload.drifts import drifts, learned_a_window_later
 from migrator.workload.entries import (
     PeersEntry,
     RetrainingEntry,
@@ -56,7 +54,7 @@ from migrator.workload.entries import (
     WindowEntry,
     scenario_entry,
 )
-from migrator.workload.profile_file import read_profile
+from migrator.workload.measured import drifts, learned_a_window_later, read_profile
 
 ASSUMED = "assumed"
 """In place of the path of a profile: assumed figures, for trials without a measurement."""

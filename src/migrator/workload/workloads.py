@@ -21,9 +21,9 @@ from migrator.core.profiles import Service, profile
 from migrator.core.registry import pick
 from migrator.core.scenario import Scenario
 from migrator.workload.arrivals import HISTORY_S, cached_trace, highest_rps
-from migrator.workload.drifts import datasets
 from migrator.workload.entries import VERSION
 from migrator.workload.file import ASSUMED, parse_scenario, short_name
+from migrator.workload.measured import datasets
 from migrator.workload.traces.generator import KINDS, real_file
 
 GPU = "H200-141GB"

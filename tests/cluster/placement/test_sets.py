@@ -11,10 +11,9 @@ from support.clusters import cluster, tenant
 from migrator.cluster.placement.market import group_items, members_of
 from migrator.cluster.placement.prices import tabulate, tenant_kinds, window_problem
 from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
-from migrator.core.catalogue import Board, boards
+from migrator.core.catalogue import Board, boards, multisets
 from migrator.core.cluster import ClusterScenario, Rules
 from migrator.core.errors import InfeasibleError
-from migrator.core.placement import multisets
 from migrator.plan.solve import require_feasible
 
 TENANTS = [

@@ -16,21 +16,19 @@ from time import perf_counter
 
 import numpy as np
 
-from migrator.cluster.placement.market import Budget, Market, Unit, group_items, open_market
-from migrator.cluster.placement.moves import (
+from migrator.cluster.placement.assignment import (
     GroupPlacement,
     NamedPlacement,
     assign_names,
     choose_moves,
     current_units,
     gpu_groups,
-)
-from migrator.cluster.placement.prices import Floats, TenantKind, pooled_bound, tenant_kinds
-from migrator.cluster.placement.representatives import (
     replan_real_tenants,
     representative_values,
     representatives,
 )
+from migrator.cluster.placement.market import Budget, Market, Unit, group_items, open_market
+from migrator.cluster.placement.prices import Floats, TenantKind, pooled_bound, tenant_kinds
 from migrator.cluster.placement.sets import Sets
 from migrator.cluster.placement.solve import Solution, fill_remaining, one_more_rps, solve
 from migrator.core.cluster import (

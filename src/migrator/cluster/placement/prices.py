@@ -31,10 +31,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, configurations, multisets
 from migrator.core.cluster import ClusterScenario, ClusterTenant, SparingService
 from migrator.core.errors import InfeasibleError, InputError, SolverError
-from migrator.core.placement import configurations, multisets
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.core.scenario import ServedTenant
 from migrator.forecast.forecaster import Forecaster

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, Place
 from migrator.core.errors import GpuError
-from migrator.core.placement import Place
 
 
 @dataclass(frozen=True, order=True)

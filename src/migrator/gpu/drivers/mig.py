@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
+from migrator.core.catalogue import Place, place_mask, require_start
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.placement import Place, place_mask, require_start
 from migrator.gpu.drivers.base import (
     DriverKind,
     Gpu,
@@ -352,6 +352,6 @@ def _nvml() -> Iterator[tuple[Nvml, Callable[[], str]]]:
             yield nvml, boot_id
         return
     # Imported only on request, because it is not part of the driver.
-    fakes = importlib.import_module("migrator.gpu.fake_nvml")
+    fakes = importlib.import_module("migrator.gpu.fake_nvml.library")
     with fakes.from_environment() as fake, open_nvml() as nvml:
         yield nvml, fake.boot_id

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Self
 
 from migrator.core import catalogue
-from migrator.core.catalogue import Board, MigProfile
+from migrator.core.catalogue import Board, MigProfile, Place
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, Holder, InUseError
 from migrator.gpu.drivers.nvidia_smi import OTHERWISE, SmiGpu

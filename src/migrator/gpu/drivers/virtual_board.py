@@ -24,9 +24,8 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from migrator.core import catalogue
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, Place, conflict
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.placement import Place, conflict
 from migrator.gpu.drivers.base import (
     DriverKind,
     Gpu,

@@ -1,6 +1,8 @@
 """The fake's functions with the names, arguments and errors of `pynvml`, and their installation.
 
 Handles are Python objects. Output arrays and counts are filled as the C library fills them.
+MIGRATOR_FAKE_NVML=FOLDER, or FOLDER:BOARD,BOARD,..., makes `--driver mig` use it. `python -m
+migrator.gpu.fake_nvml --help` shows how to inject faults.
 """
 
 from __future__ import annotations

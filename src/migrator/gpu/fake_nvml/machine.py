@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pynvml
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
-from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, Holder
 from migrator.gpu.fake_nvml.state import (
     AMPERE,

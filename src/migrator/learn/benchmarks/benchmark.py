@@ -26,11 +26,11 @@ from migrator.learn.model import (
     Samples,
     Stream,
     WindowData,
+    all_tokens,
     concatenate,
     random_stream,
     split_validation,
 )
-from migrator.learn.text import all_tokens
 
 Encode = Callable[[Iterable[str]], NDArray[np.int32]]
 """Texts in, one row of token numbers per text out."""

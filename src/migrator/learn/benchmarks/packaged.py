@@ -1,12 +1,17 @@
-"""NC-CIFAR-10, NC-CORe50, NC-20-Newsgroups and NC-Synthetic, which needs no download."""
+"""NC-CIFAR-10, NC-CORe50, NC-20-Newsgroups and NC-Synthetic, which needs no download.
+
+Newsgroup messages lose the parts that identify the group without being about its topic: header,
+quotations with their introduction, and the signature.
+"""
 
 from __future__ import annotations
 
 import json
 import lzma
 import pickle
+import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -27,10 +32,16 @@ from migrator.learn.benchmarks.benchmark import (
     split_held_out,
 )
 from migrator.learn.model import Modality, Samples, Stream, concatenate, random_stream
-from migrator.learn.text import body_of
 
 _BATCHES = (*(f"data_batch_{each}" for each in range(1, 6)), "test_batch")
 _CIFAR_PIXELS = 32
+_FIELD = re.compile(r"[A-Za-z][\w-]*:")
+_MARKED = re.compile(r"\s*(?:\w{0,4}>|[|:](?:\s|$))")
+"""Start of a quoted line; some programs put the author's initials before the mark."""
+_ADDRESS = re.compile(r"\S@\S")
+_RULE = re.compile(r"\s*[-_=*~+#]{2,}\s*")
+_SIGNATURE_LINES = 8
+"""More lines than this after a rule belong to the message."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -189,6 +200,49 @@ _TURN = 0.35
 _NEW, _AGAIN, _HELD_OUT = 300, 60, 100
 """Samples of a new class, of an old one as it now looks, and held out of each."""
 _CONTRAST, _NOISE = 12.0, 60.0
+
+
+def body_of(message: str) -> str:
+    """The text of a message without header, quotations and signature."""
+    lines = _without_header(message.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    return "\n".join(_without_signature(_without_quotations(lines))).strip()
+
+
+def _without_header(lines: Sequence[str]) -> Sequence[str]:
+    """The header's fields end with the first empty line."""
+    if not _FIELD.match(lines[0]):
+        return lines
+    ends = next((at for at, line in enumerate(lines) if not line.strip()), len(lines))
+    return lines[ends + 1 :]
+
+
+def _without_quotations(lines: Sequence[str]) -> list[str]:
+    """The lines without quotations and the lines that introduce them.
+
+    An introduction ends in a colon and contains an address or precedes the quotation directly; if
+    it takes two lines, the upper one contains the address.
+    """
+    kept: list[str] = []
+    introduced = False
+    for line in reversed(lines):
+        marked, bare = bool(_MARKED.match(line)), line.strip()
+        addressed = bool(_ADDRESS.search(line))
+        naming = not marked and bare.endswith(":") and (introduced or addressed)
+        if not marked and not naming and not (introduced and addressed):
+            kept.append(line)
+        if bare:  # an empty line may stand between an introduction and its quotation
+            introduced = marked or naming
+    return kept[::-1]
+
+
+def _without_signature(lines: Sequence[str]) -> Sequence[str]:
+    """A message that consists of nothing but a signature is kept."""
+    rules = [at for at, line in enumerate(lines) if _RULE.fullmatch(line)]
+    for at in rules:
+        rest = [line for line in lines[at + 1 :] if line.strip() and not _RULE.fullmatch(line)]
+        if len(rest) <= _SIGNATURE_LINES and any(line.strip() for line in lines[:at]):
+            return lines[:at]
+    return lines
 
 
 class Synthetic(Benchmark):

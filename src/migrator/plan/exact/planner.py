@@ -20,11 +20,9 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from migrator.core.catalogue import Multiset
 from migrator.core.errors import InfeasibleError, SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Multiset
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Allocation, Instance, Kind, Plan, Problem, Task
 from migrator.plan.exact.labels import LabelSearch, best_path
 from migrator.plan.exact.prices import find_prices, tabulate_bounds
 from migrator.plan.exact.space import (

@@ -18,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from migrator.plan.exact.space import Bools, Floats, Ints, PricedArrays, Space
-from migrator.plan.exact.subproblems import (
+from migrator.plan.exact.tables import (
+    NEVER,
     Answers,
+    Tables,
     best_response,
     empty_answers,
     find_shares,
     rent_retrainings,
 )
-from migrator.plan.exact.tables import NEVER, Tables
 from migrator.plan.kernels import compiled, compiled_inner, entry
 
 FEWEST_STEPS, FEW_STEPS, MOST_STEPS = 60, 130, 200

@@ -17,10 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from migrator.core.catalogue import Board
-from migrator.core.errors import InfeasibleError
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import (
+from migrator.core.catalogue import (
+    Board,
     Multiset,
     Placement,
     configurations,
@@ -30,8 +28,8 @@ from migrator.core.placement import (
     placement_sets,
     placements,
 )
-from migrator.core.plan import Retraining
-from migrator.core.problem import Problem
+from migrator.core.errors import InfeasibleError
+from migrator.core.problem import Kind, Problem, Retraining, Task
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -49,11 +49,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from migrator.core.errors import InputError, PlanError, SolverError
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Problem
+from migrator.core.problem import Allocation, Charge, Plan, Problem, Retraining
 from migrator.plan.ilp.charges import build_paper, build_survivors
-from migrator.plan.ilp.model import FloatArray, Group, Model
-from migrator.plan.ilp.tables import Tables, tables
+from migrator.plan.ilp.model import Group, Model
+from migrator.plan.ilp.tables import FloatArray, Tables, tables
 
 __all__ = ["Formulation", "Group", "IlpOutcome", "Model", "Status", "build_ilp", "solve_ilp"]
 

@@ -21,11 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import Placement
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.plan.ilp.constraints import (
+from migrator.core.catalogue import Placement
+from migrator.core.problem import Allocation, Kind, Plan, Retraining, Task
+from migrator.plan.ilp.model import (
+    ABSENT,
+    BoolArray,
+    Group,
+    IntArray,
+    Model,
+    ModelBuilder,
     RetrainingColumns,
+    Terms,
     add_choice,
     add_instance_sharing,
     add_patterns,
@@ -36,19 +42,10 @@ from migrator.plan.ilp.constraints import (
     stage_of,
     write_retrainings,
 )
-from migrator.plan.ilp.model import (
-    ABSENT,
-    BoolArray,
-    FloatArray,
-    Group,
-    IntArray,
-    Model,
-    ModelBuilder,
-    Terms,
-)
 from migrator.plan.ilp.tables import (
     PRE,
     Demand,
+    FloatArray,
     Holding,
     Tables,
     TenantTable,

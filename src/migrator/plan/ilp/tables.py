@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board
-from migrator.core.errors import InputError, PlanError, SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import (
+from migrator.core.catalogue import (
+    Board,
     Multiset,
     Placement,
     PlacementSet,
@@ -27,9 +26,10 @@ from migrator.core.placement import (
     placement_sets,
     placements,
 )
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Problem, Tenant
-from migrator.plan.ilp.model import FloatArray
+from migrator.core.errors import InputError, PlanError, SolverError
+from migrator.core.problem import Allocation, Instance, Kind, Plan, Problem, Task, Tenant
+
+FloatArray = NDArray[np.float64]
 
 PRE, POST = 0, 1
 """The stages of a tenant: before and after its completed retraining."""

@@ -20,9 +20,18 @@ from typing import NamedTuple
 import numpy as np
 
 from migrator.core.errors import SolverError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.core.problem import Charge, Initial, Problem, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Retraining,
+    Task,
+    Tenant,
+)
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space, Start, build_space, occupied_by
 from migrator.plan.exact.tables import NEVER
 from migrator.plan.kernels import compiled, compiled_inner

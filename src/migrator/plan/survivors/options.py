@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from migrator.core.catalogue import Board
-from migrator.core.placement import PlacementSet, multiset_of, placement_sets
+from migrator.core.catalogue import Board, PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
 from migrator.plan.exact.space import Bools, Floats, Geometry, Ints, Space, geometry
 from migrator.plan.kernels import compiled_inner

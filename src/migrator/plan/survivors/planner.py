@@ -21,9 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from migrator.core.placement import Placement, find_placement
-from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Problem
+from migrator.core.catalogue import Placement, find_placement
+from migrator.core.problem import Allocation, Charge, Plan, Problem
 from migrator.plan.check import goodput_of, later_goodput_of
 from migrator.plan.exact.labels import best_path
 from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule, lay_out

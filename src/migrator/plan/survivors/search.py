@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from migrator.core.instance import Instance
-from migrator.core.problem import Problem
+from migrator.core.problem import Instance, Problem
 from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space
 from migrator.plan.kernels import compiled, compiled_inner, entry

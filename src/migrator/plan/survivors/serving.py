@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import Multiset, multisets
-from migrator.core.problem import Problem, Tenant
+from migrator.core.catalogue import Board, Multiset, multisets
+from migrator.core.problem import Kind, Problem, Task, Tenant
 from migrator.plan.exact.space import Bools, Floats, Ints, Space, geometry
 from migrator.plan.exact.tables import NEVER, Tables, expected_throughput
 from migrator.plan.kernels import compiled

@@ -29,9 +29,8 @@ from migrator.io.child_process import (
     exit_with_parent,
     one_line,
 )
-from migrator.learn.model import Modality, Model
+from migrator.learn.model import HASHED, PADDING, VOCABULARY, Modality, Model, tokenizer_of
 from migrator.learn.registry import build, model_class
-from migrator.learn.text import HASHED, PADDING, VOCABULARY, tokenizer_of
 from migrator.serve.logs import FORMAT_VARIABLE, configure
 from migrator.serve.workers.messages import (
     Build,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
 from migrator.io.child_process import ChildLostError, Fault, Release
-from migrator.learn.text import TextEncoder, text_encoder
+from migrator.learn.model import TextEncoder, text_encoder
 
 
 class WorkerLostError(ChildLostError):
@@ -58,7 +58,7 @@ class ModelInterface:
     values: int = 256
     """Inputs are numbers from 0 to below this."""
     tokenizer: str | None = None
-    """Of texts: what `learn.text` needs to encode them; None: clients send tokens."""
+    """Of texts: what `text_encoder` needs to encode them; None: clients send tokens."""
     padding: int = 0
     """Of texts: the token that fills up short ones."""
 

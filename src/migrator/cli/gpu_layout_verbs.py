@@ -1,4 +1,4 @@
-"""Verbs that change a GPU: `migrator gpu apply | clear`."""
+"""Verbs for the layout of a GPU: `migrator gpu assert | export | apply | clear`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import AsJson, print_json
+from migrator.cli.app import REFUSED, AsJson, print_json
 from migrator.cli.gpu_verbs import (
     BoardName,
     DriverOption,
     Index,
-    LayoutGiven,
-    LayoutName,
+    Looking,
     State,
     group,
     say,
@@ -32,6 +31,15 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.25
 _INTERRUPTED = "an earlier run was interrupted; this one continues from there"
+LayoutGiven = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAYOUT", help="Layout file (YAML or JSON), or a mig-parted file as FILE:NAME."
+    ),
+]
+LayoutName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Which layout of a mig-parted file.")
+]
 Owner = Annotated[
     str, typer.Option(metavar="NAME", help="Whose instances these are in the journal.")
 ]
@@ -47,6 +55,72 @@ WaitS = Annotated[
         help="How long to wait for processes that use what must go; they are never killed.",
     ),
 ]
+
+
+@group.command("assert")
+def assert_layout(
+    layout: LayoutGiven,
+    name: LayoutName = None,
+    driver: DriverOption = None,
+    index: Index = 0,
+    state: State = None,
+    board: BoardName = None,
+    dry_run: Looking = False,
+    as_json: AsJson = False,
+) -> None:
+    """Exit with 0 if the GPU has the layout LAYOUT; otherwise print the differences and exit with
+    3.
+
+    Example:  migrator gpu assert layout.yaml && start-my-workers
+    """
+    del dry_run
+    from migrator.gpu.layout import difference
+    from migrator.gpu.layout_file import read_layout
+
+    chosen = target(driver, index, state, board, read_only=True)
+    with chosen.open() as opened:
+        gpu, instances = opened.gpu(), opened.instances()
+    wanted = read_layout(layout, gpu, name)
+    for note in wanted.notes:
+        say(note)
+    found = difference(instances, wanted.layout)
+    if as_json:
+        print_json({"as_wanted": not found, "differences": found.words()})
+    elif found:
+        print("\n".join(found.words()))
+    else:
+        print(f"GPU {gpu.index} is as {layout} says")
+    if found:
+        raise typer.Exit(REFUSED)
+
+
+@group.command()
+def export(
+    driver: DriverOption = None,
+    index: Index = 0,
+    state: State = None,
+    board: BoardName = None,
+    dry_run: Looking = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the current layout as a layout file, to be applied or asserted later.
+
+    Example:  migrator gpu export > layout.yaml
+    """
+    del dry_run
+    from migrator.gpu.layout_file import layout_to_json, layout_to_yaml
+
+    chosen = target(driver, index, state, board, read_only=True)
+    with chosen.open() as opened:
+        gpu, instances = opened.gpu(), opened.instances()
+    for each in instances:
+        if each.uuid is None:
+            say(f"{each.place} has no compute instance and is left out; see `migrator gpu doctor`")
+    places = [each.place for each in instances if each.uuid is not None]
+    if as_json:
+        print_json(layout_to_json(gpu.board, places))
+    else:
+        print(layout_to_yaml(gpu.board, places), end="")
 
 
 @group.command()

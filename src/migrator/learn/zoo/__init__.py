@@ -1,1 +1,0 @@
-"""The models: a module offers its own in `MODELS`. Networks are built when asked for."""

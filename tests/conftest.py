@@ -29,14 +29,28 @@ HEAVY = (
     "tests/cli/test_bring_your_model.py",
 )
 """One worker runs all of these: importing transformers, timm and torchvision takes seconds."""
-LONGEST = (
-    *HEAVY,
-    *(f"tests/cluster/fleet/test_{each}.py" for each in ("cluster_live", "head", "agent")),
-    *(f"tests/live/test_{each}.py" for each in ("trainings", "retrained_again", "faults_kills")),
-    *("tests/plan/test_survivors.py", "tests/plan/test_exact.py", "tests/test_cli_runs.py"),
-    *("tests/cli/test_documented_runs.py", "tests/report/test_other_pages_browser.py"),
+_LONG_COMPUTING = (
+    *("profiling/test_profiling_run", "live/test_trainings", "plan/test_survivors"),
+    *("gpu/test_gpu_crashes", "report/test_other_pages_browser", "dashboard/test_page_browser"),
+    *("test_cli_runs", "cluster/fleet/test_head", "cluster/placement/test_cluster_workers"),
+    *("report/test_pages_browser", "cluster/placement/test_place", "io/test_database"),
+    *("profiling/test_profiling_mig", "advise/test_trial", "api/test_functions"),
+    *("cli/test_documented_runs", "control/test_policy_process", "plan/test_kernels"),
 )
-"""Parallel runs begin with these files, the longest first."""
+_LONG_WAITING = (
+    *(f"live/test_{each}" for each in ("retrained_again", "faults_disk", "faults_kills")),
+    *("cluster/fleet/test_agent", "live/test_faults_processes", "live/test_standbys_live"),
+    *("live/test_labels_at_start", "load/test_load", "serve/test_worker_losses"),
+    *("live/test_daemon", "live/test_faults_flood", "cluster/fleet/test_gateway"),
+    *("live/test_resized_training", "live/test_actions_live", "live/test_faults_policy"),
+    *("serve/test_hostile_requests", "plan/test_exact", "cli/test_load_verb"),
+)
+"""Files of ten seconds or more, the longest first."""
+LONGEST = (
+    *(*HEAVY, "tests/cluster/fleet/test_cluster_live.py"),
+    *(f"tests/{e}.py" for pair in zip(_LONG_COMPUTING, _LONG_WAITING, strict=True) for e in pair),
+)
+"""Parallel runs begin with these files, so that no worker has a long one when the others end."""
 WAITING = ("live", "cluster", "cli", "dashboard")
 """Folders whose tests wait for other processes; their files are spread over a parallel run."""
 

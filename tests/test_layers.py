@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,12 @@ def _unit(parts: tuple[str, ...]) -> str:
     return ".".join(parts[:2]) if parts[0] == "cluster" and len(parts) > 1 else parts[0]
 
 
-def _imported(path: Path) -> Iterator[str]:
+@cache
+def _imported(path: Path) -> frozenset[str]:
+    return frozenset(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -179,3 +185,21 @@ def test_heavy_libraries_load_only_where_used(verb: list[str], absent: set[str])
     )
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     assert not loaded & absent
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (
+            "migrator.cluster.fleet.gateway, migrator.cluster.fleet.ray_head",
+            {"numba", "migrator.live.daemon", "migrator.plan.kernels"},
+        ),
+        ("migrator.control.policy_process", {"pydantic", "yaml", "migrator.workload.live"}),
+    ],
+    ids=("cluster", "policy"),
+)
+def test_processes_load_only_what_they_use(modules: str, absent: set[str]) -> None:
+    """Each start of one would take twice as long."""
+    code = f"import sys, {modules}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not absent & set(done.stdout.split())

@@ -11,7 +11,7 @@ from migrator.policies.fixed_shares import Static
 from migrator.policies.policy import Decision, Observation
 
 MOOD = "PYTHON_MOOD_FILE"
-LATE_S = 3.5
+LATE_S = 2.5
 """Longer than the windows of the tests."""
 
 

@@ -125,10 +125,10 @@ def simulate_cluster(
     scenario: ClusterScenario, policies: Sequence[str | None], workers: TaskWorkers, *, drawn: bool
 ) -> list[ClusterOutcome]:
     """Run one placement under every policy: only the policy of each GPU differs."""
-    from migrator.cluster.placement.place import place, require_all_placed, simulate_placed
+    from migrator.cluster.placement.place import place, simulate_placed
 
     plan = place(scenario, workers)
-    require_all_placed(plan)
+    plan.require_all_placed()
     busy = sum(bool(each.tenants) for each in plan.gpus)
     with progress(busy * len(policies), f"GPUs of {scenario.name}") as step:
         return [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,10 @@ from migrator.core.problem import Holding
 from migrator.core.profiles import Curve
 from migrator.core.scenario import ServedTenant
 from migrator.policies.policy import RetrainingState, TenantView
-from migrator.workload.live import LiveTenant
+
+if TYPE_CHECKING:
+    # a policy's process imports this module and never reads a scenario
+    from migrator.workload.live import LiveTenant
 
 FEWEST_LABELS = 20
 """Labels below which a window is not worth learning from."""

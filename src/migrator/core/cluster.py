@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
+from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, Tally
 from migrator.core.profiles import Service
 from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
@@ -184,6 +185,18 @@ class ClusterPlan:
     def placement(self) -> dict[str, str]:
         """Tenant -> GPU."""
         return {name: each.gpu.name for each in self.gpus for name in each.tenants}
+
+    def require_all_placed(self) -> None:
+        """Raise InputError with the reason and the remedy if a tenant has no GPU."""
+        if self.unplaced:
+            names = shorten([each.tenant for each in self.unplaced], 5)
+            raise InputError(f"tenants: no GPU has room for {names}: {self.unplaced[0].why}")
+
+
+def shorten(names: Sequence[str], most: int = 3) -> str:
+    """The names for a sentence, at most `most` of them."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import msgspec
 import pytest
 from support.agents import cluster_run, feedback, infer
 from support.gateways import Asking, gateway, gateway_process
+from support.ray_nodes import RayNodes, ray_nodes
 from support.waiting import LIMIT_S, until
 
 from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, actor_names, find_head
@@ -26,9 +28,10 @@ from migrator.cluster.fleet.ray_agents import agent_name
 from migrator.io.processes import is_running
 from migrator.live.shared_store import SharedStore
 
-pytest.importorskip("ray", reason="agents run on Ray: pip install 'migrator[cluster]'")
-
-from support.ray_nodes import RayNodes, ray_nodes
+# found, not imported: every worker of a parallel run collects this file
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason="agents run on Ray: pip install 'migrator[cluster]'"
+)
 
 MIGRATOR = (sys.executable, "-m", "migrator")
 TENANTS = ("photos", "mail", "maps")

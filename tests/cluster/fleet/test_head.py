@@ -157,8 +157,9 @@ def test_without_room_for_all_tenants_nothing_begins_and_the_reason_is_raised(
     tmp_path: Path,
 ) -> None:
     agents = Agents()
-    names = [f"t{number}" for number in range(22)]
-    full = cluster_run(tmp_path, names, [{"name": each} for each in agents.tenants], window_s=4)
+    names, gpus = ["t0", "t1", "t2", "t3"], [{"name": each} for each in agents.tenants]
+    rules = {"gpus": [{"board": "A100-40GB", **each} for each in gpus], "apart": [names]}
+    full = cluster_run(tmp_path, names, gpus, window_s=4, cluster=rules)
     with pytest.raises(InputError, match="no GPU has room for t"):
         led(full, agents)
     assert "begin" not in [each[0] for each in agents.orders]

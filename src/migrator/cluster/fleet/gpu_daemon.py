@@ -22,7 +22,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,13 +31,12 @@ from migrator.core.errors import MigratorError
 from migrator.io.files import private_folder, write_atomically
 from migrator.io.http_client import request
 from migrator.io.processes import Process
-from migrator.live.context import EMULATED, Serving
-from migrator.live.daemon import Daemon
-from migrator.live.shared_store import SharedStore
-from migrator.serve.http.requests import Tokens, digest
-from migrator.serve.http.routes import ORDER_KEY
+from migrator.serve.http.requests import ORDER_KEY, Tokens, digest
 from migrator.serve.logs import configure
 from migrator.workload.live import ADMIN, drop_token_variables
+
+if TYPE_CHECKING:
+    from migrator.live.context import Serving
 
 LEASE_S = 60.0
 """Seconds without renewal after which the lease expires. Longer than the head waits for an agent
@@ -67,6 +66,9 @@ class GpuDaemonSettings(msgspec.Struct, frozen=True):
 
 def serving_of(settings: GpuDaemonSettings) -> Serving:
     """The configuration of the daemon; InputError if it is invalid."""
+    from migrator.live.context import EMULATED, Serving
+    from migrator.live.shared_store import SharedStore
+
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)
     # clients that use gRPC call a gateway: the daemons of one machine would share the port
@@ -103,6 +105,9 @@ def _tokens(run: ClusterRun) -> Tokens:
 
 
 async def _serve(settings: GpuDaemonSettings) -> None:
+    # here: agents, gateways and verbs import this module and never serve
+    from migrator.live.daemon import Daemon
+
     stop, running = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         running.add_signal_handler(number, stop.set)

@@ -29,7 +29,6 @@ from migrator.cluster.fleet.messages import (
 )
 from migrator.cluster.fleet.placer import NEVER, PlacementRunner, Placer, place_in_thread
 from migrator.cluster.fleet.watch import KeyedTasks, Watch
-from migrator.cluster.placement.place import require_all_placed
 from migrator.core.errors import InputError, MigratorError
 
 BEAT_S = 0.5
@@ -242,7 +241,7 @@ class Head:
         self.state.homes = homes_from(self._reports())
         if not self.state.homes and not any(each.begun for each in reports.values()):
             plan = await self._placer.place(self.watch.open, {})
-            require_all_placed(plan)
+            plan.require_all_placed()
             self.state.homes = dict(plan.placement)
         self.state.note(f"epoch {self.state.epoch} leads {len(reports)} GPUs")
 

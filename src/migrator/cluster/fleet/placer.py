@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from migrator.cluster.fleet.messages import Report
-from migrator.cluster.placement.place import place
 from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, ClusterTenant
 from migrator.core.scenario import ServedTenant, Trace
 from migrator.workload.arrivals import fit_together, highest_rps, least_gpcs
@@ -36,6 +35,8 @@ PlacementRunner = Callable[[Question], Awaitable[ClusterPlan]]
 
 def compute_placement(question: Question) -> ClusterPlan:
     """Compute the best placement at low priority."""
+    from migrator.cluster.placement.place import place  # a head never imports the planner
+
     if os.nice(0) < NICE:
         os.nice(NICE)
     scenario, current = question
@@ -44,6 +45,8 @@ def compute_placement(question: Question) -> ClusterPlan:
 
 async def place_in_thread(question: Question) -> ClusterPlan:
     """Compute the best placement in a thread of this process."""
+    from migrator.cluster.placement.place import place
+
     scenario, current = question
     return await asyncio.to_thread(place, scenario, current=current, seconds=PLACE_S)
 

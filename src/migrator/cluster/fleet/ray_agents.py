@@ -20,8 +20,8 @@ from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, Node, agen
 from migrator.cluster.fleet.messages import Answer, Report
 from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
+from migrator.gpu.drivers.base import DriverKind
 from migrator.io.strict import listed
-from migrator.live.context import EMULATED
 from migrator.serve.http.requests import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
@@ -138,7 +138,7 @@ class RayAgents:
             self._seats.pop(gpu, None)
 
     def _seated(self, nodes: list[Node]) -> dict[str, GpuLocation]:
-        real = self._run.driver != EMULATED
+        real = self._run.driver != DriverKind.EMULATED
         return locate_gpus(self._run.scenario.gpus, nodes, self._seats, real=real)
 
     def _seat(self, nodes: list[Node]) -> None:

@@ -167,7 +167,7 @@ class HeadActor:
         if not self._began_before:  # else it serves already, perhaps with one machine less
             self._links.require_all()
         head = Head(
-            run, self._links, publish=partial(publish_map, store), aside=_in_another_process
+            run, self._links, publish=partial(publish_map, store), aside=PlacementProcess().place
         )
         head.state.map = ClusterMap(admin=_admin(run))
         head.store_trouble = trouble
@@ -229,11 +229,28 @@ def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
         return overview
 
 
-async def _in_another_process(question: Question) -> ClusterPlan:
-    """Place in a Ray task: it uses a core for seconds, and the head must keep getting reports."""
-    task = import_ray().remote(compute_placement).options(num_cpus=0, resources=HERE, max_retries=0)
-    found: ClusterPlan = await asyncio.wrap_future(task.remote(question).future())
-    return found
+class PlacementProcess:
+    """Computes placements in a Ray actor: each uses a core for seconds, and the head must keep
+    getting reports. Its process keeps the planner loaded, and ends with the head's.
+
+    Tasks would need a new process for every placement once the program that started the head has
+    ended: Ray ends idle processes of finished jobs.
+    """
+
+    def __init__(self) -> None:
+        self._actor: Any = None
+
+    async def place(self, question: Question) -> ClusterPlan:
+        if self._actor is None:
+            options = {"num_cpus": 0, "resources": HERE, "max_restarts": -1, "max_concurrency": 4}
+            self._actor = import_ray().remote(_PlacementActor).options(**options).remote()
+        found: ClusterPlan = await asyncio.wrap_future(self._actor.place.remote(question).future())
+        return found
+
+
+class _PlacementActor:
+    def place(self, question: Question) -> ClusterPlan:
+        return compute_placement(question)
 
 
 def _admin(run: ClusterRun) -> str | None:

@@ -38,6 +38,7 @@ from migrator.core.cluster import (
     ClusterScenario,
     GpuPlacement,
     Unplaced,
+    shorten,
 )
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
@@ -250,12 +251,6 @@ def placement_notes(
     return tuple(notes)
 
 
-def shorten(names: Sequence[str], most: int = 3) -> str:
-    """The names for a sentence, at most `most` of them."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
 def read_current(path: Path) -> dict[str, str]:
     """Read tenant -> GPU from the output of `migrator cluster plan --json`."""
     return read_json_file(path, _placement, PLACEMENT)
@@ -283,7 +278,7 @@ def simulate_placed(
     step: Callable[[], None] = lambda: None,
 ) -> ClusterOutcome:
     """Run every GPU that has tenants; `step` is called after each."""
-    require_all_placed(plan)
+    plan.require_all_placed()
     jobs = [
         Job(
             partial(_as_given, scenario.on(each.gpu, each.tenants)), policy, forecaster, drawn=drawn
@@ -296,14 +291,6 @@ def simulate_placed(
         runs.append(outcome)
         step()
     return ClusterOutcome(plan, tuple(runs))
-
-
-def require_all_placed(plan: ClusterPlan) -> None:
-    """Raise InputError with the reason and the remedy if a tenant has no GPU."""
-    if not plan.unplaced:
-        return
-    names = [each.tenant for each in plan.unplaced]
-    raise InputError(f"tenants: no GPU has room for {shorten(names, 5)}: {plan.unplaced[0].why}")
 
 
 def _as_given(scenario: Scenario, _seed: int | None, _windows: int | None) -> Scenario:

@@ -109,16 +109,29 @@ class Store:
         self.folder = folder
         self._path, self._lock = folder / "state.jsonl", folder / "lock"
         self._line, self._state = b"", State("", [])
+        self._stamp: tuple[int, int, int] | None = None
+        """Of the file whose last line is `_line`."""
 
     def exists(self) -> bool:
         return bool(self._last_line())
 
     def now(self) -> State:
         """The current state; the caller must not change it."""
-        line = self._read()
-        if line != self._line:
-            self._state, self._line = _STATE.validate_json(line), line
+        stamp = self._file_stamp()  # before reading: what is written meanwhile is read next time
+        if stamp is None or stamp != self._stamp:
+            line = self._read()
+            if line != self._line:
+                self._state, self._line = _STATE.validate_json(line), line
+            self._stamp = stamp
         return self._state
+
+    def _file_stamp(self) -> tuple[int, int, int] | None:
+        """Changes with every line that is written; None if there is no file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     @contextmanager
     def changing(self) -> Iterator[State]:
@@ -169,7 +182,7 @@ class Store:
         if size > FULL:
             with replace_file(self._path, tag="new", sync=False) as draft:
                 draft.write_bytes(after + b"\n")
-        self._state, self._line = state, after
+        self._state, self._line, self._stamp = state, after, None
 
 
 def board_of(gpu: FakeGpu) -> Board:

@@ -31,6 +31,8 @@ from migrator.serve.http.protocol import decode
 MEDIA_TYPES = ("application/json", "application/octet-stream")
 JSON_LENGTH_HEADER = "inference-header-content-length"
 REQUEST_ID_HEADER = "x-request-id"
+ORDER_KEY = "migrator-order-key"
+"""The header with the key that an agent shares with its daemon."""
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
 _UNDISPUTED_TYPES = (b"", *(each.encode() for each in MEDIA_TYPES))

@@ -28,13 +28,11 @@ from migrator.serve.http.protocol import (
     TensorMetadata,
     decode,
 )
-from migrator.serve.http.requests import header_of, read_body
+from migrator.serve.http.requests import ORDER_KEY, header_of, read_body
 from migrator.serve.router import DRAINED_RETRY_S
 
 CLI_AGENT = "migrator-cli"
 """User agent of our own command line; used for the record only."""
-ORDER_KEY = "migrator-order-key"
-"""The header with the key that an agent shares with its daemon."""
 
 
 class ActionRequest(Struct, kw_only=True, forbid_unknown_fields=True):

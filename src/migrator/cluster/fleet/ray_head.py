@@ -230,11 +230,11 @@ def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
 
 
 class PlacementProcess:
-    """Computes placements in a Ray actor: each uses a core for seconds, and the head must keep
-    getting reports. Its process keeps the planner loaded, and ends with the head's.
+    """Computes placements in a Ray actor, one after the other: each uses a core for seconds, and
+    the head must keep getting reports.
 
-    Tasks would need a new process for every placement once the program that started the head has
-    ended: Ray ends idle processes of finished jobs.
+    Its process keeps the planner loaded, and ends with the head's. Ray started a new process for
+    every task after the program that had started the head ended.
     """
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class PlacementProcess:
 
     async def place(self, question: Question) -> ClusterPlan:
         if self._actor is None:
-            options = {"num_cpus": 0, "resources": HERE, "max_restarts": -1, "max_concurrency": 4}
+            options = {"num_cpus": 0, "resources": HERE, "max_restarts": -1}
             self._actor = import_ray().remote(_PlacementActor).options(**options).remote()
         found: ClusterPlan = await asyncio.wrap_future(self._actor.place.remote(question).future())
         return found

@@ -355,9 +355,12 @@ def _slower(
 ) -> float | None:
     """How many times as long as its profile says a retraining was expected to take.
 
-    By the plan of this run whose window is nearest, else by other runs' plans; where no plan says
-    it, by how long retrainings took.
+    As this run expected it in that window; else by the plan of this run whose window is nearest, by
+    other runs' plans, and where no plan says it, by how long retrainings took.
     """
+    for at, factor in _expected(runs[0], scenario, tenant):
+        if at == window:
+            return factor
     for told in (_planned, _took):
         for some in (runs[:1], runs[1:]):
             known = [
@@ -368,6 +371,18 @@ def _slower(
             if known:
                 return min(known)[1]
     return None
+
+
+def _expected(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
+    """Per retraining that ended: its window, and its expected duration over the profile's."""
+    for each in run.trainings(tenant.name):
+        window = run.window_at(each.from_s)
+        profile = _profile_s(run, tenant, window)
+        number = run.records.windows[window].window
+        for record in run.records.retrainings:
+            known = (record.tenant, record.window) == (tenant.name, number)
+            if known and record.planned_s is not None and profile is not None:
+                yield window, max(1.0, record.planned_s / profile.at(_sms(scenario, each)))
 
 
 def _planned(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:

@@ -52,7 +52,7 @@ from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
 
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")
 """The last one knows the arrivals: a bound."""
-MEASURED_EPOCHS = 6
+MEASURED_EPOCHS = 8
 """Of the run whose records are used."""
 MEASURED_WINDOWS = 2
 _ESTIMATED_HIGHER = 0.03
@@ -61,19 +61,21 @@ _ESTIMATED_HIGHER = 0.03
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run the comparison."""
+    """One way to run the comparison; by default as `live.py --driver mps` does."""
 
-    epochs: int = 6
+    epochs: int = 8
     window_s: int = 60
     windows: int = 2
     bursty: str = "azure-bursty"
-    history_s: int = 600
+    history_s: int = 2400
     forecaster: str = "auto"
-    board: str = "H200-141GB"
+    board: str = "H200-141GB-MPS"
     isolated: bool = False
     """MIG's instances do not slow each other down; shares do."""
     hand_over_s: float | None = None
     """From the end of a retraining until all workers serve its model; None: as measured."""
+    interference: float | None = None
+    """Of both models; None: as in the profile."""
 
     def told(self) -> dict[str, Any]:
         """The scenario, without rates and seed."""
@@ -86,31 +88,21 @@ class Setting:
 
 
 SETTINGS = {
-    "as measured": Setting(epochs=4, forecaster="last-mean"),
+    "as measured": Setting(),
+    "interference 0.13": Setting(interference=0.13),
+    "interference 0.13, isolated": Setting(interference=0.13, isolated=True),
+    "isolated": Setting(isolated=True),
+    "MIG": Setting(board="H200-141GB", isolated=True),
+    "new models at once": Setting(hand_over_s=0.2),
     "4 epochs": Setting(epochs=4),
-    "6 epochs": Setting(),
-    "8 epochs": Setting(epochs=8),
-    "6 epochs, last-mean": Setting(forecaster="last-mean"),
-    "6 epochs, 2,400 s of history": Setting(history_s=2400),
-    "6 epochs, 2,400 s of history, last-mean": Setting(history_s=2400, forecaster="last-mean"),
-    "6 epochs, 3 windows": Setting(windows=3),
-    "6 epochs, batch": Setting(bursty="batch"),
-    "6 epochs, twitter": Setting(bursty="twitter"),
-    "6 epochs, azure": Setting(bursty="azure"),
-    "8 epochs, batch": Setting(epochs=8, bursty="batch"),
-    "4 epochs, 100 s": Setting(epochs=4, window_s=100),
-    "8 epochs, 80 s": Setting(epochs=8, window_s=80),
-    "10 epochs, 100 s": Setting(epochs=10, window_s=100),
-    "6 epochs, MPS board": Setting(board="H200-141GB-MPS"),
-    "6 epochs, 2,400 s of history, MPS board": Setting(history_s=2400, board="H200-141GB-MPS"),
-    "6 epochs, MIG": Setting(isolated=True),
-    "6 epochs, 2,400 s of history, MIG": Setting(history_s=2400, isolated=True),
-    "6 epochs, 2,400 s of history, MPS board, new models at once": Setting(
-        history_s=2400, board="H200-141GB-MPS", hand_over_s=0.2
-    ),
-    "6 epochs, 2,400 s of history, MPS board, isolated": Setting(
-        history_s=2400, board="H200-141GB-MPS", isolated=True
-    ),
+    "6 epochs": Setting(epochs=6),
+    "last-mean": Setting(forecaster="last-mean"),
+    "600 s of history": Setting(history_s=600),
+    "3 windows": Setting(windows=3),
+    "13 epochs, 100 s": Setting(epochs=13, window_s=100),
+    "batch": Setting(bursty="batch"),
+    "twitter": Setting(bursty="twitter"),
+    "azure": Setting(bursty="azure"),
 }
 
 
@@ -122,7 +114,16 @@ def scenario_of(setting: Setting, seed: int, profiles: Path) -> LiveScenario:
         each["profile"] = str(profiles)
         each["arrivals"]["overload"] = True
     with tempfile.TemporaryDirectory() as folder:
-        return read_live(write_scenario(Path(folder, "live.yaml"), {**told, "seed": seed}))
+        live = read_live(write_scenario(Path(folder, "live.yaml"), {**told, "seed": seed}))
+    return live if setting.interference is None else _interfering(live, setting.interference)
+
+
+def _interfering(live: LiveScenario, interference: float) -> LiveScenario:
+    tenants = []
+    for each in live.scenario.tenants:
+        profile = replace(each.service.profile, interference=interference)
+        tenants.append(replace(each, service=replace(each.service, profile=profile)))
+    return replace(live, scenario=replace(live.scenario, tenants=tuple(tenants)))
 
 
 @cache

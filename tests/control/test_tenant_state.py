@@ -39,6 +39,17 @@ def test_an_estimate_that_ends_late_still_tells_the_accuracy_on_new_data(
     assert (state.estimate, state.estimated_for) == (0.9, 4)
 
 
+def test_an_estimate_of_a_version_that_was_replaced_does_not_tell_of_the_new_one() -> None:
+    live = LiveTenant(service("a"), None, None, None, None, 0, 1, 50, 0.0)
+    state = TenantState(live, np.empty(0))
+    state.version = 2
+    state.trained_on(labelled=400, samples=900, new_classes=5)
+    state.take_estimate(0.9, 0.45, replayed=500, window=0, version=1)
+    assert (state.learned(400), state.judged, state.estimate) == (1150, None, 0.9)
+    state.take_estimate(0.9, 0.45, replayed=700, window=0, version=2)
+    assert (state.learned(400), state.judged) == (1100, 0.45)
+
+
 def test_a_duration_is_a_fixed_part_and_one_that_grows_with_the_samples() -> None:
     """As measured: half as many samples take more than half as long."""
     state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))

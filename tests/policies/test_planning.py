@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.make import instances
 from support.mig_views import observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Instance, RunningRetraining
-from migrator.policies.planning import planned, problem_of
+from migrator.core.profiles import INTERFERING_PART
+from migrator.policies.planning import BUSY, planned, problem_of
 from migrator.policies.policy import RetrainingState
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
@@ -26,6 +29,24 @@ def test_the_numbers_of_a_tenant() -> None:
     assert (tenant.accuracy_pre, tenant.accuracy_post) == (0.5, 0.9)
     # 1 s to start, 14, 8 or 4 s to train, up to 0.1 s for a batch on the instance before
     assert tenant.retraining_slots == {1: 8, 2: 5, 4: 3}
+
+
+def test_shares_are_counted_on_beside_busy_neighbours() -> None:
+    some = service("a")
+    quiet, busy = (replace(some, profile=replace(some.profile, interference=i)) for i in (0.0, 0.2))
+    found = {}
+    for each in (quiet, busy):
+        seen = observation(view(each, ahead=AHEAD), board="H200-141GB-MPS", slots=10)
+        (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
+        found[each.profile.interference] = tenant.capability
+        seen = observation(view(each, ahead=AHEAD), board="H200-141GB", slots=10)
+        (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
+        isolated = each.capabilities_rps(seen.board)
+        assert tenant.capability == pytest.approx(isolated)
+    slowdowns = {gpcs: found[0.0][gpcs] / rate for gpcs, rate in found[0.2].items()}
+    sms = {1: 16, 2: 32, 4: 64, 8: 132}
+    beside = {gpcs: (1 - held / 132) / INTERFERING_PART for gpcs, held in sms.items()}
+    assert slowdowns == pytest.approx({g: 1 + 0.2 * BUSY * each for g, each in beside.items()})
 
 
 def test_a_retraining_is_given_time_for_the_batch_before_it() -> None:

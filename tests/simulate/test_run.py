@@ -20,6 +20,7 @@ from support.scenarios import (
     trains,
 )
 
+from migrator.core.catalogue import board
 from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge, Holding, Kind
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
@@ -55,6 +56,18 @@ def test_a_slot_without_a_warm_instance_loses_its_requests() -> None:
     # no order of steps keeps an instance: the new one serves 1.5 s after the old one has drained
     assert tally.dropped == pytest.approx(14, abs=3)
     assert tally.while_reconfiguring == tally.dropped
+
+
+def test_instances_of_a_board_of_shares_suffer_their_neighbours() -> None:
+    model = profile(100, interference=0.5)
+    tenants = [
+        tenant(name, [rate] * 10, slo_s=0.25, model=model) for name, rate in (("a", 10), ("b", 40))
+    ]
+    held = Fixed((serves("a", 4, 1), serves("b", 0, 4)))
+    apart = scenario(*tenants)
+    beside = replace(apart, board=board("H200-141GB-MPS"))
+    in_time = [run(each, held, Flat()).tally.in_time for each in (apart, beside)]
+    assert in_time[1] < 0.95 * in_time[0]
 
 
 def test_mps_shares_are_replaced_without_an_outage_and_suffer_their_neighbours() -> None:

@@ -246,12 +246,15 @@ class TenantState:
     ) -> None:
         """Take the estimate of a retraining on the labels up to `window`, made for a version.
 
-        An estimate that ends after the next window began still tells how the model fares on the
-        new data, if no answers are labelled and the model is the same.
+        If another version serves meanwhile, its own accuracy and samples are known from its
+        retraining. An estimate that ends after the next window began still tells how the model
+        fares on the new data, if no answers are labelled.
         """
-        self.estimate, self.judged, self.replayed = after, before, replayed
-        self.estimated_for = window + 1
-        if self.began > window and not self.answers_labelled and self.version is version:
+        self.estimate, self.estimated_for = after, window + 1
+        if self.version is not version:
+            return
+        self.judged, self.replayed = before, replayed
+        if self.began > window and not self.answers_labelled:
             self.accuracy = before
 
     def expected_accuracy(self, window: int) -> float:

@@ -268,19 +268,30 @@ def _training(
         for each in run.trainings(tenant.name):
             parts.setdefault(run.window_at(each.from_s), []).append(each)
         known += [(abs(at - window), number, found) for at, found in parts.items()]
-    if not known:
+    _, _, nearest = min(known, key=lambda each: each[:2], default=(0, 0, []))
+    own = runs[0]
+    began = [each for each in own.unfinished(tenant.name) if own.window_at(each.from_s) == window]
+    if not nearest and not began:
         return None
-    _, _, nearest = min(known, key=lambda each: each[:2])
-    curve, sms = tenant.training_s(1), _sms(scenario, nearest[-1])
-    seconds = sum(
-        ((each.to_s or each.from_s) - each.from_s) * curve.at(sms) / curve.at(_sms(scenario, each))
-        for each in nearest
+    sms = _sms(scenario, (nearest or began)[-1])
+    ended_s = _on(scenario, tenant, sms, [(each, each.to_s or each.from_s) for each in nearest])
+    if not began:
+        return Training(ended_s, sms)
+    parts_of_it = [e for e in own.trainings(tenant.name) if own.window_at(e.from_s) == window]
+    ran = [(each, each.to_s or each.from_s) for each in parts_of_it]
+    ran += [(each, own.ended_s + scenario.slot_s) for each in began]
+    return Training(max(ended_s, _on(scenario, tenant, sms, ran)), sms)
+
+
+def _on(
+    scenario: Scenario, tenant: LiveTenant, sms: float, ran: Iterable[tuple[UnitRecord, float]]
+) -> float:
+    """Seconds on `sms` SMs of what ran on others until the given times."""
+    curve = tenant.training_s(1)
+    return sum(
+        (until_s - each.from_s) * curve.at(sms) / curve.at(_sms(scenario, each))
+        for each, until_s in ran
     )
-    for each in runs[0].unfinished(tenant.name):
-        if runs[0].window_at(each.from_s) == window:
-            ran_s, on = runs[0].ended_s - each.from_s, _sms(scenario, each)
-            seconds = max(seconds, (ran_s + scenario.slot_s) * curve.at(sms) / curve.at(on))
-    return Training(seconds, sms)
 
 
 def _windows(

@@ -52,8 +52,6 @@ from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
 
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")
 """The last one knows the arrivals: a bound."""
-MEASURED_EPOCHS = 8
-"""Of the run whose records are used."""
 MEASURED_WINDOWS = 2
 _ESTIMATED_HIGHER = 0.03
 """By which the accuracy after retraining was overestimated in the last measured window."""
@@ -71,7 +69,7 @@ class Setting:
     forecaster: str = "auto"
     board: str = "H200-141GB-MPS"
     isolated: bool = False
-    """MIG's instances do not slow each other down; shares do."""
+    """Instances do not slow each other down, as on MIG; shares do."""
     hand_over_s: float | None = None
     """From the end of a retraining until all workers serve its model; None: as measured."""
     interference: float | None = None
@@ -164,8 +162,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
         ].astype(float)
         for each in live.scenario.tenants
     }
-    divided = Sharing.MIG if setting.isolated else Sharing.MPS
-    shared = divided if chosen.sharing is Sharing.MIG else None
+    shared = Sharing.MPS if chosen.sharing is Sharing.MIG else None
     return replace(
         own,
         durations=replace(own.durations, trainings=trainings, swaps=swaps, removals={}),
@@ -186,9 +183,14 @@ def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
     at = min(window, MEASURED_WINDOWS - 1)
     grown_s = step_s * (window - at)
     known = (first, last)[at]
-    more = tenant.epochs / MEASURED_EPOCHS - 1
+    more = tenant.epochs / _measured_epochs(folder) - 1
     seconds = known.seconds + grown_s + more * (_epochs_s(folder, tenant.name, at) + grown_s)
     return Training(seconds, known.sms)
+
+
+def _measured_epochs(folder: Path) -> int:
+    """Of the run whose records are used."""
+    return _runs(folder)[OURS].live.tenants[0].epochs
 
 
 def _epochs_s(folder: Path, tenant: str, window: int) -> float:
@@ -221,7 +223,9 @@ def _model(
         each = known.windows[min(window, MEASURED_WINDOWS - 1)]
         if window == 0 and each.slower is not None:
             # planned with the profile and the pre-training only, as the measured run was
-            usual = replace(tenant, epochs=MEASURED_EPOCHS).training_s(samples).at(took.sms)
+            usual = (
+                replace(tenant, epochs=_measured_epochs(folder)).training_s(samples).at(took.sms)
+            )
             slower *= each.slower * usual / _taken_s(folder, tenant)
         if window >= MEASURED_WINDOWS:
             drift = drifts[min(window, len(drifts) - 1)]
@@ -232,7 +236,7 @@ def _model(
 
 def _taken_s(folder: Path, tenant: LiveTenant) -> float:
     """Of the measured retraining in the first window."""
-    return _training(folder, replace(tenant, epochs=MEASURED_EPOCHS), 0).seconds
+    return _training(folder, replace(tenant, epochs=_measured_epochs(folder)), 0).seconds
 
 
 def _assumed(window: int, pre: float, post: float) -> MeasuredWindow:
@@ -245,6 +249,8 @@ def goodput(job: tuple[Path, Setting, int, str]) -> float:
     folder, setting, seed, name = job
     live = scenario_of(setting, seed, folder.absolute() / "scenario" / "live.profiles.json")
     chosen = policy(name)
+    if setting.isolated and chosen.sharing is Sharing.MIG:
+        live = _interfering(live, 0.0)
     measured = measured_for(folder, live, chosen, setting)
     ahead = forecaster(setting.forecaster)
     return run(live.scenario, chosen, ahead, even_start=True, measured=measured).tally.goodput_share

@@ -77,7 +77,11 @@ def test_mps_divides_an_h200_into_eight_slices_that_begin_anywhere() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("A100-40GB-MPS", "no more slices than A100-40GB"), ("H20O-141GB-MPS", "H200-141GB")],
+    [
+        ("A100-40GB-MPS", "no more slices than A100-40GB"),
+        ("H20O-141GB-MPS", "H200-141GB"),
+        ("H200-141GB-MPS-MPS", "unknown"),
+    ],
 )
 def test_boards_that_mps_does_not_divide_otherwise_are_refused(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):

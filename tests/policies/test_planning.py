@@ -11,7 +11,8 @@ from support.mig_views import observation, running, service, view, waiting
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Instance, RunningRetraining
 from migrator.core.profiles import INTERFERING_PART
-from migrator.policies.planning import BUSY, planned, problem_of
+from migrator.policies.mps_workers import BUSY
+from migrator.policies.planning import planned, problem_of
 from migrator.policies.policy import RetrainingState
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
@@ -47,6 +48,15 @@ def test_shares_are_counted_on_beside_busy_neighbours() -> None:
     sms = {1: 16, 2: 32, 4: 64, 8: 132}
     beside = {gpcs: (1 - held / 132) / INTERFERING_PART for gpcs, held in sms.items()}
     assert slowdowns == pytest.approx({g: 1 + 0.2 * BUSY * each for g, each in beside.items()})
+
+
+def test_a_share_that_is_in_time_only_beside_idle_neighbours_is_still_used() -> None:
+    some = service("a", slo_s=0.105)  # 100 ms on 16 SMs
+    near = replace(some, profile=replace(some.profile, interference=0.2))
+    seen = observation(view(near, ahead=AHEAD), board="H200-141GB-MPS", slots=10)
+    (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
+    slowdown = 1 + 0.2 * BUSY * (1 - 16 / 132) / INTERFERING_PART
+    assert tenant.capability[1] == pytest.approx(near.capability_rps(16) / slowdown)
 
 
 def test_a_retraining_is_given_time_for_the_batch_before_it() -> None:

@@ -128,8 +128,9 @@ def board(name: str) -> Board:
 
     With `-MPS` after its name: the same GPU divided by MPS.
     """
-    if name.endswith(_SHARES):
-        return shares_of(board(name.removesuffix(_SHARES)))
+    whole = name.removesuffix(_SHARES)
+    if whole != name and not whole.endswith(_SHARES):
+        return shares_of(board(whole))
     known = boards()
     if name in known:
         return known[name]

@@ -32,7 +32,8 @@ from migrator.serve.http.server import new_grpc_server, require_address
 LOOK_S = 0.05
 """Seconds between two polls for the policy's answer."""
 LAST_S = 0.2
-"""Seconds for which requests are accepted after the last window."""
+"""Seconds for which requests are accepted after the last window. With `--from-first-request` the
+first one begins up to `LOOK_S` before the first request, so clients end as much later."""
 START_S = 120.0
 
 _log = logging.getLogger(__name__)
@@ -174,7 +175,6 @@ class _Run:
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
             await asyncio.wait([stopping], timeout=LOOK_S)
-        self._clock.start()
 
     async def _slot(self, stopping: asyncio.Task[bool]) -> None:
         """Wait for the end of a slot, and follow answers of the policy as they arrive."""

@@ -9,7 +9,8 @@ Our adaptations, where the paper's video analytics and our requests differ:
   time-average of its model's accuracy. There is one way to serve, hence no choice of frame rate or
   resolution, and no accuracy floor.
 - The rate is the `QUANTILE` of the last window's slots, and what a share serves is what it serves
-  beside neighbours that are busy for the part `BUSY` of the time, by the measured interference.
+  beside neighbours that are busy for half of the time (`mps_workers.BUSY`), by the measured
+  interference.
 - There is one retraining configuration per window, with its duration and its expected accuracy from
   the observation, in place of micro-profiled 5, 15 and 30 epochs. There is none if it would outlast
   the window or not raise the average. The start of its process counts as part of it.
@@ -38,8 +39,6 @@ STEP_PERCENT = 10.0
 QUANTILE = 0.5
 """Of the requests per slot in the last window: the rate that a share is to serve. The median was
 chosen among 0.5 to 0.95 in this policy's favour, in trials at loads 0.6 and 0.8."""
-BUSY = 0.5
-"""The part of the time for which neighbours are assumed to be busy; chosen in the same way."""
 _TINY = 1e-9
 _Shares = dict[Task, float]
 """Percent by job, without running jobs, which cannot be resized."""
@@ -158,7 +157,7 @@ class _Stream:
     def _capability_rps(self, percent: float) -> float:
         if percent not in self.known_rps:
             seen = self.observation
-            slowed, slowdown = mps_workers.beside_busy(self.view.service, percent, BUSY)
+            slowed, slowdown = mps_workers.beside_busy(self.view.service, percent, mps_workers.BUSY)
             able_rps = mps_workers.capability_rps(slowed, seen.board, percent, seen.limits)
             self.known_rps[percent] = able_rps / slowdown
         return self.known_rps[percent]
@@ -207,7 +206,7 @@ def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:
     limits = stream.observation.limits
 
     def served_on(percent: float) -> tuple[Share, ...]:
-        slowed, _ = mps_workers.beside_busy(view.service, percent, BUSY)
+        slowed, _ = mps_workers.beside_busy(view.service, percent, mps_workers.BUSY)
         return mps_workers.serving(slowed, board, percent, limits)
 
     if stream.running:

@@ -32,7 +32,7 @@ from migrator.forecast.forecaster import Forecaster, without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint
 from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
-from migrator.policies.mps_workers import beside_busy
+from migrator.policies.mps_workers import BUSY, beside_busy
 from migrator.policies.policy import Observation, TenantView, remaining_s, running, waiting
 
 Ahead = NDArray[np.float64]
@@ -42,9 +42,6 @@ PLANNED_WINDOWS = 6
 MARGIN = 0.001
 """Share of the goodput below which a difference may be chance on so few windows. Within it the loss
 decides."""
-BUSY = 0.5
-"""The part of the time for which shares are assumed to have busy neighbours, as in `ekya`. In the
-live comparison's scenario, simulated, goodput is the same with 0.3 to 0.7."""
 _KEPT = 4096
 
 
@@ -261,21 +258,23 @@ def _tenant(observation: Observation, view: TenantView, optional: bool) -> Tenan
 
 
 def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
-    """Requests per slot of the sizes that answer within the objective.
+    """Requests per slot of the sizes that answer within the objective, if nothing slows them down.
 
     Shares slow each other down, instances do not.
     """
     service, board = view.service, observation.board
+    per_second = service.capabilities_rps(board)
     if board.is_of_shares:
-        per_second = {gpcs: _beside_busy_rps(service, board, gpcs) for gpcs in board.sizes}
-    else:
-        per_second = service.capabilities_rps(board)
+        per_second = {
+            gpcs: _beside_busy_rps(service, board, gpcs, rps) for gpcs, rps in per_second.items()
+        }
     return {gpcs: rps * observation.slot_s for gpcs, rps in per_second.items() if rps > 0}
 
 
-def _beside_busy_rps(service: Service, board: Board, gpcs: int) -> float:
+def _beside_busy_rps(service: Service, board: Board, gpcs: int, alone_rps: float) -> float:
     slowed, slowdown = beside_busy(service, 100 * board.sms_of(gpcs) / board.sms, BUSY)
-    return slowed.capabilities_rps(board)[gpcs] / slowdown
+    # a batch that is in time only beside idle neighbours: how busy they are is not known
+    return (slowed.capabilities_rps(board)[gpcs] or alone_rps) / slowdown
 
 
 def _retraining_slots(

@@ -230,21 +230,31 @@ def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
 
 
 class PlacementProcess:
-    """Computes placements in a Ray actor, one after the other: each uses a core for seconds, and
-    the head must keep getting reports.
+    """Computes placements in Ray actors: each uses a core for seconds, and the head must keep
+    getting reports.
 
-    Its process keeps the planner loaded, and ends with the head's. Ray started a new process for
-    every task after the program that had started the head ended.
+    A process that is done is kept for the next placement, with the planner loaded. Ray started a
+    new one for every task after the program that had started the head ended.
     """
 
     def __init__(self) -> None:
-        self._actor: Any = None
+        self._idle: Any = None
 
     async def place(self, question: Question) -> ClusterPlan:
-        if self._actor is None:
-            options = {"num_cpus": 0, "resources": HERE, "max_restarts": -1}
-            self._actor = import_ray().remote(_PlacementActor).options(**options).remote()
-        found: ClusterPlan = await asyncio.wrap_future(self._actor.place.remote(question).future())
+        """The best placement. If the process is killed, another one computes it."""
+        actor_lost = import_ray().exceptions.RayActorError
+        try:
+            return await self._place(question)
+        except actor_lost:
+            return await self._place(question)
+
+    async def _place(self, question: Question) -> ClusterPlan:
+        actor, self._idle = self._idle, None
+        if actor is None:
+            options = {"num_cpus": 0, "resources": HERE}
+            actor = import_ray().remote(_PlacementActor).options(**options).remote()
+        found: ClusterPlan = await asyncio.wrap_future(actor.place.remote(question).future())
+        self._idle = actor
         return found
 
 

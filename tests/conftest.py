@@ -29,30 +29,48 @@ HEAVY = (
     "tests/cli/test_bring_your_model.py",
 )
 """One worker runs all of these: importing transformers, timm and torchvision takes seconds."""
-_LONG_COMPUTING = (
-    *("profiling/test_profiling_run", "live/test_trainings", "plan/test_survivors"),
-    *("gpu/test_gpu_crashes", "report/test_other_pages_browser", "dashboard/test_page_browser"),
-    *("test_cli_runs", "cluster/fleet/test_head", "cluster/placement/test_cluster_workers"),
-    *("report/test_pages_browser", "cluster/placement/test_place", "io/test_database"),
-    *("profiling/test_profiling_mig", "advise/test_trial", "api/test_functions"),
-    *("cli/test_documented_runs", "control/test_policy_process", "plan/test_kernels"),
-)
-_LONG_WAITING = (
-    *(f"live/test_{each}" for each in ("retrained_again", "faults_disk", "faults_kills")),
-    *("cluster/fleet/test_agent", "live/test_faults_processes", "live/test_standbys_live"),
-    *("live/test_labels_at_start", "load/test_load", "serve/test_worker_losses"),
-    *("live/test_daemon", "live/test_faults_flood", "cluster/fleet/test_gateway"),
-    *("live/test_resized_training", "live/test_actions_live", "live/test_faults_policy"),
-    *("serve/test_hostile_requests", "plan/test_exact", "cli/test_load_verb"),
-)
-"""Files of ten seconds or more, the longest first."""
-LONGEST = (
-    *(*HEAVY, "tests/cluster/fleet/test_cluster_live.py"),
-    *(f"tests/{e}.py" for pair in zip(_LONG_COMPUTING, _LONG_WAITING, strict=True) for e in pair),
-)
-"""Parallel runs begin with these files, so that no worker has a long one when the others end."""
-WAITING = ("live", "cluster", "cli", "dashboard")
-"""Folders whose tests wait for other processes; their files are spread over a parallel run."""
+FIRST = (*HEAVY, "tests/cluster/fleet/test_cluster_live.py")
+"""A parallel run begins with these: they take longest."""
+COMPUTING: dict[str, float] = {
+    "profiling/test_profiling_run": 29,
+    "dashboard/test_page_browser": 27,
+    "live/test_trainings": 25,
+    "plan/test_survivors": 24,
+    "test_cli_runs": 21,
+    "gpu/test_gpu_crashes": 20,
+    "live/test_faults_kills": 20,
+    "report/test_other_pages_browser": 18,
+    "report/test_pages_browser": 16,
+    "cluster/fleet/test_head": 14,
+    "cluster/placement/test_place": 10,
+    "live/test_daemon": 10,
+    "cli/test_documented_runs": 9,
+    "gpu/test_gpu_drivers_benchmark": 9,
+    "cluster/placement/test_cluster_workers": 9,
+    "gpu/test_gpu_mps": 9,
+}
+WAITING: dict[str, float] = {
+    "live/test_faults_processes": 35,
+    "cluster/fleet/test_agent": 34,
+    "load/test_load": 29,
+    "live/test_labels_at_start": 27,
+    "live/test_standbys_live": 25,
+    "live/test_retrained_again": 25,
+    "live/test_faults_disk": 25,
+    "serve/test_worker_losses": 15,
+    "live/test_resized_training": 15,
+    "live/test_faults_flood": 15,
+    "live/test_faults_policy": 13,
+    "serve/test_hostile_requests": 13,
+    "dashboard/test_routes": 10,
+    "live/test_actions_live": 10,
+    "cluster/fleet/test_gateway": 9,
+    "cli/test_load_verb": 9,
+}
+"""Seconds that the longest files take alone: those that compute, and those that mostly wait."""
+OTHERS_S = 1.5
+WAITING_FOLDERS = ("live", "cluster", "cli", "dashboard")
+"""Folders whose other files count as waiting: they start processes."""
 
 # libraries with threads of their own wait by computing, beside other workers for longer
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -81,14 +99,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with long files, then mix those that wait with those that compute."""
+    """Let one worker wait while the others compute, at any time; long files come first."""
     files = sorted({item.path.relative_to(TESTS.parent).as_posix() for item in items})
-    rank: dict[str, float] = {}
-    for number, start in enumerate(LONGEST):
-        rank |= {each: number - len(LONGEST) for each in files if each.startswith(start)}
-    for waits in (True, False):
-        group = [e for e in files if e not in rank and (e.split("/")[1] in WAITING) == waits]
-        rank |= {each: place / len(group) for place, each in enumerate(group)}
+    rank = {each: -1.0 for each in files if each.startswith(FIRST)}
+    computing, waiting = ({f"tests/{e}.py": s for e, s in d.items()} for d in (COMPUTING, WAITING))
+    for each in files:
+        if each not in rank:
+            known = each in computing or each in waiting
+            waits = each in waiting or (not known and each.split("/")[1] in WAITING_FOLDERS)
+            (waiting if waits else computing).setdefault(each, OTHERS_S)
+    for group in (waiting, computing):
+        total, begins = sum(group.values()), 0.0
+        for each, seconds in group.items():
+            rank.setdefault(each, begins / total)
+            begins += seconds
 
     def key(item: pytest.Item) -> tuple[float, str]:
         file = item.path.relative_to(TESTS.parent).as_posix()

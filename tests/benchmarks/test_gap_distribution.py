@@ -1,9 +1,9 @@
 """The distribution of certified gaps on the evaluation's page."""
 
-from evaluation import Json, gap_lines
-
 
 def test_gaps_are_told_per_charge() -> None:
+    from evaluation import Json, gap_lines  # imports matplotlib
+
     runs: list[Json] = [
         {"charge": "survivors", "gaps": [0.0] * 88},
         {"charge": "survivors", "gaps": [0.02] * 10 + [0.03, 0.04]},

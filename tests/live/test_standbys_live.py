@@ -49,7 +49,7 @@ def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
 ) -> None:
     state = tmp_path / "state"
     with served(_scenario(tmp_path), state) as daemon:
-        found = until(lambda: _some(_taken_over(state), 20), daemon.said)
+        found = until(lambda: _some(_taken_over(state), 12), daemon.said)
         assert {each.tenant for each in found} == {"photos", "cameras"}
         # the same workers serve and wait in turn
         assert len({each.parts_s["standby_s"] for each in found}) < len(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -298,17 +299,22 @@ def test_the_same_long_problem_gives_the_same_plan() -> None:
 @pytest.mark.parametrize(("tenants", "initial"), [(2, False), (2, True), (3, True)])
 def test_any_prices_bound_the_optimum(tenants: int, initial: bool, steps: int) -> None:
     for seed in range(100, 100 + amount(10, 25)):
-        it = random_problem(
-            seed,
-            tenants=tenants,
-            slots=4,
-            charge=Charge.SURVIVORS,
-            initial=initial,
-            optional=seed % 2 == 0,
-        )
-        best = best_plan(it)
+        it, best = small_optimum(seed, tenants, initial)
         if best is not None:
             assert best.objective <= price_bound(it, steps) + TOLERANCE, f"seed {seed}"
+
+
+@cache
+def small_optimum(seed: int, tenants: int, initial: bool) -> tuple[Problem, Plan | None]:
+    it = random_problem(
+        seed,
+        tenants=tenants,
+        slots=4,
+        charge=Charge.SURVIVORS,
+        initial=initial,
+        optional=seed % 2 == 0,
+    )
+    return it, best_plan(it)
 
 
 def price_bound(it: Problem, steps: int) -> float:

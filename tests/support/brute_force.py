@@ -22,9 +22,10 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
+from migrator.core.catalogue import Board
 from migrator.core.problem import (
     Allocation,
     Charge,
@@ -68,6 +69,9 @@ Shares = tuple[Share, ...]
 Statuses = tuple[Status, ...]
 Spots = tuple[Spot | None, ...]
 
+Sizes = tuple[tuple[frozenset[int], int], ...]
+"""Tenant by tenant, the sizes that serve it and the least of which it needs one."""
+
 Memory = tuple[tuple[Spot, float], ...]
 """What one tenant's next slot needs of this one.
 
@@ -98,20 +102,90 @@ def best_plan(problem: Problem) -> Plan | None:
     return _Search(problem).best()
 
 
+def _remembered(charge: Charge, share: Share) -> list[Spot]:
+    if charge == Charge.PAPER:
+        return sorted((0, gpcs) for _, gpcs in share.inference)
+    return sorted((*share.inference, *([share.retraining] if share.retraining else [])))
+
+
+@lru_cache(maxsize=16)
+def _layouts(board: Board, charge: Charge, tenants: Sizes) -> _Layouts:
+    return _Layouts(board, charge, tenants)
+
+
+class _Layouts:
+    """The allocations of a board for tenants of these sizes and least sizes.
+
+    They do not depend on rates, so problems share them.
+    """
+
+    def __init__(self, board: Board, charge: Charge, tenants: Sizes) -> None:
+        profiles = board.plain_profiles
+        self.spots = [(start, gpcs) for gpcs, each in profiles.items() for start in each.starts]
+        self.slices = {
+            (start, gpcs): frozenset(range(start, start + profiles[gpcs].memory_slices))
+            for start, gpcs in self.spots
+        }
+        self.owners = {
+            spot: [index for index, (sizes, _) in enumerate(tenants) if spot[1] in sizes]
+            for spot in self.spots
+        }
+        self.gpcs, self.charge, self.tenants = board.compute_slices, charge, tenants
+        self.around = cache(self._around)
+
+    def _around(self, retrainings: Spots) -> tuple[Shares, ...]:
+        """Every way to lay the inference instances around these retrainings that can matter."""
+        held = [spot for spot in retrainings if spot is not None]
+        slices = [each for spot in held for each in self.slices[spot]]
+        gpcs = self.gpcs - sum(gpcs for _, gpcs in held)
+        if gpcs < 0 or len(set(slices)) < len(slices):
+            return ()
+        chosen: dict[object, Shares] = {}
+        for owned in self._owned(0, frozenset(slices), gpcs):
+            parts = [tuple(s for s, owner in owned if owner == i) for i in range(len(retrainings))]
+            shares = tuple(map(Share, parts, retrainings))
+            if all(map(self._meets_minimum, self.tenants, shares)):
+                chosen.setdefault(self._equivalence(shares), shares)
+        return tuple(chosen.values())
+
+    def _owned(
+        self, first: int, taken: frozenset[int], gpcs: int
+    ) -> Iterator[tuple[tuple[Spot, int], ...]]:
+        """Every set of inference instances with their owners, on the free slices and GPCs."""
+        if self.charge == Charge.PAPER or not self._room(taken, gpcs):
+            yield ()
+        for at, spot in enumerate(self.spots[first:], first):
+            slices, owners = self.slices[spot], self.owners[spot]
+            if spot[1] > gpcs or taken & slices:
+                continue
+            for rest in self._owned(at + 1, taken | slices, gpcs - spot[1]) if owners else ():
+                for owner in owners:
+                    yield ((spot, owner), *rest)
+
+    def _room(self, taken: frozenset[int], gpcs: int) -> bool:
+        return any(
+            spot[1] <= gpcs and self.owners[spot] and not taken & self.slices[spot]
+            for spot in self.spots
+        )
+
+    @staticmethod
+    def _meets_minimum(tenant: tuple[frozenset[int], int], share: Share) -> bool:
+        return any(gpcs >= tenant[1] for _, gpcs in share.inference)
+
+    def _equivalence(self, shares: Shares) -> object:
+        """Allocations with the same key are worth the same, now and later."""
+        if self.charge == Charge.PAPER:
+            return tuple(tuple(_remembered(self.charge, share)) for share in shares)
+        return shares
+
+
 class _Search:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.widths = {
-            gpcs: profile.memory_slices for gpcs, profile in problem.board.plain_profiles.items()
-        }
-        self.spots = [
-            (start, gpcs)
-            for gpcs, profile in problem.board.plain_profiles.items()
-            for start in profile.starts
-        ]
+        sizes = ((frozenset(each.capability), each.min_gpcs) for each in problem.tenants)
+        self.layouts = _layouts(problem.board, problem.charge, tuple(sizes))
         self.first_memories = self._first_memories()
         # Caches live as long as one search; on the methods they would keep every problem alive.
-        self.allocations = cache(self._allocations)
         self.options = cache(self._options)
         self.most = cache(self._most)
         self.throughput = cache(self._throughput)
@@ -195,7 +269,7 @@ class _Search:
             return [status.spot]
         lengths = self.problem.tenants[index].retraining_slots or {}
         in_time = {gpcs for gpcs, length in lengths.items() if slot + length <= self.problem.slots}
-        return [None, *(spot for spot in self.spots if spot[1] in in_time)]
+        return [None, *(spot for spot in self.layouts.spots if spot[1] in in_time)]
 
     def _next_statuses(self, statuses: Statuses, spots: Spots) -> Statuses:
         return tuple(map(self._next_status, self.problem.tenants, statuses, spots))
@@ -206,59 +280,6 @@ class _Search:
             return status
         left = status.left or (tenant.retraining_slots or {})[spot[1]]
         return Status(spot, left - 1) if left > 1 else DONE
-
-    # Allocations.
-
-    def _allocations(self, retrainings: Spots) -> tuple[Shares, ...]:
-        """Every way to lay the inference instances around these retrainings that can matter."""
-        held = [spot for spot in retrainings if spot is not None]
-        slices = [each for spot in held for each in self._slices(spot)]
-        gpcs = self.problem.board.compute_slices - sum(gpcs for _, gpcs in held)
-        if gpcs < 0 or len(set(slices)) < len(slices):
-            return ()
-        chosen: dict[object, Shares] = {}
-        for owned in self._owned(0, frozenset(slices), gpcs):
-            parts = [tuple(s for s, owner in owned if owner == i) for i in range(len(retrainings))]
-            shares = tuple(map(Share, parts, retrainings))
-            if all(map(self._meets_minimum, self.problem.tenants, shares)):
-                chosen.setdefault(self._equivalence(shares), shares)
-        return tuple(chosen.values())
-
-    def _owned(
-        self, first: int, taken: frozenset[int], gpcs: int
-    ) -> Iterator[tuple[tuple[Spot, int], ...]]:
-        """Every set of inference instances with their owners, on the free slices and GPCs."""
-        if self.problem.charge == Charge.PAPER or not self._room(taken, gpcs):
-            yield ()
-        for at in range(first, len(self.spots)):
-            spot, slices = self.spots[at], self._slices(self.spots[at])
-            if spot[1] > gpcs or taken & slices:
-                continue
-            owners = self._possible_owners(spot)
-            for rest in self._owned(at + 1, taken | slices, gpcs - spot[1]) if owners else ():
-                for owner in owners:
-                    yield ((spot, owner), *rest)
-
-    def _room(self, taken: frozenset[int], gpcs: int) -> bool:
-        return any(
-            spot[1] <= gpcs and not taken & self._slices(spot) and self._possible_owners(spot)
-            for spot in self.spots
-        )
-
-    def _possible_owners(self, spot: Spot) -> list[int]:
-        tenants = enumerate(self.problem.tenants)
-        return [index for index, tenant in tenants if spot[1] in tenant.capability]
-
-    def _slices(self, spot: Spot) -> frozenset[int]:
-        return frozenset(range(spot[0], spot[0] + self.widths[spot[1]]))
-
-    @staticmethod
-    def _meets_minimum(tenant: Tenant, share: Share) -> bool:
-        return any(gpcs >= tenant.min_gpcs for _, gpcs in share.inference)
-
-    def _equivalence(self, shares: Shares) -> object:
-        """Allocations with the same key are worth the same, now and later."""
-        return tuple(map(self._warm, shares)) if self.problem.charge == Charge.PAPER else shares
 
     # Goodput.
 
@@ -277,12 +298,7 @@ class _Search:
         return Share(tuple(held[Kind.INFERENCE]), next(iter(held[Kind.RETRAINING]), None))
 
     def _warm(self, share: Share) -> Memory:
-        return tuple((spot, math.inf) for spot in self._remembered(share))
-
-    def _remembered(self, share: Share) -> list[Spot]:
-        if self.problem.charge == Charge.PAPER:
-            return sorted((0, gpcs) for _, gpcs in share.inference)
-        return sorted((*share.inference, *([share.retraining] if share.retraining else [])))
+        return tuple((spot, math.inf) for spot in _remembered(self.problem.charge, share))
 
     def _served(self, index: int, before: Memory, share: Share) -> tuple[float, Memory]:
         """A tenant's capability in a slot, and what the slot after it needs to know."""
@@ -294,7 +310,7 @@ class _Search:
         # From this age on an instance is warm; older ones need not be told apart.
         warm_at = math.ceil(overhead)
         now: dict[Spot, float] = {}
-        for spot in self._remembered(share):
+        for spot in _remembered(self.problem.charge, share):
             age = ages[spot] + 1 if spot in ages else 0.0
             now[spot] = age if age < warm_at else math.inf
         capability = sum(
@@ -329,7 +345,7 @@ class _Search:
             after = self._next_statuses(statuses, spots)
             later = self._bound_from(slot + 1, after)
             if later > -math.inf:
-                for shares in self.allocations(spots):
+                for shares in self.layouts.around(spots):
                     now = self._free_goodput(slot, updated, shares)
                     options.append(Option(now + later, after, shares))
         return sorted(options, key=lambda option: -option.promise)

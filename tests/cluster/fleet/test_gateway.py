@@ -144,8 +144,7 @@ async def world(admin: str | None = None, limits: Limits | None = None) -> Async
     finally:
         await made.client.aclose()
         gateway.forwarder.close()
-        for each in (server, here.server, there.server):
-            await each.stop()
+        await asyncio.gather(*(each.stop() for each in (server, here.server, there.server)))
 
 
 def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:

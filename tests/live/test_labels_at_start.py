@@ -11,7 +11,7 @@ from migrator.core.scenario import LabelsAt
 from migrator.records.store import read_records
 from migrator.workload.live import read_live
 
-WINDOW_S = 11
+WINDOW_S = 14
 
 
 def test_accuracy_rises_inside_the_window_whose_samples_came_before_it(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_recor
     tmp_path: Path,
 ) -> None:
     """Sixty labels are learned within a window; three hundred would take two."""
-    path = scenario_file(tmp_path, "photos", window_s=3, policy="migrator", training_ratio=7.5)
+    path = scenario_file(tmp_path, "photos", window_s=4, policy="migrator", training_ratio=10.0)
     state = tmp_path / "state"
     with served(path, state) as daemon:
         settled(daemon)

@@ -29,19 +29,11 @@ from support.waiting import until_async
 import migrator
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import Channel
-from migrator.serve.workers import pool
 from migrator.serve.workers.forkserver_process import ForkserverLoop, has_opened_gpu
 from migrator.serve.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serve.workers.pool import ServingWorker, Workers
 
 TESTS = Path(__file__).parent.parent
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that hang are killed sooner."""
-    monkeypatch.setattr(pool.WorkerProcess, "grace_s", 0.5)
-    monkeypatch.setattr(pool, "_FREE_S", 0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -282,7 +274,7 @@ async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refus
 @in_uvloop
 async def test_a_worker_is_forked_once_an_added_model_is_built(tmp_path: Path) -> None:
     """Though building takes longer than a forkserver may take to answer."""
-    async with started(tmp_path / "run", hang_s=2.5) as workers:
+    async with started(tmp_path / "run", hang_s=4.0) as workers:
         before = workers.forkserver.pid
         slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
         adding = asyncio.create_task(workers.add("b", slow))

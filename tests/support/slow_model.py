@@ -9,7 +9,7 @@ from typing import Self
 
 from support.means_model import Means
 
-LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 4.0
+LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 6.0
 
 
 class Slow(Means):

@@ -68,7 +68,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     before = dict(os.environ)
     os.environ.update(VARIABLES)
     folder = tmp_path_factory.mktemp("agents")
-    made = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}], window_s=4))
+    made = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}]))
     try:
         made.first.begin(1, ("a", "b"))
         made.second.begin(1, ())

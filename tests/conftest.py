@@ -67,7 +67,7 @@ WAITING: dict[str, float] = {
     "cluster/fleet/test_gateway": 9,
     "cli/test_load_verb": 9,
 }
-"""Seconds that the longest files take alone: those that compute, and those that mostly wait."""
+"""About how many seconds the longest files take: those that compute, and those that mostly wait."""
 OTHERS_S = 1.5
 WAITING_FOLDERS = ("live", "cluster", "cli", "dashboard")
 """Folders whose other files count as waiting: they start processes."""

@@ -39,13 +39,13 @@ from live_results import (
     tables,
 )
 from live_settings import SETTINGS, scenario_of
-from measured_run import LiveRun
+from measured_run import LiveRun, _training
 from support.html import ParsedPage
-from support.live_records import Made, write_run
+from support.live_records import WINDOW_S, Made, write_run
 
 from migrator.core.catalogue import board
 from migrator.io.data_file import load_yaml
-from migrator.records.rows import RetrainingRecord
+from migrator.records.rows import RetrainingRecord, UnitRecord
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
 from migrator.workload.live import read_live
@@ -188,6 +188,36 @@ def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
     assert sum("Planned and held" in each for each in titles) == 2
     assert len({each.anchor for each in found.sections}) == len(titles)
     ParsedPage(page_text(found, ""))
+
+
+@pytest.mark.parametrize("share_s", [None, 3.0])
+def test_a_retraining_that_outlasts_its_run_is_simulated_as_long(
+    tmp_path: Path, share_s: float | None
+) -> None:
+    """On one instance, or continued on another one after some seconds."""
+    live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
+    path = tmp_path / "records.db"
+    began_s = 1000.0 + WINDOW_S + 2.0
+    parts = [(began_s, None)] if share_s is None else [(began_s, share_s), (began_s + 5.0, None)]
+    units = tuple(
+        UnitRecord(
+            f"1g@{number}#9",
+            at_s,
+            number,
+            1,
+            "cameras",
+            "retraining",
+            "training",
+            None if s is None else at_s + s,
+        )
+        for number, (at_s, s) in enumerate(parts)
+    )
+    made = Made(began_s=1000.0, ends=True, more=units)
+    run = LiveRun(read_records(path, write_run(path, made)), {})
+    found = _training(live.scenario, live.tenant("cameras"), 1, [run])
+    assert found is not None
+    ran_s = run.ended_s - units[-1].from_s + (share_s or 0.0)
+    assert found.seconds == pytest.approx(ran_s + live.scenario.slot_s)
 
 
 def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:

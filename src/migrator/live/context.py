@@ -14,6 +14,7 @@ from pathlib import Path
 
 from migrator.control.controller import standbys_of
 from migrator.control.executor import Executor
+from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.core.errors import InputError
@@ -29,8 +30,6 @@ from migrator.live.labels import Labels
 from migrator.live.shared_store import SharedStore
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
-from migrator.policies.policy import Routing, Sharing
-from migrator.policies.registry import policy as policy_named
 from migrator.records.store import Records
 from migrator.serve.http.requests import Tokens
 from migrator.serve.queue import QueueSettings

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from migrator.control.controller import Controller, RetrainingPlans
+from migrator.control.observation import policy_named
 from migrator.control.planning_loop import ForecastingPolicy
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
 from migrator.control.tenant_state import TenantState
@@ -26,7 +27,6 @@ from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import PREPARED, Context, Serving, open_context
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
-from migrator.policies.registry import policy as policy_named
 from migrator.serve.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 
 from migrator.control import events
 from migrator.control.events import Event, Instruction
+from migrator.control.observation import Decision
 from migrator.control.planning_loop import WindowClock
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.problem import Holding, bare
-from migrator.policies.policy import Decision
 
 _PART_BOUNDS_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PLAN_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)

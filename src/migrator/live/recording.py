@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
+from migrator.control.observation import Decision
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Board
@@ -26,7 +27,6 @@ from migrator.live.outcomes import Forecasts, Goodput, SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
 from migrator.plan.plan_file import plan_to_json
-from migrator.policies.policy import Decision
 from migrator.records.rows import (
     ActionRecord,
     PlanRecord,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from migrator.control.observation import Policy, Sight, policy_named
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
@@ -14,8 +15,6 @@ from migrator.forecast.informer import InformerForecaster, SavedInformer, requir
 from migrator.forecast.selection import Auto, forecaster
 from migrator.io.task_pool import cores, open_pool
 from migrator.plan.solve import ready
-from migrator.policies.policy import Policy, Sight
-from migrator.policies.registry import policy
 from migrator.simulate import tenant
 from migrator.simulate.run import windows_of
 
@@ -55,7 +54,7 @@ class Job:
     def chosen(self, scenario: Scenario) -> Policy:
         """The policy to run."""
         if self.policy is None or isinstance(self.policy, str):
-            return policy(self.policy or scenario.policy)
+            return policy_named(self.policy or scenario.policy)
         return self.policy
 
     def windows_of(self) -> Iterator[WindowOutcome]:

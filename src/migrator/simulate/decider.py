@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from migrator.control.observation import Decision, Observation, Policy, Sight
 from migrator.control.planning_loop import ForecastingPolicy, rest_of, tenants_without_instance
 from migrator.core.errors import PolicyWarning
 from migrator.core.outcome import PlanGap
 from migrator.core.problem import Plan
 from migrator.plan.solve import default_time_limit_s
-from migrator.policies.policy import Decision, Observation, Policy, Sight
 
 Floats = tuple[float, ...]
 

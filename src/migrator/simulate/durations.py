@@ -11,10 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
+from migrator.control.observation import Policy, Sharing, Sight, sharing_on
 from migrator.core.problem import Holding, bare
 from migrator.core.profiles import Curve, Overhead
 from migrator.core.scenario import Scenario
-from migrator.policies.policy import Policy, Sharing, Sight, sharing_on
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,12 @@ from migrator.control.events import (
     TrainingEnded,
     Warm,
 )
+from migrator.control.observation import Sharing
 from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.catalogue import Board
 from migrator.core.problem import Holding, Kind, Share, Task, bare, sms_of
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import CHECKPOINTS
-from migrator.policies.policy import Sharing
 from migrator.simulate.durations import ESTIMATE_PART, Durations
 
 _STOPPED = "it was ended on request"

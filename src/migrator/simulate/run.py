@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 
 from migrator.control.controller import Controller, RetrainingPlans
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
-from migrator.control.planning_loop import ForecastingPolicy, WindowClock
-from migrator.control.tenant_state import Retraining, TenantState
-from migrator.control.units import State
-from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
-from migrator.core.problem import Holding, Problem, Task
-from migrator.core.scenario import Overlap, ResizedTraining, Scenario
-from migrator.forecast.forecaster import Forecaster
-from migrator.plan.check import goodput_of
-from migrator.policies.policy import (
+from migrator.control.observation import (
     Decision,
     Observation,
     Policy,
@@ -33,6 +25,14 @@ from migrator.policies.policy import (
     Sight,
     sharing_on,
 )
+from migrator.control.planning_loop import ForecastingPolicy, WindowClock
+from migrator.control.tenant_state import Retraining, TenantState
+from migrator.control.units import State
+from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.problem import Holding, Problem, Task
+from migrator.core.scenario import Overlap, ResizedTraining, Scenario
+from migrator.forecast.forecaster import Forecaster
+from migrator.plan.check import goodput_of
 from migrator.simulate.decider import SimulatedDecider
 from migrator.simulate.durations import RETRAINING_SPREAD, Durations, overheads_s, profile_durations
 from migrator.simulate.gpu import SimulatedGpu, Worker

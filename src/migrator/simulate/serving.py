@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.observation import Sharing
 from migrator.core.problem import Kind
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.plan.kernels import compiled, compiled_inner
-from migrator.policies.policy import Sharing
 from migrator.simulate.gpu import Worker
 
 Floats = NDArray[np.float64]

@@ -254,7 +254,7 @@ FIRST_STEPS = 3
 """Steps after which a GPU has chosen kernels and captured the step."""
 _LEAST_PATIENCE = 3
 """Epochs without improvement, or three quarters of all, after which a training ends. Plans count
-with all epochs, and the last ones, with the lowest learning rates, are often the best."""
+with all epochs, so one that ends early takes less than planned."""
 _FEATURE_SAMPLES = 64
 """Samples of a class whose features give its initial weights."""
 

@@ -273,7 +273,7 @@ def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
 
 def _beside_busy_rps(service: Service, board: Board, gpcs: int, alone_rps: float) -> float:
     slowed, slowdown = beside_busy(service, 100 * board.sms_of(gpcs) / board.sms, BUSY)
-    # a batch that is in time only beside idle neighbours: how busy they are is not known
+    # a batch that is in time only beside idle neighbours still counts: they may be idle
     return (slowed.capabilities_rps(board)[gpcs] or alone_rps) / slowdown
 
 

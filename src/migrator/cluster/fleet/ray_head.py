@@ -233,8 +233,8 @@ class PlacementProcess:
     """Computes placements in Ray actors: each uses a core for seconds, and the head must keep
     getting reports.
 
-    A process that is done is kept for the next placement, with the planner loaded. Ray started a
-    new one for every task after the program that had started the head ended.
+    A process that is done is kept for the next placement, with the planner loaded. Ray tasks would
+    run in a new process each time once the program that started the head has ended (observed).
     """
 
     def __init__(self) -> None:

@@ -20,9 +20,9 @@ demo: $(STAMP)
 	$(BIN)/python examples/live_demo.py out
 	@echo "Open out/plan.html, out/plan-survivors.png, out/run.html and out/live.html."
 
-# Three workers for two cores, because tests of daemons and clusters wait for other processes.
+# Four workers for two cores, because tests of daemons and clusters wait for other processes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -32,45 +32,60 @@ HEAVY = (
 FIRST = (*HEAVY, "tests/cluster/fleet/test_cluster_live.py")
 """A parallel run begins with these: they take longest."""
 COMPUTING: dict[str, float] = {
-    "profiling/test_profiling_run": 29,
-    "dashboard/test_page_browser": 27,
-    "live/test_trainings": 25,
-    "plan/test_survivors": 24,
-    "test_cli_runs": 21,
-    "gpu/test_gpu_crashes": 20,
-    "live/test_faults_kills": 20,
-    "report/test_other_pages_browser": 18,
-    "report/test_pages_browser": 16,
-    "cluster/fleet/test_head": 14,
-    "cluster/placement/test_place": 10,
-    "live/test_daemon": 10,
+    "profiling/test_profiling_run": 23,
+    "plan/test_survivors": 18,
+    "gpu/test_gpu_crashes": 18,
+    "test_cli_runs": 17,
+    "cluster/placement/test_place": 14,
+    "cluster/placement/test_cluster_workers": 12,
+    "profiling/test_profiling_mig": 9,
     "cli/test_documented_runs": 9,
-    "gpu/test_gpu_drivers_benchmark": 9,
-    "cluster/placement/test_cluster_workers": 9,
-    "gpu/test_gpu_mps": 9,
+    "io/test_database": 8,
+    "reproduce/test_map": 8,
+    "gpu/test_gpu_drivers_benchmark": 8,
+    "plan/test_kernels": 8,
+    "gpu/test_gpu_mps": 7,
+    "test_cli": 7,
+    "cli/test_cluster_verbs": 7,
+    "cli/test_without_extras": 7,
+    "forecast/test_forecast_verbs": 7,
+    "plan/test_check": 6,
 }
 WAITING: dict[str, float] = {
-    "live/test_faults_processes": 35,
-    "cluster/fleet/test_agent": 34,
-    "load/test_load": 29,
-    "live/test_labels_at_start": 27,
-    "live/test_standbys_live": 25,
-    "live/test_retrained_again": 25,
+    "cluster/fleet/test_agent": 37,
+    "dashboard/test_page_browser": 35,
+    "live/test_faults_processes": 34,
+    "live/test_retrained_again": 28,
+    "live/test_labels_at_start": 28,
+    "load/test_load": 27,
     "live/test_faults_disk": 25,
-    "serve/test_worker_losses": 15,
-    "live/test_resized_training": 15,
-    "live/test_faults_flood": 15,
+    "live/test_standbys_live": 24,
+    "live/test_trainings": 22,
+    "report/test_other_pages_browser": 22,
+    "live/test_faults_kills": 21,
+    "report/test_pages_browser": 20,
+    "serve/test_worker_losses": 20,
+    "live/test_resized_training": 18,
+    "cluster/fleet/test_head": 16,
+    "live/test_faults_flood": 16,
     "live/test_faults_policy": 13,
-    "serve/test_hostile_requests": 13,
+    "serve/test_hostile_requests": 12,
+    "live/test_actions_live": 11,
+    "live/test_daemon": 10,
     "dashboard/test_routes": 10,
-    "live/test_actions_live": 10,
+    "serve/test_grpc": 10,
     "cluster/fleet/test_gateway": 9,
     "cli/test_load_verb": 9,
+    "live/test_metrics_of_run": 6,
+    "serve/test_api_faults": 6,
+    "control/test_controller": 5,
+    "cluster/fleet/test_watch": 4,
+    "live/test_shared_files": 3,
 }
-"""About how many seconds the longest files take: those that compute, and those that mostly wait."""
-OTHERS_S = 1.5
-WAITING_FOLDERS = ("live", "cluster", "cli", "dashboard")
-"""Folders whose other files count as waiting: they start processes."""
+"""About how many seconds the longest files take: those that compute, and those that wait for as
+long as they compute, or longer."""
+OTHERS_S = 1.3
+"""Other files, in the mean; they compute."""
 
 # libraries with threads of their own wait by computing, beside other workers for longer
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -99,15 +114,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker wait while the others compute, at any time; long files come first."""
+    """Let some workers wait while the others compute, at any time; long files come first."""
     files = sorted({item.path.relative_to(TESTS.parent).as_posix() for item in items})
     rank = {each: -1.0 for each in files if each.startswith(FIRST)}
     computing, waiting = ({f"tests/{e}.py": s for e, s in d.items()} for d in (COMPUTING, WAITING))
     for each in files:
-        if each not in rank:
-            known = each in computing or each in waiting
-            waits = each in waiting or (not known and each.split("/")[1] in WAITING_FOLDERS)
-            (waiting if waits else computing).setdefault(each, OTHERS_S)
+        if each not in rank and each not in waiting:
+            computing.setdefault(each, OTHERS_S)
     for group in (waiting, computing):
         total, begins = sum(group.values()), 0.0
         for each, seconds in group.items():

@@ -14,6 +14,7 @@ from typing import Any
 from migrator.cluster.fleet.cluster_run import NAMESPACE
 from migrator.io.task_pool import import_ray
 from support.agents import VARIABLES
+from support.waiting import LIMIT_S
 
 _NODE: dict[str, Any] = {
     "num_cpus": 1,
@@ -51,7 +52,7 @@ class RayNodes:
         for each in names:
             if each not in self.nodes:  # none waits for the one before
                 self.nodes[each] = self.cluster.add_node(wait=False, **_NODE, node_name=each)
-        self.cluster.wait_for_nodes()
+        self.cluster.wait_for_nodes(LIMIT_S)
 
     def kill(self, name: str, pids: Sequence[int]) -> None:
         """As if the machine had lost its power: its Ray and these processes of it at once."""

@@ -168,6 +168,7 @@ def measured_run(
         own.records.run.driver != "emulated",
         # where processes only have shares of the SMs, instances do not keep them apart
         Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
+        bool(own.records.run.about.get("lends")),
     )
 
 

@@ -33,7 +33,7 @@ from measured_run import measured_run  # noqa: E402 (found on sys.path above)
 from migrator.forecast.selection import forecaster  # noqa: E402 (found on sys.path above)
 from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
 from migrator.io.task_pool import open_pool  # noqa: E402 (found on sys.path above)
-from migrator.policies.policy import Policy, Sharing  # noqa: E402 (found on sys.path above)
+from migrator.policies.policy import Policy, Sharing, lends  # noqa: E402 (found on sys.path above)
 from migrator.policies.registry import policy  # noqa: E402 (found on sys.path above)
 from migrator.simulate.durations import (  # noqa: E402 (found on sys.path above)
     MeasuredDurations,
@@ -170,6 +170,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
         tenants={each.name: each for each in live.tenants},
         seen=seen,
         sharing=shared,
+        lends=lends(chosen, live.scenario.board),
     )
 
 

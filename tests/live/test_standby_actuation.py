@@ -75,6 +75,8 @@ class Bench(Actuation):
         context: Any = SimpleNamespace(
             gpu_thread=self, workers=self.pool, router=self, serving_workers={}, standby_workers={}
         )
+        context.lends, self.busy = False, set[str]()
+        self.attached: dict[str, Callable[[], bool] | None] = {}
         context.workers_of = lambda _: list(context.serving_workers.values())
         context.standbys_of = lambda _: list(context.standby_workers.values())
         context.tenants, context.serving = {TENANT: self}, SimpleNamespace(shared=None)
@@ -110,9 +112,19 @@ class Bench(Actuation):
     async def worker_environment(self, _: Holding) -> Mapping[str, str]:
         return {}
 
-    def attach(self, *_: Any) -> None: ...
+    def attach(
+        self, _: str, worker: ServingWorker, __: Any, may_borrow: Callable[[], bool] | None = None
+    ) -> None:
+        self.attached[worker.name] = may_borrow
 
-    def detach(self, *_: Any) -> None: ...
+    def detach(self, worker: ServingWorker) -> None:
+        self.attached.pop(worker.name, None)
+
+    async def drain(self, worker: ServingWorker) -> None:
+        self.detach(worker)
+
+    def is_idle(self, worker: ServingWorker) -> bool:
+        return worker.name not in self.busy
 
     def paused(self, _: ServingWorker) -> AbstractAsyncContextManager[None]:
         return nullcontext()
@@ -191,3 +203,37 @@ async def test_a_standby_that_takes_over_serves_the_version_that_is_current(
     await rolled
     await bench.settled()
     assert {each.assignment.version for each in bench._serving.values()} == {last}
+
+
+async def test_a_standby_serves_while_no_other_worker_uses_its_slices(bench: Bench) -> None:
+    bench._context.lends = True
+    bench.pool.may_start.set()
+    bench.version = cast(Any, SimpleNamespace(tenant=TENANT, weights=Path("/w"), number=1))
+    bench.do([PREPARE])
+    await bench.settled()
+    standby = bench._standbys[PLACE, TENANT]
+    may_borrow = bench.attached[standby.name]
+    assert may_borrow is not None
+    assert not may_borrow()  # a retraining may run there
+    serving, third = (Worker(standby.assignment, bench.pool.running) for _ in range(2))
+    bench._serving[PLACE], bench._standbys[PLACE, "texts"] = serving, third
+    assert may_borrow()
+    for each in (serving, third):
+        bench.busy = {each.name}
+        assert not may_borrow()
+    bench.busy = set()
+    await bench.adopt(2)
+    standby.assignment = replace(standby.assignment, version=1)  # it is not updated yet
+    assert not may_borrow()
+    standby.assignment = replace(standby.assignment, version=2)
+    assert may_borrow()
+    del bench._standbys[PLACE, "texts"], bench._serving[PLACE]
+    bench.do([WARM])
+    await bench.settled()
+    assert bench.attached[standby.name] is None  # the slices are its own
+    bench.do([ev.Keep(PLACE, TENANT)])
+    assert bench.attached[standby.name] is not None
+    bench.do([DISCARD])
+    await bench.settled()
+    assert standby.name not in bench.attached
+    assert standby.name not in bench.pool.running

@@ -6,10 +6,11 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from support.faults import family
-from support.live_daemon import scenario_file, served
+from support.live_daemon import samples, scenario_file, served
 from support.waiting import until
 
 from migrator.gpu.drivers.virtual_board import BoardFile
@@ -24,15 +25,13 @@ PROFILE = {
 }
 
 
-def _scenario(folder: Path) -> Path:
-    path = scenario_file(
-        folder,
-        "photos",
-        "cameras",
-        window_s=8,
-        policy="support.alternating_policy:alternating",
-        **PROFILE,
-    )
+def _scenario(
+    folder: Path,
+    policy: str = "support.alternating_policy:alternating",
+    latency_ms: object = PROFILE["latency_ms"],
+) -> Path:
+    profile = {**PROFILE, "latency_ms": latency_ms}
+    path = scenario_file(folder, "photos", "cameras", window_s=8, policy=policy, **profile)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("gpu: A100-40GB", "gpu: H200-141GB-MPS"), encoding="utf-8")
     return path
@@ -94,3 +93,26 @@ def test_a_killed_standby_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
         seen = len(_taken_over(state))
         until(lambda: _some(_taken_over(state)[seen:]), daemon.said)
         assert daemon.stop() == 0
+
+
+def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> None:
+    """One slice answers 20 of 40 requests within two seconds."""
+    state, slow = tmp_path / "state", {"1": {"16": 100, "132": 100}, "4": {"16": 400, "132": 400}}
+    scenario = _scenario(tmp_path, "support.lending_policy:Lending", slow)
+    with served(scenario, state) as daemon:
+        file = BoardFile(next(state.rglob("gpu-0.json")))
+
+        def waiting() -> bool:
+            board = file.read()
+            return board is not None and sum(each.alive for each in board.standbys) >= 8
+
+        until(waiting, daemon.said)
+        pictures, _ = samples(0, 1)
+        with ThreadPoolExecutor(40) as clients:
+            asked = clients.map(
+                lambda number: daemon.infer("photos", pictures[0], str(number)), range(40)
+            )
+            answered = sum(each.status_code == 200 for each in asked)
+        assert answered > 28, daemon.said()
+        assert daemon.stop() == 0
+        assert "Traceback" not in daemon.said()

@@ -482,3 +482,73 @@ def test_a_flood_costs_no_goodput(base_s: float, row_s: float, jitter: float) ->
     at_capacity = run_virtually(_goodput(1.0, latency_s, jitter))
     for load in (2.0, 10.0):
         assert run_virtually(_goodput(load, latency_s, jitter)) >= 0.9 * at_capacity
+
+
+def make_lending_router(own: StandInWorker, other: StandInWorker, standby: StandInWorker) -> Router:
+    """A tenant `t` with a worker, and a standby on the slices of the worker of tenant `u`."""
+    router = make_router(own)
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("u", other, other.latency_s)
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    return router
+
+
+@in_virtual_time
+async def test_a_standby_answers_full_batches_while_its_slices_are_idle() -> None:
+    own, standby = (StandInWorker(each, lambda _: 0.1) for each in ("own", "s"))
+    other = StandInWorker("other", lambda _: 0.5)
+    router = make_lending_router(own, other, standby)
+    assert router.workers("t") == {"own": "idle"}
+    await asyncio.gather(*(asked(router, row()) for _ in range(4)))
+    assert (own.batches, standby.batches) == ([1, 3], [])  # three wait: not a full batch
+    await asyncio.gather(*(asked(router, row()) for _ in range(6)))
+    assert (own.batches[2:], standby.batches) == ([1, 1], [4])
+    others = [asyncio.create_task(infer(router, "u", row()))]
+    await other.begun.wait()
+    await asyncio.gather(*(asked(router, row()) for _ in range(5)), *others)
+    assert (own.batches[4:], standby.batches) == ([1, 4], [4])
+
+
+@in_virtual_time
+async def test_a_standby_begins_as_soon_as_the_other_worker_is_idle() -> None:
+    own, standby = StandInWorker("own", lambda _: 0.3), StandInWorker("s", lambda _: 0.1)
+    other = StandInWorker("other", lambda _: 0.1)
+    router = make_lending_router(own, other, standby)
+    busy = asyncio.create_task(infer(router, "u", row()))
+    await other.begun.wait()
+    answers = await asyncio.gather(*(asked(router, row()) for _ in range(5)))
+    await busy
+    assert (own.batches, standby.batches) == ([1], [4])
+    assert answers[-1].waited_s == pytest.approx(0.1)
+
+
+@in_virtual_time
+async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_is_its_turn() -> (
+    None
+):
+    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
+    router = make_router()
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("u", other, other.latency_s)
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    assert not router.ready("t")
+    await asyncio.gather(*(asked(router, row()) for _ in range(4)))
+    assert standby.batches == [4]
+    router.attach("t", standby, standby.latency_s)
+    assert router.ready("t")
+    await asked(router, row())
+    assert standby.batches == [4, 1]
+    with pytest.raises(InputError, match="attached already"):
+        router.attach("t", standby, standby.latency_s)
+
+
+@in_virtual_time
+async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
+    own, other, standby = (StandInWorker(each, lambda _: 0.1) for each in ("own", "other", "s"))
+    router = make_lending_router(own, other, standby)
+    standby.held.clear()
+    answers = [asked(router, row()) for _ in range(5)]
+    await standby.begun.wait()
+    standby.die()
+    assert {await status(each) for each in answers} == {200}
+    assert own.batches == [1, 4]

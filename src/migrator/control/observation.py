@@ -14,6 +14,7 @@ from migrator.policies.policy import (
     Sharing,
     Sight,
     TenantView,
+    lends,
     sharing_on,
 )
 from migrator.policies.registry import policy as policy_named
@@ -27,6 +28,7 @@ __all__ = [
     "Sharing",
     "Sight",
     "TenantView",
+    "lends",
     "policy_named",
     "sharing_on",
 ]

@@ -216,7 +216,7 @@ class Actuation:
         try:
             environment = await self._gpu_thread.worker_environment(instance)
             worker, _ = await self._start(instance, tenant, environment)
-            self._standbys[key] = worker
+            self._wait_on(key, worker)
         except Exception as error:
             reason = _reason(error)
         finally:
@@ -232,7 +232,35 @@ class Actuation:
             self.on_event(events.Prepared(place, tenant, words))
         else:
             self._router.detach(worker)
-            self._standbys[place, tenant] = worker
+            self._wait_on((place, tenant), worker)
+
+    def _wait_on(self, key: tuple[Holding, str], worker: ServingWorker) -> None:
+        """Keep a worker as a standby. It answers requests while the slices are idle if the policy
+        lends them."""
+        self._standbys[key] = worker
+        place, tenant = key
+        if self._context.lends and tenant in self._context.tenants:
+            latency_s = self._latency_s(tenant, place)
+            self._router.attach(
+                tenant, worker, latency_s, may_borrow=lambda: self._may_borrow(worker, place)
+            )
+
+    def _may_borrow(self, standby: ServingWorker, place: Holding) -> bool:
+        """Whether a standby has the newest version and no other worker uses its slices."""
+        run, serving = (
+            self._context.tenants.get(standby.assignment.tenant),
+            self._serving.get(place),
+        )
+        if run is None or serving is None:
+            return False
+        if run.version is not None and run.version.number != standby.assignment.version:
+            return False
+        waiting = [each for (where, _), each in self._standbys.items() if where == place]
+        return all(map(self._router.is_idle, (serving, *waiting)))
+
+    async def _end_standby(self, worker: ServingWorker) -> None:
+        await self._router.drain(worker)
+        await worker.release()
 
     def _discard(self, place: Holding, tenant: str) -> None:
         starting = self._preparing.pop((place, tenant), None)
@@ -241,7 +269,7 @@ class Actuation:
         if starting is not None:
             starting.cancel()
         if worker is not None:
-            ending.append(self.in_background(worker.release()))
+            ending.append(self.in_background(self._end_standby(worker)))
         for task in ending:
             self._discarding.add(task)
             task.add_done_callback(self._discarding.discard)
@@ -388,6 +416,7 @@ class Actuation:
         for key, each in list(self._standbys.items()):
             if each is worker:
                 del self._standbys[key]
+                self._router.detach(worker)
                 self.on_event(events.Prepared(*key, how))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

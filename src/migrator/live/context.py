@@ -14,7 +14,7 @@ from pathlib import Path
 
 from migrator.control.controller import standbys_of
 from migrator.control.executor import Executor
-from migrator.control.observation import Routing, Sharing, policy_named
+from migrator.control.observation import Routing, Sharing, lends, policy_named
 from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.core.errors import InputError
@@ -165,6 +165,8 @@ class Context:
             resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
             standbys=standbys_of(scenario.board, tenants),
         )
+        self.lends = lends(policy_named(scenario.policy), scenario.board)
+        """Whether standbys answer requests while the slices they wait on are idle."""
         self.serving_workers: dict[Holding, ServingWorker] = {}
         self.standby_workers: dict[tuple[Holding, str], ServingWorker] = {}
         """By place and tenant."""
@@ -287,5 +289,6 @@ def _open_records(serving: Serving) -> Records:
             "window_s": scenario.window_s,
             "slot_s": scenario.slot_s,
             "tenants": [each.name for each in serving.live.tenants],
+            "lends": lends(policy_named(scenario.policy), scenario.board),
         },
     )

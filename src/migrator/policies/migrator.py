@@ -60,6 +60,7 @@ class Migrator(Policy):
         self.sight = sight
         self.estimates = sight is not Sight.TRUTH  # an oracle knows the accuracy
         self.charge = charge
+        self.lends = charge is Charge.SURVIVORS  # the paper's slices serve one tenant
         self.optional = optional
 
     def decide(self, observation: Observation) -> Decision:

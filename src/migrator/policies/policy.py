@@ -173,6 +173,14 @@ def sharing_on(policy: Policy, board: Board) -> Sharing:
     return Sharing.MPS if policy.sharing is Sharing.MIG and board.is_of_shares else policy.sharing
 
 
+def lends(policy: Policy, board: Board) -> bool:
+    """Whether standbys answer requests of their tenants while the worker on their slices is idle.
+
+    Policies say so by an attribute of this name. There are standbys on boards of shares only.
+    """
+    return board.is_of_shares and bool(getattr(policy, "lends", False))
+
+
 def last_window(observation: Observation, view: TenantView) -> NDArray[np.float64]:
     """Requests per slot over the last window's length; shorter while less is known."""
     return view.history[-observation.slots :]

@@ -171,6 +171,8 @@ class AttachedWorker:
     """The largest batch that leaves time in the objective to wait for another one before it."""
     max_lag_s: float
     """Limit of the lag, so that an idle worker is always tried."""
+    may_borrow: Callable[[], bool] | None = None
+    """Whether the worker of another tenant on its slices is idle; None: the slices are its own."""
     lag_s: float = 0.0
     measured_s: float = 0.0
     batch: list[QueuedRequest] = field(default_factory=list)
@@ -224,19 +226,26 @@ class TenantQueue:
         self.timer: asyncio.TimerHandle | None = None
         self.timer_s = 0.0
         self.taking: list[AttachedWorker] = []
-        """The workers that are not being drained."""
+        """The workers that are not being drained, without those that borrow their slices."""
+        self.borrowing: list[AttachedWorker] = []
+        """Workers on slices of other tenants: they get full batches while those need no slices."""
         self._waiting: deque[QueuedRequest] = deque()
         self.update_capacity()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add_worker(self, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
+    def add_worker(
+        self,
+        worker: WorkerLink,
+        latency_s: Callable[[int], float],
+        may_borrow: Callable[[], bool] | None = None,
+    ) -> None:
         batch, slo_s = self.settings.batch, self.settings.slo_s
         table = (0.0, *(latency_s(rows) for rows in range(1, batch + 1)))
         full = next((rows for rows in range(batch, 1, -1) if 2 * table[rows] <= slo_s), 1)
         max_lag_s = max(0.0, slo_s - table[1]) / 2
-        self.workers.append(AttachedWorker(worker, table, full, max_lag_s))
+        self.workers.append(AttachedWorker(worker, table, full, max_lag_s, may_borrow))
         self.workers.sort(key=lambda each: each.latency_s[1], reverse=self.settings.slowest_first)
         self.update_capacity()
 
@@ -246,7 +255,9 @@ class TenantQueue:
 
     def update_capacity(self) -> None:
         """To be called when the workers or their state change."""
-        self.taking = [each for each in self.workers if each.drained is None]
+        active = [each for each in self.workers if each.drained is None]
+        self.taking = [each for each in active if each.may_borrow is None]
+        self.borrowing = [each for each in active if each.may_borrow is not None]
         self._full_rows = sum(each.full for each in self.taking)
         full_s = [max(1e-6, each.latency_s[each.full]) for each in self.taking]
         self._full_s = min(full_s, default=0.0)

@@ -2,6 +2,8 @@
 
 A free worker takes what is there and does not wait for a fuller batch. What cannot be answered
 before its deadline is refused as soon as that is known, so that an overload costs only the surplus.
+A worker can wait on slices where another tenant's worker serves. It gets full batches for which its
+tenant has no free worker, while the other one is idle.
 """
 
 from __future__ import annotations
@@ -67,11 +69,15 @@ class Router:
 
     def workers(self, tenant: str) -> dict[str, str]:
         """Its workers by name: idle, busy or draining."""
-        return {each.worker.name: _state(each) for each in self._queue(tenant).workers}
+        return {
+            each.worker.name: _state(each)
+            for each in self._queue(tenant).workers
+            if each.may_borrow is None
+        }
 
     def ready(self, tenant: str) -> bool:
         """Whether a worker takes its requests."""
-        return any(each.drained is None for each in self._queue(tenant).workers)
+        return bool(self._queue(tenant).taking)
 
     def refuse(self, tenant: str, reason: str | None) -> None:
         """Refuse new requests of the tenant for that reason; None: accept them again."""
@@ -106,13 +112,33 @@ class Router:
         if request.answer.cancelled():
             queue.counts.drop(request.second, request.rows)
 
-    def attach(self, tenant: str, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
-        """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes."""
-        if self._find(worker) is not None:
+    def attach(
+        self,
+        tenant: str,
+        worker: WorkerLink,
+        latency_s: Callable[[int], float],
+        *,
+        may_borrow: Callable[[], bool] | None = None,
+    ) -> None:
+        """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes.
+
+        `may_borrow`: the slices are another tenant's, and it gets batches only while this is true.
+        To be attached without it as soon as the slices are its own.
+        """
+        queue, found = self._queue(tenant), self._find(worker)
+        if found is None:
+            queue.add_worker(worker, latency_s, may_borrow)
+        elif found[1].may_borrow is not None and found[1].drained is None and may_borrow is None:
+            found[1].may_borrow = None
+            queue.update_capacity()
+        else:
             raise InputError(f"worker {worker.name} is attached already; detach it first")
-        queue = self._queue(tenant)
-        queue.add_worker(worker, latency_s)
         self._feed(queue)
+
+    def is_idle(self, worker: WorkerLink) -> bool:
+        """Whether it would take a request now, and has none."""
+        found = self._find(worker)
+        return found is not None and found[1].drained is None and not found[1].batch
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
@@ -232,14 +258,38 @@ class Router:
         for attached in queue.taking:
             if not queue.rows:
                 return
-            if not attached.batch and (batch := queue.batch_for(attached, now_s)):
-                attached.begin(batch, now_s)
-                if attached.task is None:
-                    loop = asyncio.get_running_loop()
-                    attached.task = loop.create_task(self._serve(queue, attached))
+            if not attached.batch:
+                self._send(queue, attached, now_s)
         if queue.rows:
+            self._borrow(queue, now_s)
             for request in queue.pop_surplus(now_s):
                 _refuse(queue, request)
+
+    def _borrow(self, queue: TenantQueue, now_s: float) -> None:
+        """Send full batches to workers on idle slices of other tenants.
+
+        Smaller ones would slow the others down for little: a worker of its own is free soon.
+        """
+        for attached in queue.borrowing:
+            if queue.rows < attached.full:
+                continue
+            if not attached.batch and attached.may_borrow is not None and attached.may_borrow():
+                self._send(queue, attached, now_s)
+
+    def _lend(self) -> None:
+        """A worker is idle: other tenants may use its slices."""
+        for queue in self._queues.values():
+            if queue.borrowing and queue.rows:
+                self._feed(queue)
+
+    def _send(self, queue: TenantQueue, attached: AttachedWorker, now_s: float) -> None:
+        batch = queue.batch_for(attached, now_s)
+        if not batch:
+            return
+        attached.begin(batch, now_s)
+        if attached.task is None:
+            loop = asyncio.get_running_loop()
+            attached.task = loop.create_task(self._serve(queue, attached))
 
     def _set_timer(self, queue: TenantQueue) -> None:
         """Set the timer at which the first request becomes hopeless: no worker may become free."""
@@ -294,6 +344,8 @@ class Router:
         if attached.drained is not None:
             attached.drained.set()
         self._feed(queue)
+        if not attached.batch:
+            self._lend()
 
     def _set_overdue_timer(
         self, queue: TenantQueue, attached: AttachedWorker, until_s: float

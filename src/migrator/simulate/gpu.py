@@ -67,6 +67,16 @@ class Worker:
         return self.holding.duty if isinstance(self.holding, Share) else 1.0
 
 
+@dataclass(eq=False)
+class StandbyWorker:
+    """A worker of a tenant that waits on slices in use."""
+
+    holding: Holding
+    tenant: str
+    ready_s: float
+    until_s: float = math.inf
+
+
 @dataclass
 class RunningTraining:
     """A running retraining."""
@@ -175,8 +185,9 @@ class SimulatedGpu:
         self._stopped: dict[str, StoppedTraining] = {}
         self._estimates: dict[str, RunningEstimate] = {}
         self._creating_s: dict[Holding, float] = {}
-        self._standbys: dict[tuple[Holding, str], float] = {}
-        """By place and tenant, when a standby can serve."""
+        self.standbys: list[StandbyWorker] = []
+        """Standbys, and those that ended since the last `forget`."""
+        self._standbys: dict[tuple[Holding, str], StandbyWorker] = {}
         self._queue: list[_Entry] = []
         self._number = 0
         self._slot_end_s = 0.0
@@ -197,9 +208,9 @@ class SimulatedGpu:
                     self._prepare(instance, tenant)
                 case Keep(instance, tenant):
                     del self._at[bare(instance)]
-                    self._standbys[bare(instance), tenant] = self.now_s
+                    self._wait(instance, tenant, self.now_s)
                 case Discard(instance, tenant):
-                    self._standbys.pop((bare(instance), tenant), None)
+                    self._end_standby(instance, tenant)
                 case Drain(instance, _):
                     self._drain(instance)
                 case StopWorker(instance):
@@ -293,6 +304,7 @@ class SimulatedGpu:
     def forget(self, before_s: float) -> None:
         """Drop workers that ended by then."""
         self.workers = [each for each in self.workers if each.until_s > before_s]
+        self.standbys = [each for each in self.standbys if each.until_s > before_s]
 
     def _create(self, instance: Holding, task: Task | None) -> None:
         place = bare(instance)
@@ -319,16 +331,28 @@ class SimulatedGpu:
     def _prepare(self, instance: Holding, tenant: str) -> None:
         """Start a standby. What that takes from the worker on its slices is not simulated."""
         seconds = 0.0 if self.instant else self._durations.warm_s(self.window, tenant, instance)
-        self._standbys[bare(instance), tenant] = self.now_s + seconds
+        self._wait(instance, tenant, self.now_s + seconds)
         self._push(self.now_s + seconds, Prepared(instance, tenant))
 
+    def _wait(self, instance: Holding, tenant: str, ready_s: float) -> None:
+        self._end_standby(instance, tenant)
+        standby = StandbyWorker(bare(instance), tenant, ready_s)
+        self._standbys[standby.holding, tenant] = standby
+        self.standbys.append(standby)
+
+    def _end_standby(self, instance: Holding, tenant: str) -> StandbyWorker | None:
+        standby = self._standbys.pop((bare(instance), tenant), None)
+        if standby is not None:
+            standby.until_s = self.now_s
+        return standby
+
     def _warm_s(self, instance: Holding, tenant: str) -> float:
-        ready_s = self._standbys.pop((bare(instance), tenant), None)
+        standby = self._end_standby(instance, tenant)
         if self.instant:
             return 0.0
-        if ready_s is None:
+        if standby is None:
             return self._durations.warm_s(self.window, tenant, instance)
-        left_s = max(0.0, ready_s - self.now_s)
+        left_s = max(0.0, standby.ready_s - self.now_s)
         return left_s + self._durations.take_over_s(self.window, tenant, instance)
 
     def _warm(self, instance: Holding, tenant: str) -> None:
@@ -432,8 +456,8 @@ class SimulatedGpu:
     def _happened(self, event: Event) -> bool:
         """Whether an event is still valid; updates the state if it is."""
         if isinstance(event, Prepared):
-            ready_s = self._standbys.get((bare(event.instance), event.tenant))
-            return ready_s is not None and abs(ready_s - self.now_s) < 1e-6
+            standby = self._standbys.get((bare(event.instance), event.tenant))
+            return standby is not None and abs(standby.ready_s - self.now_s) < 1e-6
         if isinstance(event, Ready):
             worker = self._at.get(bare(event.instance))
             return worker is not None and abs(worker.ready_s - self.now_s) < 1e-6

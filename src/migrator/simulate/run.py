@@ -8,7 +8,7 @@ requests one by one on the workers that existed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,13 +23,14 @@ from migrator.control.observation import (
     Routing,
     Sharing,
     Sight,
+    lends,
     sharing_on,
 )
 from migrator.control.planning_loop import ForecastingPolicy, WindowClock
 from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
-from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
-from migrator.core.problem import Holding, Problem, Task
+from migrator.core.outcome import RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.problem import Holding, Kind, Problem, Task
 from migrator.core.scenario import Overlap, ResizedTraining, Scenario
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
@@ -42,7 +43,7 @@ from migrator.simulate.serving import (
     slowdowns,
     training_speed,
 )
-from migrator.simulate.tenant import Model, RunningTenant
+from migrator.simulate.tenant import Model, RunningTenant, Span, idle_spans, lent_to
 from migrator.workload.live import LiveTenant
 
 _HELD = (State.WARMING, State.READY, State.TRAINING)
@@ -64,6 +65,8 @@ class MeasuredRun:
     """Whether retrainings were estimated on the instances; else on the host."""
     sharing: Sharing | None = None
     """How the processes actually shared the GPU; None: as policy and board say."""
+    lends: bool = False
+    """Whether standbys served on idle slices."""
 
 
 def run(
@@ -143,6 +146,7 @@ class _Simulation:
             self._training_speed,
             free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,
         )
+        self.lends = lends(policy, scenario.board) if measured is None else measured.lends
         self.clock = WindowClock(
             scenario.window_s,
             scenario.slot_s,
@@ -219,16 +223,38 @@ class _Simulation:
             for service in [self.by_name[each.task.tenant].service]
         ]
         decisions, outcomes = self.decider.of_window, []
-        for each in self.tenants:
-            tally = each.serve(
+
+        def serve(
+            tenant: RunningTenant, lent: Sequence[Span], *, trial: bool = False
+        ) -> tuple[Tally, list[Span]]:
+            return tenant.serve(
                 self.gpu.workers,
                 begin_s,
                 end_s,
-                slower[each.name],
+                slower[tenant.name],
                 estimates,
                 slowest_first=self.policy.routing is Routing.SLOWEST_FIRST,
                 drawn=self.drawn,
+                lent=lent,
+                trial=trial,
             )
+
+        ran: list[Span] = []
+        if self.lends and self.gpu.standbys:
+            # a worker is idle when its own tenant needs it, whatever the others borrow
+            ran = [span for each in self.tenants for span in serve(each, (), trial=True)[1]]
+        for each in self.tenants:
+            lent: list[Span] = []
+            if self.lends and self.gpu.standbys:
+                others = [
+                    worker
+                    for worker in self.gpu.workers
+                    if worker.task.kind is Kind.INFERENCE and worker.task.tenant != each.name
+                ]
+                idle = idle_spans(others, ran, begin_s, end_s)
+                lent = lent_to(each.name, idle, self.gpu.standbys)
+            tally, borrowed = serve(each, lent)
+            ran += borrowed
             assert abs(tally.balance) < 1e-6 * max(1, tally.received), tally
             switches = each.model.switches
             outcomes.append(
@@ -427,6 +453,7 @@ class _Simulation:
             alive,
             {name: counts / slot_s for name, counts in received.items()},
             limited=self._is_overlap_limited,
+            lends=self.lends and bool(self.gpu.standbys),
         )
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:

@@ -14,6 +14,9 @@ the busy processes take turns on the GPU: a turn of a training delays a batch by
 training is always busy; a serving process is busy while it has requests. A process is slowed down
 by the load of all processes except itself, including those of its own tenant.
 
+A standby answers a full batch on slices that are lent to it, while the worker there has no batch.
+What that adds to the load of the GPU is estimated per slot from the surplus of requests.
+
 An estimate of a retraining runs on an instance where a worker serves. With MIG the two take turns;
 with MPS the estimate is one more neighbour with the SMs of that share.
 """
@@ -50,6 +53,8 @@ class Workers(NamedTuple):
     """From this time on it starts no batch; it finishes the batch it has."""
     free_s: Floats
     """When it finishes its current batch; updated."""
+    borrows: NDArray[np.bool_] = np.empty(0, np.bool_)
+    """Whether it serves full batches on slices of another tenant; those come last. Empty: none."""
 
 
 class Conditions(NamedTuple):
@@ -71,12 +76,25 @@ class Conditions(NamedTuple):
     cold_to_s: Floats
 
 
+UNKEPT = np.empty((0, 3))
+
+
 def serve(
-    arrival_s: Floats, draw: Floats, drawn: bool, workers: Workers, now: Conditions
+    arrival_s: Floats,
+    draw: Floats,
+    drawn: bool,
+    workers: Workers,
+    now: Conditions,
+    sent: Floats = UNKEPT,
 ) -> tuple[Floats, int]:
-    """Serve the window. Returns the counts and the index of the first request that still waits."""
+    """Serve the window. Returns the counts and the index of the first request that still waits.
+
+    `sent`: rows for worker, start and end of each batch, filled as far as there are any.
+    """
     counted, (active, full) = np.zeros(KINDS), np.ones((2, len(workers.ready_s)), np.int64)
-    head = _serve(arrival_s, draw, drawn, workers, now, active, full, counted)
+    if not len(workers.borrows):
+        workers = workers._replace(borrows=np.zeros(len(workers.ready_s), np.bool_))
+    head = _serve(arrival_s, draw, drawn, workers, now, active, full, counted, sent)
     return counted, head
 
 
@@ -90,12 +108,14 @@ def _serve(
     active: Places,
     full: Places,
     counted: Floats,
+    sent: Floats,
 ) -> int:
-    """Fill `counted`. `active` and `full`: room for a number per worker, all 1."""
-    latency_s, ready_s, until_s, free_s = workers  # unpacked once, not per request
+    """Fill `counted`, and `sent` if it has rows. `active` and `full`: room for a number per worker,
+    all 1."""
+    latency_s, ready_s, until_s, free_s, borrows = workers  # unpacked once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     _find_full_batches(latency_s, now.slo_s, full)
-    head, known, slot, version, cold, pace, room = 0, 0, -1, 0, 0, 1.0, 1
+    head, known, slot, version, cold, pace, room, batches = 0, 0, -1, 0, 0, 1.0, 1, 0
     while head < len(arrival_s):
         came = arrival_s[head]
         deadline = came + now.slo_s
@@ -103,11 +123,13 @@ def _serve(
             slot = max(0, int((came - now.begin_s) / now.slot_s))
             known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
-            room = _room(latency_s, full, active, known, now.slo_s)
+            room = _room(latency_s, full, active, known, borrows, now.slo_s)
         chosen, start, soonest = -1, 0.0, deadline
         for place in range(known):  # the router, inlined, because a call would halve the speed
             each = active[place]
             begin = max(came, now.begin_s, free_s[each], ready_s[each])
+            if borrows[each]:
+                begin = max(begin, _arrival(arrival_s, head + full[each] - 1))
             finish = begin + pace * latency_s[each, 1]
             if finish > deadline or begin >= until_s[each]:
                 continue
@@ -135,15 +157,30 @@ def _serve(
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
         finish = start + latency_s[chosen, size] * now.slowdown[when]
         free_s[chosen] = finish
-        if switch_s[version] > start:
-            version = 0  # batches do not begin in the order in which they are sent
-        version = _reached(switch_s, version + 1, start) - 1
+        batches = _keep(sent, batches, chosen, start, finish)
+        # batches do not begin in the order in which they are sent
+        version = _reached(switch_s, 1 if switch_s[version] > start else version + 1, start) - 1
         batch = (arrival_s[head : head + size], draw[head : head + size])
         _settle(
             counted, batch, drawn, (start, finish), now.slo_s, now.accuracy[version], reconfiguring
         )
         head += size
     return head
+
+
+@compiled_inner
+def _arrival(arrival_s: Floats, place: int) -> float:
+    """When the request at an index arrives; never if there is none."""
+    return arrival_s[place] if place < len(arrival_s) else np.inf
+
+
+@compiled_inner
+def _keep(sent: Floats, batches: int, worker: int, start: float, finish: float) -> int:
+    """Keep a batch if there is a row for it; returns how many are kept."""
+    if batches == len(sent):
+        return batches
+    sent[batches, 0], sent[batches, 1], sent[batches, 2] = worker, start, finish
+    return batches + 1
 
 
 @compiled_inner
@@ -193,12 +230,21 @@ def _find_full_batches(latency_s: Floats, slo_s: float, full: Places) -> None:
 
 
 @compiled_inner
-def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: float) -> int:
+def _room(
+    latency_s: Floats,
+    full: Places,
+    active: Places,
+    known: int,
+    borrows: NDArray[np.bool_],
+    slo_s: float,
+) -> int:
     """The queue limit: a full batch per worker, or what all workers can do before the deadline of
     the last request."""
     rows, rate_rps, soonest_s = 0, 0.0, slo_s
     for place in range(known):
         each = active[place]
+        if borrows[each]:
+            break
         full_s = latency_s[each, full[each]]
         rows += full[each]
         rate_rps += full[each] / full_s
@@ -362,10 +408,12 @@ def slowdowns(
     received_rps: Mapping[str, NDArray[np.float64]],
     *,
     limited: bool = True,
+    lends: bool = False,
 ) -> dict[str, NDArray[np.float64]]:
     """Per tenant, the factor per slot by which its batches take longer. `workers` are per slot.
 
-    `limited`: MPS processes have no more SMs together than the GPU has.
+    `limited`: MPS processes have no more SMs together than the GPU has. `lends`: standbys serve on
+    idle slices.
     """
     found = {each.tenant: np.ones(len(workers)) for each in services}
     if sharing is Sharing.MIG:
@@ -378,14 +426,36 @@ def slowdowns(
             continue
         active = activities(sharing, board_sms, services, alive, rates_rps)
         pressure = _pressure(board_sms, alive, active)
+        busy = sum(pressure.values())
+        if lends:
+            busy += _borrowed(board_sms, services, alive, rates_rps, active)
         for service in services:
             own = pressure[service.tenant, Kind.INFERENCE]
             own /= max(1, sum(_serves(each, service.tenant) for each in alive))
-            beside = sum(pressure.values()) - own
-            found[service.tenant][slot] += beside * service.profile.interference / INTERFERING_PART
+            beside = (busy - own) * service.profile.interference / INTERFERING_PART
+            found[service.tenant][slot] += beside
             if limited:
-                found[service.tenant][slot] *= max(1.0, sum(pressure.values()))
+                found[service.tenant][slot] *= max(1.0, busy)
     return found
+
+
+def _borrowed(
+    board_sms: int,
+    services: Sequence[Service],
+    alive: Sequence[Worker],
+    rates_rps: Mapping[str, float],
+    active: Mapping[str, float],
+) -> float:
+    """The share of the GPU that standbys keep busy: the surplus of requests, on idle slices."""
+    wanted = idle = 0.0
+    for service in services:
+        mine = [each for each in alive if _serves(each, service.tenant)]
+        part = sum(each.sms * each.duty for each in mine) / board_sms
+        able_rps = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+        idle += part * (1 - active[service.tenant])
+        if able_rps:
+            wanted += part * max(0.0, rates_rps[service.tenant] / able_rps - 1)
+    return min(wanted, idle)
 
 
 def slowdown_by_estimate(service: Service, sms: float, board_sms: int) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ from migrator.control.tenant_state import (
     TrainingRoom,
 )
 from migrator.core.outcome import Tally
-from migrator.core.problem import Kind
+from migrator.core.problem import Holding, Kind
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.simulate import serving
-from migrator.simulate.gpu import Worker
+from migrator.simulate.gpu import StandbyWorker, Worker
 from migrator.workload.arrivals import TenantArrivals
 
 # ruff: noqa: ARG002 (several implementations of one protocol)
@@ -268,16 +268,22 @@ class RunningTenant:
         *,
         slowest_first: bool,
         drawn: bool,
-    ) -> Tally:
+        lent: Sequence[Span] = (),
+        trial: bool = False,
+    ) -> tuple[Tally, list[Span]]:
         """Serve the requests of a window, waiting ones first, and count their outcomes.
 
         `estimates`: with the factor by which batches take longer beside them on their instance.
+        `lent`: spans of other tenants' workers on which a standby serves. Also returns the spans in
+        which batches ran: with `trial` all of them, and nothing else changes; else those on `lent`.
         """
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = [each for each in processes if self._is_mine(each)]
         phases = [phase for each in mine for phase in _phases(each, estimates)]
         phases.sort(key=lambda each: -self._latency_s(each, 1))
-        workers = self._workers(phases)
+        own = len(phases)
+        phases += [_Phase(each.worker, each.begin_s, each.end_s) for each in lent]
+        workers = self._workers(phases, own)
         cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
         now = serving.Conditions(
             begin_s,
@@ -293,13 +299,20 @@ class RunningTenant:
             np.array([end for _, end in cold]),
         )
         waited = len(self._waiting[0])
-        counted, served = serving.serve(arrival_s, draw, drawn, workers, now)
-        for phase, free_s in zip(phases, workers.free_s, strict=True):
-            phase.worker.free_s = max(phase.worker.free_s, float(free_s))
+        sent = np.full((len(arrival_s) if trial or lent else 0, 3), -1.0)
+        counted, served = serving.serve(arrival_s, draw, drawn, workers, now, sent)
+        ran = [
+            Span(phases[int(each)].worker, start_s, finish_s)
+            for each, start_s, finish_s in sent[sent[:, 0] >= (0 if trial else own)]
+        ]
+        if not trial:
+            for phase, free_s in zip(phases[:own], workers.free_s, strict=False):
+                phase.worker.free_s = max(phase.worker.free_s, float(free_s))
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
-        self._waiting = (arrival_s[served:], draw[served:])
-        return Tally(
+        if not trial:
+            self._waiting = (arrival_s[served:], draw[served:])
+        tally = Tally(
             received=len(arrival_s) - waited,
             goodput=float(counted[serving.GOODPUT]),
             wrong=float(counted[serving.IN_TIME] - counted[serving.GOODPUT]),
@@ -308,6 +321,7 @@ class RunningTenant:
             queued=len(arrival_s) - served - waited,
             while_reconfiguring=int(counted[serving.RECONFIGURING]),
         )
+        return tally, ran
 
     def _requests(
         self, begin_s: float, end_s: float
@@ -320,14 +334,16 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, phases: Sequence[_Phase]) -> serving.Workers:
+    def _workers(self, phases: Sequence[_Phase], own: int) -> serving.Workers:
+        """The first `own` phases are of its own workers, the others on slices lent to it."""
         batches = range(self.service.batch + 1)
         latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in phases]
         return serving.Workers(
             np.array(latency_s, dtype=np.float64).reshape(len(phases), len(batches)),
             np.array([each.ready_s for each in phases]),
             np.array([each.until_s for each in phases]),
-            np.array([each.worker.free_s for each in phases]),
+            np.array([e.worker.free_s if k < own else -math.inf for k, e in enumerate(phases)]),
+            np.arange(len(phases)) >= own,
         )
 
     def _latency_s(self, phase: _Phase, batch: int) -> float:
@@ -336,6 +352,45 @@ class RunningTenant:
 
     def _is_mine(self, worker: Worker) -> bool:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
+
+
+class Span(NamedTuple):
+    """A time of a worker."""
+
+    worker: Worker
+    begin_s: float
+    end_s: float
+
+
+def idle_spans(
+    workers: Sequence[Worker], ran: Sequence[Span], begin_s: float, end_s: float
+) -> Iterator[Span]:
+    """The times within a window in which workers could serve and had no batch."""
+    batches: dict[int, list[Span]] = {}
+    for each in ran:
+        batches.setdefault(id(each.worker), []).append(each)
+    for worker in workers:
+        at_s, until_s = max(begin_s, worker.ready_s), min(end_s, worker.until_s)
+        for batch in sorted(batches.get(id(worker), ()), key=lambda each: each.begin_s):
+            if at_s < min(batch.begin_s, until_s):
+                yield Span(worker, at_s, min(batch.begin_s, until_s))
+            at_s = max(at_s, batch.end_s)
+        if at_s < until_s:
+            yield Span(worker, at_s, until_s)
+
+
+def lent_to(tenant: str, idle: Iterable[Span], standbys: Iterable[StandbyWorker]) -> list[Span]:
+    """The parts of idle times in which a standby of the tenant waits on the same slices."""
+    mine: dict[Holding, list[StandbyWorker]] = {}
+    for each in standbys:
+        if each.tenant == tenant:
+            mine.setdefault(each.holding, []).append(each)
+    found = [
+        Span(span.worker, max(span.begin_s, each.ready_s), min(span.end_s, each.until_s))
+        for span in idle
+        for each in mine.get(span.worker.holding, ())
+    ]
+    return [each for each in found if each.begin_s < each.end_s]
 
 
 @dataclass(frozen=True)

@@ -552,3 +552,44 @@ async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
     standby.die()
     assert {await status(each) for each in answers} == {200}
     assert own.batches == [1, 4]
+
+
+@in_virtual_time
+async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
+    """Its own worker takes two at a time within the objective, the standby four."""
+    own = StandInWorker("own", lambda rows: 0.15 * rows)
+    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.3)
+    router = make_router(own, slo_s=0.65)
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("u", other, other.latency_s)
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    answers = [status(asked(router, row())) for _ in range(20)]
+    assert sum(each == 200 for each in await asyncio.gather(*answers)) >= 8
+    assert standby.batches[0] == 4
+
+
+@in_virtual_time
+async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() -> None:
+    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
+    router = make_router()
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("u", other, other.latency_s)
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    answers = [asked(router, row(POISON if each == 1 else 0)) for each in range(4)]
+    assert 503 in {await status(each) for each in answers}
+    assert router.counts["t"].total.open == 0
+
+
+@in_virtual_time
+async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
+    own, other, standby = (StandInWorker(each, lambda _: 0.5) for each in ("own", "other", "s"))
+    router = make_router(own)
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    answers = [asked(router, row()) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    assert standby.batches == []
+    router.attach("u", other, other.latency_s)
+    await asyncio.sleep(0)
+    assert standby.batches == [4]
+    assert {await status(each) for each in answers} == {200}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +20,7 @@ from migrator.serve.queue import AttachedWorker, QueuedRequest, QueueSettings, T
 from migrator.serve.router import Router
 from migrator.simulate.gpu import Worker
 from migrator.simulate.serving import IN_TIME, UNKEPT, Conditions, Workers, serve
-from migrator.simulate.tenant import Span, idle_spans
+from migrator.simulate.tenant import Spans, idle_spans
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
 LATENCIES_S = {1: (0.040, 0.100), 2: (0.024, 0.054), 3: (0.018, 0.038)}
@@ -84,22 +84,25 @@ class Virtual:
 def simulated(
     arrivals: list[float],
     tables: list[Table],
-    lent: Sequence[tuple[Table, float, float]] = (),
+    lent: tuple[Table, NDArray[np.float64], NDArray[np.float64]] | None = None,
     sent: NDArray[np.float64] = UNKEPT,
 ) -> float:
     slowest_first = sorted(tables, key=lambda each: -each[1])
-    own, count = len(tables), len(tables) + len(lent)
+    own = len(tables)
+    begin_s, end_s = (np.array([]), np.array([])) if lent is None else lent[1:]
     workers = Workers(
-        np.array([*slowest_first, *(each for each, _, _ in lent)]),
-        np.array([0.0] * own + [begin_s for _, begin_s, _ in lent]),
-        np.array([np.inf] * own + [end_s for _, _, end_s in lent]),
-        np.full(count, -np.inf),
-        np.arange(count) >= own,
+        np.array([*slowest_first, *(lent[:1] if lent else ()) * len(begin_s)]).reshape(
+            -1, BATCH + 1
+        ),
+        np.concatenate([np.zeros(own), begin_s]),
+        np.concatenate([np.full(own, np.inf), end_s]),
+        np.full(own + len(begin_s), -np.inf),
+        own,
+        np.array([*range(own), *[own] * len(begin_s)]),
     )
     nothing, one = np.empty(0), np.ones(1)
-    end_s = SECONDS + 10
     now = Conditions(
-        0.0, end_s, SLO_S, BATCH, False, 1.0, np.ones(99), np.zeros(1), one, nothing, nothing
+        0.0, SECONDS + 10, SLO_S, BATCH, False, 1.0, np.ones(99), np.zeros(1), one, nothing, nothing
     )
     counted, _ = serve(np.array(arrivals), np.zeros(len(arrivals)), False, workers, now, sent)
     return float(counted[IN_TIME])
@@ -115,49 +118,63 @@ def test_as_many_requests_are_in_time_in_both(gpcs: list[int], load: float) -> N
     assert simulated(arrivals, tables) == pytest.approx(live, rel=0.015)
 
 
-def virtual_router(arrivals: list[list[float]], own: Table, lent: Table) -> int:
+def virtual_router(arrivals: list[list[float]], own: list[Table], owner: Table, lent: Table) -> int:
     """Requests of the first tenant that the live router answers in time, with a standby on the
     slices of the second tenant's worker."""
 
     async def in_time() -> int:
         loop = asyncio.get_running_loop()
-        router = Router({name: QueueSettings(name, SLO_S, BATCH) for name in "ab"}, clock=loop.time)
-        workers = [
-            StandInWorker(name, each.__getitem__)
-            for name, each in zip("abs", (own, lent, lent), strict=True)
-        ]
-        router.attach("a", workers[0], own.__getitem__)
-        router.attach("b", workers[1], lent.__getitem__)
-        router.attach(
-            "a", workers[2], lent.__getitem__, may_borrow=lambda: router.is_idle(workers[1])
-        )
+        queues = {name: QueueSettings(name, SLO_S, BATCH) for name in "ab"}
+        router = Router(queues, clock=loop.time)
+        other, standby = (StandInWorker(str(e), e.__getitem__) for e in (owner, (*lent, 0.0)))
+        for number, each in enumerate(own):
+            router.attach("a", StandInWorker(f"a{number}", each.__getitem__), each.__getitem__)
+        router.attach("b", other, owner.__getitem__)
+        router.attach("a", standby, lent.__getitem__, may_borrow=lambda: router.is_idle(other))
 
         async def send(name: str, at_s: float) -> None:
             await asyncio.sleep(at_s)
             with suppress(HttpError):
                 await router.submit(name, np.zeros((1, 1), np.uint8)).answer
 
-        sent = [send(name, at) for name, times in zip("ab", arrivals, strict=True) for at in times]
-        await asyncio.gather(*sent)
-        return router.counts["a"].total.in_time
+        named = zip("ab", arrivals, strict=True)
+        await asyncio.gather(*(send(name, at) for name, times in named for at in times))
+        total = router.counts["a"].total
+        assert total.received == total.in_time + total.late + total.dropped
+        return total.in_time
 
     return run_virtually(in_time())
 
 
-@pytest.mark.parametrize("load", [0.3, 0.8])
-def test_standbys_answer_as_many_on_idle_slices_in_both(load: float) -> None:
-    """The first tenant has twice the requests that its worker can answer."""
-    own, lent = table(2), table(3)
-    rng, arrivals = np.random.default_rng(3), list[list[float]]()
-    for rate_rps in (2 * capability_rps(own), load * capability_rps(lent)):
+QUICK: Table = (0.002,) * (BATCH + 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "owner", "lent", "load"),
+    [
+        ([2], table(3), table(3), 0.3),
+        ([2], table(3), table(3), 0.8),
+        ([2], QUICK, table(3), 0.05),
+        ([1], QUICK, table(3), 0.02),
+        ([], table(3), table(3), 0.3),
+    ],
+)
+def test_standbys_answer_as_many_on_idle_slices_in_both(
+    own: list[int], owner: Table, lent: Table, load: float
+) -> None:
+    """The first tenant has more requests than its workers can answer."""
+    tables, rng, arrivals = [table(each) for each in own], np.random.default_rng(3), []
+    able_rps = sum(map(capability_rps, tables)) or capability_rps(lent)
+    for rate_rps in (2 * able_rps, load * capability_rps(owner)):
         count = int(SECONDS * rate_rps)
         arrivals.append(sorted((rng.random(count) * SECONDS).tolist()))
     worker = Worker(Instance(0, 3), Task("b", Kind.INFERENCE), 1, 0.0, 0.0)
     sent = np.full((len(arrivals[1]), 3), -1.0)
-    simulated(arrivals[1], [lent], sent=sent)
-    ran = [Span(worker, begin_s, end_s) for _, begin_s, end_s in sent[sent[:, 0] >= 0]]
-    spans = list(idle_spans([worker], ran, 0.0, SECONDS + 10))
-    found = simulated(arrivals[0], [own], [(lent, each.begin_s, each.end_s) for each in spans])
-    live = virtual_router(arrivals, own, lent)
-    assert live > 1.15 * simulated(arrivals[0], [own])
-    assert found == pytest.approx(live, rel=0.02)
+    simulated(arrivals[1], [owner], sent=sent)
+    sent = sent[sent[:, 0] >= 0]
+    ran = [Spans(worker, sent[:, 1], sent[:, 2])]
+    [idle] = idle_spans([worker], ran, 0.0, SECONDS + 10)
+    found = simulated(arrivals[0], tables, (lent, idle.begin_s, idle.end_s))
+    live = virtual_router(arrivals, tables, owner, lent)
+    assert live > 1.15 * (simulated(arrivals[0], tables) if tables else 1)
+    assert found == pytest.approx(live, rel=0.03)

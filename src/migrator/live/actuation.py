@@ -247,11 +247,9 @@ class Actuation:
 
     def _may_borrow(self, standby: ServingWorker, place: Holding) -> bool:
         """Whether a standby has the newest version and no other worker uses its slices."""
-        run, serving = (
-            self._context.tenants.get(standby.assignment.tenant),
-            self._serving.get(place),
-        )
-        if run is None or serving is None:
+        tenant, serving = standby.assignment.tenant, self._serving.get(place)
+        run = self._context.tenants.get(tenant)
+        if run is None or serving is None or self._standbys.get((place, tenant)) is not standby:
             return False
         if run.version is not None and run.version.number != standby.assignment.version:
             return False

@@ -117,7 +117,7 @@ class Rollout:
     async def _swap_all(self, version: Version) -> None:
         workers = self._context.workers_of(version.tenant)
         for each in self._context.standbys_of(version.tenant):
-            task = asyncio.create_task(self._update(each))  # in the background: it does not serve
+            task = asyncio.create_task(self._update(each))  # in the background: it need not serve
             self._updating.add(task)
             task.add_done_callback(self._updating.discard)
         # half of them at a time: a worker that answers all the time takes seconds for a swap, one

@@ -240,14 +240,16 @@ class TenantQueue:
         worker: WorkerLink,
         latency_s: Callable[[int], float],
         may_borrow: Callable[[], bool] | None = None,
-    ) -> None:
+    ) -> AttachedWorker:
         batch, slo_s = self.settings.batch, self.settings.slo_s
         table = (0.0, *(latency_s(rows) for rows in range(1, batch + 1)))
         full = next((rows for rows in range(batch, 1, -1) if 2 * table[rows] <= slo_s), 1)
         max_lag_s = max(0.0, slo_s - table[1]) / 2
-        self.workers.append(AttachedWorker(worker, table, full, max_lag_s, may_borrow))
+        attached = AttachedWorker(worker, table, full, max_lag_s, may_borrow)
+        self.workers.append(attached)
         self.workers.sort(key=lambda each: each.latency_s[1], reverse=self.settings.slowest_first)
         self.update_capacity()
+        return attached
 
     def remove_worker(self, worker: AttachedWorker) -> None:
         self.workers.remove(worker)
@@ -258,7 +260,9 @@ class TenantQueue:
         active = [each for each in self.workers if each.drained is None]
         self.taking = [each for each in active if each.may_borrow is None]
         self.borrowing = [each for each in active if each.may_borrow is not None]
-        self._full_rows = sum(each.full for each in self.taking)
+        # a full batch for a worker that borrows is no surplus
+        borrowed = min((each.full for each in self.borrowing), default=0)
+        self._full_rows = max(borrowed, sum(each.full for each in self.taking))
         full_s = [max(1e-6, each.latency_s[each.full]) for each in self.taking]
         self._full_s = min(full_s, default=0.0)
         self._soonest_s = min((each.latency_s[1] for each in self.taking), default=0.0)

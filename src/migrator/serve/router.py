@@ -50,6 +50,8 @@ class Router:
         self._closed = False
         self._log_lines = LineLimiter(clock=clock)
         self._queues: dict[str, TenantQueue] = {}
+        self._attached: dict[str, tuple[TenantQueue, AttachedWorker]] = {}
+        """All workers by name."""
         self.counts: dict[str, Counts] = {}
         for each in tenants.values():
             self.add(each)
@@ -127,13 +129,14 @@ class Router:
         """
         queue, found = self._queue(tenant), self._find(worker)
         if found is None:
-            queue.add_worker(worker, latency_s, may_borrow)
+            self._attached[worker.name] = queue, queue.add_worker(worker, latency_s, may_borrow)
         elif found[1].may_borrow is not None and found[1].drained is None and may_borrow is None:
-            found[1].may_borrow = None
+            found[1].may_borrow, found[1].lag_s = None, 0.0
             queue.update_capacity()
         else:
             raise InputError(f"worker {worker.name} is attached already; detach it first")
         self._feed(queue)
+        self._lend()
 
     def is_idle(self, worker: WorkerLink) -> bool:
         """Whether it would take a request now, and has none."""
@@ -174,6 +177,7 @@ class Router:
                 attached.drained = None
                 queue.update_capacity()
                 self._feed(queue)
+                self._lend()
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
@@ -201,9 +205,11 @@ class Router:
             attached.task = None
             attached.stop_timer()
             queue.remove_worker(attached)
+            del self._attached[attached.worker.name]
             self._put_back(queue, attached)
             self._feed(queue)
             self._set_timer(queue)
+            self._lend()
 
     def _queue(self, tenant: str) -> TenantQueue:
         found = self._queues.get(tenant)
@@ -214,11 +220,7 @@ class Router:
         return found
 
     def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
-        for queue in self._queues.values():
-            for attached in queue.workers:
-                if attached.worker.name == worker.name:
-                    return queue, attached
-        return None
+        return self._attached.get(worker.name)
 
     def _admit(
         self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None, request_id: str
@@ -277,10 +279,10 @@ class Router:
                 self._send(queue, attached, now_s)
 
     def _lend(self) -> None:
-        """A worker is idle: other tenants may use its slices."""
-        for queue in self._queues.values():
-            if queue.borrowing and queue.rows:
-                self._feed(queue)
+        """Slices may be idle: feed tenants that borrow them, the most urgent first."""
+        queues = [each for each in self._queues.values() if each.borrowing and each.rows]
+        for queue in sorted(queues, key=lambda each: each.latest_start_s() or 0.0):
+            self._feed(queue)
 
     def _send(self, queue: TenantQueue, attached: AttachedWorker, now_s: float) -> None:
         batch = queue.batch_for(attached, now_s)
@@ -344,6 +346,8 @@ class Router:
         if attached.drained is not None:
             attached.drained.set()
         self._feed(queue)
+        if queue.rows:
+            self._set_timer(queue)  # requests that failed together wait again
         if not attached.batch:
             self._lend()
 

@@ -43,7 +43,7 @@ from migrator.simulate.serving import (
     slowdowns,
     training_speed,
 )
-from migrator.simulate.tenant import Model, RunningTenant, Span, idle_spans, lent_to
+from migrator.simulate.tenant import Model, RunningTenant, Spans, idle_spans, lent_to
 from migrator.workload.live import LiveTenant
 
 _HELD = (State.WARMING, State.READY, State.TRAINING)
@@ -225,8 +225,8 @@ class _Simulation:
         decisions, outcomes = self.decider.of_window, []
 
         def serve(
-            tenant: RunningTenant, lent: Sequence[Span], *, trial: bool = False
-        ) -> tuple[Tally, list[Span]]:
+            tenant: RunningTenant, lent: Sequence[Spans], *, trial: bool = False
+        ) -> tuple[Tally, list[Spans]]:
             return tenant.serve(
                 self.gpu.workers,
                 begin_s,
@@ -239,22 +239,24 @@ class _Simulation:
                 trial=trial,
             )
 
-        ran: list[Span] = []
+        ran: list[Spans] = []
+        lending = [e for e in self.gpu.workers if e.task.kind is Kind.INFERENCE]
         if self.lends and self.gpu.standbys:
-            # a worker is idle when its own tenant needs it, whatever the others borrow
-            ran = [span for each in self.tenants for span in serve(each, (), trial=True)[1]]
+            # a worker is idle when its own tenant does not need it, whatever the others borrow
+            ran = [spans for each in self.tenants for spans in serve(each, (), trial=True)[1]]
+            ran += [
+                Spans(e, np.array([begin_s]), np.array([e.free_s]))
+                for e in lending
+                if e.free_s > begin_s
+            ]
         for each in self.tenants:
-            lent: list[Span] = []
-            if self.lends and self.gpu.standbys:
-                others = [
-                    worker
-                    for worker in self.gpu.workers
-                    if worker.task.kind is Kind.INFERENCE and worker.task.tenant != each.name
-                ]
+            lent: list[Spans] = []
+            if ran:
+                others = [worker for worker in lending if worker.task.tenant != each.name]
                 idle = idle_spans(others, ran, begin_s, end_s)
                 lent = lent_to(each.name, idle, self.gpu.standbys)
-            tally, borrowed = serve(each, lent)
-            ran += borrowed
+            tally, served = serve(each, lent)
+            ran += [spans for spans in served if spans.worker.task.tenant != each.name]
             assert abs(tally.balance) < 1e-6 * max(1, tally.received), tally
             switches = each.model.switches
             outcomes.append(

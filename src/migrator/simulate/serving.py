@@ -53,8 +53,10 @@ class Workers(NamedTuple):
     """From this time on it starts no batch; it finishes the batch it has."""
     free_s: Floats
     """When it finishes its current batch; updated."""
-    borrows: NDArray[np.bool_] = np.empty(0, np.bool_)
-    """Whether it serves full batches on slices of another tenant; those come last. Empty: none."""
+    own: int = -1
+    """Entries from this one on serve full batches on slices of other tenants; negative: none do."""
+    process: Places = np.empty(0, np.int64)
+    """The first entry of the same process, whose `free_s` counts; empty: each is a process."""
 
 
 class Conditions(NamedTuple):
@@ -92,8 +94,10 @@ def serve(
     `sent`: rows for worker, start and end of each batch, filled as far as there are any.
     """
     counted, (active, full) = np.zeros(KINDS), np.ones((2, len(workers.ready_s)), np.int64)
-    if not len(workers.borrows):
-        workers = workers._replace(borrows=np.zeros(len(workers.ready_s), np.bool_))
+    if not len(workers.process):
+        workers = workers._replace(process=np.arange(len(workers.ready_s)))
+    if workers.own < 0:
+        workers = workers._replace(own=len(workers.ready_s))
     head = _serve(arrival_s, draw, drawn, workers, now, active, full, counted, sent)
     return counted, head
 
@@ -112,7 +116,7 @@ def _serve(
 ) -> int:
     """Fill `counted`, and `sent` if it has rows. `active` and `full`: room for a number per worker,
     all 1."""
-    latency_s, ready_s, until_s, free_s, borrows = workers  # unpacked once, not per request
+    latency_s, ready_s, until_s, free_s, own, process = workers  # unpacked once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     _find_full_batches(latency_s, now.slo_s, full)
     head, known, slot, version, cold, pace, room, batches = 0, 0, -1, 0, 0, 1.0, 1, 0
@@ -123,12 +127,12 @@ def _serve(
             slot = max(0, int((came - now.begin_s) / now.slot_s))
             known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
-            room = _room(latency_s, full, active, known, borrows, now.slo_s)
+            room = _room(latency_s, full, active, known, own, now.slo_s)
         chosen, start, soonest = -1, 0.0, deadline
         for place in range(known):  # the router, inlined, because a call would halve the speed
             each = active[place]
-            begin = max(came, now.begin_s, free_s[each], ready_s[each])
-            if borrows[each]:
+            begin = max(came, now.begin_s, free_s[process[each]], ready_s[each])
+            if each >= own:
                 begin = max(begin, _arrival(arrival_s, head + full[each] - 1))
             finish = begin + pace * latency_s[each, 1]
             if finish > deadline or begin >= until_s[each]:
@@ -156,7 +160,7 @@ def _serve(
         size = _fill(arrival_s, head, start, left_s / pace, latency_s, chosen, now.batch)
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
         finish = start + latency_s[chosen, size] * now.slowdown[when]
-        free_s[chosen] = finish
+        free_s[process[chosen]] = finish
         batches = _keep(sent, batches, chosen, start, finish)
         # batches do not begin in the order in which they are sent
         version = _reached(switch_s, 1 if switch_s[version] > start else version + 1, start) - 1
@@ -235,21 +239,28 @@ def _room(
     full: Places,
     active: Places,
     known: int,
-    borrows: NDArray[np.bool_],
+    own: int,
     slo_s: float,
 ) -> int:
     """The queue limit: a full batch per worker, or what all workers can do before the deadline of
-    the last request."""
-    rows, rate_rps, soonest_s = 0, 0.0, slo_s
+    the last request.
+
+    Workers on slices of other tenants count only in that one full batch for them may wait. There is
+    no limit if there are no others.
+    """
+    rows, borrowed, rate_rps, soonest_s = 0, 0, 0.0, float(slo_s)
     for place in range(known):
         each = active[place]
-        if borrows[each]:
-            break
+        if each >= own:
+            borrowed = min(borrowed, full[each]) if borrowed else full[each]
+            continue
         full_s = latency_s[each, full[each]]
         rows += full[each]
         rate_rps += full[each] / full_s
         soonest_s = min(soonest_s, full_s)
-    return max(rows, int((slo_s - soonest_s) * rate_rps))
+    if rows == 0 and borrowed:
+        return 1 << 62
+    return max(rows, borrowed, int((slo_s - soonest_s) * rate_rps))
 
 
 @compiled_inner

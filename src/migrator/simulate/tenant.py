@@ -18,7 +18,7 @@ from migrator.control.tenant_state import (
     TrainingRoom,
 )
 from migrator.core.outcome import Tally
-from migrator.core.problem import Holding, Kind
+from migrator.core.problem import Kind
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.simulate import serving
@@ -268,22 +268,20 @@ class RunningTenant:
         *,
         slowest_first: bool,
         drawn: bool,
-        lent: Sequence[Span] = (),
+        lent: Sequence[Spans] = (),
         trial: bool = False,
-    ) -> tuple[Tally, list[Span]]:
+    ) -> tuple[Tally, list[Spans]]:
         """Serve the requests of a window, waiting ones first, and count their outcomes.
 
         `estimates`: with the factor by which batches take longer beside them on their instance.
-        `lent`: spans of other tenants' workers on which a standby serves. Also returns the spans in
-        which batches ran: with `trial` all of them, and nothing else changes; else those on `lent`.
+        `lent`: times of other tenants' workers in which a standby serves on their slices. `trial`:
+        change nothing. Also returns when batches ran, with `lent` or `trial`.
         """
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = [each for each in processes if self._is_mine(each)]
         phases = [phase for each in mine for phase in _phases(each, estimates)]
         phases.sort(key=lambda each: -self._latency_s(each, 1))
-        own = len(phases)
-        phases += [_Phase(each.worker, each.begin_s, each.end_s) for each in lent]
-        workers = self._workers(phases, own)
+        workers = self._workers(phases, lent)
         cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
         now = serving.Conditions(
             begin_s,
@@ -301,13 +299,12 @@ class RunningTenant:
         waited = len(self._waiting[0])
         sent = np.full((len(arrival_s) if trial or lent else 0, 3), -1.0)
         counted, served = serving.serve(arrival_s, draw, drawn, workers, now, sent)
-        ran = [
-            Span(phases[int(each)].worker, start_s, finish_s)
-            for each, start_s, finish_s in sent[sent[:, 0] >= (0 if trial else own)]
-        ]
         if not trial:
-            for phase, free_s in zip(phases[:own], workers.free_s, strict=False):
+            for phase, free_s in zip(phases, workers.free_s[: len(phases)], strict=True):
                 phase.worker.free_s = max(phase.worker.free_s, float(free_s))
+        ran = _spans_of(
+            [each.worker for each in phases], [each.worker for each in lent], sent, workers
+        )
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
         if not trial:
@@ -334,16 +331,22 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, phases: Sequence[_Phase], own: int) -> serving.Workers:
-        """The first `own` phases are of its own workers, the others on slices lent to it."""
-        batches = range(self.service.batch + 1)
-        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in phases]
+    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.Workers:
+        """Its own workers, then its standbys on slices lent to it."""
+        batches, own = range(self.service.batch + 1), len(phases)
+        every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
+        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
+        entries = [1] * own + [len(each.begin_s) for each in lent]
+        firsts = np.cumsum([0, *entries])[:-1]
         return serving.Workers(
-            np.array(latency_s, dtype=np.float64).reshape(len(phases), len(batches)),
-            np.array([each.ready_s for each in phases]),
-            np.array([each.until_s for each in phases]),
-            np.array([e.worker.free_s if k < own else -math.inf for k, e in enumerate(phases)]),
-            np.arange(len(phases)) >= own,
+            np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
+            np.concatenate([[each.ready_s for each in phases], *(each.begin_s for each in lent)]),
+            np.concatenate([[each.until_s for each in phases], *(each.end_s for each in lent)]),
+            np.concatenate(
+                [[each.worker.free_s for each in phases], np.full(sum(entries[own:]), -np.inf)]
+            ),
+            own,
+            np.repeat(firsts, entries),
         )
 
     def _latency_s(self, phase: _Phase, batch: int) -> float:
@@ -354,43 +357,65 @@ class RunningTenant:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
 
 
-class Span(NamedTuple):
-    """A time of a worker."""
+class Spans(NamedTuple):
+    """Times of a worker."""
 
     worker: Worker
-    begin_s: float
-    end_s: float
+    begin_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+
+
+def _spans_of(
+    own: Sequence[Worker],
+    lent: Sequence[Worker],
+    sent: NDArray[np.float64],
+    workers: serving.Workers,
+) -> list[Spans]:
+    """When batches ran, by worker; nothing if they were not kept.
+
+    `sent`: rows of entry, start and end; negative where unused.
+    """
+    sent = sent[sent[:, 0] >= 0]
+    if not len(sent):
+        return []
+    first = workers.process[sent[:, 0].astype(np.int64)]
+    processes = dict(zip(np.unique(workers.process).tolist(), (*own, *lent), strict=True))
+    return [
+        Spans(worker, sent[first == number, 1], sent[first == number, 2])
+        for number, worker in processes.items()
+    ]
 
 
 def idle_spans(
-    workers: Sequence[Worker], ran: Sequence[Span], begin_s: float, end_s: float
-) -> Iterator[Span]:
+    workers: Sequence[Worker], ran: Sequence[Spans], begin_s: float, end_s: float
+) -> list[Spans]:
     """The times within a window in which workers could serve and had no batch."""
-    batches: dict[int, list[Span]] = {}
-    for each in ran:
-        batches.setdefault(id(each.worker), []).append(each)
+    found = []
     for worker in workers:
-        at_s, until_s = max(begin_s, worker.ready_s), min(end_s, worker.until_s)
-        for batch in sorted(batches.get(id(worker), ()), key=lambda each: each.begin_s):
-            if at_s < min(batch.begin_s, until_s):
-                yield Span(worker, at_s, min(batch.begin_s, until_s))
-            at_s = max(at_s, batch.end_s)
-        if at_s < until_s:
-            yield Span(worker, at_s, until_s)
+        batches = [each for each in ran if each.worker is worker]
+        until_s = max(begin_s, min(end_s, worker.until_s))
+        starts_s = np.concatenate([*(each.begin_s for each in batches), [until_s]])
+        ends_s = np.concatenate([[max(begin_s, worker.ready_s)], *(e.end_s for e in batches)])
+        # idle after the nth end until the next start, which also holds for batches that overlap
+        found.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
+    return [_longer_than_nothing(each) for each in found]
 
 
-def lent_to(tenant: str, idle: Iterable[Span], standbys: Iterable[StandbyWorker]) -> list[Span]:
+def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker]) -> list[Spans]:
     """The parts of idle times in which a standby of the tenant waits on the same slices."""
-    mine: dict[Holding, list[StandbyWorker]] = {}
-    for each in standbys:
-        if each.tenant == tenant:
-            mine.setdefault(each.holding, []).append(each)
+    mine = [each for each in standbys if each.tenant == tenant]
     found = [
-        Span(span.worker, max(span.begin_s, each.ready_s), min(span.end_s, each.until_s))
-        for span in idle
-        for each in mine.get(span.worker.holding, ())
+        Spans(spans.worker, spans.begin_s.clip(each.ready_s), spans.end_s.clip(None, each.until_s))
+        for spans in idle
+        for each in mine
+        if each.holding == spans.worker.holding
     ]
-    return [each for each in found if each.begin_s < each.end_s]
+    return [each for each in map(_longer_than_nothing, found) if len(each.begin_s)]
+
+
+def _longer_than_nothing(spans: Spans) -> Spans:
+    is_span = spans.begin_s < spans.end_s
+    return Spans(spans.worker, spans.begin_s[is_span], spans.end_s[is_span])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a training suffers from its neighbours: `python benchmarks/gpu/interference.py`.
 
 `migrator profile --interference` measures how a model is slowed down while it serves; what the
-simulator assumes of trainings (`simulate/serving.py`) rests on the studies here, measured
+simulator assumes of trainings (`simulate/interference.py`) rests on the studies here, measured
 with the same processes:
 
 alone      a training on 64 SMs, and on the whole GPU

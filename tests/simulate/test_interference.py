@@ -8,7 +8,7 @@ from migrator.core.problem import Holding, Kind, Share
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.policies.policy import Sharing
 from migrator.simulate.gpu import Worker
-from migrator.simulate.serving import (
+from migrator.simulate.interference import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
     activities,

@@ -37,7 +37,7 @@ from migrator.plan.check import goodput_of
 from migrator.simulate.decider import SimulatedDecider
 from migrator.simulate.durations import RETRAINING_SPREAD, Durations, overheads_s, profile_durations
 from migrator.simulate.gpu import SimulatedGpu, Worker
-from migrator.simulate.serving import (
+from migrator.simulate.interference import (
     activities,
     slowdown_by_estimate,
     slowdowns,

@@ -70,6 +70,26 @@ def test_instances_of_a_board_of_shares_suffer_their_neighbours() -> None:
     assert in_time[1] < 0.95 * in_time[0]
 
 
+class Lending(Fixed):
+    lends = True
+
+
+def test_idle_slices_are_lent_to_a_tenant_with_too_many_requests() -> None:
+    model = replace(profile(100), memory_mib={1: 500.0})
+    # a worker answers ten requests a second; four of five are idle, and standbys start in 1 s
+    tenants = [
+        tenant(name, [rate] * 10, slo_s=0.25, model=model) for name, rate in (("a", 40), ("b", 0))
+    ]
+    this = replace(scenario(*tenants), board=board("H200-141GB-MPS"))
+    slots = (serves("a", 0, 1), *(serves("b", start, 1) for start in range(1, 5)))
+    kept, lent = (run(this, each(slots), Flat()).tally for each in (Fixed, Lending))
+    assert kept.in_time == pytest.approx(100, rel=0.1)
+    assert lent.in_time > 300, lent
+    assert lent == run(this, Lending(slots), Flat()).tally
+    apart = replace(this, board=board("H200-141GB"))
+    assert run(apart, Lending(slots), Flat()).tally == run(apart, Fixed(slots), Flat()).tally
+
+
 def test_mps_shares_are_replaced_without_an_outage_and_suffer_their_neighbours() -> None:
     model = profile(interference=0.5)
     this = scenario(

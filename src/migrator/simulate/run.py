@@ -240,8 +240,9 @@ class _Simulation:
             )
 
         ran: list[Spans] = []
+        are_lent = self.lends and bool(self.gpu.standbys)
         lending = [e for e in self.gpu.workers if e.task.kind is Kind.INFERENCE]
-        if self.lends and self.gpu.standbys:
+        if are_lent:
             # a worker is idle when its own tenant does not need it, whatever the others borrow
             ran = [spans for each in self.tenants for spans in serve(each, (), trial=True)[1]]
             ran += [
@@ -251,7 +252,7 @@ class _Simulation:
             ]
         for each in self.tenants:
             lent: list[Spans] = []
-            if ran:
+            if are_lent:
                 others = [worker for worker in lending if worker.task.tenant != each.name]
                 idle = idle_spans(others, ran, begin_s, end_s)
                 lent = lent_to(each.name, idle, self.gpu.standbys)

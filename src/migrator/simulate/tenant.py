@@ -336,14 +336,14 @@ class RunningTenant:
         batches, own = range(self.service.batch + 1), len(phases)
         every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
         latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
-        entries = [1] * own + [len(each.begin_s) for each in lent]
-        firsts = np.cumsum([0, *entries])[:-1]
+        entries = np.array([1] * own + [len(each.begin_s) for each in lent], np.int64)
+        firsts = np.cumsum(entries) - entries
         return serving.Workers(
             np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
             np.concatenate([[each.ready_s for each in phases], *(each.begin_s for each in lent)]),
             np.concatenate([[each.until_s for each in phases], *(each.end_s for each in lent)]),
             np.concatenate(
-                [[each.worker.free_s for each in phases], np.full(sum(entries[own:]), -np.inf)]
+                [[each.worker.free_s for each in phases], np.full(entries[own:].sum(), -np.inf)]
             ),
             own,
             np.repeat(firsts, entries),

@@ -74,8 +74,8 @@ class Setting:
     """From the end of a retraining until all workers serve its model; None: as measured."""
     interference: float | None = None
     """Of both models; None: as in the profile."""
-    lending: bool = True
-    """Whether policies lend idle slices that do so."""
+    lending: bool | None = None
+    """Whether policies on instances lend idle slices; None: those that do so."""
 
     def told(self) -> dict[str, Any]:
         """The scenario, without rates and seed."""
@@ -90,6 +90,7 @@ class Setting:
 SETTINGS = {
     "as measured": Setting(),
     "no lending": Setting(lending=False),
+    "all lend": Setting(lending=True),
     "no lending, interference 0.13": Setting(lending=False, interference=0.13),
     "interference 0.13": Setting(interference=0.13),
     "interference 0.13, isolated": Setting(interference=0.13, isolated=True),
@@ -174,7 +175,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
         tenants={each.name: each for each in live.tenants},
         seen=seen,
         sharing=shared,
-        lends=setting.lending and lends(chosen, live.scenario.board),
+        lends=lends(chosen, live.scenario.board) if setting.lending is None else setting.lending,
     )
 
 

@@ -224,6 +224,8 @@ def _simulated(
     if foreign and isinstance(measured.durations, MeasuredDurations):
         # which instances were destroyed when depends on the policy
         measured = replace(measured, durations=replace(measured.durations, removals={}))
+    # a setting of the policy, not something that another policy's run measured
+    measured = replace(measured, lends=bool(run.measured.records.run.about.get("lends")))
     ahead = forecaster(run.measured.records.windows[0].forecaster)
     return simulated_run(run.live.scenario, chosen, ahead, even_start=True, measured=measured)
 

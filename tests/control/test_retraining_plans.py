@@ -71,6 +71,18 @@ def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> 
     assert (found.instance, found.limit_s) == (None, None)
 
 
+def test_an_estimate_is_due_again_for_the_model_of_a_retraining_that_ended_after_it(
+    tenant: TenantState,
+) -> None:
+    now_s = [70.0]
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s)
+    assert [each.window for each in plans.due()] == [0]
+    tenant.since, now_s[0] = 0, 80.0
+    assert not list(plans.due(estimating={"photos"}))
+    assert [each.window for each in plans.due()] == [0]
+    assert not list(plans.due())
+
+
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True, labelled=19)

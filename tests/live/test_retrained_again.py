@@ -27,12 +27,14 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Charge, Instance
 from migrator.core.profiles import Curve
+from migrator.learn.estimation import AccuracyEstimate
 from migrator.live.context import Serving, model_spec
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.live.training import (
     PREPARE,
+    EstimateResult,
     JobKind,
     Progress,
     TrainingJob,
@@ -255,6 +257,24 @@ async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     made = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
     await made.train("photos", Instance(0, 1), {})
     assert tenant.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
+
+
+class _Estimating(_Resumed):
+    """Estimates another accuracy before for every window."""
+
+    async def estimate(self, job: TrainingJob) -> EstimateResult:
+        return EstimateResult(AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0), 0)
+
+
+async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    made = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
+    await made.estimate("photos", 2, None, 100)
+    await made.estimate("photos", 3, None, 100)  # while the retraining runs
+    await made.train("photos", Instance(0, 1), {})
+    assert [each.before for each in tenant.past] == [0.2]
 
 
 class _Timed(Trainings):

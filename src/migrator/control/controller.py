@@ -13,7 +13,7 @@ decides which tenants are estimated, when, and on which instance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -283,8 +283,8 @@ class RetrainingPlans:
         """`on_instances`: estimates use the tenants' instances rather than the host."""
         self._tenants, self._clock, self._labels = tenants, clock, labels
         self._controller, self._on_instances = controller, on_instances
-        self._estimated: int | None = None
-        """The last window whose estimates were due."""
+        self._estimated: dict[str, tuple[int, int]] = {}
+        """The window of each tenant's last estimate, and from when labels were not learned."""
         self._arrived: dict[str, tuple[int, float]] = {}
         """Labels of each tenant before the first window, and since when there were that many."""
 
@@ -309,16 +309,23 @@ class RetrainingPlans:
         labelled = self._labels.kept(tenant.name, tenant.since, number)
         tenant.begin(number, labelled, accuracy, self.room())
 
-    def due(self) -> Iterator[Estimate]:
-        """Yield the estimates that are due. A late estimate is better than none."""
+    def due(self, estimating: Container[str] = ()) -> Iterator[Estimate]:
+        """Yield the estimates that are due. A late estimate is better than none.
+
+        One is due again when a retraining has ended meanwhile: the earlier one says nothing about
+        the model that serves now. `estimating`: tenants whose estimates still run.
+        """
         if not self._controller.estimates:
             return
         clock = self._clock
         left_s = clock.window_s - clock.into_s
-        if self._estimated == clock.number or left_s > min(_MOST_AHEAD_S, _AHEAD * clock.window_s):
+        if left_s > min(_MOST_AHEAD_S, _AHEAD * clock.window_s):
             return
-        self._estimated = clock.number
         for name, tenant in self._tenants.items():
+            made = clock.number, tenant.since
+            if self._estimated.get(name) == made or name in estimating:
+                continue
+            self._estimated[name] = made
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if not tenant.planned or labelled < FEWEST_LABELS:
                 continue

@@ -109,7 +109,11 @@ class TorchModel(ABC):
         """One row of scores per input."""
         self.network.eval()
         with self._within_memory(), torch.inference_mode(), self._precision():
-            output: Scores = self._infer(inputs).float().cpu().numpy()
+            scores = self._infer(inputs).float()
+            if scores.is_cuda:
+                # while a copy to the host waits for the batch, no other thread gets work to the GPU
+                torch.cuda.current_stream().synchronize()
+            output: Scores = scores.cpu().numpy()
         if self.seen.any():
             output[:, ~self.seen] = -np.inf
         return output

@@ -162,7 +162,8 @@ class Learning:
         self._context, self._rollout, self._recorder = context, rollout, recorder
         self._tenants, self._trainings = context.tenants, context.trainings
         self._board = context.board
-        self._estimates: dict[str, AccuracyEstimate] = {}
+        self._estimates: defaultdict[str, dict[int, AccuracyEstimate]] = defaultdict(dict)
+        """By tenant and by the window for which they were made."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
         self._rolling_out: set[asyncio.Task[None]] = set()
@@ -225,7 +226,7 @@ class Learning:
         `environment`: of the instance to use; None: the host.
         """
         tenant = self._tenants[name]
-        if (name, JobKind.ESTIMATE) in self._trainings.running:
+        if name in self._trainings.estimating:
             return  # the earlier one is used
         version = tenant.version
         try:
@@ -239,7 +240,7 @@ class Learning:
             return
         found = result.estimate
         tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
-        self._estimates[name] = found
+        self._estimates[name][window + 1] = found
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on an instance. Returns why the model was adopted or not."""
@@ -313,9 +314,11 @@ class Learning:
             return why
         served = result.accuracy_after if result.adopted else result.accuracy_before
         tenant.gained(result.accuracy_before, served)
-        estimate = self._estimates.pop(tenant.name, None)
-        if estimate is not None:
-            tenant.past.append(estimate.past(served))
+        made = self._estimates[tenant.name]
+        # one for the next window may have been made while this retraining ran
+        estimates = [made.pop(each) for each in sorted(made) if each <= window]
+        if estimates:
+            tenant.past.append(estimates[-1].past(served))
         version = None
         self._recorder.goodput.settle(tenant.name, result.accuracy_before)
         if not tenant.answers_labelled:

@@ -128,9 +128,17 @@ class LiveRun:
 
 
 def measured_run(
-    live: LiveScenario, policy: Policy, own: LiveRun, others: Sequence[LiveRun] = ()
+    live: LiveScenario,
+    policy: Policy,
+    own: LiveRun,
+    others: Sequence[LiveRun] = (),
+    *,
+    arrivals: LiveRun | None = None,
 ) -> MeasuredRun:
-    """What a run measured, completed by other runs of the same scenario."""
+    """What a run measured, completed by other runs of the same scenario.
+
+    `arrivals`: another run is simulated, of which nothing but the requests is known.
+    """
     scenario = live.scenario
     profile = ProfileDurations(
         {each.name: each.service.profile.overhead for each in live.tenants}, True, True
@@ -139,12 +147,12 @@ def measured_run(
     durations = MeasuredDurations(
         profile,
         _steps(own, others, scenario.seed),
-        _removals(own),
+        # which instances were destroyed when depends on the policy
+        _removals(own) if arrivals is None else {},
         {
-            (tenant.name, window): found
+            (tenant.name, window): _trainings(scenario, tenant, window, runs, arrivals is None)
             for tenant in live.tenants
             for window in range(scenario.windows)
-            if (found := _training(scenario, tenant, window, runs)) is not None
         },
         {
             (tenant.name, window): max(0.0, at_s - (each.to_s or at_s))
@@ -164,11 +172,11 @@ def measured_run(
         },
         {each.name: each for each in live.tenants},
         {each.name: _overhead_s(each, own) for each in live.tenants},
-        {each.name: _seen(scenario, each.name, own) for each in live.tenants},
+        {each.name: _seen(scenario, each.name, arrivals or own) for each in live.tenants},
         own.records.run.driver != "emulated",
         # where processes only have shares of the SMs, instances do not keep them apart
         Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
-        bool(own.records.run.about.get("lends")),
+        bool((arrivals or own).records.run.about.get("lends")),
     )
 
 
@@ -255,13 +263,14 @@ def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
     return found
 
 
-def _training(
-    scenario: Scenario, tenant: LiveTenant, window: int, runs: Sequence[LiveRun]
-) -> Training | None:
-    """How long the window's retraining took: in this run, in another, or in another window.
+def _trainings(
+    scenario: Scenario, tenant: LiveTenant, window: int, runs: Sequence[LiveRun], is_own: bool
+) -> list[Training]:
+    """How long the window's retraining took: in this run, in others, or in another window.
 
     One that continued on other shares counts with the time of all of them, on the SMs of the last.
-    One of this run that did not end with it takes longer than it ran.
+    One of this run that did not end with it takes longer than it ran. `is_own`: the first run is
+    this one.
     """
     known = []
     for number, run in enumerate(runs):
@@ -269,19 +278,29 @@ def _training(
         for each in run.trainings(tenant.name):
             parts.setdefault(run.window_at(each.from_s), []).append(each)
         known += [(abs(at - window), number, found) for at, found in parts.items()]
-    _, _, nearest = min(known, key=lambda each: each[:2], default=(0, 0, []))
+    known.sort(key=lambda each: each[:2])
+    nearest = [found for distance, _, found in known if distance == known[0][0]]
     own = runs[0]
     began = [each for each in own.unfinished(tenant.name) if own.window_at(each.from_s) == window]
-    if not nearest and not began:
-        return None
-    sms = _sms(scenario, (nearest or began)[-1])
-    ended_s = _on(scenario, tenant, sms, [(each, each.to_s or each.from_s) for each in nearest])
-    if not began:
-        return Training(ended_s, sms)
-    parts_of_it = [e for e in own.trainings(tenant.name) if own.window_at(e.from_s) == window]
-    ran = [(each, each.to_s or each.from_s) for each in parts_of_it]
-    ran += [(each, own.ended_s + scenario.slot_s) for each in began]
-    return Training(max(ended_s, _on(scenario, tenant, sms, ran)), sms)
+    if is_own and began:
+        sms = _sms(scenario, (nearest[0] if nearest else began)[-1])
+        ended = [_training(scenario, tenant, each, sms) for each in nearest[:1]]
+        parts_of_it = [e for e in own.trainings(tenant.name) if own.window_at(e.from_s) == window]
+        ran = [(each, each.to_s or each.from_s) for each in parts_of_it]
+        ran += [(each, own.ended_s + scenario.slot_s) for each in began]
+        least = Training(_on(scenario, tenant, sms, ran), sms)
+        return [max(*ended, least, key=lambda each: each.seconds)] if ended else [least]
+    return [
+        _training(scenario, tenant, each, _sms(scenario, each[-1]))
+        for each in (nearest[:1] if is_own else nearest)
+    ]
+
+
+def _training(
+    scenario: Scenario, tenant: LiveTenant, parts: Sequence[UnitRecord], sms: float
+) -> Training:
+    ran = [(each, each.to_s or each.from_s) for each in parts]
+    return Training(_on(scenario, tenant, sms, ran), sms)
 
 
 def _on(

@@ -3,7 +3,7 @@
 `benchmarks/gpu/live.py` calls it; it needs no GPU. Every run is simulated twice:
 
 - ahead: arrivals and profile of the scenario, accuracies and durations as the runs of the *other*
-  policies with the same seed measured them, of similar ones first; nothing of the run itself;
+  policies measured them, of similar ones first; nothing of the run itself but its requests;
 - again: with what the run itself measured (`measured_run.py`). What remains is the simulator's.
 
 The difference between both says how much durations and accuracies of this run differed.
@@ -49,7 +49,7 @@ from migrator.report.page import (
 )
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.run_page import run_page
-from migrator.simulate.durations import MeasuredDurations
+from migrator.simulate.run import MeasuredRun
 from migrator.simulate.run import run as simulated_run
 from migrator.workload.live import LiveScenario, read_live
 
@@ -180,8 +180,8 @@ def _records(folder: Path) -> RunRecords:
 def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
     """As clients saw it, and simulated."""
     others = _others(run, runs)
-    again = _simulated(run, run.measured, ())
-    ahead = _simulated(run, others[0], others[1:], foreign=True) if others else None
+    again = _simulated(run, measured_run(run.live, policy(run.policy), run.measured))
+    ahead = _simulated(run, _known_ahead(run, others)) if others else None
     sent = run.measured.sent
     for tenant, told in (*sent["tenants"].items(), (ALL, sent)):
         kept = ("sent", "goodput", "in_time", "accuracy", "wrong", "late", "dropped")
@@ -202,32 +202,30 @@ def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
 
 
 def _others(run: Finished, runs: Iterable[Finished]) -> list[LiveRun]:
-    """The other policies' runs of the seed: first those that estimate accuracies if this one does,
-    then those with the same kind of instances, then those with most retrainings."""
+    """The other policies' runs: first those that estimate accuracies if this one does, then those
+    with most retrainings, with the same seed, and with the same kind of instances."""
     own = policy(run.policy)
-    others = [each for each in runs if each.seed == run.seed and each.policy != run.policy]
+    others = [each for each in runs if each.policy != run.policy]
 
-    def distance(other: Finished) -> tuple[bool, bool, int]:
+    def distance(other: Finished) -> tuple[bool, int, bool, bool]:
         made = sum(len(other.measured.trainings(each.name)) for each in other.live.tenants)
         theirs = policy(other.policy)
-        return theirs.estimates != own.estimates, theirs.sharing is not own.sharing, -made
+        unlike = theirs.estimates != own.estimates, theirs.sharing is not own.sharing
+        return unlike[0], -made, other.seed != run.seed, unlike[1]
 
     return [each.measured for each in sorted(others, key=distance)]
 
 
-def _simulated(
-    run: Finished, own: LiveRun, others: Sequence[LiveRun], *, foreign: bool = False
-) -> RunOutcome:
-    """The run in virtual time. `foreign`: what another policy's run measured stands for it."""
+def _known_ahead(run: Finished, others: Sequence[LiveRun]) -> MeasuredRun:
     chosen = policy(run.policy)
-    measured = measured_run(run.live, chosen, own, others)
-    if foreign and isinstance(measured.durations, MeasuredDurations):
-        # which instances were destroyed when depends on the policy
-        measured = replace(measured, durations=replace(measured.durations, removals={}))
-    # a setting of the policy, not something that another policy's run measured
-    measured = replace(measured, lends=bool(run.measured.records.run.about.get("lends")))
+    return measured_run(run.live, chosen, others[0], others[1:], arrivals=run.measured)
+
+
+def _simulated(run: Finished, measured: MeasuredRun) -> RunOutcome:
+    """The run in virtual time."""
     ahead = forecaster(run.measured.records.windows[0].forecaster)
-    return simulated_run(run.live.scenario, chosen, ahead, even_start=True, measured=measured)
+    scenario, chosen = run.live.scenario, policy(run.policy)
+    return simulated_run(scenario, chosen, ahead, even_start=True, measured=measured)
 
 
 def _goodput(outcome: RunOutcome, tenant: str) -> float:

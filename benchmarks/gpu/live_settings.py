@@ -154,6 +154,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
     trainings = {
         (each.name, at): _training(folder, each, at) for each in live.tenants for at in windows
     }
+    alone = {each: [training] for each, training in trainings.items()}
     swaps = {
         (each.name, at): pooled.durations.swaps.get((each.name, min(at, MEASURED_WINDOWS - 1)), 0.5)
         if setting.hand_over_s is None
@@ -170,7 +171,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
     shared = Sharing.MPS if chosen.sharing is Sharing.MIG else None
     return replace(
         own,
-        durations=replace(own.durations, trainings=trainings, swaps=swaps, removals={}),
+        durations=replace(own.durations, trainings=alone, swaps=swaps, removals={}),
         models={each.name: _model(folder, live, each, trainings) for each in live.tenants},
         tenants={each.name: each for each in live.tenants},
         seen=seen,
@@ -183,7 +184,7 @@ def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
     """The measured retraining with another number of epochs."""
     durations = _measured(folder).durations
     assert isinstance(durations, MeasuredDurations)
-    first, last = (durations.trainings[tenant.name, each] for each in range(MEASURED_WINDOWS))
+    first, last = (durations.trainings[tenant.name, each][0] for each in range(MEASURED_WINDOWS))
     curve = tenant.training_s(1)
     step_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
     at = min(window, MEASURED_WINDOWS - 1)

@@ -39,12 +39,13 @@ from live_results import (
     tables,
 )
 from live_settings import SETTINGS, scenario_of
-from measured_run import LiveRun, _training
+from measured_run import LiveRun, _trainings, measured_run
 from support.html import ParsedPage
 from support.live_records import WINDOW_S, Made, write_run
 
 from migrator.core.catalogue import board
 from migrator.io.data_file import load_yaml
+from migrator.policies.registry import policy
 from migrator.records.rows import RetrainingRecord, UnitRecord
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
@@ -214,10 +215,37 @@ def test_a_retraining_that_outlasts_its_run_is_simulated_as_long(
     )
     made = Made(began_s=1000.0, ends=True, more=units)
     run = LiveRun(read_records(path, write_run(path, made)), {})
-    found = _training(live.scenario, live.tenant("cameras"), 1, [run])
-    assert found is not None
+    (found,) = _trainings(live.scenario, live.tenant("cameras"), 1, [run], is_own=True)
     ran_s = run.ended_s - units[-1].from_s + (share_s or 0.0)
     assert found.seconds == pytest.approx(ran_s + live.scenario.slot_s)
+
+
+def test_a_run_is_simulated_ahead_with_the_retraining_on_the_nearest_size(tmp_path: Path) -> None:
+    live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
+    began_s, runs = 1000.0 + WINDOW_S + 2.0, []
+    for gpcs, seconds in ((4, 3.0), (1, 8.0)):
+        path = tmp_path / str(gpcs) / "records.db"
+        unit = UnitRecord(
+            *(f"{gpcs}g@0#9", began_s, 0, gpcs, "cameras", "retraining", "training"),
+            began_s + seconds,
+        )
+        made = Made(began_s=1000.0, ends=True, more=(unit,))
+        counted: Any = {each.name: {"in_time": [], "goodput": []} for each in live.tenants}
+        sent = {"windows": [], "seconds": counted}
+        runs.append(LiveRun(read_records(path, write_run(path, made)), sent))
+    ours, (large, small) = policy("migrator"), runs
+    lent = replace(small.records.run, about={**small.records.run.about, "lends": True})
+    simulated = replace(small, records=replace(small.records, run=lent))
+    again = measured_run(live, ours, simulated, [large])
+    ahead = measured_run(live, ours, large, [small], arrivals=simulated)
+    assert again.lends
+    assert ahead.lends
+    curve, sms = live.tenant("cameras").training_s(1), live.scenario.board.sms_of
+    took = [e.durations.training_s(1, "cameras", curve, sms(1)) for e in (again, ahead)]
+    assert took == [8.0, 8.0]
+    assert ahead.durations.training_s(1, "cameras", curve, sms(4)) == pytest.approx(3.0)
+    scaled = again.durations.training_s(1, "cameras", curve, sms(4))
+    assert scaled == pytest.approx(8.0 * curve.at(sms(4)) / curve.at(sms(1)))
 
 
 def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:

@@ -184,8 +184,8 @@ class MeasuredDurations:
     steps: Samples
     removals: dict[tuple[int, Holding], list[Removal]]
     """All attempts in order, by window and instance."""
-    trainings: Mapping[tuple[str, int], Training]
-    """By tenant and window."""
+    trainings: Mapping[tuple[str, int], Sequence[Training]]
+    """By tenant and window, on one or more sizes."""
     swaps: Mapping[tuple[str, int], float]
 
     def plan_s(self, window: int) -> float:
@@ -221,9 +221,12 @@ class MeasuredDurations:
         return 0.0
 
     def training_s(self, window: int, tenant: str, curve: Curve, sms: float) -> float | None:
-        """The measured duration, scaled to other SMs by the curve."""
-        known = self.trainings.get((tenant, window))
-        return None if known is None else known.seconds * curve.at(sms) / curve.at(known.sms)
+        """The measured duration on the nearest size, scaled to other SMs by the curve."""
+        measured = self.trainings.get((tenant, window))
+        if not measured:
+            return None
+        nearest = min(measured, key=lambda each: abs(math.log(each.sms / sms)))
+        return nearest.seconds * curve.at(sms) / curve.at(nearest.sms)
 
     def slower(self, window: int, tenant: str) -> float:
         """1: retrainings that were not measured take as long as the profile says."""

@@ -431,8 +431,8 @@ def page(
             "Live and simulated",
             "simulated",
             (
-                "Ahead: accuracies and durations are those of the other policies' runs with the "
-                "same seed. Again: those of the run itself.",
+                "Ahead: accuracies and durations are those of the other policies' runs. Again: "
+                "those of the run itself.",
             ),
             (_simulation(rows), made[2]),
         ),
@@ -451,11 +451,19 @@ def page(
 
 
 def _means(rows: Iterable[Row], value: str) -> dict[str, list[float]]:
-    """Per policy the value of all tenants together over sent, one per seed."""
+    """Per policy the value of all tenants together over sent, one per seed.
+
+    Of the seeds with which all policies ran, or of all seeds if there is none.
+    """
+    whole = [each for each in rows if each.tenant == ALL]
+    seeds: dict[str, set[int]] = {}
+    for each in whole:
+        seeds.setdefault(each.policy, set()).add(each.seed)
+    common = set.intersection(*seeds.values()) or set.union(*seeds.values())
     found: dict[str, list[float]] = {}
-    for each in rows:
+    for each in whole:
         counted = getattr(each, value)
-        if each.tenant == ALL and counted is not None:
+        if each.seed in common and counted is not None:
             found.setdefault(each.policy, []).append(counted / max(1, each.sent))
     return found
 
@@ -468,7 +476,7 @@ def _shares(rows: Sequence[Row]) -> Bars:
     order = sorted(shares, key=lambda name: -statistics.mean(shares[name]))
     values = tuple(statistics.mean(shares[name]) for name in order)
     return Bars(
-        "Goodput share, mean over the seeds",
+        "Goodput share, mean over the seeds that all policies ran with",
         tuple(order),
         (Series("goodput share", values, paint=GOOD),),
         Axis("policy"),
@@ -487,7 +495,7 @@ def _simulation(rows: Sequence[Row]) -> Bars:
         found = _means(rows, value)
         means = tuple(statistics.mean(found[each]) if found.get(each) else None for each in live)
         series.append(Series(name, means, paint=paint))
-    title = "Goodput share live and simulated, mean over the seeds"
+    title = "Goodput share live and simulated, mean over the same seeds"
     return Bars(title, tuple(live), tuple(series), Axis("policy"), _SHARE)
 
 
@@ -507,7 +515,7 @@ def _losses(rows: Sequence[Row]) -> Bars:
         )
         for value in found
     ]
-    title = "What became of the requests, mean over the seeds"
+    title = "What became of the requests, mean over the same seeds"
     return Bars(title, policies, tuple(series), Axis("policy"), Axis("of sent", share=True), True)
 
 

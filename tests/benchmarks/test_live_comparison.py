@@ -31,6 +31,7 @@ from live_results import (
     Finished,
     Retraining,
     Row,
+    _means,
     leads,
     page,
     planned_well,
@@ -153,6 +154,13 @@ def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
     made = {each.caption: each.rows for each in tables(rows, [], [])}
     assert made["How far migrator is ahead"] == (("ekya", "+20.0%", "+10.0%, +30.0%"),)
     assert made["Live and simulated"][0][3:] == ("660", "693", "+5.0%", "653", "-1.0%")
+
+
+def test_means_are_of_the_seeds_with_which_all_policies_ran() -> None:
+    rows = [_row("migrator", 0, 110), _row("migrator", 1, 700), _row("ekya", 0, 100)]
+    alone = [_row("migrator", 0, 110), _row("ekya", 0, 100)]
+    assert _means(rows, "goodput") == _means(alone, "goodput")
+    assert len(_means(rows[1:], "goodput")["migrator"]) == 1
 
 
 def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:

@@ -106,6 +106,15 @@ def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["out.HTML"]
 
 
+def test_sections_of_one_subject_share_an_entry_of_the_contents() -> None:
+    titles = ("Comparison", "ekya: Windows", "ekya: Starts", "astraea: Windows", "Rest")
+    sections = tuple(Section(each, str(number)) for number, each in enumerate(titles))
+    found = parsed(Page("Report", "Lead.", sections))
+    assert found.addresses == ["#0", "#1", "#2", "#3", "#4"]
+    entries = "Comparison\nekya: Windows, Starts\nastraea: Windows\nRest\n"
+    assert entries in found.words
+
+
 def test_without_charts_there_is_no_script() -> None:
     assert parsed(page(TABLE, *NOTES)).scripts == []
 

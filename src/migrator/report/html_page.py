@@ -116,10 +116,7 @@ def page_text(page: Page, library: str) -> str:
     """The whole file; `library` is plotly.js, embedded if there are charts."""
     charts: list[Chart] = []
     sections = "\n".join(_section(each, charts) for each in page.sections)
-    items = "\n".join(
-        f'<li><a href="#{_attribute(each.anchor)}">{html.escape(each.title)}</a></li>'
-        for each in page.sections
-    )
+    items = "\n".join(_contents(page.sections))
     return _PAGE.format(
         title=html.escape(page.title),
         lead=_inline(page.lead),
@@ -128,6 +125,22 @@ def page_text(page: Page, library: str) -> str:
         sections=sections,
         scripts=_scripts(charts, library) if charts else "",
     )
+
+
+def _contents(sections: Sequence[Section]) -> Iterator[str]:
+    """One entry per section; one for all of a subject ("ekya, seed 0: Windows", "...: Starts")."""
+    for subject, found in groupby(sections, key=lambda each: each.title.rpartition(": ")[0]):
+        group = list(found)
+        alone = not subject or len(group) == 1
+        for each in group if alone else ():
+            yield f"<li>{_link(each, each.title)}</li>"
+        if not alone:
+            links = ", ".join(_link(each, each.title.rpartition(": ")[2]) for each in group)
+            yield f"<li>{html.escape(subject)}: {links}</li>"
+
+
+def _link(section: Section, words: str) -> str:
+    return f'<a href="#{_attribute(section.anchor)}">{html.escape(words)}</a>'
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:

@@ -11,7 +11,13 @@ from support.live_daemon import scenario_file
 
 from migrator.control.controller import Estimate, RetrainingPlans
 from migrator.control.planning_loop import WindowClock
-from migrator.control.tenant_state import Phase, TenantState, TrainingRoom, tenant_state_of
+from migrator.control.tenant_state import (
+    Phase,
+    Retraining,
+    TenantState,
+    TrainingRoom,
+    tenant_state_of,
+)
 from migrator.control.units import Site, State, Unit
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
@@ -71,16 +77,21 @@ def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> 
     assert (found.instance, found.limit_s) == (None, None)
 
 
-def test_an_estimate_is_due_again_for_the_model_of_a_retraining_that_ended_after_it(
-    tenant: TenantState,
+@pytest.mark.parametrize(("ends_s", "due_s"), [(60, 70), (76, 76), (99, 85)])
+def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
+    tenant: TenantState, ends_s: int, due_s: int
 ) -> None:
-    now_s = [70.0]
+    """Estimates are due from 70 s on; the model after the retraining is to be estimated."""
+    now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s)
-    assert [each.window for each in plans.due()] == [0]
-    tenant.since, now_s[0] = 0, 80.0
-    assert not list(plans.due(estimating={"photos"}))
-    assert [each.window for each in plans.due()] == [0]
-    assert not list(plans.due())
+    job = tenant.retraining = Retraining(0, tenant.live.training_s(100), 1.0, 0.9)
+    job.phase, found = Phase.RUNNING, []
+    for now in range(100):
+        now_s[0] = now
+        if now == ends_s:
+            job.phase = Phase.DONE
+        found += [now for _ in plans.due()]
+    assert found == [due_s]
 
 
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:

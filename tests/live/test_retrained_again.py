@@ -269,12 +269,26 @@ class _Estimating(_Resumed):
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    job = tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
     made = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
     await made.estimate("photos", 2, None, 100)
-    await made.estimate("photos", 3, None, 100)  # while the retraining runs
+    job.phase = Phase.RUNNING
+    await made.estimate("photos", 3, None, 100)
     await made.train("photos", Instance(0, 1), {})
     assert [each.before for each in tenant.past] == [0.2]
+
+
+async def test_only_estimates_of_retrainings_to_come_are_kept(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    made = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
+    for window in range(5):
+        await made.estimate("photos", window, None, 100)
+    tenant.since = 6
+    await made.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
+    tenant.retraining = Retraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    await made.train("photos", Instance(0, 1), {})
+    assert [each.before for each in tenant.past] == [0.4]
 
 
 class _Timed(Trainings):

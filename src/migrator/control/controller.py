@@ -13,7 +13,7 @@ decides which tenants are estimated, when, and on which instance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -283,8 +283,8 @@ class RetrainingPlans:
         """`on_instances`: estimates use the tenants' instances rather than the host."""
         self._tenants, self._clock, self._labels = tenants, clock, labels
         self._controller, self._on_instances = controller, on_instances
-        self._estimated: dict[str, tuple[int, int]] = {}
-        """The window of each tenant's last estimate, and from when labels were not learned."""
+        self._estimated: dict[str, int] = {}
+        """The window in which the last estimate of each tenant was due."""
         self._arrived: dict[str, tuple[int, float]] = {}
         """Labels of each tenant before the first window, and since when there were that many."""
 
@@ -309,23 +309,25 @@ class RetrainingPlans:
         labelled = self._labels.kept(tenant.name, tenant.since, number)
         tenant.begin(number, labelled, accuracy, self.room())
 
-    def due(self, estimating: Container[str] = ()) -> Iterator[Estimate]:
-        """Yield the estimates that are due. A late estimate is better than none.
+    def due(self) -> Iterator[Estimate]:
+        """Yield the estimates that are due, once per window and tenant. A late estimate is better
+        than none.
 
-        One is due again when a retraining has ended meanwhile: the earlier one says nothing about
-        the model that serves now. `estimating`: tenants whose estimates still run.
+        While a retraining of the tenant runs, half of the time is waited for its model: an estimate
+        with the model before it does not tell how accurate the new one is on the next data.
         """
         if not self._controller.estimates:
             return
         clock = self._clock
         left_s = clock.window_s - clock.into_s
-        if left_s > min(_MOST_AHEAD_S, _AHEAD * clock.window_s):
+        ahead_s = min(_MOST_AHEAD_S, _AHEAD * clock.window_s)
+        if left_s > ahead_s:
             return
         for name, tenant in self._tenants.items():
-            made = clock.number, tenant.since
-            if self._estimated.get(name) == made or name in estimating:
+            waits = tenant.is_retraining and left_s > 0.5 * ahead_s
+            if waits or self._estimated.get(name) == clock.number:
                 continue
-            self._estimated[name] = made
+            self._estimated[name] = clock.number
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if not tenant.planned or labelled < FEWEST_LABELS:
                 continue

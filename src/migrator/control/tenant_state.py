@@ -178,8 +178,12 @@ class TenantState:
     def planned(self) -> bool:
         """Whether plans include the tenant. A drained tenant is included only while it is
         retrained."""
-        job = self.retraining
-        return not self.drained or (job is not None and job.phase is Phase.RUNNING)
+        return not self.drained or self.is_retraining
+
+    @property
+    def is_retraining(self) -> bool:
+        """Whether its retraining runs."""
+        return self.retraining is not None and self.retraining.phase is Phase.RUNNING
 
     def goes_on_from(self, version: ModelVersion) -> None:
         """Set the serving version. Everything received since it was made is to be learned."""
@@ -206,7 +210,7 @@ class TenantState:
             accuracy = self.judged  # samples were uploaded, and no answers were labelled
         if accuracy is not None:
             self.accuracy = accuracy
-        if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
+        if self.is_retraining:
             return  # it continues; later labels are learned afterwards if that pays off
         self.retraining = None
         if self.since >= self.estimated_for:
@@ -318,8 +322,7 @@ class TenantState:
     def learned_before(self) -> int:
         """The first window whose labels are not learned yet or are being learned."""
         job = self.retraining
-        running = job is not None and job.phase is Phase.RUNNING
-        return min(self.since, job.since) if job is not None and running else self.since
+        return min(self.since, job.since) if job is not None and self.is_retraining else self.since
 
     def outlasted(self, window: int) -> bool:
         """Whether its retraining ended in a later window than its own."""

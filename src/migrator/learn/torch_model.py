@@ -112,7 +112,7 @@ class TorchModel(ABC):
             scores = self._infer(inputs).float()
             if scores.is_cuda:
                 # while a copy to the host waits for the batch, no other thread gets work to the GPU
-                torch.cuda.current_stream().synchronize()
+                torch.cuda.current_stream(scores.device).synchronize()
             output: Scores = scores.cpu().numpy()
         if self.seen.any():
             output[:, ~self.seen] = -np.inf

@@ -190,7 +190,7 @@ class _Run:
             self._clock.advance()
             if not self._is_last_window_over():
                 self._begin_window()
-        for estimate in self.retrainings.due(self._context.trainings.estimating):
+        for estimate in self.retrainings.due():
             self.actuation.estimate(estimate)
         self.actuation.tick()
         await self.recorder.flush()

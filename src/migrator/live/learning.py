@@ -226,7 +226,7 @@ class Learning:
         `environment`: of the instance to use; None: the host.
         """
         tenant = self._tenants[name]
-        if name in self._trainings.estimating:
+        if (name, JobKind.ESTIMATE) in self._trainings.running:
             return  # the earlier one is used
         version = tenant.version
         try:
@@ -240,6 +240,10 @@ class Learning:
             return
         found = result.estimate
         tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
+        if window < tenant.since:
+            return  # its retraining ended meanwhile
+        if not tenant.is_retraining:
+            self._estimates[name].clear()
         self._estimates[name][window + 1] = found
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:

@@ -239,11 +239,6 @@ class Trainings:
         return tuple((each.job.tenant, each.job.kind) for each in self._running)
 
     @property
-    def estimating(self) -> frozenset[str]:
-        """Tenants whose estimates run."""
-        return frozenset(name for name, kind in self.running if kind is JobKind.ESTIMATE)
-
-    @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the running jobs."""
         return tuple(each.process.pid for each in self._running if each.process is not None)

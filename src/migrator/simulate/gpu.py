@@ -7,7 +7,7 @@ that `durations` gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
@@ -279,11 +279,6 @@ class SimulatedGpu:
         self.workers.append(worker)
         whole_s = ESTIMATE_PART * training_s.at(sms)
         self._estimates[wanted.tenant] = RunningEstimate(worker, wanted.window, whole_s, self.now_s)
-
-    @property
-    def estimating(self) -> Collection[str]:
-        """Tenants whose estimates run."""
-        return self._estimates.keys()
 
     def ended_estimates(self) -> Iterator[tuple[str, int]]:
         """Remove the estimates that have ended. Yields the tenant and window of those that were

@@ -387,7 +387,7 @@ class _Simulation:
 
     def _estimate(self) -> None:
         """Begin the estimates that are due."""
-        for each in self.retrainings.due(self.gpu.estimating):
+        for each in self.retrainings.due():
             model, state = self.by_name[each.tenant].model, self.states[each.tenant]
             seconds = model.training_s(state, each.window + 1, each.most_samples)
             self.gpu.estimate(each, seconds.scaled(state.slower))

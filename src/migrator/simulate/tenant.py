@@ -84,7 +84,7 @@ class DriftingModel:
         """Set the retraining. A running one continues; a waiting one is dropped, as its data is
         old."""
         state.accuracy = self.accuracy
-        if state.retraining is not None and state.retraining.phase is Phase.RUNNING:
+        if state.is_retraining:
             return
         drift, state.retraining = self._drift(window), None
         if drift is not None and drift.seconds is not None:

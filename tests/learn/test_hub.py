@@ -17,7 +17,7 @@ from migrator.learn.registry import model_class
 ASK = """
 import sys
 from migrator.core.errors import InputError
-from migrator.learn.weights import model_folder
+from migrator.learn.model_folder import model_folder
 for each in sys.argv[1:]:
     try:
         found = model_folder(each, "hf:FOLDER")

@@ -108,7 +108,7 @@ def _remembered(charge: Charge, share: Share) -> list[Spot]:
     return sorted((*share.inference, *([share.retraining] if share.retraining else [])))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=512)
 def _layouts(board: Board, charge: Charge, tenants: Sizes) -> _Layouts:
     return _Layouts(board, charge, tenants)
 
@@ -123,9 +123,10 @@ class _Layouts:
         profiles = board.plain_profiles
         self.spots = [(start, gpcs) for gpcs, each in profiles.items() for start in each.starts]
         self.slices = {
-            (start, gpcs): frozenset(range(start, start + profiles[gpcs].memory_slices))
+            (start, gpcs): ((1 << profiles[gpcs].memory_slices) - 1) << start
             for start, gpcs in self.spots
         }
+        """Memory slices as bits."""
         self.owners = {
             spot: [index for index, (sizes, _) in enumerate(tenants) if spot[1] in sizes]
             for spot in self.spots
@@ -136,21 +137,25 @@ class _Layouts:
     def _around(self, retrainings: Spots) -> tuple[Shares, ...]:
         """Every way to lay the inference instances around these retrainings that can matter."""
         held = [spot for spot in retrainings if spot is not None]
-        slices = [each for spot in held for each in self.slices[spot]]
+        slices = 0
+        for spot in held:
+            if slices & self.slices[spot]:
+                return ()
+            slices |= self.slices[spot]
         gpcs = self.gpcs - sum(gpcs for _, gpcs in held)
-        if gpcs < 0 or len(set(slices)) < len(slices):
+        if gpcs < 0:
             return ()
         chosen: dict[object, Shares] = {}
-        for owned in self._owned(0, frozenset(slices), gpcs):
-            parts = [tuple(s for s, owner in owned if owner == i) for i in range(len(retrainings))]
-            shares = tuple(map(Share, parts, retrainings))
+        for owned in self._owned(0, slices, gpcs):
+            parts: list[list[Spot]] = [[] for _ in retrainings]
+            for spot, owner in owned:
+                parts[owner].append(spot)
+            shares = tuple(map(Share, map(tuple, parts), retrainings))
             if all(map(self._meets_minimum, self.tenants, shares)):
                 chosen.setdefault(self._equivalence(shares), shares)
         return tuple(chosen.values())
 
-    def _owned(
-        self, first: int, taken: frozenset[int], gpcs: int
-    ) -> Iterator[tuple[tuple[Spot, int], ...]]:
+    def _owned(self, first: int, taken: int, gpcs: int) -> Iterator[tuple[tuple[Spot, int], ...]]:
         """Every set of inference instances with their owners, on the free slices and GPCs."""
         if self.charge == Charge.PAPER or not self._room(taken, gpcs):
             yield ()
@@ -162,7 +167,7 @@ class _Layouts:
                 for owner in owners:
                     yield ((spot, owner), *rest)
 
-    def _room(self, taken: frozenset[int], gpcs: int) -> bool:
+    def _room(self, taken: int, gpcs: int) -> bool:
         return any(
             spot[1] <= gpcs and self.owners[spot] and not taken & self.slices[spot]
             for spot in self.spots

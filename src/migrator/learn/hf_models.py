@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.image_model import ImageModel, is_normalisation
 from migrator.learn.model import TOKENS, Inputs, Modality, damaged
+from migrator.learn.model_folder import ModelFolder, model_folder, trusts_remote_code
 from migrator.learn.registry import transformers
 from migrator.learn.torch_model import TextModel, TorchModel
-from migrator.learn.weights import ModelFolder, model_folder, trusts_remote_code
 
 PREFIX = "hf:"
 _TASKS = {

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.depthwise import has_depthwise
 from migrator.learn.model import Inputs, Modality, damaged
+from migrator.learn.model_folder import ModelFolder, model_folder
 from migrator.learn.registry import timm
 from migrator.learn.torch_model import TorchModel, seeded_weights
-from migrator.learn.weights import ModelFolder, model_folder
 
 _SMALLEST = 2
 """The smallest side that can be shifted by a pixel."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.nvidia_smi import process_mib
-from migrator.learn.registry import model_class
+from migrator.learn.registry import fewer_collections, model_class
 from migrator.profiling.measurements import Job, Pace, Task
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ class Worker:
 
     def __init__(self, device: str, memory_gib: float | None, python_s: float) -> None:
         began = time.monotonic()
-        self._torch: Any = import_module("torch")
-        self._torch.set_num_threads(1)
-        self._steps: Any = import_module("migrator.profiling.steps")
+        with fewer_collections():
+            self._torch: Any = import_module("torch")
+            self._torch.set_num_threads(1)
+            self._steps: Any = import_module("migrator.profiling.steps")
         imported = time.monotonic()
         self._device = device
         if device == "cuda":

@@ -7,6 +7,7 @@ It never touches CUDA, opens no network socket, and exits with the daemon.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import os
@@ -30,7 +31,7 @@ from migrator.io.child_process import (
     one_line,
 )
 from migrator.learn.model import HASHED, PADDING, VOCABULARY, Modality, Model, tokenizer_of
-from migrator.learn.registry import build, model_class
+from migrator.learn.registry import build, fewer_collections, model_class
 from migrator.serve.logs import FORMAT_VARIABLE, configure
 from migrator.serve.workers.messages import (
     Build,
@@ -58,12 +59,15 @@ class GpuUsedError(InputError):
 def main() -> None:
     """Build models and fork processes until the daemon is gone or releases this process."""
     faulthandler.enable()
+    code = [1]
+    atexit.register(lambda: _exit_at_once(code[0]))  # after what the models register
     # a model that asks torch for a GPU must not open CUDA before the fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     configure(os.environ.get(FORMAT_VARIABLE, "text"))
     control, handles = (socket.socket(fileno=int(each)) for each in sys.argv[1:3])
     with suppress(ConnectionError):
         ForkserverLoop(Channel(control, ToForkserver), handles).run()
+    code[0] = 0
 
 
 class ForkserverLoop:
@@ -92,7 +96,7 @@ class ForkserverLoop:
     def _build(self, request: Build) -> FromForkserver:
         try:
             # the thread that watches the parent is gone before the next fork
-            with exit_with_parent(self._channel.socket):
+            with exit_with_parent(self._channel.socket), fewer_collections():
                 for each in request.ahead:
                     model_class(each)
                     if has_opened_gpu():
@@ -247,10 +251,15 @@ def _run_forked(end: socket.socket, model: Model, request: Fork) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        for each in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # a full disk
-                each.flush()
-        os._exit(code)  # a regular exit would take torch apart first
+        _exit_at_once(code)
+
+
+def _exit_at_once(code: int) -> None:
+    """Exit without the interpreter's end, which takes torch apart."""
+    for each in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a full disk
+            each.flush()
+    os._exit(code)
 
 
 def _write_to(log: Path) -> None:

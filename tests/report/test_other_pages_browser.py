@@ -114,4 +114,3 @@ def test_a_page_in_every_form(browser: Browsed, name: str, tmp_path: Path) -> No
     show_on_dark_phone(page, name)
     print_page(page, name)
     assert not browser.complaints
-    page.context.close()

@@ -55,7 +55,6 @@ def test_the_plan_page(browser: Browsed, plan_file: Path) -> None:
     assert "Bars below zero are charges" in page.locator("section").inner_text()
     show_on_dark_phone(page, "plan")
     print_page(page, "plan")
-    page.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,6 @@ def test_the_report_of_a_run(browser: Browsed, run_files: dict[str, Path], kind:
     assert page.locator(".more[open]").count() == folds
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(".more[open]").count() == 1, "as before"
-    page.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +108,6 @@ def test_the_reproduce_page_begins_with_a_summary(browser: Browsed, reproduced: 
     assert "+6.5% over ekya" in first.locator("tbody tr").first.inner_text()
     show_on_dark_phone(page, "reproduce")
     print_page(page, "reproduce")
-    page.context.close()
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

@@ -29,6 +29,7 @@ class Browsed:
 
     browser: Any
     complaints: list[str] = field(default_factory=list)
+    _written: Any = None
 
     def page(self, url: str, *, width: int = 1400, height: int = 900, **context: Any) -> Any:
         """A page of its own session at that address."""
@@ -37,6 +38,19 @@ class Browsed:
         page.set_default_timeout(60_000)
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(url)
+        return page
+
+    def written_page(self, url: str, *, width: int) -> Any:
+        """The same page at another address, light on a screen.
+
+        Its process has compiled the library of the charts, which takes longer than to draw them.
+        """
+        if self._written is None:
+            self._written = self.page("about:blank")
+        page = self._written
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(media="screen", color_scheme="light")
         page.goto(url)
         return page
 

@@ -30,7 +30,7 @@ UNDRAWN = """() => [...document.querySelectorAll(".plot")].filter(
 
 def opened(browser: Browsed, path: Path) -> Any:
     """The page with all its visible charts drawn, on a wide light screen."""
-    page = browser.page(path.as_uri(), width=1200)
+    page = browser.written_page(path.as_uri(), width=1200)
     _require_drawn_form(page, "light", path.stem)
     return page
 

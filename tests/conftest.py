@@ -32,7 +32,7 @@ HEAVY = (
 FIRST = (*HEAVY, "tests/cluster/fleet/test_cluster_live.py")
 """A parallel run begins with these: they take longest."""
 COMPUTING: dict[str, float] = {
-    "profiling/test_profiling_run": 23,
+    "profiling/test_profiling_run": 21,
     "plan/test_survivors": 18,
     "gpu/test_gpu_crashes": 18,
     "test_cli_runs": 17,

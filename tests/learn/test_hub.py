@@ -24,6 +24,7 @@ for each in sys.argv[1:]:
         print(found.words, *sorted(file.name for file in found.path.iterdir()))
     except InputError as error:
         print(error)
+assert "torch" not in sys.modules, "it takes seconds to import"
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,13 @@ class Browsed:
         page.goto(url)
         return page
 
+    def close_all_but(self, contexts: list[Any]) -> None:
+        """Close the sessions of other pages; the one for written pages stays."""
+        written = [] if self._written is None else [self._written.context]
+        for each in self.browser.contexts:
+            if each not in contexts and each not in written:
+                each.close()
+
     def _console(self, message: Any) -> None:
         # a refused token or a server that is away is a failed request, which a browser tells too
         own = message.text.startswith("Failed to load resource")
@@ -65,6 +72,22 @@ def kept(page: Any, name: str) -> None:
     """A picture of the page where somebody wants to look at it."""
     if SCREENSHOTS:
         page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Close the pages that a test opened: a live one would ask its server for news until the end.
+
+    Those of fixtures stay.
+    """
+    browsed = pyfuncitem.funcargs.get("browser")
+    if not isinstance(browsed, Browsed):
+        return (yield)
+    before = list(browsed.browser.contexts)
+    try:
+        return (yield)
+    finally:
+        browsed.close_all_but(before)
 
 
 @pytest.fixture(scope="module")

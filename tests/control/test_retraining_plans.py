@@ -43,8 +43,9 @@ def plans_of(
     *,
     on_instances: bool = True,
     estimated: bool = True,
+    slot_s: float = 1.0,
 ) -> RetrainingPlans:
-    clock = WindowClock(WINDOW_S, 1.0, now_s=lambda: now_s[0])
+    clock = WindowClock(WINDOW_S, slot_s, now_s=lambda: now_s[0])
     serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
     controller: Any = SimpleNamespace(
         executor=SimpleNamespace(units=(serves,)),
@@ -92,6 +93,19 @@ def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
             job.phase = Phase.DONE
         found += [now for _ in plans.due()]
     assert found == [due_s]
+
+
+@pytest.mark.parametrize("slot_s", [1, 2, 4, 5, 10, 20, 25])
+def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
+    tenant: TenantState, slot_s: int
+) -> None:
+    now_s = [0.0]
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s, slot_s=slot_s)
+    job = tenant.retraining = Retraining(0, tenant.live.training_s(100), 1.0, 0.9)
+    job.phase, count = Phase.RUNNING, 0
+    for now_s[0] in range(0, 100, slot_s):
+        count += len(list(plans.due()))
+    assert count == 1
 
 
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:

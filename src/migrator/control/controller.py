@@ -324,7 +324,8 @@ class RetrainingPlans:
         if left_s > ahead_s:
             return
         for name, tenant in self._tenants.items():
-            waits = tenant.is_retraining and left_s > 0.5 * ahead_s
+            # estimates are asked for once per slot
+            waits = tenant.is_retraining and left_s - clock.slot_s >= 0.5 * ahead_s
             if waits or self._estimated.get(name) == clock.number:
                 continue
             self._estimated[name] = clock.number

@@ -118,7 +118,7 @@ def models() -> dict[str, type[TorchModel]]:
 
 @contextmanager
 def fewer_collections() -> Iterator[None]:
-    """Import and build with rare garbage collections.
+    """Import and build with rare garbage collections, in a process without other threads.
 
     The libraries of models make half a million objects that stay. To search them for garbage again
     and again takes a tenth of the import.
@@ -131,7 +131,6 @@ def fewer_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@fewer_collections()
 def model_class(name: str) -> type[Model]:
     """The model called `name`, hf:FOLDER_OR_ID, timm:NAME, or the class at package.module:Class."""
     if name.startswith(LIBRARIES):
@@ -175,7 +174,6 @@ def build(
     return model
 
 
-@fewer_collections()
 def _new_model(name: str, classes: int, seed: int, pixels: int | None) -> Model:
     kind = model_class(name)
     if pixels is None:

@@ -289,7 +289,7 @@ def _trainings(
         ran = [(each, each.to_s or each.from_s) for each in parts_of_it]
         ran += [(each, own.ended_s + scenario.slot_s) for each in began]
         least = Training(_on(scenario, tenant, sms, ran), sms)
-        return [max(*ended, least, key=lambda each: each.seconds)] if ended else [least]
+        return [max((*ended, least), key=lambda each: each.seconds)]
     return [
         _training(scenario, tenant, each, _sms(scenario, each[-1]))
         for each in (nearest[:1] if is_own else nearest)

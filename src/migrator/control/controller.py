@@ -313,8 +313,8 @@ class RetrainingPlans:
         """Yield the estimates that are due, once per window and tenant. A late estimate is better
         than none.
 
-        While a retraining of the tenant runs, half of the time is waited for its model: an estimate
-        with the model before it does not tell how accurate the new one is on the next data.
+        If a retraining of the tenant runs, its estimate waits for the new model for up to half of
+        the time: one with the old model does not say how accurate the new one is on the next data.
         """
         if not self._controller.estimates:
             return

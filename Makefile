@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # bytecode is kept, so that not every process of a test compiles all modules
 unexport PYTHONDONTWRITEBYTECODE
-WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; from migrator.simulate import tenant; \
+WARM := $(BIN)/python -c "from migrator.planning.planners import Charge, ready; from migrator.simulation import tenant; \
 	[ready(charge) for charge in Charge]; tenant.ready()"
 
-.PHONY: demo test check format bench reproduce package clean
+.PHONY: demo test check format bench reproduce package newest clean-kernels clean
 
 demo: $(STAMP)
 	@mkdir -p out
@@ -22,20 +22,20 @@ demo: $(STAMP)
 
 # Four workers for two cores, because tests of daemons and clusters wait for other processes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_layers.py
+	$(BIN)/python -m pytest tests/test_layers.py tests/test_private_names.py tests/test_docstring_references.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/planner.py --out docs/results
+	$(BIN)/python -m benchmarks.planner --out docs/results
 
 reproduce: $(STAMP)
 	@mkdir -p out
@@ -48,6 +48,19 @@ package: $(STAMP)
 	$(PYTHON) -m venv out/package/venv
 	out/package/venv/bin/pip install --quiet --disable-pip-version-check -c constraints-dev.txt out/package/dist/*.whl
 	cd out/package && venv/bin/migrator example > window.yaml && CC=false venv/bin/migrator plan window.yaml
+
+# The newest libraries, as `pip install` gives them to users: with CUDA, several GB. A retraining
+# must write nothing to standard error, neither while it runs nor when Python exits.
+newest:
+	rm -rf out/newest
+	$(PYTHON) -m venv out/newest
+	out/newest/bin/pip install --quiet --disable-pip-version-check '.[serve]'
+	out/newest/bin/migrator retrain nc-synthetic --windows 1 2> out/newest/errors
+	@cat out/newest/errors; test ! -s out/newest/errors
+
+# numba notices a change only in the file of the kernel that Python calls.
+clean-kernels:
+	find src -name '*.nbi' -delete
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What router and API add to a bare echo: python benchmarks/api_latency.py [--out FILE]
+"""What router and API add to a bare echo: python -m benchmarks.api_latency [--out FILE]
 
 Two servers of the same kind, each in a process of its own: ours with a worker that answers at
 once, and a Starlette route that reads the body and answers. The same requests go to one, then to
@@ -24,22 +24,22 @@ from typing import Any
 
 import numpy as np
 import uvloop
-from api_load import Load
-from machine import describe_machine
 from numpy.typing import NDArray
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from migrator.serve.http.app import application
-from migrator.serve.http.operations import ApiState, Backend, Feedback
-from migrator.serve.http.protocol import WindowNow
-from migrator.serve.http.requests import Limits, Tokens, digest
-from migrator.serve.http.server import ApiServer
-from migrator.serve.queue import QueueSettings
-from migrator.serve.router import Router
-from migrator.serve.workers.messages import Answered, ModelInterface
+from benchmarks.api_load import Load
+from benchmarks.machine import describe_machine
+from migrator.serving.http.app import application
+from migrator.serving.http.operations import ApiState, Backend, Feedback
+from migrator.serving.http.protocol import WindowNow
+from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.server import ApiServer
+from migrator.serving.queue import QueueSettings
+from migrator.serving.router import Router
+from migrator.serving.workers.messages import Answered, ModelInterface
 
 SIDE, CLASSES, TOKEN = 32, 10, "benchmark"
 PATH = "/v2/models/images/infer"
@@ -134,7 +134,7 @@ class ServerProcess:
 def running(kind: str, source: Path | None = None) -> Iterator[ServerProcess]:
     """A server process, of the version of MIGRator in that folder."""
     environment = os.environ | ({"PYTHONPATH": str(source.absolute())} if source else {})
-    command = [sys.executable, __file__, "--serve", kind]
+    command = [sys.executable, "-m", "benchmarks.api_latency", "--serve", kind]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -198,7 +198,9 @@ def shown(rows: list[Row]) -> str:
             f"{each.p90_ms:8.2f} {each.p99_ms:8.2f}"
         )
     differences = [getattr(ours, key) - getattr(echo, key) for key in MEASURED]
-    lines.append(f"{'added':10} {'':17} " + " ".join(f"{each:8.2f}" for each in differences))
+    lines.append(
+        f"{'added':10} {'':17} " + " ".join(f"{difference:8.2f}" for difference in differences)
+    )
     lines += [
         f"{kind}: {cpu_us:.0f} us of CPU time per request, {ratio:.2f} times the echo"
         for kind, (cpu_us, ratio) in cpu_times(rows).items()

@@ -1,4 +1,4 @@
-"""Hostile requests against a real daemon and gateway: python benchmarks/attack.py [--out FOLDER]
+"""Hostile requests against a real daemon and gateway: python -m benchmarks.attack [--out FOLDER]
 
 Starts `migrator serve` on the emulated driver and `migrator gateway` before it, without tokens, and
 sends one attack after the other, all over 127.0.0.1 and of bounded size. For each: the status that
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import resource
 import socket
 import subprocess
@@ -20,15 +21,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import grpc
 import numpy as np
-from flood import Tenant, daemon, memory_mib
-from machine import describe_machine
+
+from benchmarks.flood import Tenant, daemon, memory_mib
+from benchmarks.machine import describe_machine
+from migrator.serving.grpc import message_classes
 
 MIB = 2**20
 LONGEST_S = 70.0
@@ -56,7 +60,11 @@ class Result:
 class Target:
     """A server under attack."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, log: Path) -> None:
+        """`log`: of the daemon; it names the gRPC port."""
+        found = re.search(r"gRPC at (\S+):(\d+)", log.read_text(encoding="utf-8"))
+        assert found
+        self.log, self.grpc = log, (found[1], int(found[2]))
         self.url, self.port = url, urlsplit(url).port or 80
         with urlopen(f"{url}/v2/models/images") as answer:
             self.shape: list[int] = [1, *json.load(answer)["inputs"][0]["shape"][1:]]
@@ -229,7 +237,7 @@ def best_of_json(target: Target) -> str:
     status, body = target.ask(INFER, target.image(), JSON)
     if status != "200":
         return status
-    data = {each["name"]: each["data"] for each in json.loads(body)["outputs"]}
+    data = {load["name"]: load["data"] for load in json.loads(body)["outputs"]}
     numbers = [np.nan if each is None else each for each in data["scores"]]
     finite = bool(np.isfinite(numbers).all())
     return f"200, {'finite' if finite else 'not finite'}, {agreement(numbers, data['label'][0])}"
@@ -246,6 +254,70 @@ def oversized(target: Target) -> str:
     chunks = (b"100000\r\n" + b" " * MIB + b"\r\n") * 64 + b"0\r\n\r\n"
     with target.connect() as connection:
         return f"{declared}, {answer(connection, head.encode() + chunks)[0]}"
+
+
+IDLE = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+def idle_connections(target: Target) -> str:
+    """1,100 connections that send one small request every 8 s, for 10 s; others meanwhile."""
+    with ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(target.connect()).sendall(IDLE)
+        statuses: Counter[str] = Counter()
+        for _ in range(20):
+            statuses[target.ask("/v2")[0]] += 1
+            time.sleep(0.5)
+    return counted(statuses)
+
+
+def unfinished_bodies(target: Target) -> str:
+    """60 bodies of 15 MiB without their end, held for 3 s; one whole request meanwhile."""
+    head = f"POST {INFER} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {15 * MIB}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(60):
+            connection = stack.enter_context(target.connect())
+            with suppress(ConnectionError):
+                connection.sendall(head.encode() + b" " * (15 * MIB - 1))
+        time.sleep(3)
+        return target.ask(INFER, target.image(), {**JSON, "timeout-ms": "60000"})[0]
+
+
+def foreign_inference(target: Target) -> str:
+    every = ({**JSON, **REBOUND}, FOREIGN)
+    statuses = [target.ask(INFER, target.image(), headers)[0] for headers in every]
+    return ", ".join([*statuses, target.ask("/v2/models/stats", None, REBOUND)[0]])
+
+
+def idle_grpc_connections(target: Target) -> str:
+    """1,300 connections to the gRPC port that send nothing; HTTP requests meanwhile."""
+    with ExitStack() as stack:
+        for _ in range(1300):
+            stack.enter_context(socket.create_connection(target.grpc))
+        time.sleep(3)  # until they are accepted
+        return counted(Counter(target.ask("/v2")[0] for _ in range(20)))
+
+
+def large_grpc_messages(target: Target) -> str:
+    """60 messages of 15 MiB at a time, none of them for an image of that size."""
+    request = message_classes()["ModelInferRequest"](model_name="images")
+    request.inputs.add(name="input", datatype="UINT8", shape=target.shape)
+    request.raw_input_contents.append(bytes(15 * MIB))
+    return called(target, [request.SerializeToString()] * 60)
+
+
+def malformed_grpc_messages(target: Target) -> str:
+    before = target.log.stat().st_size
+    found = called(target, [b"\xff" * 100] * 2000)
+    return f"{found}, {(target.log.stat().st_size - before) // 1024} KiB of log"
+
+
+def called(target: Target, messages: list[bytes]) -> str:
+    """The statuses of calls that are made at the same time."""
+    with grpc.insecure_channel("{}:{}".format(*target.grpc)) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        futures = [call.future(message, timeout=LONGEST_S) for message in messages]
+        return counted(Counter(future.code().name for future in futures))
 
 
 def dismissal(target: Target) -> str:
@@ -270,6 +342,12 @@ DAEMON_CASES: dict[str, Callable[[Target], str]] = {
     "feedback: foreign Origin, rebound Host, no type": foreign_feedback,
     "best of the JSON scores": best_of_json,
     "body of 64 MiB, declared and chunked": oversized,
+    "held: 1,100 idle connections": idle_connections,
+    "held: 60 unfinished bodies of 15 MiB": unfinished_bodies,
+    "held: 1,300 idle connections to the gRPC port": idle_grpc_connections,
+    "held: 60 gRPC messages of 15 MiB": large_grpc_messages,
+    "2,000 malformed gRPC messages": malformed_grpc_messages,
+    "infer: rebound Host, foreign Origin; statistics: rebound Host": foreign_inference,
 }
 GATEWAY_CASES: dict[str, Callable[[Target], str]] = {
     "gateway: header with 5,000 digits": long_header,
@@ -289,7 +367,7 @@ class Health:
     """Checks all the time, in a process of its own."""
 
     def __init__(self, port: int) -> None:
-        command = [sys.executable, __file__, "--watch", str(port)]
+        command = [sys.executable, "-m", "benchmarks.attack", "--watch", str(port)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._rows: list[tuple[float, float]] = []
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -353,7 +431,8 @@ def gateway(folder: Path, url: str) -> Iterator[str]:
 
 def serving(folder: Path) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
     """A daemon with its usual limits."""
-    return daemon(folder, Tenant("small-cnn", 8, 20.0), connections=1024)
+    tenant, options = Tenant("small-cnn", 8, 20.0), ("--grpc-port", "0")
+    return daemon(folder, tenant, connections=1024, options=options)
 
 
 def reset_peak(pid: int) -> None:
@@ -376,14 +455,17 @@ def attack(case: str, act: Callable[[Target], str], target: Target, pid: int) ->
     finally:
         health.close()
     figures = (seconds, slowest_ms, before_mib, peak_mib, after_mib)
-    return Result(case, status, *(round(each, 1) for each in figures))
+    return Result(case, status, *(round(figure, 1) for figure in figures))
 
 
 def measured(folder: Path, only: str) -> list[Result]:
     """All attacks, the one that may end the tenant last."""
     results = []
     with serving(folder) as (process, url), gateway(folder, url) as by:
-        here, before = Target(url), Target(by)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
+        log = folder / "serve.log"
+        here, before = Target(url, log), Target(by, log)
         every = [(case, act, here) for case, act in DAEMON_CASES.items()]
         every += [(case, act, before) for case, act in GATEWAY_CASES.items()]
         every += [(case, act, here) for case, act in LAST.items()]
@@ -410,11 +492,11 @@ def main() -> None:
     if options.watch:
         watch(options.watch)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))  # inherited, as usual
     with tempfile.TemporaryDirectory() as folder:
         results = measured(Path(folder), options.only)
     if options.out:
-        found = {"machine": describe_machine(), "cases": [asdict(each) for each in results]}
+        found = {"machine": describe_machine(), "cases": [asdict(result) for result in results]}
         text = json.dumps(found, indent=1) + "\n"
         (options.out / "attack.json").write_text(text, encoding="utf-8")
 

@@ -66,7 +66,7 @@ class Changing:
 
 def planned(observation: Observation) -> tuple[tuple[Instance, ...], ...]:
     """What is held from now on to the window's end."""
-    names = [each.name for each in observation.tenants]
+    names = [tenant.name for tenant in observation.tenants]
     first = _retrained(observation, FIRST, 1)
     second = _retrained(observation, SECOND, max(9, first[1] + 2))
     later = max(18, second[1] + 2)

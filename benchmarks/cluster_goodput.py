@@ -1,4 +1,4 @@
-"""Whether goodput grows with the GPUs: python benchmarks/cluster_goodput.py [--gpus 1 2 ...]
+"""Whether goodput grows with the GPUs: python -m benchmarks.cluster_goodput [--gpus 1 2 ...]
 
 Two tenants per GPU, one of each of two kinds that retrain, from 1 to 64 GPUs; placed and then
 simulated request by request. Small clusters are run with several seeds, as a few arrivals by
@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-from machine import describe_machine
-from placement import GPU, entry
-
-from migrator.cluster.placement.place import place, simulate_placed
-from migrator.core.cluster import ClusterScenario
+from benchmarks.machine import describe_machine
+from benchmarks.placement import GPU, entry
+from migrator.cluster.file import parse_cluster
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.scenario import ClusterScenario
 from migrator.io.task_pool import open_workers
-from migrator.workload.cluster import parse_cluster
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 KINDS = (0, 4)

@@ -1,4 +1,4 @@
-"""Seconds until tenants of a lost machine answer again: python benchmarks/cluster_recovery.py
+"""Seconds until tenants of a lost machine answer again: python -m benchmarks.cluster_recovery
 
 Three nodes of a Ray cluster on this machine, an emulated A100 each, four tenants with small models
 that really serve. While clients ask through a gateway a node is lost, comes back, and another is:
@@ -33,12 +33,13 @@ from typing import Any
 import httpx
 import msgspec
 import yaml
-from machine import describe_machine
 
-from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, read_run
-from migrator.cluster.fleet.messages import ClusterMap
+from benchmarks.machine import describe_machine
+from migrator.cluster.fleet.cluster_map import ClusterMap
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.ray_clusters import NAMESPACE
 from migrator.cluster.fleet.ray_head import start_head
-from migrator.io.task_pool import import_ray
+from migrator.io.ray_cluster import import_ray
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NODES = {"g1": "n1", "g2": "n2", "g3": "n3"}
@@ -141,8 +142,12 @@ class Client:
 
     def back_s(self, killed_s: float) -> float:
         """From the loss until answers came in time again; 0: they always did."""
-        after = [each for each in self.answers if each[1] > killed_s]
-        bad = [n for n, (asked, told, s) in enumerate(after) if s != 200 or told - asked > SLOW_S]
+        after = [answer for answer in self.answers if answer[1] > killed_s]
+        bad = [
+            n
+            for n, (asked_s, answered_s, s) in enumerate(after)
+            if s != 200 or answered_s - asked_s > SLOW_S
+        ]
         if not bad:
             return 0.0
         _, told_s, status = after[bad[-1]]
@@ -155,9 +160,9 @@ def family(pids: list[int]) -> list[int]:
     """These processes and all that they have started."""
     found = list(pids)
     parents: dict[int, int] = {}
-    for each in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
@@ -177,22 +182,22 @@ def round_of(
     def overview() -> Any:
         return ray.get(head.overview.remote(), timeout=30)
 
-    told = overview()
-    gpu = max(told["gpus"], key=lambda each: len(each.get("tenants", ())))
+    status = overview()
+    gpu = max(status["gpus"], key=lambda each: len(each.get("tenants", ())))
     lost = gpu["tenants"]
     pid = json.loads((run.state_of(gpu["gpu"]) / "daemon.json").read_bytes())["pid"]
-    clients = [Client(url, each) for each in TENANTS]
+    clients = [Client(url, tenant) for tenant in TENANTS]
     time.sleep(3)
     killed_s, killed_at_s = time.monotonic(), time.time()
     name, node = NODES[gpu["gpu"]], nodes[NODES[gpu["gpu"]]]
-    its_ray = [each[0].process.pid for each in node.all_processes.values()]
+    its_ray = [process[0].process.pid for process in node.all_processes.values()]
     of_case = {"killed": [gpu["pid"], pid], "stopped": family([*its_ray, pid]), "hung": [pid]}
     every = of_case.get(case, [])
     for each in every:
         os.kill(each, signal.SIGKILL if case == "killed" else signal.SIGSTOP)
     if case in ("killed", "removed"):
         cluster.remove_node(nodes.pop(name), allow_graceful=case == "removed")
-    before = {each: told["tenants"][each]["url"] for each in lost}
+    before = {each: status["tenants"][each]["url"] for each in lost}
 
     def moved() -> bool:
         homes = msgspec.json.decode(ray.get(head.map.remote(), timeout=30), type=ClusterMap).homes
@@ -214,10 +219,16 @@ def round_of(
         "case": case,
         "tenants": lost,
         "noticed_s": round(given_up[-1]["at_s"] - killed_at_s, 2),
-        "back_s": {e.tenant: round(e.back_s(killed_s), 2) for e in clients if e.tenant in lost},
-        "refused": sum(s != 200 for e in clients if e.tenant in lost for *_, s in e.answers),
+        "back_s": {
+            client.tenant: round(client.back_s(killed_s), 2)
+            for client in clients
+            if client.tenant in lost
+        },
+        "refused": sum(
+            s != 200 for client in clients if client.tenant in lost for *_, s in client.answers
+        ),
         "others_refused": sum(
-            s != 200 for e in clients if e.tenant not in lost for *_, s in e.answers
+            s != 200 for client in clients if client.tenant not in lost for *_, s in client.answers
         ),
     }
     if name not in nodes:
@@ -251,7 +262,7 @@ def main() -> None:
             address=cluster.address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False
         )
         stack.callback(ray.shutdown)
-        nodes = {each: cluster.add_node(**NODE, node_name=each) for each in NODES.values()}
+        nodes = {node: cluster.add_node(**NODE, node_name=node) for node in NODES.values()}
         run = scenario(folder)
         head = start_head(ray, run, {})
         stack.callback(lambda: ray.get(head.stop.remote(), timeout=90))

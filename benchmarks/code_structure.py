@@ -1,4 +1,4 @@
-"""Size and shape of the code: python benchmarks/code_structure.py [--checkout FOLDER] [--json]
+"""Size and shape of the code: python -m benchmarks.code_structure [--checkout FOLDER] [--json]
 
 Counts lines, modules and imports of a checkout, times `migrator --help`, and records which of our
 modules execute while a live daemon answers one request and while it works through one window (in

@@ -1,6 +1,6 @@
 """What a new instance costs where nothing waits ready: for benchmarks/reconfigurations.py.
 
-`python benchmarks/cold_start.py MODEL CLASSES PIXELS BATCH WEIGHTS` is the process: it imports,
+`python -m benchmarks.cold_start MODEL CLASSES PIXELS BATCH WEIGHTS` is the process: it imports,
 builds the model, loads its weights, moves it and answers once, then says so and ends.
 """
 
@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from live_daemon import environment
-
+from benchmarks.live_daemon import environment
 from migrator.core.catalogue import Place, board
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.learn.registry import build
-from migrator.serve.workers.worker import load_weights, warm_up
+from migrator.serving.workers.worker import load_weights, warm_up
 from migrator.workload.live import LiveTenant
 
 
@@ -64,10 +63,9 @@ def measured(folder: Path, gpu: str, tenant: LiveTenant, weights: Path, runs: in
 
 def _answered_s(tenant: LiveTenant, weights: Path) -> float:
     """When a new process has answered for the first time."""
-    told = (tenant.model, 10, tenant.pixels or 0, tenant.service.batch, weights)
-    process = subprocess.Popen(
-        [sys.executable, __file__, *map(str, told)], stdout=subprocess.PIPE, env=environment()
-    )
+    arguments = (tenant.model, 10, tenant.pixels or 0, tenant.service.batch, weights)
+    command = [sys.executable, "-m", "benchmarks.cold_start", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
     with process:
         assert process.stdout is not None
         if process.stdout.readline() != b"answered\n":

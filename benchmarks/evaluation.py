@@ -1,4 +1,4 @@
-"""The evaluation's figures for the docs: python benchmarks/evaluation.py FIGURES.json [--out DIR].
+"""The evaluation's figures for the docs: python -m benchmarks.evaluation FIGURES.json [--out DIR].
 
 FIGURES.json is what `migrator reproduce all --json` printed; evaluation.md and evaluation.png
 are made from it, so that no figure in the docs is typed in.
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from paper_figures import gain
 
+from benchmarks.paper_figures import gain
 from migrator.reproduce.evaluation import WINDOWS
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def text(found: Json) -> str:
         _LIMITS,
         "",
         f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(found)} --json > FIGURES.json`, "
-        "then `python benchmarks/evaluation.py FIGURES.json --out docs/results`. "
+        "then `python -m benchmarks.evaluation FIGURES.json --out docs/results`. "
         f"Traces: {found['traces']}; seeds: {', '.join(map(str, found['seeds']))}; forecaster: "
         f"`{goodput['forecaster']}`. The page that the first command writes says beside every "
         "figure what the paper reports and why ours differs; [all figures and tables of the paper]"
@@ -83,16 +83,14 @@ def text(found: Json) -> str:
         "|---|---|---|---|---|",
         *_high_load(of["high-load"]),
         "",
-        "Gains by measure and condition. Those by load are of `migrator-paper` on W1 to W8. "
-        "[When it pays](../when-it-pays.md) has a map of more conditions.",
+        "Gains by measure and with batches of 4. [Conditions](conditions.md) shows what gains "
+        "depend on, [when it pays](../when-it-pays.md) has a map of more conditions.",
         "",
         "| | ekya | astraea | paris-reconfiguring |",
         "|---|---|---|---|",
         _gains("SLO attainment", slo["gains"]),
         _gains("accuracy", accuracy["accuracy"]["gains"]),
         _gains("goodput, batch 4", of["batch-4"]["gains"]),
-        *(_gains(f"goodput, load {load}", g) for load, g in goodput["gains_by_load"].items()),
-        _gains("goodput, load 0.6, gains of published weights", goodput["gains_pretrained"]),
         "",
         "Slots of other lengths under `migrator-paper` on W1 to W8. Planning is wall time, on two "
         "cores shared with other work.",
@@ -112,7 +110,7 @@ def text(found: Json) -> str:
 def _ranking(of: Json) -> Iterator[str]:
     """A row per policy, highest goodput first."""
     for name, mean in sorted(of["average"].items(), key=lambda each: -each[1]):
-        measured = (of["measures"][each][name] for each in _MEASURES)
+        measured = (of["measures"][measure][name] for measure in _MEASURES)
         yield _row(name, f"{mean:.1%}", *(f"{each:.1%}" for each in measured), *_compared(of, name))
 
 
@@ -124,8 +122,8 @@ def _high_load(of: Json) -> Iterator[str]:
 def _compared(of: Json, name: str) -> tuple[str, str]:
     """migrator's gain over a policy, and the paper's."""
     paper = of["paper_gains"].get(name)
-    told = gain(of, name) if name in of["gains"] else ""
-    return told, "" if paper is None else f"{paper:+.0%}"
+    gain_text = gain(of, name) if name in of["gains"] else ""
+    return gain_text, "" if paper is None else f"{paper:+.0%}"
 
 
 def _row(*cells: str) -> str:
@@ -150,8 +148,8 @@ def gap_lines(plans: list[Json]) -> list[str]:
         ordered = sorted(gaps)
         quantiles = (ordered[math.ceil(part * len(ordered)) - 1] for part in (0.5, 0.9, 0.99, 1.0))
         proven = ordered.count(0.0) / len(ordered)
-        told = (f"{gap:.3%}" for gap in quantiles)
-        lines.append(_row(charge, f"{len(ordered):,}", *told, f"{proven:.1%}"))
+        quantile_cells = (f"{gap:.3%}" for gap in quantiles)
+        lines.append(_row(charge, f"{len(ordered):,}", *quantile_cells, f"{proven:.1%}"))
     return lines
 
 
@@ -166,7 +164,13 @@ def draw(found: Json, path: Path) -> None:
     axes = figure.subplots()
     for place, (name, colour) in enumerate(zip(DRAWN, COLOURS, strict=True)):
         at = [x + 0.16 * (place - 2) for x in range(len(workloads))]
-        axes.bar(at, [100 * each[name] for each in workloads.values()], 0.15, label=name, fc=colour)
+        axes.bar(
+            at,
+            [100 * workload[name] for workload in workloads.values()],
+            0.15,
+            label=name,
+            fc=colour,
+        )
     axes.set_xticks(range(len(workloads)), workloads)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("goodput (% of received)")

@@ -1,4 +1,4 @@
-"""A flood over HTTP at ten times what a daemon can do: python benchmarks/flood.py [--out FILE]
+"""A flood over HTTP at ten times what a daemon can do: python -m benchmarks.flood [--out FILE]
 
 `migrator serve` in a process of its own, one tenant on an emulated GPU whose capacity its profile
 says. As many requests as it can do and the flood, in turns, so that whatever else the machine does
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import uvloop
-from api_load import Connection
-from machine import describe_machine
+
+from benchmarks.api_load import Connection
+from benchmarks.machine import describe_machine
 
 SLOWER = 5
 """The objective over the time of a batch."""
@@ -102,7 +103,7 @@ def profiles(tenant: Tenant) -> str:
 
 @contextmanager
 def daemon(
-    folder: Path, tenant: Tenant, connections: int = 8192
+    folder: Path, tenant: Tenant, connections: int = 8192, options: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`migrator serve` and where it listens."""
     (folder / "profiles.json").write_text(profiles(tenant), encoding="utf-8")
@@ -113,7 +114,7 @@ def daemon(
     )
     scenario.write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "migrator", "serve", str(scenario)]
-    command += ["--state", str(folder / "state")]
+    command += ["--state", str(folder / "state"), *options]
     environment = {**os.environ, "MIGRATOR_EMULATED_PACE": "0.1"}
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as errors:
@@ -221,8 +222,8 @@ def phase(
     memory_mib: float,
 ) -> Phase:
     """Goodput is until the last of them is answered, which is some time after the last came."""
-    in_time = [each for each in answers if each.ok and each.took_s <= slo_s]
-    ok = sum(each.ok for each in answers)
+    in_time = [answer for answer in answers if answer.ok and answer.took_s <= slo_s]
+    ok = sum(answer.ok for answer in answers)
     until_s = max([seconds, *(each.ended_s for each in in_time)])
     late, refused = ok - len(in_time), len(answers) - ok
     return Phase(name, rate_rps, len(in_time) / until_s, late, refused, memory_mib)

@@ -1,4 +1,4 @@
-"""Measure the forecasters: `MIGRATOR_DATA=FOLDER python benchmarks/forecasters.py [--json]`.
+"""Measure the forecasters: `MIGRATOR_DATA=FOLDER python -m benchmarks.forecasters [--json]`.
 
 Every `second,count` CSV file in the folder is walked window by window; each forecaster sees
 what came before the window, at most `--history` slots of it, and is held against what came.
@@ -25,10 +25,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import Row
 from numpy.typing import NDArray
-from tables import table
 
+from benchmarks.measure import Row
+from benchmarks.tables import table
 from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.selection import (

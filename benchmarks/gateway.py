@@ -1,4 +1,4 @@
-"""What a gateway adds to a direct call: python benchmarks/gateway.py [--rate 300] [--out FILE]
+"""What a gateway adds to a direct call: python -m benchmarks.gateway [--rate 300] [--out FILE]
 
 One API server with a worker that answers at once, and `migrator gateway` before it, each a process
 of its own. The same requests go to the server, then through the gateway, in short turns, so that
@@ -23,10 +23,10 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-from api_latency import MEASURED, measured, running, shown
-from machine import describe_machine
 
-from migrator.cluster.fleet.messages import ClusterMap
+from benchmarks.api_latency import MEASURED, measured, running, shown
+from benchmarks.machine import describe_machine
+from migrator.cluster.fleet.cluster_map import ClusterMap
 
 START_S = 60.0
 
@@ -77,7 +77,7 @@ def main() -> None:
         added = {key: getattr(rows[0], key) - getattr(rows[1], key) for key in MEASURED}
         result = {"machine": describe_machine(), "rate_rps": options.rate, "json": options.json}
         result |= {"load_average": round(load_average, 2)}
-        result |= {"rows": [asdict(each) for each in rows], "added": added}
+        result |= {"rows": [asdict(row) for row in rows], "added": added}
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

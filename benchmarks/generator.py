@@ -1,4 +1,4 @@
-"""Measured against generated arrivals: `python benchmarks/generator.py [--seconds N] [--seed N]`.
+"""Measured against generated arrivals: `python -m benchmarks.generator [--seconds N] [--seed N]`.
 
 Prints the tables of docs/traces.md. How well the next window can be told needs the real traces,
 so that table appears only where MIGRATOR_DATA names a folder that holds them.

@@ -1,4 +1,4 @@
-"""How long planning a change takes: python benchmarks/gpu_changes.py [--out FILE]
+"""How long planning a change takes: python -m benchmarks.gpu_changes [--out FILE]
 
 Every transition between maximal layouts of an A100 and an A30, then counts on every board: each
 multiset of MIG profiles that fits on the empty board, wanted where another layout is.
@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from machine import describe_machine
-
+from benchmarks.machine import describe_machine
 from migrator.core.catalogue import Board, Place, boards, maximal_placement_sets
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.base import GpuInstance
@@ -125,8 +124,8 @@ def measured() -> list[Timing]:
 def table(timings: Sequence[Timing]) -> str:
     lines = ["| change | plans | median ms | max ms |", "|---|---|---|---|"]
     lines += [
-        f"| {each.kind} | {each.plans} | {each.median_ms:.3f} | {each.max_ms:.3f} |"
-        for each in timings
+        f"| {timing.kind} | {timing.plans} | {timing.median_ms:.3f} | {timing.max_ms:.3f} |"
+        for timing in timings
     ]
     return "\n".join(lines)
 
@@ -138,7 +137,7 @@ def main() -> None:
     timings = measured()
     print(table(timings))
     if chosen.out:
-        record = {"machine": describe_machine(), "changes": [asdict(each) for each in timings]}
+        record = {"machine": describe_machine(), "changes": [asdict(timing) for timing in timings]}
         chosen.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What new instances find on their slices in plans of ours: python benchmarks/kinds_of_changes.py
+"""What new instances find on their slices in plans of ours: python -m benchmarks.kinds_of_changes
 
 All examples are simulated under a policy; every inference instance that a slot has and the slot
 before had not is counted by what was there before. benchmarks/reconfigurations.py weighs by it.
@@ -10,12 +10,11 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from visible import Room, asked_for
-
+from benchmarks.visible import Room, asked_for
 from migrator.core.problem import Instance
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 from migrator.workload.file import read_scenario
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

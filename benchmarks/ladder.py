@@ -1,53 +1,133 @@
-"""The ladder's figures for the docs: python benchmarks/ladder.py FIGURES.json [--out DIR].
+"""What the limits of a real GPU cost the peers: python -m benchmarks.ladder [--workloads W1,W8].
 
-FIGURES.json is what `migrator reproduce ladder --json` printed; ladder.md is made from it.
+The paper's workloads with peers that have no limits, then with one limit more in every step.
+Writes ladder.md. All 16 workloads take about six minutes on two cores.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-Json = dict[str, Any]
+from benchmarks.runs import command, options, outcomes_of, setting_of, table
+from migrator.core.catalogue import board
+from migrator.core.scenario import DEFAULT_LIMITS, Overlap, PeerLimits, ResizedTraining, ShareSizes
+from migrator.policies.policy import Sharing, Sight
+from migrator.policies.registry import policy
+from migrator.reproduce.evaluation import AUTO, Evaluation
+from migrator.reproduce.experiment import Outcomes, Setting
+from migrator.simulation.compare import Job
+from migrator.workload.workloads import GPU
+
+Figures = dict[str, Any]
+OURS = "migrator"
+PEERS = ("ekya", "astraea", "gpulet", "infless", "paris-reconfiguring", "paris")
+SM_FLOOR_WITHOUT_LIMITS = 0.1
+"""Part of the SMs that a process has at least where the floor is given away."""
 
 
-def text(found: Json) -> str:
+def steps() -> dict[str, PeerLimits]:
+    """The steps in order, each with one limit more than the one before."""
+    limits = PeerLimits(
+        SM_FLOOR_WITHOUT_LIMITS * board(GPU).sms,
+        ShareSizes.ANY,
+        ResizedTraining.FREE,
+        Overlap.UNLIMITED,
+    )
+    by_step = {"no limits": limits}
+    for step, limit in (
+        ("processes of 16 SMs and more", {"min_sms": None}),
+        ("shares of the runtime", {"shares": ShareSizes.RUNTIME}),
+        ("a resized retraining restarts", {"resized_training": ResizedTraining.RESTARTS}),
+        ("overlap within the GPU", {"overlap": Overlap.LIMITED}),
+        ("cold workers", {"prepared": False}),
+    ):
+        limits = replace(limits, **limit)
+        by_step[step] = limits
+    return by_step
+
+
+DEFAULT = next(step for step, limits in steps().items() if limits == DEFAULT_LIMITS)
+"""The step whose limits every other run has."""
+
+
+def limits_of(name: str, limits: PeerLimits) -> PeerLimits:
+    """The limits that concern a policy; the others are the default."""
+    kind = policy(name)
+    if kind.sharing is Sharing.MPS:
+        return limits
+    prepared = limits.prepared or kind.sight is not Sight.NOTHING
+    return replace(DEFAULT_LIMITS, prepared=prepared)
+
+
+def evaluation_of(name: str, limits: PeerLimits) -> Evaluation:
+    """The runs of a policy with the limits of a step."""
+    return Evaluation((name,), forecaster=AUTO, peers=limits_of(name, limits))
+
+
+def jobs(setting: Setting) -> tuple[Job, ...]:
+    """A run per step, policy and workload; steps that do not concern a policy share its runs."""
+    wanted = (
+        job
+        for limits in steps().values()
+        for name in (OURS, *PEERS)
+        for job in evaluation_of(name, limits).jobs(setting)
+    )
+    return tuple(dict.fromkeys(wanted))
+
+
+def figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    """Mean goodput and migrator's gain by step and policy."""
+    goodput = {
+        step: {
+            name: evaluation_of(name, limits).measured(setting, outcomes).goodput(name)
+            for name in (OURS, *PEERS)
+        }
+        for step, limits in steps().items()
+    }
+    return {
+        "default": DEFAULT,
+        "workloads": list(Evaluation(()).chosen(setting)),
+        "traces": "generated" if setting.data is None else "real",
+        "goodput": goodput,
+        "gains": {
+            step: {name: by_policy[OURS] / by_policy[name] - 1 for name in PEERS}
+            for step, by_policy in goodput.items()
+        },
+    }
+
+
+def text(found: Figures, made_by: str) -> str:
     """The page."""
-    ladder = found["experiments"]["ladder"]
-    names = list(next(iter(ladder["goodput"].values())))
-    lines = [
-        "# What the limits of a real GPU cost the peers",
-        "",
-        "`migrator reproduce ladder --json > FIGURES.json` (`--workloads`, `--windows` for fewer), "
-        "then `python benchmarks/ladder.py FIGURES.json --out docs/results`. "
-        f"Workloads: {', '.join(ladder['workloads'])}; traces: {found['traces']}; "
-        f"seeds: {', '.join(map(str, found['seeds']))}. Mean goodput of received, migrator's gain "
-        "in brackets; every line has one limit more than the line before ([peers](../peers.md)).",
-        "",
-        f"| limits | {' | '.join(names)} |",
-        "|---" * (len(names) + 1) + "|",
-    ]
-    for step, goodputs in ladder["goodput"].items():
-        gains = ladder["gains"][step]
+    names = list(next(iter(found["goodput"].values())))
+    rows = []
+    for step, goodputs in found["goodput"].items():
+        gains = found["gains"][step]
         cells = [
             f"{value:.1%}" + (f" ({gains[name]:+.1%})" if name in gains else "")
             for name, value in goodputs.items()
         ]
-        words = f"**{step} (default)**" if step == ladder["default"] else step
-        lines.append(f"| {words} | {' | '.join(cells)} |")
+        rows.append([f"**{step} (default)**" if step == found["default"] else step, *cells])
+    lines = [
+        "# What the limits of a real GPU cost the peers",
+        "",
+        f"`{made_by}`. Workloads: {', '.join(found['workloads'])}; traces: {found['traces']}. Mean "
+        "goodput of received, migrator's gain in brackets; every line has one limit more than the "
+        "line before ([peers](../peers.md)). `paris-reconfiguring` is PARIS as the paper runs it, "
+        "`paris` its static form; both use MIG, so that only the last line concerns them.",
+        "",
+        *table(["limits", *names], rows),
+    ]
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("figures", type=Path, help="what `migrator reproduce ladder` printed")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    found = json.loads(given.figures.read_text(encoding="utf-8"))
-    (given.out / "ladder.md").write_text(text(found), encoding="utf-8")
+    """Run every step and write the page."""
+    given = options((__doc__ or "").splitlines()[0]).parse_args()
+    setting = setting_of(given)
+    found = figures(setting, outcomes_of(jobs(setting), setting, given))
+    page = text(found, command("ladder", given, setting))
+    (given.out / "ladder.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

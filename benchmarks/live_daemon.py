@@ -17,7 +17,7 @@ from migrator.records.rows import RunRecords
 from migrator.records.store import read_records
 
 MIGRATOR = (sys.executable, "-m", "migrator")
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parent.parent
 START_S, END_S = 180.0, 60.0
 
 
@@ -63,8 +63,8 @@ def served(scenario: Path, state: Path, *options: str) -> Iterator[LiveDaemon]:
 
 
 def environment() -> Mapping[str, str]:
-    """One thread per model, and this folder's policies to be found."""
-    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """One thread per model, and with the policies and models of this package."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -1,4 +1,4 @@
-"""The map for the docs: MIGRATOR_DATA=FOLDER python benchmarks/map.py [--quick] [--out DIR].
+"""The map for the docs: MIGRATOR_DATA=FOLDER python -m benchmarks.map [--quick] [--out DIR].
 
 Runs `migrator reproduce map`, or continues it, and writes map.md, map.json and map.png from its
 results. A quick map is called map-quick.
@@ -29,7 +29,7 @@ def text(found: Json, name: str) -> str:
     lines = [
         "# Where MIGRator pays" + (", the quick map" if quick else ""),
         "",
-        f"`MIGRATOR_DATA=FOLDER python benchmarks/map.py{quick} --out docs/results`. "
+        f"`MIGRATOR_DATA=FOLDER python -m benchmarks.map{quick} --out docs/results`. "
         f"{len(found['cells'])} cells of {runs} runs of {settings['windows']} x 200 s"
         f"{traces}; `{settings['policies'][0]}` runs as migrator. How to read it: "
         "[when it pays](../when-it-pays.md).",
@@ -43,7 +43,7 @@ def text(found: Json, name: str) -> str:
         + f": load {nearest['load']:g}, gains {nearest['gain']}.",
         "",
         "| load | gain | other | verdict | migrator | ceiling | "
-        + " | ".join(f"over {each}" for each in RIVALS)
+        + " | ".join(f"over {rival}" for rival in RIVALS)
         + " |",
         "|" + "---|" * (6 + len(RIVALS)),
     ]
@@ -69,7 +69,7 @@ def _row(cell: Json) -> str:
         cell["verdict"],
         f"{100 * cell['goodput']:.1f}%",
         f"{100 * cell['ceiling']:.1f}%",
-        *(_lead(cell, each) for each in RIVALS),
+        *(_lead(cell, rival) for rival in RIVALS),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from migrator.core.errors import MigratorError
 from migrator.core.problem import Plan, Problem
-from migrator.plan.solve import default_time_limit_s, make_plan
+from migrator.planning.solve import default_time_limit_s, make_plan
 
 Value = str | float | int | bool | None
 Row = dict[str, Value]

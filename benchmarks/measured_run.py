@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.tenant_state import TrainingSettings
 from migrator.core.problem import Holding, Instance
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Scenario
 from migrator.policies.policy import Policy, Sharing
 from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
-from migrator.simulate.durations import (
+from migrator.simulation.durations import (
     MeasuredDurations,
     ProfileDurations,
     Removal,
     Samples,
     Training,
 )
-from migrator.simulate.run import MeasuredRun
-from migrator.simulate.tenant import MeasuredModel, MeasuredWindow
+from migrator.simulation.run import MeasuredRun
+from migrator.simulation.tenant import MeasuredModel, MeasuredWindow
 from migrator.workload.live import LiveScenario, LiveTenant
 
 Sent = Mapping[str, Any]
@@ -60,7 +61,7 @@ class LiveRun:
 
     def window_at(self, moment_s: float) -> int:
         """Counted from the run's first one; -1: before it."""
-        begun = [each for each in self.records.windows if each.began_s <= moment_s]
+        begun = [window for window in self.records.windows if window.began_s <= moment_s]
         return len(begun) - 1
 
     def tenant_window(self, tenant: str, window: int) -> TenantWindowRecord | None:
@@ -75,8 +76,8 @@ class LiveRun:
     def histories(self) -> tuple[tuple[UnitRecord, ...], ...]:
         """The states of every instance and share, in order."""
         found: dict[str, list[UnitRecord]] = {}
-        for each in sorted(self.records.units, key=lambda each: each.from_s):
-            found.setdefault(each.unit, []).append(each)
+        for unit in sorted(self.records.units, key=lambda unit: unit.from_s):
+            found.setdefault(unit.unit, []).append(unit)
         return tuple(tuple(each) for each in found.values())
 
     def labelled_before(self, tenant: str) -> int:
@@ -103,13 +104,13 @@ class LiveRun:
     def outcomes(self, tenant: str) -> Iterator[tuple[int, UnitRecord, bool, float | None, float]]:
         """Per retraining: its window, its time on the GPU, whether its model was adopted, that
         model's accuracy on held-out labels, and when it served."""
-        for each in self.trainings(tenant):
-            assert each.to_s is not None
+        for training in self.trainings(tenant):
+            assert training.to_s is not None
             for version in sorted(self.records.versions, key=lambda version: version.at_s):
                 # a refused model is told of just before its instance is free
-                if version.tenant == tenant and version.at_s > each.to_s - 1.0:
-                    window = self.window_at(each.from_s)
-                    yield window, each, version.adopted, version.accuracy, version.at_s
+                if version.tenant == tenant and version.at_s > training.to_s - 1.0:
+                    window = self.window_at(training.from_s)
+                    yield window, training, version.adopted, version.accuracy, version.at_s
                     break
 
     def accuracies(self, tenant: str) -> Iterator[tuple[int, int, int, int]]:
@@ -118,7 +119,7 @@ class LiveRun:
         switches = [
             (at_s, window) for window, _, adopted, _, at_s in self.outcomes(tenant) if adopted
         ]
-        edges = [each.began_s for each in self.records.windows] + [self.ended_s]
+        edges = [window.began_s for window in self.records.windows] + [self.ended_s]
         cuts = sorted({*edges, *(at for at, _ in switches if at < self.ended_s)})
         for begin_s, end_s in pairwise(cuts):
             model = max([w for at, w in switches if at <= begin_s], default=FIRST)
@@ -141,7 +142,7 @@ def measured_run(
     """
     scenario = live.scenario
     profile = ProfileDurations(
-        {each.name: each.service.profile.overhead for each in live.tenants}, True, True
+        {tenant.name: tenant.service.profile.overhead for tenant in live.tenants}, True, True
     )
     runs = (own, *others)
     durations = MeasuredDurations(
@@ -165,14 +166,14 @@ def measured_run(
     return MeasuredRun(
         durations,
         {
-            each.name: MeasuredModel(
-                tuple(_windows(scenario, each, runs)), own.labelled_before(each.name)
+            tenant.name: MeasuredModel(
+                tuple(_windows(scenario, tenant, runs)), own.labelled_before(tenant.name)
             )
-            for each in live.tenants
+            for tenant in live.tenants
         },
-        {each.name: each for each in live.tenants},
-        {each.name: _overhead_s(each, own) for each in live.tenants},
-        {each.name: _seen(scenario, each.name, arrivals or own) for each in live.tenants},
+        {tenant.name: TrainingSettings.of(tenant) for tenant in live.tenants},
+        {tenant.name: _overhead_s(tenant, own) for tenant in live.tenants},
+        {tenant.name: _seen(scenario, tenant.name, arrivals or own) for tenant in live.tenants},
         own.records.run.driver != "emulated",
         # where processes only have shares of the SMs, instances do not keep them apart
         Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
@@ -183,9 +184,11 @@ def measured_run(
 def _seen(scenario: Scenario, tenant: str, run: LiveRun) -> NDArray[np.float64]:
     """Requests per slot as the daemon counted them."""
     per_second = np.zeros(round(scenario.windows * scenario.window_s))
-    for each in run.records.seconds:
-        if each.tenant == tenant and each.second < len(per_second):
-            per_second[each.second : each.second + each.span_s] = each.received / each.span_s
+    for second in run.records.seconds:
+        if second.tenant == tenant and second.second < len(per_second):
+            per_second[second.second : second.second + second.span_s] = (
+                second.received / second.span_s
+            )
     slots = np.arange(scenario.windows * scenario.slots + 1) * scenario.slot_s
     total = np.interp(slots, np.arange(len(per_second) + 1), [0, *np.cumsum(per_second)])
     counted: NDArray[np.float64] = np.diff(total)
@@ -206,10 +209,10 @@ def _sms(scenario: Scenario, record: UnitRecord) -> float:
 def _steps(own: LiveRun, others: Iterable[LiveRun], seed: int) -> Samples:
     """Creating, warming, stopping, destroying and planning."""
     found = Samples(seed)
-    for each in own.records.plans:
-        window = own.window_at(each.at_s)
-        if each.plan_s is not None and window >= 0:
-            found.add(each.plan_s, ("plan", window), ("plan",))
+    for plan in own.records.plans:
+        window = own.window_at(plan.at_s)
+        if plan.plan_s is not None and window >= 0:
+            found.add(plan.plan_s, ("plan", window), ("plan",))
     for window, step, tenant, place, seconds in _measured_steps(own):
         found.add(seconds, (step, window, place), (step, window, tenant), (step, tenant), (step,))
     known = set(found.values)
@@ -275,8 +278,8 @@ def _trainings(
     known = []
     for number, run in enumerate(runs):
         parts: dict[int, list[UnitRecord]] = {}
-        for each in run.trainings(tenant.name):
-            parts.setdefault(run.window_at(each.from_s), []).append(each)
+        for training in run.trainings(tenant.name):
+            parts.setdefault(run.window_at(training.from_s), []).append(training)
         known += [(abs(at - window), number, found) for at, found in parts.items()]
     known.sort(key=lambda each: each[:2])
     nearest = [found for distance, _, found in known if distance == known[0][0]]
@@ -285,8 +288,12 @@ def _trainings(
     if is_own and began:
         sms = _sms(scenario, (nearest[0] if nearest else began)[-1])
         ended = [_training(scenario, tenant, each, sms) for each in nearest[:1]]
-        parts_of_it = [e for e in own.trainings(tenant.name) if own.window_at(e.from_s) == window]
-        ran = [(each, each.to_s or each.from_s) for each in parts_of_it]
+        parts_of_it = [
+            training
+            for training in own.trainings(tenant.name)
+            if own.window_at(training.from_s) == window
+        ]
+        ran = [(part, part.to_s or part.from_s) for part in parts_of_it]
         ran += [(each, own.ended_s + scenario.slot_s) for each in began]
         least = Training(_on(scenario, tenant, sms, ran), sms)
         return [max((*ended, least), key=lambda each: each.seconds)]
@@ -299,7 +306,7 @@ def _trainings(
 def _training(
     scenario: Scenario, tenant: LiveTenant, parts: Sequence[UnitRecord], sms: float
 ) -> Training:
-    ran = [(each, each.to_s or each.from_s) for each in parts]
+    ran = [(part, part.to_s or part.from_s) for part in parts]
     return Training(_on(scenario, tenant, sms, ran), sms)
 
 
@@ -406,14 +413,14 @@ def _slower(
 
 def _expected(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
     """Per retraining that ended: its window, and its expected duration over the profile's."""
-    for each in run.trainings(tenant.name):
-        window = run.window_at(each.from_s)
+    for training in run.trainings(tenant.name):
+        window = run.window_at(training.from_s)
         profile = _profile_s(run, tenant, window)
         number = run.records.windows[window].window
         for record in run.records.retrainings:
             known = (record.tenant, record.window) == (tenant.name, number)
             if known and record.planned_s is not None and profile is not None:
-                yield window, max(1.0, record.planned_s / profile.at(_sms(scenario, each)))
+                yield window, max(1.0, record.planned_s / profile.at(_sms(scenario, training)))
 
 
 def _planned(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
@@ -431,12 +438,12 @@ def _planned(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[t
 
 def _took(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
     """Per retraining: its window, and how long it took over the profile's."""
-    for each in run.trainings(tenant.name):
-        window = run.window_at(each.from_s)
+    for training in run.trainings(tenant.name):
+        window = run.window_at(training.from_s)
         profile = _profile_s(run, tenant, window)
-        if profile is not None and each.to_s is not None:
-            seconds = each.to_s - each.from_s
-            yield window, max(1.0, seconds / profile.at(_sms(scenario, each)))
+        if profile is not None and training.to_s is not None:
+            seconds = training.to_s - training.from_s
+            yield window, max(1.0, seconds / profile.at(_sms(scenario, training)))
 
 
 def _profile_s(run: LiveRun, tenant: LiveTenant, window: int) -> Curve | None:
@@ -456,8 +463,8 @@ def _overhead_s(tenant: LiveTenant, run: LiveRun, window: int = 0) -> float:
     """What the daemon took for the overhead of a new instance when a window began."""
     known_s = tenant.service.profile.overhead.total_s(mig=True, prepared=True)
     until_s = run.records.windows[window].began_s
-    for each in sorted(run.records.units, key=lambda each: each.to_s or each.from_s):
-        if each.tenant == tenant.name and each.parts_s and (each.to_s or until_s) < until_s:
-            took_s = each.parts_s["create_s"] + each.parts_s["warm_s"]
+    for unit in sorted(run.records.units, key=lambda unit: unit.to_s or unit.from_s):
+        if unit.tenant == tenant.name and unit.parts_s and (unit.to_s or until_s) < until_s:
+            took_s = unit.parts_s["create_s"] + unit.parts_s["warm_s"]
             known_s += 0.5 * (took_s - known_s)
     return known_s

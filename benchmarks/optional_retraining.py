@@ -1,6 +1,6 @@
 """Goodput with optional against required retraining, by length of the retrainings.
 
-    python benchmarks/optional_retraining.py --seeds 0 1 2 --values --out docs/results
+    python -m benchmarks.optional_retraining --seeds 0 1 2 --values --out docs/results
 
 Runs the paper's workloads with every retraining 0.5 to 4 times as long: every tenant retrained in
 every window; optional retraining; and optional retraining that misjudges the value of a gain after
@@ -23,7 +23,7 @@ from migrator.core.problem import Charge
 from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
-from migrator.simulate.compare import Job, run_all
+from migrator.simulation.compare import Job, run_all
 from migrator.workload.workloads import workload, workloads
 
 REQUIRED, OPTIONAL = "required", "optional"
@@ -50,8 +50,8 @@ class LongerRetraining:
 
     def _longer(self, tenant: ServedTenant) -> ServedTenant:
         drifts = tuple(
-            replace(each, seconds=each.seconds and each.seconds.scaled(self.factor))
-            for each in tenant.drifts
+            replace(drift, seconds=drift.seconds and drift.seconds.scaled(self.factor))
+            for drift in tenant.drifts
         )
         return replace(tenant, drifts=drifts)
 
@@ -98,8 +98,8 @@ def main() -> None:
         Planned(REQUIRED, chosen.charge, optional=False, sight=sight),
         Planned(OPTIONAL, chosen.charge, optional=True, sight=sight),
         *(
-            Planned(f"value x {each:g}", chosen.charge, optional=True, factor=each, sight=sight)
-            for each in chosen.values
+            Planned(f"value x {value:g}", chosen.charge, optional=True, factor=value, sight=sight)
+            for value in chosen.values
         ),
     ]
     jobs = [
@@ -109,7 +109,7 @@ def main() -> None:
         for name in chosen.workloads
         for policy in policies
     ]
-    names = [each.name for each in policies]
+    names = [policy.name for policy in policies]
     goodput = [0.0] * len(jobs)
     for place, outcome in run_all(jobs, chosen.processes):
         goodput[place] = outcome.tally.goodput_share
@@ -138,8 +138,8 @@ def table(found: Found, names: Sequence[str]) -> str:
     seeds = list(found.values())
     for factor, by_workload in seeds[0].items():
         runs = [each for seed in seeds for each in seed[factor].values()]
-        means = [mean(each[name] for each in runs) for name in names]
-        ahead = [each[OPTIONAL] - each[REQUIRED] for each in runs]
+        means = [mean(run[name] for run in runs) for name in names]
+        ahead = [run[OPTIONAL] - run[REQUIRED] for run in runs]
         workload_means = [
             mean(seed[factor][name][OPTIONAL] - seed[factor][name][REQUIRED] for seed in seeds)
             for name in by_workload

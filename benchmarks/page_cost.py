@@ -1,4 +1,4 @@
-"""What open pages and metrics cost a daemon: python benchmarks/page_cost.py [--out FILE]
+"""What open pages and metrics cost a daemon: python -m benchmarks.page_cost [--out FILE]
 
 One real `migrator serve` with the emulated driver and requests at a fixed rate. Seconds with 20
 open pages and a scrape of the metrics every second take turns with seconds without, so that
@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
-from api_load import Load
-from machine import describe_machine
+
+from benchmarks.api_load import Load
+from benchmarks.machine import describe_machine
 
 START_S = 180.0
 TESTS = Path(__file__).parent.parent / "tests"
@@ -145,7 +146,7 @@ def watched(url: str, pages: int) -> Iterator[None]:
     if not pages:
         yield
         return
-    command = [sys.executable, __file__, "--watch", url, "--pages", str(pages)]
+    command = [sys.executable, "-m", "benchmarks.page_cost", "--watch", url, "--pages", str(pages)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "open"
@@ -233,12 +234,12 @@ def main() -> None:
         asyncio.run(watch(settings.watch, settings.pages))
         return
     parts = asyncio.run(measured(settings))
-    told = figures(parts)
-    print(json.dumps(told, indent=1))
+    costs = figures(parts)
+    print(json.dumps(costs, indent=1))
     if settings.out:
         asked = {k: v for k, v in vars(settings).items() if k not in ("out", "watch")}
         record = {"machine": describe_machine(), "load_average": os.getloadavg()[0]}
-        record |= {"settings": asked, "figures": told, "parts": [asdict(each) for each in parts]}
+        record |= {"settings": asked, "figures": costs, "parts": [asdict(each) for each in parts]}
         settings.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

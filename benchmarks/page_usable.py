@@ -1,4 +1,4 @@
-"""How soon the page can be used, and what an hour of it holds: python benchmarks/page_usable.py
+"""How soon the page can be used, and what an hour of it holds: python -m benchmarks.page_usable
 
 An hour of three tenants is simulated into records, `migrator dashboard` serves them on loopback,
 and a headless Chromium with an empty cache opens the page several times. Usable is when the charts
@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine
+from benchmarks.machine import describe_machine
 
 WINDOWS = 18
 SCENARIO: Mapping[str, Any] = {
@@ -50,8 +50,16 @@ def records(folder: Path) -> Path:
     """An hour, simulated."""
     scenario, path = folder / "hour.yaml", folder / "hour.db"
     scenario.write_text(json.dumps(SCENARIO), encoding="utf-8")
-    told = ("simulate", str(scenario), "--windows", str(WINDOWS), "--records", str(path), "--json")
-    subprocess.run([*MIGRATOR, *told], check=True, stdout=subprocess.DEVNULL)
+    arguments = (
+        "simulate",
+        str(scenario),
+        "--windows",
+        str(WINDOWS),
+        "--records",
+        str(path),
+        "--json",
+    )
+    subprocess.run([*MIGRATOR, *arguments], check=True, stdout=subprocess.DEVNULL)
     return path
 
 

@@ -1,5 +1,5 @@
 """Every figure and table of the paper beside ours, for the docs:
-python benchmarks/paper_figures.py FIGURES.json [--map docs/results/map.json] [--out DIR].
+python -m benchmarks.paper_figures FIGURES.json [--map docs/results/map.json] [--out DIR].
 
 FIGURES.json is what `migrator reproduce all --json` printed; reasons for differences are taken from
 the map's results. paper-figures.md is made from both, so that no figure in the docs is typed in.
@@ -52,7 +52,7 @@ def text(found: Json, drawn: Json) -> str:
         [
             "# The paper's figures and tables, ours beside them",
             "",
-            "`python benchmarks/paper_figures.py FIGURES.json --map docs/results/map.json --out "
+            "`python -m benchmarks.paper_figures FIGURES.json --map docs/results/map.json --out "
             "docs/results`, where FIGURES.json is what `migrator reproduce all --json` printed. "
             f"Traces: {found['traces']}. The page that `reproduce` writes has every figure drawn. "
             "± is a 95% confidence interval over the workloads. An A100 there, an H200 here, "
@@ -64,7 +64,7 @@ def text(found: Json, drawn: Json) -> str:
             "",
             "## Why the leads differ",
             "",
-            *(f"- {each}" for each in reasons(of, drawn)),
+            *(f"- {reason}" for reason in reasons(of, drawn)),
             "",
         ]
     )
@@ -107,7 +107,7 @@ def _retraining_split(of: Json) -> tuple[str, str]:
 
 def _overhead(of: Json) -> tuple[str, str]:
     models = ("convnext-b", "resnet-50", "mobilenet-v2")
-    parts = {each: of["parts"][each] for each in models}
+    parts = {model: of["parts"][model] for model in models}
     cold = (
         f"{name} {each['create_s'] + each['start_s'] + each['load_s']:.1f} s cold, "
         f"{each['create_s'] + each['load_s']:.1f} s with a prepared worker"
@@ -117,7 +117,7 @@ def _overhead(of: Json) -> tuple[str, str]:
 
 
 def _workloads() -> tuple[str, str]:
-    models = dict.fromkeys(model for each in workloads().values() for model in each.models)
+    models = dict.fromkeys(model for workload in workloads().values() for model in workload.models)
     return (
         "six models, 16 pairs of them",
         f"the same: {', '.join(models)}; {len(workloads())} workloads (`migrator example w01` to "
@@ -149,8 +149,8 @@ def gain(of: Json, peer: str) -> str:
 
 def _measure(of: Json, key: str) -> tuple[str, str]:
     found = of["slo-accuracy"][key]
-    told = ", ".join(f"{found['paper_gains'][peer]} over {peer}" for peer in PEERS)
-    return told, ", ".join(f"{found['gains'][peer]:+.1%} over {peer}" for peer in PEERS)
+    sentence = ", ".join(f"{found['paper_gains'][peer]} over {peer}" for peer in PEERS)
+    return sentence, ", ".join(f"{found['gains'][peer]:+.1%} over {peer}" for peer in PEERS)
 
 
 def _hidden(of: Json) -> tuple[str, str]:
@@ -174,14 +174,14 @@ def _batch_4(of: Json) -> tuple[str, str]:
 
 
 def _slots(of: Json) -> tuple[str, str]:
-    told = ", ".join(f"{slot} s {each['goodput']:.1%}" for slot, each in of.items())
-    return "0.5 s best, 1 s close, 10 s clearly worse", told
+    sentence = ", ".join(f"{slot} s {each['goodput']:.1%}" for slot, each in of.items())
+    return "0.5 s best, 1 s close, 10 s clearly worse", sentence
 
 
 def reasons(of: Json, drawn: Json) -> Iterable[str]:
     """Why leads are not the paper's, from the map's cells."""
     cells = drawn["cells"]
-    base = [each for each in cells if _is_base(each)]
+    base = [cell for cell in cells if _is_base(cell)]
     low, high = (_near(base, load, "packaged") for load in (0.6, 1.0))
     yield (
         f"**Room.** No planner can pass the ceiling. At load {low['load']:g} with accuracies from "
@@ -208,18 +208,18 @@ def reasons(of: Json, drawn: Json) -> Iterable[str]:
 
 def _what_it_takes(cells: list[Json]) -> Iterable[str]:
     """The cells with the paper's lead over PARIS, and how far the others are from it."""
-    reached = [each for each in cells if _lead(each, PARIS) >= WANTED]
+    reached = [cell for cell in cells if _lead(cell, PARIS) >= WANTED]
     if reached:
-        told = "; ".join(
+        sentence = "; ".join(
             f"{conditions(each)} ({_with_width(each, PARIS)})"
             for each in sorted(reached, key=lambda each: -_lead(each, PARIS))
         )
         yield (
             f"**What {WANTED:+.0%} over PARIS as the paper runs it takes**, of all "
-            f"{len(cells)} cells of [the map](map.md): {told}."
+            f"{len(cells)} cells of [the map](map.md): {sentence}."
         )
         return
-    most = max(cells, key=lambda each: _lead(each, PARIS))
+    most = max(cells, key=lambda cell: _lead(cell, PARIS))
     yield (
         f"**{WANTED:+.0%} over PARIS as the paper runs it** is reached in no cell of the map; the "
         f"most is {100 * _lead(most, PARIS):+.0f}% ({conditions(most)})."
@@ -246,7 +246,7 @@ def _is_base(cell: Json) -> bool:
 
 def _near(cells: list[Json], load: float, gain_of: str) -> Json:
     """The cell of that gain whose load is nearest."""
-    same = [each for each in cells if each["gain"] == gain_of]
+    same = [cell for cell in cells if cell["gain"] == gain_of]
     return min(same, key=lambda each: abs(each["load"] - load))
 
 

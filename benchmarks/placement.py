@@ -1,6 +1,6 @@
 """How fast tenants are placed on many GPUs, and how far below the bound.
 
-    python benchmarks/placement.py [--gpus 10 30 ...] [--distinct] [--jobs 2] [--out FOLDER]
+    python -m benchmarks.placement [--gpus 10 30 ...] [--distinct] [--jobs 2] [--out FOLDER]
 
 Two tenants per GPU, of twelve kinds (six models under two kinds of arrivals, each with 0.2 to
 0.45 of what a whole H200 could answer for it) that all retrain. With --distinct every tenant has
@@ -19,18 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine
 from matplotlib.figure import Figure
 
+from benchmarks.machine import describe_machine
+from migrator.cluster.file import parse_cluster
 from migrator.cluster.placement.place import place
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.catalogue import board
-from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.core.profiles import Service, profile
 from migrator.io.task_pool import open_workers
-from migrator.plan.solve import ready
+from migrator.planning.planners import ready
 from migrator.workload.arrivals import highest_rps
-from migrator.workload.cluster import parse_cluster
 
 SIZES = (10, 30, 100, 300, 1000)
 GPU = "H200-141GB"
@@ -96,9 +96,9 @@ def measure(sizes: Sequence[int], jobs: int, *, distinct: bool) -> list[Row]:
     with open_workers(jobs) as workers:
         list(workers.map(ready, [Charge.PAPER] * 4 * jobs))
         for gpus in sizes:
-            told: list[None] = []
+            calls: list[None] = []
             this = scenario(gpus, distinct=distinct)
-            plan = place(this, workers, seconds=SECONDS, on_planned=partial(told.append, None))
+            plan = place(this, workers, seconds=SECONDS, on_planned=partial(calls.append, None))
             row = Row(
                 gpus,
                 len(this.tenants),
@@ -106,7 +106,7 @@ def measure(sizes: Sequence[int], jobs: int, *, distinct: bool) -> list[Row]:
                 plan.place_s,
                 plan.goodput_rps / gpus,
                 plan.gap,
-                len(told),
+                len(calls),
                 os.getloadavg()[0],
             )
             print(

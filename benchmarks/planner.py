@@ -1,4 +1,4 @@
-"""Measure the planners: `python benchmarks/planner.py [--out DIR] [--only NAME ...] [--quick]`.
+"""Measure the planners: `python -m benchmarks.planner [--out DIR] [--only NAME ...] [--quick]`.
 
 Each study leaves its raw rows in DIR/NAME.json; planner.md and the plots are then made from
 every study found in DIR, so a study can be measured again alone, or another day. Ctrl-C keeps
@@ -14,14 +14,13 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from measure import Row
-from plots import draw_plots
-from record import Record, begin_record, read_records, where, write_record
-from render import render
-from studies import QUICK, STUDIES, Settings
-
+from benchmarks.measure import Row
+from benchmarks.plots import draw_plots
+from benchmarks.record import Record, begin_record, read_records, where, write_record
+from benchmarks.render import render
+from benchmarks.studies import QUICK, STUDIES, Settings
 from migrator.core.problem import Charge
-from migrator.plan.solve import ready
+from migrator.planning.planners import ready
 
 
 def main() -> int:
@@ -72,7 +71,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _measure(name: str, settings: Settings, quick: bool, folder: Path) -> Record:
-    record = begin_record(name, shlex.join(["python", *sys.argv]), quick, asdict(settings))
+    command = shlex.join(["python", "-m", "benchmarks.planner", *sys.argv[1:]])
+    record = begin_record(name, command, quick, asdict(settings))
     cases = STUDIES[name](settings)
     began = time.perf_counter()
     for number, case in enumerate(cases, 1):

@@ -9,10 +9,11 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from measure import Row
-from record import Record
-from sections import growth_axes
-from tables import at, median, numbers
+
+from benchmarks.measure import Row
+from benchmarks.record import Record
+from benchmarks.sections import growth_axes
+from benchmarks.tables import at, median, numbers
 
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#767676"
 _STYLE: dict[Any, Any] = {
@@ -64,7 +65,7 @@ def _versus_highs(record: Record) -> Figure:
             axes.plot(exact, highs, marker, color=_BLUE, label=label)
     exact = numbers(record.good, "solve_s")
     ends = [min(exact) / 1.5, max(exact) * 1.5]
-    goal = [1000 * each for each in ends]
+    goal = [1000 * end for end in ends]
     axes.plot(ends, goal, "--", color=_ORANGE, label="goal: 1,000 times")
     axes.set(xscale="log", yscale="log", xlabel="exact planner [s]", ylabel="HiGHS [s]")
     axes.legend()
@@ -100,7 +101,7 @@ def _dots(axes: Axes, rows: list[Row], group: str, key: str, scale: float) -> No
     """The rows of each group side by side, and a bar at their median."""
     groups = sorted(set(numbers(rows, group)))
     for place in groups:
-        values = [scale * each for each in numbers(at(rows, group, int(place)), key)]
+        values = [scale * number for number in numbers(at(rows, group, int(place)), key)]
         if not values:
             continue
         middle = (len(values) - 1) / 2
@@ -118,9 +119,9 @@ def _growth(record: Record) -> Figure:
         rows = at(record.good, "axis", axis)
         measured = [tick for tick in ticks if at(rows, "at", tick)]
         times = [numbers(at(rows, "at", tick), "solve_s") for tick in measured]
-        low, high = [min(each) for each in times], [max(each) for each in times]
+        low, high = [min(time) for time in times], [max(time) for time in times]
         axes.fill_between(measured, low, high, color=_BLUE, alpha=0.15, linewidth=0)
-        axes.plot(measured, [median(each) for each in times], color=_BLUE)
+        axes.plot(measured, [median(time) for time in times], color=_BLUE)
         _points(axes, rows)
         if axis == "slots":
             axes.set_xscale("log", base=2)

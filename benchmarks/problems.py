@@ -18,7 +18,7 @@ from migrator.core.catalogue import Board
 from migrator.core.catalogue import board as board_called
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Problem, Tenant
-from migrator.plan.solve import require_feasible
+from migrator.planning.feasibility import require_feasible
 
 OVERHEADS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0, 6.0)
 

@@ -1,5 +1,5 @@
-"""How much of the oracle a rule without knowledge of the future can reach: python
-benchmarks/reaction.py [--load SHARE] [--windows N] [--pairs KIND+KIND,...]
+"""How much of the oracle a rule without knowledge of the future can reach:
+python -m benchmarks.reaction [--load SHARE] [--windows N] [--pairs KIND+KIND,...]
 [--overhead-s SECONDS]
 
 A model of the GPU in benchmarks/replanning.py: seven 1g instances, a slot of one second, requests
@@ -23,11 +23,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from replanning import chosen, data_for
 
+from benchmarks.replanning import chosen, data_for
+from benchmarks.windows_apart import LOAD, WindowApart, pair_name
 from migrator.core.errors import InputError
 from migrator.forecast.nowcast import Nowcast
-from migrator.reproduce.replanning import LOAD, Pair, WindowApart, pair_name
+from migrator.reproduce.traces import Pair
 from migrator.workload.workloads import WINDOW_S
 
 Floats = NDArray[np.float64]
@@ -204,16 +205,16 @@ def shares(
     scenarios = [WindowApart(pair, n, windows, data, load)(0, 1) for n in range(windows)]
     tenants = scenarios[0].tenants
     board = board_of(
-        [each.service.capabilities_rps(scenarios[0].board)[1] for each in tenants],
+        [tenant.service.capabilities_rps(scenarios[0].board)[1] for tenant in tenants],
         [
-            each.service.profile.overhead.total_s(mig=True, prepared=True)
+            tenant.service.profile.overhead.total_s(mig=True, prepared=True)
             if overhead_s is None
             else overhead_s
-            for each in tenants
+            for tenant in tenants
         ],
     )
-    counts = [np.asarray(each.trace.counts, float) for each in tenants]
-    begins = [[each.tenants[tenant].offset_s for each in scenarios] for tenant in range(2)]
+    counts = [np.asarray(tenant.trace.counts, float) for tenant in tenants]
+    begins = [[scenario.tenants[tenant].offset_s for scenario in scenarios] for tenant in range(2)]
     came = [
         np.array([counts[tenant][begin : begin + WINDOW_S] for begin in begins[tenant]])
         for tenant in range(2)
@@ -231,7 +232,7 @@ def shares(
         plans = [replanned(board, arrivals, (ahead[0], ahead[1]), each) for each in KNOWN_S]
         for table, seen in tables:
             plans.append([table[:, seen[0][n, t], seen[1][n, t]] for t in range(WINDOW_S)])
-        totals += [goodput(board, arrivals, each) for each in plans]
+        totals += [goodput(board, arrivals, plan) for plan in plans]
     return list(totals / oracle)
 
 

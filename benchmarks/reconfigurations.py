@@ -1,4 +1,4 @@
-"""Reconfigurations and weight swaps under load: python benchmarks/reconfigurations.py [--quick]
+"""Reconfigurations and weight swaps under load: python -m benchmarks.reconfigurations [--quick]
 
 A real daemon on the emulated driver follows a policy that changes instances all the time and
 retrains both tenants in every window (changing_policy.py), while clients in a process of their
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from changing_policy import FILE, SLOTS
-from cold_start import Cold, measured
-from live_daemon import HERE, LiveDaemon, environment, served, write_scenario
-from machine import describe_machine
-from visible import Asked, Decided, Room, Visible, asked_for, followed, visible
 
+from benchmarks.changing_policy import FILE, SLOTS
+from benchmarks.cold_start import Cold, measured
+from benchmarks.live_daemon import ROOT, LiveDaemon, environment, served, write_scenario
+from benchmarks.machine import describe_machine
+from benchmarks.visible import Asked, Decided, Room, Visible, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.learn.registry import benchmark, build
 from migrator.records.rows import RunRecords
@@ -77,10 +77,10 @@ def scenario(folder: Path, windows: int) -> Path:
     for name, rate in RATES_RPS.items():
         rows = "\n".join(f"{second},{rate}" for second in range(windows * SLOTS))
         (folder / f"{name}.csv").write_text(f"second,count\n{rows}\n", encoding="utf-8")
-    text = (HERE.parent / "examples" / "live.profiles.json").read_text(encoding="utf-8")
+    text = (ROOT / "examples" / "live.profiles.json").read_text(encoding="utf-8")
     profiles = json.loads(text)
-    for each in profiles["profiles"]:
-        each["training_ratio"] = TRAINING_RATIO
+    for profile in profiles["profiles"]:
+        profile["training_ratio"] = TRAINING_RATIO
     (folder / "profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
     build("small-cnn", benchmark("nc-synthetic").classes, 0, PIXELS).save(
         folder / "begin.safetensors"
@@ -103,8 +103,9 @@ def scenario(folder: Path, windows: int) -> Path:
         }
         for name in RATES_RPS
     ]
-    told = {"version": 1, "gpu": GPU, "window_s": SLOTS, "windows": windows, "tenants": tenants}
-    return write_scenario(folder / "changing.yaml", {**told, "policy": "changing_policy:Changing"})
+    document = {"version": 1, "gpu": GPU, "window_s": SLOTS, "windows": windows, "tenants": tenants}
+    policy = {"policy": "benchmarks.changing_policy:Changing"}
+    return write_scenario(folder / "changing.yaml", {**document, **policy})
 
 
 def run(folder: Path, windows: int, cold_runs: int) -> Mapping[str, Any]:
@@ -119,7 +120,7 @@ def run(folder: Path, windows: int, cold_runs: int) -> Mapping[str, Any]:
         daemon.wait()
         records = daemon.records()
     new = list(visible(_asked(records, folder / "changes.jsonl"), records.units))
-    adopted = [each for each in records.versions if each.adopted and each.number > 1]
+    adopted = [version for version in records.versions if version.adopted and version.number > 1]
     return {
         "windows": windows,
         "requests": asdict(counted(answers, records)),
@@ -134,7 +135,7 @@ def run(folder: Path, windows: int, cold_runs: int) -> Mapping[str, Any]:
 
 def loaded(path: Path, daemon: LiveDaemon, out: Path) -> Mapping[str, Any]:
     """The clients' process to its end; what it wrote down."""
-    command = [sys.executable, str(HERE / "watched_load.py"), str(path), daemon.url, str(out)]
+    command = [sys.executable, "-m", "benchmarks.watched_load", str(path), daemon.url, str(out)]
     subprocess.run(command, check=True, env=environment())
     return dict(np.load(out))
 
@@ -142,7 +143,7 @@ def loaded(path: Path, daemon: LiveDaemon, out: Path) -> Mapping[str, Any]:
 def _asked(records: RunRecords, changes: Path) -> list[Asked]:
     """Every new instance that the windows' plans asked for."""
     decided = map(Decided.read, changes.read_text(encoding="utf-8").splitlines())
-    begins_s = [each.began_s for each in records.windows]
+    begins_s = [window.began_s for window in records.windows]
     return list(asked_for(board(GPU), *followed(decided, begins_s, SLOTS, 1.0)))
 
 
@@ -157,7 +158,11 @@ def counted(answers: Mapping[str, Any], records: RunRecords) -> Requests:
         wrong += wrong_versions(
             answers["version"][own],
             sent_s[own],
-            {each.number: each.at_s for each in records.versions if each.tenant == name},
+            {
+                version.number: version.at_s
+                for version in records.versions
+                if version.tenant == name
+            },
         )
     median_ms, p99_ms = (1e3 * np.percentile(took_s[answered], (50, 99))).round(1)
     return Requests(

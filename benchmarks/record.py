@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine
-from measure import Row
+from benchmarks.machine import describe_machine
+from benchmarks.measure import Row
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from record import Record
-from sections import SECTIONS
-from tables import Lines, table
+from benchmarks.record import Record
+from benchmarks.sections import SECTIONS
+from benchmarks.tables import Lines, table
 
 
 def render(records: dict[str, Record], plots: dict[str, Path]) -> str:

@@ -1,4 +1,4 @@
-"""Whether `migrator` replans where that pays: python benchmarks/replanning.py [--windows N] ...
+"""Whether `migrator` replans where that pays: python -m benchmarks.replanning [--windows N] ...
 
 ResNet-50 and ViT-B/16 on an H200 with pairs of real traces (MIGRATOR_DATA names their folder), in
 windows spread evenly over them. Policies side by side: one plan per window, the default that
@@ -19,26 +19,25 @@ from typing import Any, cast
 
 import numpy as np
 
+from benchmarks.windows_apart import LOAD, WindowApart, jobs_apart, pair_name
 from migrator.core.errors import InputError
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
-from migrator.reproduce.replanning import (
-    LOAD,
-    PAIRS,
-    Pair,
-    WindowApart,
-    generated_kinds,
-    jobs_apart,
-    pair_name,
-)
-from migrator.simulate.compare import Job, run_all
+from migrator.reproduce.traces import Pair, generated_kinds
+from migrator.simulation.compare import Job, run_all
 from migrator.workload.traces.generator import KINDS, VARIABLE
 
 POLICIES = ("migrator-once", "migrator", "oracle")
 ALWAYS = "migrator-replanned"
 """The same as `migrator` in windows in which that decides to replan."""
-MORE_PAIRS: tuple[Pair, ...] = (("alibaba-steady", "alibaba"), ("batch", "azure-bursty"))
-"""Beside those of the experiment."""
+PAIRS: tuple[Pair, ...] = (
+    ("twitter", "alibaba-steady"),
+    ("alibaba", "azure"),
+    ("twitter", "azure-bursty"),
+    ("batch", "azure"),
+    ("alibaba-steady", "alibaba"),
+    ("batch", "azure-bursty"),
+)
 Row = dict[str, Any]
 """A window of a pair: goodput by policy, requests received, and the largest certified gap."""
 
@@ -46,7 +45,7 @@ Row = dict[str, Any]
 def chosen(text: str | None) -> list[Pair]:
     """The pairs asked for, as twitter+azure,batch+azure; all by default."""
     if text is None:
-        return [*PAIRS, *MORE_PAIRS]
+        return list(PAIRS)
     pairs = []
     for each in text.split(","):
         first, _, second = each.strip().partition("+")
@@ -86,11 +85,11 @@ def measure(
     """All windows of a pair under the policies, a row per window; `known` rows are completed."""
     sources = [WindowApart(pair, n, windows, data, load, retrain) for n in range(windows)]
     rows: dict[object, Row] = {}
-    for each in sources:
+    for source in sources:
         about: Row = {"pair": pair_name(pair), "load": load, "retrain": retrain}
-        about |= {"window": each.number, "of": windows}
+        about |= {"window": source.number, "of": windows}
         same = (row for row in known if about.items() <= row.items())
-        rows[each] = next(same, about)
+        rows[source] = next(same, about)
     jobs = [
         job
         for job in jobs_apart(sources, policies=policies)
@@ -100,7 +99,7 @@ def measure(
         row = rows[jobs[place].source]
         row["received"] = outcome.tally.received
         row[outcome.policy] = outcome.tally.goodput
-        gaps = [each.gap for window in outcome.windows for each in window.plans]
+        gaps = [plan.gap for window in outcome.windows for plan in window.plans]
         row["gap"] = max(row.get("gap", 0.0), *gaps)
     return list(rows.values())
 
@@ -136,9 +135,9 @@ def times_row(pair: Pair, windows: int, data: Path, load: float, retrain: bool) 
 
 def table_row(rows: Sequence[Row], policies: Sequence[str] = POLICIES) -> str:
     """A line of the table: sums over the windows, compared with one plan per window and oracle."""
-    received = sum(each["received"] for each in rows)
-    goodput = {name: sum(each[name] for each in rows) for name in policies}
-    replanned = sum(each["migrator"] != each["migrator-once"] for each in rows)
+    received = sum(row["received"] for row in rows)
+    goodput = {name: sum(row[name] for row in rows) for name in policies}
+    replanned = sum(row["migrator"] != row["migrator-once"] for row in rows)
     cells = [rows[0]["pair"], *(f"{goodput[name] / received:.2%}" for name in policies)]
     cells += [f"{goodput['migrator'] / goodput['migrator-once'] - 1:+.2%}"]
     cells += [f"{goodput['migrator'] / goodput['oracle']:.2%}", f"{replanned} of {len(rows)}"]

@@ -1,4 +1,4 @@
-"""Seconds without answers after `kill -9` and after a clean stop: python benchmarks/restart.py
+"""Seconds without answers after `kill -9` and after a clean stop: python -m benchmarks.restart
 
 Serves examples/live.yaml on the emulated driver under the load of `migrator load`, labels included.
 The daemon is ended at several moments of a window, and once while it retrains, and started again at
@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from live_daemon import MIGRATOR, environment
-from machine import describe_machine
+
+from benchmarks.live_daemon import MIGRATOR, environment
+from benchmarks.machine import describe_machine
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "live.yaml"
 TENANTS, WINDOW_S = ("photos", "cameras"), 20.0
@@ -155,7 +156,7 @@ def run(state: Path, times: int) -> list[dict[str, Any]]:
     daemon = Daemon(state, port)
     try:
         clients = [Client(url, tenant) for tenant in TENANTS]
-        until(lambda: all(each.answered_s for each in clients))
+        until(lambda: all(client.answered_s for client in clients))
         with load(url):
             for number in range(times):
                 for moment, reached in moments(url).items():
@@ -167,7 +168,7 @@ def run(state: Path, times: int) -> list[dict[str, Any]]:
                         daemon.end(WAYS[way])
                         gone_s = time.monotonic() - ended_s
                         daemon = Daemon(state, port)
-                        gap_s = max(until(partial(each.gap_s, ended_s)) for each in clients)
+                        gap_s = max(until(partial(client.gap_s, ended_s)) for client in clients)
                         until(daemon.serves)
                         rows.append(
                             {
@@ -194,7 +195,7 @@ def main() -> None:
         rows = run(Path(folder), asked.times)
     result: dict[str, Any] = {"machine": describe_machine(), "rows": rows}
     for way in WAYS:
-        gaps = [each["without_answers_s"] for each in rows if each["way"] == way]
+        gaps = [row["without_answers_s"] for row in rows if row["way"] == way]
         result[way] = {"median_s": statistics.median(gaps), "longest_s": max(gaps)}
         print(f"{way}: median {result[way]['median_s']:.1f} s, longest {max(gaps):.1f} s")
     if asked.out is not None:

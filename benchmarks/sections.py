@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from measure import Row
-from record import Record
-from tables import (
+from benchmarks.measure import Row
+from benchmarks.record import Record
+from benchmarks.tables import (
     Lines,
     at,
     disturbance,
@@ -76,7 +76,7 @@ def _versus_highs(record: Record) -> Lines:
     if not ratios:
         return ["No plan."]
     bounds = len(at(rows, "ratio_is_lower_bound", True))
-    differences = [abs(each) for each in numbers(_finished(rows), "difference")]
+    differences = [abs(number) for number in numbers(_finished(rows), "difference")]
     agreement = (
         f"Where HiGHS proves its optimum ({len(differences)} problems), the two goodputs differ "
         f"by at most {max(differences):.2g} requests."

@@ -1,7 +1,7 @@
 """The same scenario live and simulated.
 
-    python benchmarks/simulated_live.py [--quick] [--labels-at start] [--out FILE]
-    python benchmarks/simulated_live.py --records FOLDER [--out FILE]
+    python -m benchmarks.simulated_live [--quick] [--labels-at start] [--out FILE]
+    python -m benchmarks.simulated_live --records FOLDER [--out FILE]
 
 Without --records: a daemon on the emulated driver and `migrator load` run here, each in its own
 process. With --records: the runs in FOLDER, which holds a scenario (YAML, with its profiles), and
@@ -19,23 +19,22 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from live_daemon import HERE, MIGRATOR, environment, served, write_scenario
-from machine import describe_machine
-from measured_run import LiveRun, measured_run
-
-from migrator.core.outcome import RunOutcome, Tally
+from benchmarks.live_daemon import MIGRATOR, ROOT, environment, served, write_scenario
+from benchmarks.machine import describe_machine
+from benchmarks.measured_run import LiveRun, measured_run
+from migrator.core.outcome import Tally
 from migrator.forecast.selection import forecaster
 from migrator.io.data_file import load_yaml
 from migrator.policies.registry import policy
+from migrator.records.outcome import RunOutcome
 from migrator.records.store import read_records
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 from migrator.workload.live import LiveScenario, read_live
 
 AS_RECORDED = {"migrator": "migrator-required"}
@@ -78,20 +77,20 @@ class Row:
 
 def scenario(folder: Path, load: str, windows: int, seed: int) -> Path:
     """examples/live.yaml with other arrivals and windows."""
-    example = HERE.parent / "examples"
-    told = _read(example / "live.yaml")
-    told |= {"window_s": WINDOW_S, "windows": windows, "seed": seed}
+    example = ROOT / "examples"
+    document = _read(example / "live.yaml")
+    document |= {"window_s": WINDOW_S, "windows": windows, "seed": seed}
     profiles = _read(example / "live.profiles.json")
-    for each in profiles["profiles"]:
-        each["training_ratio"] = TRAINING_RATIO
-        for curve in each["latency_ms"].values():
+    for profile in profiles["profiles"]:
+        profile["training_ratio"] = TRAINING_RATIO
+        for curve in profile["latency_ms"].values():
             curve |= {sms: SLOWER * value for sms, value in curve.items()}
     (folder / "live.profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
-    for tenant, (generator, rate_rps) in zip(told["tenants"], LOADS[load], strict=True):
+    for tenant, (generator, rate_rps) in zip(document["tenants"], LOADS[load], strict=True):
         tenant["arrivals"] = {"generator": generator, "mean_rps": rate_rps}
         tenant["slo_ms"] *= SLOWER
         tenant["live"] = {**tenant["live"], "epochs": 1}
-    return write_scenario(folder / "live.yaml", told)
+    return write_scenario(folder / "live.yaml", document)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -127,7 +126,6 @@ def simulate(live: LiveScenario, name: str, own: LiveRun, others: Sequence[LiveR
 def from_records(folder: Path) -> list[Row]:
     """Every run in a folder, simulated."""
     path = _scenario_in(folder)
-    sys.path += [str(folder), str(HERE / "gpu")]  # where a scenario's own models are
     live = read_live(path)
     with tempfile.TemporaryDirectory(prefix="simulated-live-") as temporary:
         runs = {
@@ -168,8 +166,8 @@ def _loaded(path: Path, url: str, labels_at: str) -> Mapping[str, Any]:
     command = [*MIGRATOR, "load", str(path), "--url", url, "--now", "--json"]
     command += ["--labels-at", labels_at]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
-    told: Mapping[str, Any] = json.loads(said.stdout)
-    return told
+    reply: Mapping[str, Any] = json.loads(said.stdout)
+    return reply
 
 
 def _rows(
@@ -177,8 +175,8 @@ def _rows(
 ) -> Iterable[Row]:
     both = {**simulated.tenants, "all": simulated.tally}
     for tenant, tally in both.items():
-        told = sent if tenant == "all" else sent["tenants"][tenant]
-        yield _row(load, name, seed, tenant, told, tally)
+        counts = sent if tenant == "all" else sent["tenants"][tenant]
+        yield _row(load, name, seed, tenant, counts, tally)
 
 
 def _row(
@@ -203,11 +201,11 @@ def table(rows: Iterable[Row]) -> str:
         f"{'scenario':8} {'policy':11} {'seed':>4} {'tenant':10} {'sent':>7} {'goodput live':>12} "
         f"{'simulated':>9} {'difference':>10} {'in time live':>12} {'simulated':>9}"
     ]
-    for each in rows:
+    for row in rows:
         lines.append(
-            f"{each.load:8} {each.policy:11} {each.seed:4} {each.tenant:10} {each.sent:7} "
-            f"{each.live_goodput:12.0f} {each.simulated_goodput:9.0f} {each.difference:+10.1%} "
-            f"{each.live_in_time:12.1%} {each.simulated_in_time:9.1%}"
+            f"{row.load:8} {row.policy:11} {row.seed:4} {row.tenant:10} {row.sent:7} "
+            f"{row.live_goodput:12.0f} {row.simulated_goodput:9.0f} {row.difference:+10.1%} "
+            f"{row.live_in_time:12.1%} {row.simulated_in_time:9.1%}"
         )
     return "\n".join(lines)
 
@@ -232,14 +230,14 @@ def main() -> None:
         about |= {"load_average": round(os.getloadavg()[0], 2), "window_s": WINDOW_S}
         rows = _emulated(options)
         about |= {"windows": options.windows, "labels_at": options.labels_at}
-    worst = max(abs(each.difference) for each in rows if each.tenant == "all")
-    worst_tenant = max(abs(each.difference) for each in rows if each.tenant != "all")
+    worst = max(abs(row.difference) for row in rows if row.tenant == "all")
+    worst_tenant = max(abs(row.difference) for row in rows if row.tenant != "all")
     print(
         f"goodput simulated against live: at most {worst:.1%} apart for all tenants together, "
         f"{worst_tenant:.1%} for one tenant"
     )
     if options.out:
-        found = [{**asdict(each), "difference": round(each.difference, 4)} for each in rows]
+        found = [{**asdict(row), "difference": round(row.difference, 4)} for row in rows]
         result = {**about, "rows": found}
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

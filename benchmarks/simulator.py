@@ -1,6 +1,6 @@
 """How fast the simulator is, and how far the planner's fluid model is from single requests.
 
-    python benchmarks/simulator.py [--policy NAME] [--json]
+    python -m benchmarks.simulator [--policy NAME] [--json]
 
 Speed: a run of a static split, arrivals drawn and decisions included, once warm, on one core.
 Fluid: goodput of migrator's plans in the planner's model on what really came, against the
@@ -19,8 +19,8 @@ from time import perf_counter
 
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
-from migrator.simulate.compare import prepare
-from migrator.simulate.run import run
+from migrator.simulation.compare import prepare
+from migrator.simulation.run import run
 from migrator.workload.workloads import workload
 
 LOADS = (0.3, 0.5, 0.7, 0.9)
@@ -44,7 +44,9 @@ def fluid(load: float, name: str, data: Path | None, policy_name: str) -> list[f
     scenario = replace(workload(name, load=load, data=data), policy=policy_name)
     outcome = run(scenario, policy(policy_name), forecaster(scenario.forecaster))
     return [
-        each.fluid / each.tally.goodput - 1 for each in outcome.windows if each.fluid is not None
+        window.fluid / window.tally.goodput - 1
+        for window in outcome.windows
+        if window.fluid is not None
     ]
 
 

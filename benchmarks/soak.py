@@ -1,4 +1,4 @@
-"""A daemon under load and kills for 20 minutes: python benchmarks/soak.py [--out FOLDER]
+"""A daemon under load and kills for 20 minutes: python -m benchmarks.soak [--out FOLDER]
 
 `migrator serve` on the emulated driver with three small tenants and short windows. Clients send
 requests and their labels all the time; the looks of every class change every two windows, so that
@@ -39,17 +39,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from live_daemon import MIGRATOR, environment, write_scenario
-from machine import describe_machine
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from benchmarks.live_daemon import MIGRATOR, environment, write_scenario
+from benchmarks.machine import describe_machine
 from migrator.learn.registry import benchmark
 from migrator.live.labels import LabelLimits
 from migrator.live.versions import Versions
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records, read_runs
-from migrator.serve.http.requests import Limits
+from migrator.serving.http.requests import Limits
 
 TENANTS = ("photos", "cameras", "scans")
 BENCHMARK = "nc-synthetic"
@@ -329,13 +329,13 @@ class Daemon:
         names = {"worker": "migrator ", "retrainer": "retrain ", "estimator": "estimate "}
         for pid in _children(self.process.pid):
             command = _words(pid, "cmdline")
-            forks = "migrator.serve.workers.forkserver_process" in command
+            forks = "migrator.serving.workers.forkserver_process" in command
             if {"fork server": forks, "policy process": "spawn_main" in command}.get(kind):
                 yield pid
             if forks and kind in names:
-                for each in _children(pid):
-                    if _words(each, "comm").startswith(names[kind]):
-                        yield each
+                for child in _children(pid):
+                    if _words(child, "comm").startswith(names[kind]):
+                        yield child
 
     def memory_mib(self) -> float:
         """Resident memory of the process itself."""
@@ -364,8 +364,8 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
     daemon = Daemon(folder, _free_port(), seen)
     daemon.wait_for_plan()
     clients = [Client(name, daemon.port, seen, stop) for name in TENANTS]
-    for each in clients:
-        each.start()
+    for client in clients:
+        client.start()
     began_s, ends_s = time.monotonic(), time.monotonic() + minutes * 60
     watching = threading.Thread(target=_watch, args=(daemon, seen, stop), daemon=True)
     watching.start()
@@ -431,7 +431,7 @@ def checked(
     memory = _memory_parts(seen, settled_s)
     growth = (max(memory) - min(memory)) / memory[0] if memory else 0.0
     plans, part = sum(len(each.plans) for each in runs), minutes / MINUTES
-    unexplained = [e for e in seen.failures if not _is_explained(e, seen)]
+    unexplained = [failure for failure in seen.failures if not _is_explained(failure, seen)]
     checks = {
         f"plans >= {PLANS * part:.0f}": plans >= PLANS * part,
         f"kills >= {KILLS * part:.0f}": len(seen.kills) >= int(KILLS * part),
@@ -462,12 +462,16 @@ def checked(
 
 
 def _by_reason(failures: list[Failure]) -> Mapping[str, int]:
-    return dict(Counter(each.what for each in failures).most_common(20))
+    return dict(Counter(failure.what for failure in failures).most_common(20))
 
 
 def _judged(run: RunRecords, tenant: str) -> Iterator[tuple[float, int]]:
     """Moment and window of every retraining that came to a result: what came before is learned."""
-    done = [e for e in run.retrainings if e.tenant == tenant and e.phase == "done"]
+    done = [
+        retraining
+        for retraining in run.retrainings
+        if retraining.tenant == tenant and retraining.phase == "done"
+    ]
     for version in run.versions:
         if version.tenant == tenant and version.why != FIRST_WORDS:
             # its row is written at the end of the slot in which it ended
@@ -478,7 +482,7 @@ def _judged(run: RunRecords, tenant: str) -> Iterator[tuple[float, int]]:
 
 def _retrained(runs: list[RunRecords], tenant: str, after: int) -> int:
     """Retrainings that came to a result later than that window."""
-    ends = {e.window: e.ended_s for run in runs for e in run.windows}
+    ends = {window.window: window.ended_s for run in runs for window in run.windows}
     since_s = ends.get(after) or 0.0
     return sum(
         version.at_s > since_s
@@ -498,7 +502,7 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
     newest = Versions(home / "models", tenant).newest_good()
     learned = [window for run in runs for _, window in _judged(run, tenant)]
     before = max([*learned, int(newest.about.get("window", 0)) if newest else 0])
-    given = [each for each in seen.labels if each.tenant == tenant]
+    given = [label for label in seen.labels if label.tenant == tenant]
     after = Counter(each.label for each in given)  # those of a class that came later
     missing = []
     for each in given:

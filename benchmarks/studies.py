@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measure import TOLERANCE, Case, Row, exceeds, timed_plan
-from problems import random_window
-
+from benchmarks.measure import TOLERANCE, Case, Row, exceeds, timed_plan
+from benchmarks.problems import random_window
 from migrator.core.errors import SolverError
 from migrator.core.problem import Charge, Plan
-from migrator.plan.check import goodput_of
-from migrator.plan.ilp import IlpOutcome, Status, solve_ilp
-from migrator.plan.problem_file import problem_to_json
+from migrator.planning.check import goodput_of
+from migrator.planning.ilp import IlpOutcome, Status, solve_ilp
+from migrator.planning.problem_file import problem_to_json
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Certified gap of the `survivors` planner on random windows.
 
-`python benchmarks/survivors_gap.py [--windows N] [--tenants 2 3] [--limit S] [--out DIR]
+`python -m benchmarks.survivors_gap [--windows N] [--tenants 2 3] [--limit S] [--out DIR]
 [--before FILE] [--clock]`. The planner counts work instead of seconds, so the plans do not depend
 on the load of the machine; times are CPU times of the process. `--before`: the JSON file of an
 earlier planner on the same windows, for a table of both. `--clock`: the limit is in seconds.
@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import describe_machine
-from problems import random_window
 
+from benchmarks.machine import describe_machine
+from benchmarks.problems import random_window
 from migrator.core.problem import Charge, Problem
-from migrator.plan.solve import make_plan, ready
+from migrator.planning.planners import ready
+from migrator.planning.solve import make_plan
 
 PROVEN = 1e-6
 """Relative gap below which a plan counts as proven optimal."""
@@ -50,7 +51,7 @@ def main() -> int:
     before = json.loads(options.before.read_text())["rows"] if options.before else None
     options.out.mkdir(parents=True, exist_ok=True)
     record = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", "-m", "benchmarks.survivors_gap", *sys.argv[1:]]),
         "machine": describe_machine(),
         "rows": rows,
         **({"before": before} if before else {}),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from measure import Row
+
+from benchmarks.measure import Row
 
 Lines = list[str]
 

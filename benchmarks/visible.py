@@ -74,7 +74,7 @@ def followed(
     decisions: Iterable[Decided], windows_s: Sequence[float], slots: int, slot_s: float
 ) -> tuple[list[tuple[Instance, ...]], list[float]]:
     """What each slot of the run asked for, and from when: its begin, or the decision's."""
-    made = sorted(decisions, key=lambda each: each.at_s)
+    made = sorted(decisions, key=lambda decision: decision.at_s)
     held: list[tuple[Instance, ...]] = []
     begins_s: list[float] = []
     for begin_s in windows_s:
@@ -96,14 +96,14 @@ def asked_for(
 ) -> Iterator[Asked]:
     """Every new inference instance in a run of slots, which begin at these moments."""
     for number in range(1, len(slots)):
-        for each in slots[number]:
-            if each.task is None or each in slots[number - 1] or each.task.kind is Kind.RETRAINING:
+        for slot in slots[number]:
+            if slot.task is None or slot in slots[number - 1] or slot.task.kind is Kind.RETRAINING:
                 continue
-            end = next((n for n in range(number, len(slots)) if each not in slots[n]), None)
+            end = next((n for n in range(number, len(slots)) if slot not in slots[n]), None)
             yield Asked(
-                each,
-                each.task,
-                _room(board, each, slots[number - 1]),
+                slot,
+                slot.task,
+                _room(board, slot, slots[number - 1]),
                 begins_s[number],
                 float("inf") if end is None else begins_s[end],
             )
@@ -111,8 +111,8 @@ def asked_for(
 
 def visible(asked: Iterable[Asked], units: Iterable[UnitRecord]) -> Iterator[Visible]:
     """How long each was missed; those that were there all along are left out."""
-    rows = sorted(units, key=lambda each: each.from_s)
-    ready = [each for each in rows if each.state == READY]
+    rows = sorted(units, key=lambda unit: unit.from_s)
+    ready = [row for row in rows if row.state == READY]
     told: set[tuple[str, float]] = set()
     lives: set[str] = set()
     for each in sorted(asked, key=lambda one: one.from_s):
@@ -154,6 +154,6 @@ def _serves(row: UnitRecord, asked: Asked) -> bool:
 def _served_before(rows: Iterable[UnitRecord], found: UnitRecord) -> bool:
     """Whether the same instance worked for somebody before this worker."""
     return any(
-        each.unit == found.unit and each.from_s < found.from_s and each.state in (READY, "training")
-        for each in rows
+        row.unit == found.unit and row.from_s < found.from_s and row.state in (READY, "training")
+        for row in rows
     )

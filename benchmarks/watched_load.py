@@ -1,4 +1,4 @@
-"""Clients for benchmarks/reconfigurations.py: python benchmarks/watched_load.py SCENARIO URL OUT
+"""Clients for benchmarks/reconfigurations.py: python -m benchmarks.watched_load SCENARIO URL OUT
 
 Open loop, in a process of its own. Every request is written down with when it was sent, when its
 answer came and which version gave it. The label told back is never the one that was answered: no
@@ -44,9 +44,11 @@ class WatchedLoad:
     async def run(self) -> None:
         """Send all of it and wait for the last answer."""
         live = self._live
-        for each in live.tenants:
-            questions = questions_of(each)
-            self._asked.append((each.name, questions, await self._server.model_input(each.name)))
+        for tenant in live.tenants:
+            questions = questions_of(tenant)
+            self._asked.append(
+                (tenant.name, questions, await self._server.model_input(tenant.name))
+            )
         places = range(len(live.tenants))
         windows = live.scenario.windows
         due = schedule(

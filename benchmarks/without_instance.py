@@ -1,4 +1,6 @@
-"""Time that tenants have no instance at all: python benchmarks/without_instance.py [--seeds N]
+"""Time that tenants have no instance at all.
+
+    PYTHONPATH=tests python -m benchmarks.without_instance [--seeds N]
 
 Random decisions on three boards, followed by the executor in the virtual time of its tests, with
 and without an order of steps that keeps one ready instance per tenant
@@ -12,15 +14,11 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.executor_plans import Slots, random_slots
 from support.executor_world import Times, World
@@ -49,10 +47,10 @@ class Watched(World):
 
     def _pass(self, at_s: float) -> None:
         tasks = [each for each in self.wanted().values() if each is not None]
-        for tenant in {each.tenant for each in tasks if each.kind is Kind.INFERENCE}:
-            bodies = [each for each in self.bodies.values() if each.tenant == tenant]
+        for tenant in {task.tenant for task in tasks if task.kind is Kind.INFERENCE}:
+            bodies = [body for body in self.bodies.values() if body.tenant == tenant]
             if self.now_s > BEGUN_S and not any(
-                each.state in ("ready", "draining") for each in bodies
+                body.state in ("ready", "draining") for body in bodies
             ):
                 self.without_s += at_s - self.now_s
         super()._pass(at_s)
@@ -130,7 +128,9 @@ def _carried_out(on: Board, slots: Slots, overheads_s: dict[str, float], seed: i
     none = (0.0, 0.0)
     world = Assumed(on, Executor(on, overheads_s=overheads_s), seed)
     world.times = Times(none, none, none, none, none, none)
-    world.follow((tuple(e for e in slots[0] if e.task and e.task.kind is Kind.INFERENCE),))
+    world.follow(
+        (tuple(slot for slot in slots[0] if slot.task and slot.task.kind is Kind.INFERENCE),)
+    )
     world.run(0.0)
     slowest_s = max(overheads_s.values())
     world.times = replace(world.times, warm_s=(slowest_s, slowest_s))

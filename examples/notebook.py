@@ -6,7 +6,7 @@ python examples/notebook.py
 
 # %% A window: which instance serves or retrains which model in every second
 import migrator
-from migrator.plan.problem_file import example_problem
+from migrator.planning.problem_file import example_problem
 
 plan = migrator.plan(example_problem())
 print(plan)

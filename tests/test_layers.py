@@ -16,26 +16,45 @@ MAY_IMPORT = {
     "io": {"core"},
     "workload": {"core", "io"},
     "forecast": {"core", "io"},
-    "plan": {"core", "io"},
-    "control": {"core", "forecast", "plan", "policies", "workload"},
+    "planning": {"core", "io"},
+    "control": {"core", "io", "forecast", "planning", "policies", "workload"},
     "learn": {"core", "io"},
     "gpu": {"core", "io"},
     "profiling": {"core", "io", "gpu", "learn"},
-    "records": {"core", "io"},
+    "records": {"core", "io", "control", "planning"},
     "report": {"core", "io", "records"},
-    "serve": {"core", "io", "gpu", "learn"},
-    "dashboard": {"core", "io", "records", "report", "serve"},
+    "serving": {"core", "io", "gpu", "learn"},
+    "dashboard": {"core", "io", "records", "report", "serving"},
     "load": {"core", "io", "learn", "workload"},
-    "policies": {"core", "plan", "forecast"},
-    "advise": {"core", "workload", "policies", "control", "simulate", "report"},
-    "cluster.placement": {"core", "io", "forecast", "plan", "policies", "workload", "simulate"},
+    "policies": {"core", "planning", "forecast"},
+    "advise": {"core", "workload", "policies", "control", "records", "simulation", "report"},
+    "cluster.scenario": {"core"},
+    "cluster.outcome": {"core", "records", "cluster.scenario"},
+    "cluster.file": {"core", "io", "workload", "cluster.scenario"},
+    "cluster.report": {"core", "report", "cluster.outcome", "cluster.scenario"},
+    "cluster.shared_files": {"core", "io"},
+    "cluster.shared_store": {"core", "io", "live", "cluster.shared_files"},
+    "cluster.placement": {
+        "core",
+        "cluster.outcome",
+        "cluster.scenario",
+        "io",
+        "forecast",
+        "planning",
+        "policies",
+        "workload",
+        "records",
+        "simulation",
+    },
 }
-"""Packages not named here (simulate, live, cluster.fleet, cli) compose the others."""
+"""Packages not named here (simulation, live, cluster.fleet, cli) compose the others."""
+
+USES_CLUSTERS = {"cli", "cluster"}
+"""A GPU, simulated or live, does not know that it is one of a cluster's."""
 
 APART = [
-    ("simulate", "live"),
-    ("live", "simulate"),
-    *((below, "cluster.fleet") for below in ("simulate", "live", "reproduce")),
+    ("simulation", "live"),
+    ("live", "simulation"),
 ]
 
 
@@ -48,7 +67,7 @@ def _package(path: Path) -> str:
 
 
 def _unit(parts: tuple[str, ...]) -> str:
-    """The package, and of `cluster` which half of it."""
+    """The package, and of `cluster` which part of it."""
     return ".".join(parts[:2]) if parts[0] == "cluster" and len(parts) > 1 else parts[0]
 
 
@@ -84,15 +103,27 @@ def test_imports_point_down() -> None:
         if package in MAY_IMPORT:
             assert ours <= MAY_IMPORT[package] | {package}, path
         assert "cli" not in ours or package in ("__main__", "cli"), path
+        if package.split(".")[0] not in USES_CLUSTERS:
+            assert not {name for name in ours if name.split(".")[0] == "cluster"}, path
         for left, right in APART:
             assert package != left or right not in ours, path
+
+
+RECORDING = {"recorder.py", "expected_arrivals.py"}
+"""Modules of `records` that follow a run; the others hold and read what was recorded."""
+
+
+def test_reading_records_needs_no_controller() -> None:
+    for path in (SOURCE / "records").glob("*.py"):
+        if path.name not in RECORDING:
+            assert _ours(path) <= {"core", "io", "records"}, path
 
 
 EXECUTOR_PARTS = ("executor", "keep_last_instance", "timeline")
 """Parts of the controller that only the controller uses."""
 
 
-@pytest.mark.parametrize("package", ["simulate", "live"])
+@pytest.mark.parametrize("package", ["simulation", "live"])
 def test_only_the_controller_uses_policies_and_the_executor(package: str) -> None:
     """Neither policies nor the executor's parts: the controller alone uses those."""
     for path in (SOURCE / package).rglob("*.py"):
@@ -106,8 +137,8 @@ def test_only_the_controller_uses_policies_and_the_executor(package: str) -> Non
 
 
 def test_the_checker_shares_nothing_with_the_planners() -> None:
-    imported = set(_imported(SOURCE / "plan" / "check.py"))
-    assert not {name for name in imported if name.startswith("migrator.plan")}
+    imported = set(_imported(SOURCE / "planning" / "check.py"))
+    assert not {name for name in imported if name.startswith("migrator.planning")}
 
 
 def test_learning_runs_where_only_torch_and_its_models_are() -> None:
@@ -150,7 +181,9 @@ def test_what_learning_and_profiling_use_of_io_needs_the_standard_library_only()
         waiting = {name for name in imported if name.startswith("migrator.io.")} - used
 
 
-@pytest.mark.parametrize("package", ["core", "plan", "policies", "simulate", "workload", "cli"])
+@pytest.mark.parametrize(
+    "package", ["core", "planning", "policies", "simulation", "workload", "cli"]
+)
 def test_nothing_else_loads_what_models_are_made_of(package: str) -> None:
     heavy = {"torch", "transformers", "safetensors", "PIL", "torchvision"}
     for path in (SOURCE / package).rglob("*.py"):
@@ -158,11 +191,11 @@ def test_nothing_else_loads_what_models_are_made_of(package: str) -> None:
 
 
 def test_the_ilp_shares_nothing_with_the_exact_planner() -> None:
-    for path in (SOURCE / "plan" / "ilp").glob("*.py"):
+    for path in (SOURCE / "planning" / "ilp").glob("*.py"):
         foreign = {
             name
             for name in _imported(path)
-            if name.startswith("migrator.plan") and not name.startswith("migrator.plan.ilp")
+            if name.startswith("migrator.planning") and not name.startswith("migrator.planning.ilp")
         }
         assert not foreign, path
 
@@ -197,7 +230,7 @@ def test_heavy_libraries_load_only_where_used(verb: list[str], absent: set[str])
     [
         (
             "migrator.cluster.fleet.gateway, migrator.cluster.fleet.ray_head",
-            {"numba", "migrator.live.daemon", "migrator.plan.kernels"},
+            {"numba", "migrator.live.daemon", "migrator.planning.kernels"},
         ),
         ("migrator.control.policy_process", {"pydantic", "yaml", "migrator.workload.live"}),
     ],

@@ -1,10 +1,11 @@
-"""Accuracies of the paper's models, window by window: `python benchmarks/gpu/accuracies.py`.
+"""Accuracies of the paper's models, window by window: `python -m benchmarks.gpu.accuracies`.
 
 Runs every pair of model and benchmark of the paper's evaluation (five vision models on NC-CIFAR-10
 and NC-CORe50, BERT-base on NC-20-Newsgroups) through `migrator.learn.course`: pre-training, then
 per window the estimate, the retraining and the adoption. Several courses share the GPU, each in a
 process of its own. Needs torch, transformers, safetensors, numpy and Pillow (torchvision for
-Inception-v3), and the sources beside this folder; MIGRator itself need not be installed.
+Inception-v3), and the sources beside this folder; `PYTHONPATH=src` where MIGRator is not
+installed.
 
 Every finished window is written to `--out` at once. Where that file exists, whole courses in it
 are kept and what is missing is run; `--budget-s` ends a run in time: no window is begun after it,
@@ -18,7 +19,6 @@ import argparse
 import copy
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,9 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-# where MIGRator is not installed, its sources are beside this folder
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
 from migrator.learn.benchmarks.benchmark import Origin, window_data
 from migrator.learn.course import Course, CourseSettings
@@ -178,14 +175,14 @@ def measured(jobs: Sequence[Job], processes: int) -> Iterator[Json]:
         context.Process(target=work, args=(waiting, answers, threads), daemon=True)
         for _ in range(processes)
     ]
-    for each in workers:
-        each.start()
+    for worker in workers:
+        worker.start()
     running = processes
     while running:
         try:
             answer = answers.get(timeout=1.0)
         except Empty:
-            if not any(each.is_alive() for each in workers):
+            if not any(worker.is_alive() for worker in workers):
                 return
             continue
         if answer is None:
@@ -229,7 +226,7 @@ def earlier(out: Path) -> dict[str, Json]:
     if not out.exists():
         return {}
     courses = json.loads(out.read_text(encoding="utf-8"))["courses"]
-    return {each["key"]: each for each in courses if each.get("complete")}
+    return {course["key"]: course for course in courses if course.get("complete")}
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -257,7 +254,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 def jobs_of(arguments: argparse.Namespace) -> list[Job]:
     """What is asked for, longest first."""
     pairs = [tuple(each.split(":")) for each in arguments.only] if arguments.only else PAIRS
-    given = dict(each.split("=", 1) for each in arguments.weights)
+    given = dict(weight.split("=", 1) for weight in arguments.weights)
     there = torch.cuda.is_available() and arguments.device != "cpu"
     return [
         Job(
@@ -286,7 +283,7 @@ def main() -> None:
     """Run what is missing and say how it went."""
     arguments = parsed()
     courses = earlier(arguments.out)
-    jobs = [each for each in jobs_of(arguments) if each.key not in courses]
+    jobs = [job for job in jobs_of(arguments) if job.key not in courses]
     about = provenance(arguments)
     for answer in measured(jobs, arguments.processes):
         courses[answer["key"]] = answer
@@ -304,14 +301,16 @@ def main() -> None:
 def summary(courses: Sequence[Json]) -> str:
     """How far estimates were off, over all windows and per pair, and what they cost."""
     by_pair: dict[str, list[Json]] = {"all": []}
-    for each in courses:
-        by_pair["all"] += each.get("rows", [])
-        by_pair.setdefault(f"{each['key'].rpartition(' ')[0]}", []).extend(each.get("rows", []))
+    for course in courses:
+        by_pair["all"] += course.get("rows", [])
+        by_pair.setdefault(f"{course['key'].rpartition(' ')[0]}", []).extend(course.get("rows", []))
     lines = []
     for pair, rows in by_pair.items():
         if rows:
-            missed = sorted(abs(e["accuracy_estimated"] - e["accuracy_post"]) for e in rows)
-            spent = sum(e["estimation_s"] for e in rows) / sum(e["retraining_s"] for e in rows)
+            missed = sorted(abs(row["accuracy_estimated"] - row["accuracy_post"]) for row in rows)
+            spent = sum(row["estimation_s"] for row in rows) / sum(
+                row["retraining_s"] for row in rows
+            )
             lines.append(
                 f"{pair:<40} {len(rows):4d} windows, missed by {100 * median(missed):4.1f} points "
                 f"(median), {100 * missed[-1]:4.1f} (most), at {spent:.1%} of the time"
@@ -321,8 +320,8 @@ def summary(courses: Sequence[Json]) -> str:
 
 def recovered(courses: Sequence[Json]) -> Iterator[str]:
     """The part of the distance between both bounds that retraining recovers."""
-    for each in courses:
-        pairs = list(zip(each.get("rows", []), each.get("bounds", []), strict=False))
+    for course in courses:
+        pairs = list(zip(course.get("rows", []), course.get("bounds", []), strict=False))
         if pairs:
             parts = [
                 (row["accuracy_post"] - bound["never_retrained"])
@@ -331,7 +330,7 @@ def recovered(courses: Sequence[Json]) -> Iterator[str]:
             ]
             row, bound = pairs[-1]
             yield (
-                f"{each['key']:<40} recovers {min(parts):.1%} to {max(parts):.1%}, mean "
+                f"{course['key']:<40} recovers {min(parts):.1%} to {max(parts):.1%}, mean "
                 f"{sum(parts) / len(parts):.1%}; last window: {bound['never_retrained']:.3f} "
                 f"never retrained, {row['accuracy_post']:.3f} retrained, "
                 f"{bound['all_samples']:.3f} with all samples"

@@ -1,4 +1,4 @@
-"""What the drivers do on a real GPU: `python benchmarks/gpu/drivers.py --out drivers.json`.
+"""What the drivers do on a real GPU: `python -m benchmarks.gpu.drivers --out drivers.json`.
 
 Reads board, profiles and placements through NVML and holds them to the packaged catalogue; then
 shares the GPU out with MPS: for every MIG size a process that tells the SMs it sees and how fast
@@ -24,12 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-# where MIGRator is not installed, its sources are beside this folder
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
-
-from drivers_judged import differences, pair, sizes
-from drivers_shares import PRODUCT_S, Json, measure, prepared
-
+from benchmarks.gpu.drivers_judged import differences, pair, sizes
+from benchmarks.gpu.drivers_shares import PRODUCT_S, Json, measure, prepared
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
@@ -79,7 +75,7 @@ def mps_processes(pipes: Path) -> list[int]:
     return sorted(
         pid
         for pid in process_ids()
-        if any(each.startswith("nvidia-cuda-mps") for each in command_words(pid))
+        if any(word.startswith("nvidia-cuda-mps") for word in command_words(pid))
         and process_environment(pid).get(PIPES) == str(pipes)
     )
 
@@ -92,9 +88,9 @@ def cleaned(driver: MpsDriver) -> Iterator[None]:
     finally:
         stops = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
         before = [signal.signal(number, signal.SIG_IGN) for number in stops]
-        for each in driver.instances():
+        for instance in driver.instances():
             with suppress(MigratorError):
-                driver.destroy(each)
+                driver.destroy(instance)
         driver.daemon.quit()
         for number, handler in zip(stops, before, strict=True):
             signal.signal(number, handler)

@@ -29,7 +29,7 @@ class Product:
 
 def sizes(board: Board) -> list[MigProfile]:
     """The profiles that differ in SMs, smallest first."""
-    plain = [each for each in board.profiles if not each.has_suffix]
+    plain = [profile for profile in board.profiles if not profile.has_suffix]
     return sorted(plain, key=lambda each: (each.gpcs, each.memory_slices))
 
 
@@ -47,15 +47,15 @@ def differences(read: Board, packaged: Board) -> list[str]:
         for name in ("name", "compute_slices", "memory_slices")
         if getattr(read, name) != getattr(packaged, name)
     ]
-    ours = {each.name: each for each in packaged.profiles}
-    theirs = {each.name: each for each in read.profiles}
+    ours = {profile.name: profile for profile in packaged.profiles}
+    theirs = {profile.name: profile for profile in read.profiles}
     found += [f"{name}: not packaged" for name in theirs if name not in ours]
     found += [f"{name}: packaged, not read" for name in ours if name not in theirs]
     for name in theirs.keys() & ours.keys():
-        for each in fields(MigProfile):
-            one, other = getattr(theirs[name], each.name), getattr(ours[name], each.name)
+        for field in fields(MigProfile):
+            one, other = getattr(theirs[name], field.name), getattr(ours[name], field.name)
             if one != other:
-                found.append(f"{name}: {each.name} read {one}, packaged {other}")
+                found.append(f"{name}: {field.name} read {one}, packaged {other}")
     return sorted(found)
 
 
@@ -90,14 +90,14 @@ def faults(alone: Sequence[Product], together: Sequence[Product]) -> list[str]:
 
 def table(products: Sequence[Product]) -> Iterator[str]:
     """One line per measurement."""
-    whole = max(products, key=lambda each: each.sms)
+    whole = max(products, key=lambda product: product.sms)
     yield (
         f"{'share':<12}{'%':>6}{'SMs':>5}{'seen':>6}{'TFLOP/s':>9}{'of part':>9}{'MHz':>6}  beside"
     )
-    for each in products:
-        clock = "-" if each.clock_mhz is None else f"{each.clock_mhz:.0f}"
+    for product in products:
+        clock = "-" if product.clock_mhz is None else f"{product.clock_mhz:.0f}"
         yield (
-            f"{each.profile:<12}{each.percentage:>6}{each.sms:>5}{each.sms_seen:>6}"
-            f"{each.tflops:>9.1f}{each.tflops / part_tflops(each, whole):>9.2f}{clock:>6}"
-            f"  {each.beside or '-'}"
+            f"{product.profile:<12}{product.percentage:>6}{product.sms:>5}{product.sms_seen:>6}"
+            f"{product.tflops:>9.1f}{product.tflops / part_tflops(product, whole):>9.2f}{clock:>6}"
+            f"  {product.beside or '-'}"
         )

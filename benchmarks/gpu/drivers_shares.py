@@ -12,8 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from drivers_judged import Product, faults, pair, sizes, table
-
+from benchmarks.gpu.drivers_judged import Product, faults, pair, sizes, table
 from migrator.core.catalogue import MigProfile, Place
 from migrator.core.errors import GpuError
 from migrator.gpu.drivers.base import GpuInstance, InUseError
@@ -37,7 +36,7 @@ class Worker:
             text=True,
         )
 
-    def told(self, message: Mapping[str, object]) -> None:
+    def send(self, message: Mapping[str, object]) -> None:
         """Its share, or that it may begin."""
         assert self.process.stdin is not None
         try:
@@ -45,7 +44,7 @@ class Worker:
         except BrokenPipeError:
             raise self._has_ended() from None
 
-    def heard(self) -> Json:
+    def receive(self) -> Json:
         """What it says next."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -95,7 +94,7 @@ class Bench:
     def __init__(self, driver: MpsDriver, workers: Iterator[Worker]) -> None:
         self._driver, self._workers = driver, workers
         self.board = driver.gpu().board
-        self.clients_told = False
+        self.clients_listed = False
         self.refused_in_use = False
         self.seconds: list[Json] = []
         """How long each step took, per measurement."""
@@ -103,7 +102,7 @@ class Bench:
     def measured(self, places: Sequence[Place], within: MpsDriver | None = None) -> list[Json]:
         """Processes in these shares at the same time; their results with what they are."""
         watch = Watch()
-        made = [self._driver.create(each) for each in places]
+        made = [self._driver.create(place) for place in places]
         watch.seen("create_s")
         with ExitStack() as stack:
             for share in made:
@@ -114,7 +113,7 @@ class Bench:
                 stack.callback(worker.ended)
             results = self._results(workers, tasks, watch)
         watch.seen("destroy_s")
-        self.seconds.append({"shares": [str(each) for each in places], **watch.took_s})
+        self.seconds.append({"shares": [str(place) for place in places], **watch.took_s})
         return [
             {"place": place, "percentage": task["environment"][PERCENTAGE], **result}
             for place, task, result in zip(places, tasks, results, strict=True)
@@ -132,13 +131,13 @@ class Bench:
     def _results(self, workers: Sequence[Worker], tasks: list[Json], watch: Watch) -> list[Json]:
         """All get ready before any begins."""
         for worker, task in zip(workers, tasks, strict=True):
-            worker.told(task)
-        ready = [worker.heard() for worker in workers]
+            worker.send(task)
+        ready = [worker.receive() for worker in workers]
         watch.seen("ready_s")
         self._look_who_holds([each["pid"] for each in ready])
         for worker in workers:
-            worker.told({})
-        results = [{**one, **worker.heard()} for one, worker in zip(ready, workers, strict=True)]
+            worker.send({})
+        results = [{**one, **worker.receive()} for one, worker in zip(ready, workers, strict=True)]
         watch.seen("measure_s")
         return results
 
@@ -164,8 +163,8 @@ class Bench:
         """Whether the daemon tells its clients, and a share in use is left alone for it."""
         there = self._driver.instances()
         seen = {holder.pid for each in there for holder in each.holders}
-        self.clients_told = set(pids) <= seen
-        if self.clients_told:
+        self.clients_listed = set(pids) <= seen
+        if self.clients_listed:
             try:
                 self._driver.destroy(there[0])
             except InUseError:
@@ -199,7 +198,7 @@ def measure(driver: MpsDriver, limited: MpsDriver, workers: Iterator[Worker], in
         if small["allocated"] not in ([], [True, False]):
             into["faults"].append(f"memory limit: could allocate {into['allocated_of_limit']}")
     into["device_sms"] = driver.device_sms
-    into["daemon_tells_clients"] = bench.clients_told
+    into["daemon_tells_clients"] = bench.clients_listed
     into["refused_while_in_use"] = bench.refused_in_use
     into["seconds"] = bench.seconds
     if alone:

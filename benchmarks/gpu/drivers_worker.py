@@ -1,6 +1,6 @@
 """A process of `drivers.py` in one share of a GPU: the SMs it sees, how fast it multiplies.
 
-It imports torch first and is told its share's environment then, before anything touches CUDA, so
+It imports torch first and is task its share's environment then, before anything touches CUDA, so
 that several can get ready at once. One line of JSON each way: the share, "ready", begin, result.
 """
 
@@ -19,14 +19,14 @@ import torch
 
 
 def main() -> None:
-    """Be told the share, get ready, be told to begin, tell the result."""
+    """Be task the share, get ready, be task to begin, tell the result."""
     line = sys.stdin.readline()
     if not line:
         return  # whoever started it has changed their mind
-    told = json.loads(line)
-    os.environ.update(told["environment"])
+    task = json.loads(line)
+    os.environ.update(task["environment"])
     torch.set_grad_enabled(False)
-    side = told["side"]
+    side = task["side"]
     left, right = (torch.randn(side, side, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(left)
     once_s = _timed(left, right, out, 4) / 4
@@ -34,8 +34,8 @@ def main() -> None:
     _say({"pid": os.getpid(), "sms": sms})
     if not sys.stdin.readline():
         return
-    result = _rate(left, right, out, once_s, told["for_s"])
-    _say({**result, "allocated": [_fits(gib) for gib in told["allocate_gib"]]})
+    result = _rate(left, right, out, once_s, task["for_s"])
+    _say({**result, "allocated": [_fits(gib) for gib in task["allocate_gib"]]})
 
 
 def _rate(

@@ -1,7 +1,7 @@
-"""What a training suffers from its neighbours: `python benchmarks/gpu/interference.py`.
+"""What a training suffers from its neighbours: `python -m benchmarks.gpu.interference`.
 
 `migrator profile --interference` measures how a model is slowed down while it serves; what the
-simulator assumes of trainings (`simulate/interference.py`) rests on the studies here, measured
+simulator assumes of trainings (`simulation/interference.py`) rests on the studies here, measured
 with the same processes:
 
 alone      a training on 64 SMs, and on the whole GPU
@@ -9,7 +9,8 @@ feeding    a training on 64 SMs beside four ResNet-50 that serve on 16 SMs each
 unlimited  MPS with 100% for both: a model that serves beside a training
 slices     the same without MPS: the driver lets them take turns
 
-Needs a GPU with MIG off, torch and the zoo's libraries; MIGRator itself need not be installed.
+Needs a GPU with MIG off, torch and the zoo's libraries; `PYTHONPATH=src` where MIGRator is not
+installed.
 Repeated after an interruption it goes on. `docs/results/h200-interference.json` was measured
 before there was a profiler, with the predecessor of this script and torchvision's networks.
 """
@@ -17,13 +18,9 @@ before there was a profiler, with the predecessor of this script and torchvision
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-# where MIGRator is not installed, its sources are beside this folder
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board

@@ -1,7 +1,7 @@
 """Policies served live on one GPU, with the same requests, and simulation beside them.
 
-    PYTHONPATH=src MIGRATOR_DATA=... python benchmarks/gpu/live.py --out FOLDER --driver mps
-    PYTHONPATH=src python benchmarks/gpu/live.py --out FOLDER --driver emulated --quick
+    PYTHONPATH=src MIGRATOR_DATA=... python -m benchmarks.gpu.live --out FOLDER --driver mps
+    PYTHONPATH=src python -m benchmarks.gpu.live --out FOLDER --driver emulated --quick
 
 Measures the models' profile, pre-trains both models once, and serves the same requests under every
 policy and seed. Then writes `live.json` and `live.html`: goodput per policy and tenant, measured
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import signal
@@ -30,22 +29,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(HERE.parent), str(HERE)]
-
-from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E402 (found on sys.path above)
-
-from migrator.core.catalogue import board  # noqa: E402 (found on sys.path above)
-from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
-from migrator.io.files import write_atomically  # noqa: E402 (found on sys.path above)
-from migrator.workload.measured import read_profile  # noqa: E402 (found on sys.path above)
-from migrator.workload.traces.generator import (  # noqa: E402 (found on sys.path above)
+from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
+from migrator.core.catalogue import board
+from migrator.io.atomic_write import write_atomically
+from migrator.io.data_file import load_yaml
+from migrator.workload.measured import read_profile
+from migrator.workload.traces.generator import (
     KINDS,
     generate,
     statistics_of,
 )
 
+HERE = Path(__file__).parent
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
 LAST = ("migrator-paper",)
 """They run when all others have run with every seed."""
@@ -75,7 +70,10 @@ class Run:
 
 def schedule(policies: Sequence[str], seeds: int) -> list[Run]:
     """Every policy with every seed; the order of the policies changes from seed to seed."""
-    groups = [each for each in policies if each not in LAST], [e for e in policies if e in LAST]
+    groups = (
+        [policy for policy in policies if policy not in LAST],
+        [policy for policy in policies if policy in LAST],
+    )
     runs: list[Run] = []
     for group in groups:
         for seed in range(seeds):
@@ -90,7 +88,7 @@ def is_done(folder: Path, run: Run) -> bool:
 
 def left_to_do(folder: Path, runs: Iterable[Run]) -> list[Run]:
     """The runs without a marker. What is left of them is removed."""
-    left = [each for each in runs if not is_done(folder, each)]
+    left = [run for run in runs if not is_done(folder, run)]
     for each in left:
         shutil.rmtree(folder / each.folder, ignore_errors=True)
     return left
@@ -122,7 +120,7 @@ def main() -> None:
     if not asked.page:
         _measure(asked, time.monotonic())
     if not asked.no_page:
-        from live_results import write_results  # noqa: PLC0415 (needs figures)
+        from benchmarks.gpu.live_results import write_results  # it needs plotly
 
         print("\n".join(write_results(asked.out)))
 
@@ -167,9 +165,6 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def _measure(asked: argparse.Namespace, began_s: float) -> None:
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT / "src"), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
     folder: Path = asked.out
     scenario = _scenario(asked)
     begun, policies = folder / "begun", asked.policies.split(",")
@@ -197,35 +192,35 @@ def _scenario(asked: argparse.Namespace) -> Any:
     """A function from the seed to the scenario's file, beside its profiles."""
     folder: Path = asked.out / "scenario"
     folder.mkdir(exist_ok=True)
-    told = _read(HERE / "live.yaml")
+    document = _read(HERE / "live.yaml")
     if asked.quick or asked.driver == "emulated":
-        _make_small(told)
-    adapt(told, asked)
+        _make_small(document)
+    adapt(document, asked)
     profiles = folder / "live.profiles.json"
     if not profiles.exists():
         if asked.profile is None:
-            _timed("profiles", lambda: _profile(told, profiles, asked))
+            _timed("profiles", lambda: _profile(document, profiles, asked))
         else:
             shutil.copy(asked.profile, profiles)
-    set_rates(told, profiles)
+    set_rates(document, profiles)
 
     def written(seed: int) -> Path:
         (folder / f"seed{seed}").mkdir(exist_ok=True)
         shutil.copy(profiles, folder / f"seed{seed}")
-        return write_scenario(folder / f"seed{seed}" / "live.yaml", {**told, "seed": seed})
+        return write_scenario(folder / f"seed{seed}" / "live.yaml", {**document, "seed": seed})
 
     return written
 
 
-def adapt(told: dict[str, Any], asked: argparse.Namespace) -> None:
+def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
     """Put what was asked for into the scenario."""
-    told |= {"window_s": asked.window_s, "windows": asked.windows}
-    told["gpu"] = asked.board or BOARDS.get(asked.driver, told["gpu"])
-    sizes = board(told["gpu"]).sizes
-    told["forecaster"] = asked.forecaster or told["forecaster"]
+    document |= {"window_s": asked.window_s, "windows": asked.windows}
+    document["gpu"] = asked.board or BOARDS.get(asked.driver, document["gpu"])
+    sizes = board(document["gpu"]).sizes
+    document["forecaster"] = asked.forecaster or document["forecaster"]
     if asked.bursty is not None:
-        told["tenants"][-1]["arrivals"]["generator"] = asked.bursty
-    for each in told["tenants"]:
+        document["tenants"][-1]["arrivals"]["generator"] = asked.bursty
+    for each in document["tenants"]:
         if asked.history_s is not None:
             each["arrivals"]["offset_s"] = asked.history_s
         if asked.epochs is not None:
@@ -235,17 +230,17 @@ def adapt(told: dict[str, Any], asked: argparse.Namespace) -> None:
             window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}
 
 
-def set_rates(told: dict[str, Any], profiles: Path) -> None:
+def set_rates(document: dict[str, Any], profiles: Path) -> None:
     """Rates as parts of what a tenant's even part of the board answers, in full batches on its
     smallest instances.
 
     Seconds without requests do not count: a trace that is silent for most of the time would
     otherwise ask for several times the board in all others.
     """
-    known = board(told["gpu"])
+    known = board(document["gpu"])
     size = known.sizes[0]
-    instances = known.compute_slices / size / len(told["tenants"])
-    for each in told["tenants"]:
+    instances = known.compute_slices / size / len(document["tenants"])
+    for each in document["tenants"]:
         profile = read_profile(profiles, each["model"])
         full_s = profile.latency_s(each["batch"], known.sms_of(size))
         able_rps = instances * each["batch"] / full_s
@@ -255,17 +250,17 @@ def set_rates(told: dict[str, Any], profiles: Path) -> None:
         arrivals["mean_rps"] = round(LOAD * busy * able_rps, 1)
 
 
-def _make_small(told: dict[str, Any]) -> None:
+def _make_small(document: dict[str, Any]) -> None:
     """For a machine without a GPU: other models, pictures made from the seed, slow answers."""
-    for each in told["tenants"]:
-        each["model"] = "live_models:ManyViewsSmall"
+    for each in document["tenants"]:
+        each["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
         each["slo_ms"] = 4000
         each["live"] |= {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
         each["live"] |= {"epochs": 2, "replay": 25}
 
 
 SMALL = {
-    "model": "live_models:ManyViewsSmall",
+    "model": "benchmarks.gpu.live_models:ManyViewsSmall",
     "board": "H200-141GB",
     "latency_ms": {
         "1": {"16": 400, "32": 240, "64": 160, "132": 120},
@@ -279,15 +274,15 @@ SMALL = {
 }
 
 
-def _profile(told: Mapping[str, Any], out: Path, asked: argparse.Namespace) -> None:
+def _profile(document: Mapping[str, Any], out: Path, asked: argparse.Namespace) -> None:
     if asked.driver == "emulated":
         about = {"version": 2, "measured": {}, "profiles": [SMALL]}
         out.write_text(json.dumps(about, indent=1), encoding="utf-8")
         return
     # a profile is of SMs, whatever divides them
-    told = {**told, "gpu": told["gpu"].removesuffix("-MPS")}
-    bare = [{k: v for k, v in each.items() if k != "profile"} for each in told["tenants"]]
-    path = write_scenario(out.with_name("profiled.yaml"), {**told, "tenants": bare})
+    document = {**document, "gpu": document["gpu"].removesuffix("-MPS")}
+    bare = [{k: v for k, v in each.items() if k != "profile"} for each in document["tenants"]]
+    path = write_scenario(out.with_name("profiled.yaml"), {**document, "tenants": bare})
     words = ["profile", str(path), "--driver", asked.driver, "--batches", "1,4", "--pace", "0.4"]
     words += ["--budget-s", f"{asked.profile_s:g}", "--out", str(out)]
     subprocess.run([*MIGRATOR, *words], check=True, env=environment())
@@ -336,11 +331,11 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
         load = ["load", str(scenario), "--url", daemon.url, "--now", "--json"]
         load += ["--windows", str(asked.windows), "--labels-at", "start"]
         load += ["--labelled", asked.labelled, "--first-lead-s", f"{LEAD_S:g}"]
-        with (folder / "load.json").open("wb") as told:
-            subprocess.run([*MIGRATOR, *load], stdout=told, check=True, env=environment())
+        with (folder / "load.json").open("wb") as output:
+            subprocess.run([*MIGRATOR, *load], stdout=output, check=True, env=environment())
         daemon.wait()
-        for each in daemon.folder.glob("records.db*"):
-            shutil.copy(each, folder)
+        for path in daemon.folder.glob("records.db*"):
+            shutil.copy(path, folder)
     shutil.copy(state / "serve.log", folder)
     shutil.rmtree(state)
     sent = json.loads((folder / "load.json").read_text(encoding="utf-8"))

@@ -21,13 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine
-from measured_run import LiveRun, measured_run
-
+from benchmarks.machine import describe_machine
+from benchmarks.measured_run import LiveRun, measured_run
 from migrator.core.catalogue import board
-from migrator.core.outcome import RunOutcome
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
+from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRecords
 from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
@@ -46,11 +45,12 @@ from migrator.report.page import (
     Section,
     Series,
     Table,
+    policy_paints,
 )
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.run_page import run_page
-from migrator.simulate.run import MeasuredRun
-from migrator.simulate.run import run as simulated_run
+from migrator.simulation.run import MeasuredRun
+from migrator.simulation.run import run as simulated_run
 from migrator.workload.live import LiveScenario, read_live
 
 OURS = "migrator"
@@ -138,15 +138,15 @@ def write_results(folder: Path) -> Iterator[str]:
     runs = finished_runs(folder)
     if not runs:
         raise SystemExit(f"{folder}: no run has ended yet; start one without --page")
-    rows = [row for each in runs for row in rows_of(each, runs)]
-    retrainings = [row for each in runs for row in retrainings_of(each)]
-    starts = [row for each in runs for row in starts_of(each)]
+    rows = [row for run in runs for row in rows_of(run, runs)]
+    retrainings = [row for run in runs for row in retrainings_of(run)]
+    starts = [row for run in runs for row in starts_of(run)]
     found = {
         "machine": describe_machine(),
-        "rows": [asdict(each) for each in rows],
+        "rows": [asdict(row) for row in rows],
         "leads": leads(rows),
-        "retrainings": [asdict(each) for each in retrainings],
-        "starts": [asdict(each) for each in starts],
+        "retrainings": [asdict(retraining) for retraining in retrainings],
+        "starts": [asdict(start) for start in starts],
     }
     (folder / "live.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     write_page(page(runs, rows, retrainings, starts), folder / "live.html")
@@ -172,8 +172,8 @@ def finished_runs(folder: Path) -> list[Finished]:
 def _records(folder: Path) -> RunRecords:
     """Read from a copy: opening a database may write beside it."""
     with tempfile.TemporaryDirectory() as temporary:
-        for each in folder.glob("records.db*"):
-            shutil.copy(each, temporary)
+        for path in folder.glob("records.db*"):
+            shutil.copy(path, temporary)
         return read_records(Path(temporary, "records.db"))
 
 
@@ -183,17 +183,17 @@ def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
     again = _simulated(run, measured_run(run.live, policy(run.policy), run.measured))
     ahead = _simulated(run, _known_ahead(run, others)) if others else None
     sent = run.measured.sent
-    for tenant, told in (*sent["tenants"].items(), (ALL, sent)):
+    for tenant, sent_of in (*sent["tenants"].items(), (ALL, sent)):
         kept = ("sent", "goodput", "in_time", "accuracy", "wrong", "late", "dropped")
-        counts: dict[str, Any] = {name: told[name] for name in kept}
-        ms = {name: 1e3 * value for name, value in (told["latencies"] or {}).items()}
+        counts: dict[str, Any] = {name: sent_of[name] for name in kept}
+        ms = {name: 1e3 * value for name, value in (sent_of["latencies"] or {}).items()}
         yield Row(
             run.policy,
             run.seed,
             tenant,
             **counts,
-            refused=sum(told["refused"].values()),
-            failed=sum(told["failed"].values()),
+            refused=sum(sent_of["refused"].values()),
+            failed=sum(sent_of["failed"].values()),
             p50_ms=ms.get("p50_s"),
             p99_ms=ms.get("p99_s"),
             ahead=None if ahead is None else _goodput(ahead, tenant),
@@ -208,7 +208,7 @@ def _others(run: Finished, runs: Iterable[Finished]) -> list[LiveRun]:
     others = [each for each in runs if each.policy != run.policy]
 
     def distance(other: Finished) -> tuple[bool, int, bool, bool]:
-        made = sum(len(other.measured.trainings(each.name)) for each in other.live.tenants)
+        made = sum(len(other.measured.trainings(tenant.name)) for tenant in other.live.tenants)
         theirs = policy(other.policy)
         unlike = theirs.estimates != own.estimates, theirs.sharing is not own.sharing
         return unlike[0], -made, other.seed != run.seed, unlike[1]
@@ -236,16 +236,16 @@ def _goodput(outcome: RunOutcome, tenant: str) -> float:
 def retrainings_of(run: Finished) -> Iterator[Retraining]:
     """Every retraining whose duration is known."""
     first = run.measured.records.windows[0].window
-    for each in run.measured.records.retrainings:
-        if each.planned_s is not None and each.taken_s is not None:
+    for retraining in run.measured.records.retrainings:
+        if retraining.planned_s is not None and retraining.taken_s is not None:
             yield Retraining(
                 run.policy,
                 run.seed,
-                each.window - first,
-                each.tenant,
-                each.planned_s,
-                each.taken_s,
-                each.parts_s,
+                retraining.window - first,
+                retraining.tenant,
+                retraining.planned_s,
+                retraining.taken_s,
+                retraining.parts_s,
             )
 
 
@@ -255,9 +255,9 @@ def starts_of(run: Finished) -> Iterator[Starts]:
     for tenant in run.live.tenants:
         cold_s = tenant.service.profile.overhead.total_s(mig=False, prepared=False)
         found = [
-            (each.parts_s, each.parts_s["create_s"] + cold_s)
-            for each in run.measured.records.units
-            if each.tenant == tenant.name and each.parts_s and each.from_s >= run.measured.began_s
+            (unit.parts_s, unit.parts_s["create_s"] + cold_s)
+            for unit in run.measured.records.units
+            if unit.tenant == tenant.name and unit.parts_s and unit.from_s >= run.measured.began_s
         ]
         everything += found
         if found:
@@ -284,7 +284,7 @@ def _starts(
 
 def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """Per other policy: by how much ours is ahead, in the mean over the seeds and in each."""
-    shares = {(each.policy, each.seed): each.share for each in rows if each.tenant == ALL}
+    shares = {(row.policy, row.seed): row.share for row in rows if row.tenant == ALL}
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(other for other, _ in shares if other != OURS):
         each = {
@@ -299,7 +299,7 @@ def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 def planned_well(retrainings: Iterable[Retraining]) -> tuple[int, int]:
     """Of the retrainings after the first window: how many took what was planned, of how many."""
-    later = [each for each in retrainings if each.window > 0]
+    later = [retraining for retraining in retrainings if retraining.window > 0]
     return sum(NEAR[0] <= each.ratio <= NEAR[1] for each in later), len(later)
 
 
@@ -322,18 +322,18 @@ def _result_table(rows: Sequence[Row]) -> Table:
     headers = ("policy", "seed", "tenant", "sent", "goodput", "of sent", "in time", "accuracy")
     cells = [
         (
-            each.policy,
-            str(each.seed),
-            each.tenant,
-            f"{each.sent:,}",
-            f"{each.goodput:,}",
-            f"{each.share:.1%}",
-            f"{each.in_time / max(1, each.sent):.1%}",
-            f"{each.accuracy:.1%}",
-            *(f"{getattr(each, name):,}" for name in _LOSSES),
-            "-" if each.p50_ms is None else f"{each.p50_ms:.1f} / {each.p99_ms:.1f}",
+            row.policy,
+            str(row.seed),
+            row.tenant,
+            f"{row.sent:,}",
+            f"{row.goodput:,}",
+            f"{row.share:.1%}",
+            f"{row.in_time / max(1, row.sent):.1%}",
+            f"{row.accuracy:.1%}",
+            *(f"{getattr(row, name):,}" for name in _LOSSES),
+            "-" if row.p50_ms is None else f"{row.p50_ms:.1f} / {row.p99_ms:.1f}",
         )
-        for each in rows
+        for row in rows
     ]
     return _table("As clients saw it", (*headers, *_LOSSES, "p50 / p99 ms"), cells, words=3)
 
@@ -354,16 +354,16 @@ def _leads_table(rows: Sequence[Row]) -> Table:
 def _simulation_table(rows: Sequence[Row]) -> Table:
     cells = [
         (
-            each.policy,
-            str(each.seed),
-            each.tenant,
-            f"{each.goodput:,}",
-            "-" if each.ahead is None else f"{each.ahead:,.0f}",
-            _difference(each.ahead, each.goodput),
-            f"{each.again:,.0f}",
-            _difference(each.again, each.goodput),
+            row.policy,
+            str(row.seed),
+            row.tenant,
+            f"{row.goodput:,}",
+            "-" if row.ahead is None else f"{row.ahead:,.0f}",
+            _difference(row.ahead, row.goodput),
+            f"{row.again:,.0f}",
+            _difference(row.again, row.goodput),
         )
-        for each in rows
+        for row in rows
     ]
     headers = ("policy", "seed", "tenant", "goodput live", "simulated ahead", "difference")
     more = ("simulated again", "difference")
@@ -378,16 +378,16 @@ def _retrainings_table(retrainings: Sequence[Retraining]) -> Table:
     headers = ("policy", "seed", "window", "tenant", "planned s", "taken s", "taken / planned")
     cells = [
         (
-            each.policy,
-            str(each.seed),
-            str(each.window),
-            each.tenant,
-            f"{each.planned_s:.1f}",
-            f"{each.taken_s:.1f}",
-            f"{each.ratio:.2f}",
-            *(f"{each.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
+            retraining.policy,
+            str(retraining.seed),
+            str(retraining.window),
+            retraining.tenant,
+            f"{retraining.planned_s:.1f}",
+            f"{retraining.taken_s:.1f}",
+            f"{retraining.ratio:.2f}",
+            *(f"{retraining.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
         )
-        for each in retrainings
+        for retraining in retrainings
     ]
     names = (*headers, *RETRAINING_PARTS.values())
     return _table("Retrainings, planned and taken, with their parts in seconds", names, cells, 4)
@@ -397,10 +397,10 @@ def _starts_table(starts: Sequence[Starts]) -> Table:
     headers = ("policy", "seed", "tenant", "starts", "serves after s", "longest s", "hidden")
     cells = [
         (
-            *(each.policy, str(each.seed), each.tenant, str(each.count)),
-            *(f"{each.serves_s:.2f}", f"{each.longest_s:.2f}", f"{each.hidden:.1%}"),
+            *(start.policy, str(start.seed), start.tenant, str(start.count)),
+            *(f"{start.serves_s:.2f}", f"{start.longest_s:.2f}", f"{start.hidden:.1%}"),
         )
-        for each in starts
+        for start in starts
     ]
     caption = "Starts of workers within the windows; hidden: part of the cold overhead"
     return _table(caption, headers, cells, words=3)
@@ -420,7 +420,7 @@ def page(
     starts: Sequence[Starts],
 ) -> Page:
     """The whole report: the comparison first, then every run."""
-    recorded = [recorded_run(each.measured.records) for each in runs]
+    recorded = [recorded_run(run.measured.records) for run in runs]
     each_run = run_page(recorded, board(runs[0].live.scenario.board.name))
     made = tables(rows, retrainings, starts)
     near, of = planned_well(retrainings)
@@ -446,7 +446,9 @@ def page(
         "policy, labels of a window at its start. Goodput counts requests answered in time and "
         "correctly, as clients saw it."
     )
-    rest = tuple(replace(each, anchor=f"runs-{each.anchor}") for each in each_run.sections[1:])
+    rest = tuple(
+        replace(section, anchor=f"runs-{section.anchor}") for section in each_run.sections[1:]
+    )
     return Page("MIGRator, live comparison", lead, (*sections, *rest))
 
 
@@ -455,7 +457,7 @@ def _means(rows: Iterable[Row], value: str) -> dict[str, list[float]]:
 
     Of the seeds with which all policies ran, or of all seeds if there is none.
     """
-    whole = [each for each in rows if each.tenant == ALL]
+    whole = [row for row in rows if row.tenant == ALL]
     seeds: dict[str, set[int]] = {}
     for each in whole:
         seeds.setdefault(each.policy, set()).add(each.seed)
@@ -478,7 +480,7 @@ def _shares(rows: Sequence[Row]) -> Bars:
     return Bars(
         "Goodput share, mean over the seeds that all policies ran with",
         tuple(order),
-        (Series("goodput share", values, paint=GOOD),),
+        (Series("goodput share", values, bar_paints=policy_paints(order)),),
         Axis("policy"),
         _SHARE,
         horizontal=True,
@@ -525,12 +527,15 @@ def _durations(
     if not retrainings:
         return tuple(made[3:])
     names = tuple(
-        f"{each.policy}, seed {each.seed}, window {each.window}: {each.tenant}"
-        for each in retrainings
+        f"{retraining.policy}, seed {retraining.seed}, window {retraining.window}: "
+        f"{retraining.tenant}"
+        for retraining in retrainings
     )
     series = (
-        Series("planned", tuple(each.planned_s for each in retrainings), paint=Paint(None)),
-        Series("taken", tuple(each.taken_s for each in retrainings), paint=Paint(0)),
+        Series(
+            "planned", tuple(retraining.planned_s for retraining in retrainings), paint=Paint(None)
+        ),
+        Series("taken", tuple(retraining.taken_s for retraining in retrainings), paint=Paint(0)),
     )
     title, seconds = "Retrainings, planned and taken", Axis("duration without the start", "s")
     chart = Bars(title, names, series, Axis("retraining"), seconds, horizontal=True)

@@ -1,6 +1,6 @@
 """Other settings of the live comparison, simulated with what a live run measured.
 
-    PYTHONPATH=src python benchmarks/gpu/live_settings.py FOLDER [--seeds 5] [--only "NAME;NAME"]
+    PYTHONPATH=src python -m benchmarks.gpu.live_settings FOLDER [--seeds 5] [--only "NAME;NAME"]
 
 FOLDER is that of `live.py`, with runs of `migrator` and `ekya` of two windows each. From them come
 the profile, accuracies, estimates, durations of every step and of retrainings with their parts;
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,34 +21,32 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent), str(HERE)]
-
-from live import adapt, asked_for, set_rates  # noqa: E402 (found on sys.path above)
-from live_daemon import write_scenario  # noqa: E402 (found on sys.path above)
-from live_results import OURS, Finished, finished_runs  # noqa: E402 (found on sys.path above)
-from measured_run import measured_run  # noqa: E402 (found on sys.path above)
-
-from migrator.forecast.selection import forecaster  # noqa: E402 (found on sys.path above)
-from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
-from migrator.io.task_pool import open_pool  # noqa: E402 (found on sys.path above)
-from migrator.policies.policy import Policy, Sharing, lends  # noqa: E402 (found on sys.path above)
-from migrator.policies.registry import policy  # noqa: E402 (found on sys.path above)
-from migrator.simulate.durations import (  # noqa: E402 (found on sys.path above)
+from benchmarks.gpu.live import adapt, asked_for, set_rates
+from benchmarks.gpu.live_results import OURS, Finished, finished_runs
+from benchmarks.live_daemon import write_scenario
+from benchmarks.measured_run import measured_run
+from migrator.control.tenant_state import TrainingSettings
+from migrator.forecast.selection import forecaster
+from migrator.io.data_file import load_yaml
+from migrator.io.task_pool import open_pool
+from migrator.policies.policy import Policy, Sharing, lends
+from migrator.policies.registry import policy
+from migrator.simulation.durations import (
     MeasuredDurations,
     Training,
 )
-from migrator.simulate.run import MeasuredRun, run  # noqa: E402 (found on sys.path above)
-from migrator.simulate.tenant import (  # noqa: E402 (found on sys.path above)
+from migrator.simulation.run import MeasuredRun, run
+from migrator.simulation.tenant import (
     MeasuredModel,
     MeasuredWindow,
 )
-from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
+from migrator.workload.live import (
     LiveScenario,
     LiveTenant,
     read_live,
 )
 
+HERE = Path(__file__).parent
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")
 """The last one knows the arrivals: a bound."""
 MEASURED_WINDOWS = 2
@@ -77,14 +74,14 @@ class Setting:
     lending: bool | None = None
     """Whether policies on instances lend idle slices; None: those that do so."""
 
-    def told(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """The scenario, without rates and seed."""
         found: Any = load_yaml((HERE / "live.yaml").read_text(encoding="utf-8"))
         words = f"--out . --epochs {self.epochs} --window-s {self.window_s} --bursty {self.bursty}"
         words += f" --windows {self.windows} --history-s {self.history_s} --board {self.board}"
         adapt(found, asked_for([*words.split(), "--forecaster", self.forecaster]))
-        told: dict[str, Any] = found
-        return told
+        document: dict[str, Any] = found
+        return document
 
 
 SETTINGS = {
@@ -111,21 +108,21 @@ SETTINGS = {
 
 def scenario_of(setting: Setting, seed: int, profiles: Path) -> LiveScenario:
     """The setting with the arrivals of a seed."""
-    told = setting.told()
-    set_rates(told, profiles)
-    for each in told["tenants"]:
+    document = setting.document()
+    set_rates(document, profiles)
+    for each in document["tenants"]:
         each["profile"] = str(profiles)
         each["arrivals"]["overload"] = True
     with tempfile.TemporaryDirectory() as folder:
-        live = read_live(write_scenario(Path(folder, "live.yaml"), {**told, "seed": seed}))
+        live = read_live(write_scenario(Path(folder, "live.yaml"), {**document, "seed": seed}))
     return live if setting.interference is None else _interfering(live, setting.interference)
 
 
 def _interfering(live: LiveScenario, interference: float) -> LiveScenario:
     tenants = []
-    for each in live.scenario.tenants:
-        profile = replace(each.service.profile, interference=interference)
-        tenants.append(replace(each, service=replace(each.service, profile=profile)))
+    for tenant in live.scenario.tenants:
+        profile = replace(tenant.service.profile, interference=interference)
+        tenants.append(replace(tenant, service=replace(tenant.service, profile=profile)))
     return replace(live, scenario=replace(live.scenario, tenants=tuple(tenants)))
 
 
@@ -152,28 +149,33 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
     assert isinstance(pooled.durations, MeasuredDurations)
     windows = range(live.scenario.windows)
     trainings = {
-        (each.name, at): _training(folder, each, at) for each in live.tenants for at in windows
+        (tenant.name, at): _training(folder, tenant, at)
+        for tenant in live.tenants
+        for at in windows
     }
     alone = {each: [training] for each, training in trainings.items()}
     swaps = {
-        (each.name, at): pooled.durations.swaps.get((each.name, min(at, MEASURED_WINDOWS - 1)), 0.5)
+        (tenant.name, at): pooled.durations.swaps.get(
+            (tenant.name, min(at, MEASURED_WINDOWS - 1)), 0.5
+        )
         if setting.hand_over_s is None
         else setting.hand_over_s
-        for each in live.tenants
+        for tenant in live.tenants
         for at in windows
     }
     seen = {
-        each.service.tenant: each.trace.counts[
-            each.offset_s : each.offset_s + round(live.scenario.windows * live.scenario.window_s)
+        tenant.service.tenant: tenant.trace.counts[
+            tenant.offset_s : tenant.offset_s
+            + round(live.scenario.windows * live.scenario.window_s)
         ].astype(float)
-        for each in live.scenario.tenants
+        for tenant in live.scenario.tenants
     }
     shared = Sharing.MPS if chosen.sharing is Sharing.MIG else None
     return replace(
         own,
         durations=replace(own.durations, trainings=alone, swaps=swaps, removals={}),
-        models={each.name: _model(folder, live, each, trainings) for each in live.tenants},
-        tenants={each.name: each for each in live.tenants},
+        models={tenant.name: _model(folder, live, tenant, trainings) for tenant in live.tenants},
+        tenants={tenant.name: TrainingSettings.of(tenant) for tenant in live.tenants},
         seen=seen,
         sharing=shared,
         lends=lends(chosen, live.scenario.board) if setting.lending is None else setting.lending,
@@ -205,9 +207,10 @@ def _epochs_s(folder: Path, tenant: str, window: int) -> float:
     records = _runs(folder)[OURS].measured.records
     number = records.windows[window].window
     return next(
-        each.parts_s["epochs_s"]
-        for each in records.retrainings
-        if (each.tenant, each.window) == (tenant, number) and "epochs_s" in each.parts_s
+        retraining.parts_s["epochs_s"]
+        for retraining in records.retrainings
+        if (retraining.tenant, retraining.window) == (tenant, number)
+        and "epochs_s" in retraining.parts_s
     )
 
 

@@ -1,4 +1,4 @@
-"""What MPS gives a policy on a real GPU: `python benchmarks/gpu/mps_limits.py --out FILE`.
+"""What MPS gives a policy on a real GPU: `python -m benchmarks.gpu.mps_limits --out FILE`.
 
 capacity   inferences per second of 7, 8 and 10 equal processes that share the whole GPU, and the
            SMs that each of them gets
@@ -8,7 +8,8 @@ resizing   a training that moves to a share of another size: MPS fixes a share w
            last step before to the first step after, and what they are spent on; what the parts
            leave is the first process's exit, which frees its SMs
 
-Needs a GPU with MIG off, torch and the zoo's libraries; MIGRator itself need not be installed.
+Needs a GPU with MIG off, torch and the zoo's libraries; `PYTHONPATH=src` where MIGRator is not
+installed.
 `--driver cpu --board H200-141GB` tries the script without a GPU.
 """
 
@@ -32,9 +33,6 @@ from typing import Any
 import numpy as np
 import torch
 
-# where MIGRator is not installed, its sources are beside this folder
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
-
 from migrator.core import catalogue
 from migrator.gpu.drivers.mps import PERCENTAGE
 from migrator.learn.registry import build
@@ -55,7 +53,7 @@ class Process:
 
     def __init__(self, model: str, task: str) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, __file__, "--process", model, task],
+            [sys.executable, "-m", "benchmarks.gpu.mps_limits", "--process", model, task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -107,11 +105,11 @@ def capacity(found: Driver, model: str, number: int, for_s: float) -> Json:
             environment[PERCENTAGE] = f"{100 / number:.4f}"
         for each in workers:
             each.tell(environment=environment, device=found.device)
-        sms = [each.answer()["sms"] for each in workers]
+        sms = [worker.answer()["sms"] for worker in workers]
         start_s = time.monotonic() + 0.2
         for each in workers:
             each.tell(start_s=start_s, for_s=for_s)
-        done = [each.answer() for each in workers]
+        done = [worker.answer() for worker in workers]
     return {
         "model": model,
         "processes": number,
@@ -164,13 +162,13 @@ def measured(found: Driver, models: Sequence[str], for_s: float) -> Iterator[tup
 
 
 def process(model_name: str, task: str) -> None:
-    """The other side: get ready, be told the share, work, tell the result."""
+    """The other side: get ready, be message the share, work, tell the result."""
     torch.set_num_threads(1)
     model: Any = build(model_name, 10, 0, pretrained=False)
     say({"ready": True})
-    told = json.loads(sys.stdin.readline())
-    os.environ.update(told["environment"])
-    device = told["device"]
+    message = json.loads(sys.stdin.readline())
+    os.environ.update(message["environment"])
+    device = message["device"]
     began = time.monotonic()
     sms = 0
     if device == "cuda":
@@ -182,8 +180,8 @@ def process(model_name: str, task: str) -> None:
         return
     began = time.monotonic()
     model.to(device)
-    if told["load"]:
-        model.load(Path(told["load"]))
+    if message["load"]:
+        model.load(Path(message["load"]))
     loading_s = time.monotonic() - began
     inputs = model.example(TRAINING_BATCH)
     labels = (np.arange(TRAINING_BATCH) % 10).astype(np.int64)
@@ -206,10 +204,10 @@ def process(model_name: str, task: str) -> None:
             "third_step_s": step(),
         }
     )
-    told = json.loads(sys.stdin.readline())
-    took = [step() for _ in range(told["steps"])]
+    message = json.loads(sys.stdin.readline())
+    took = [step() for _ in range(message["steps"])]
     stepped_s = time.monotonic()
-    model.save(Path(told["save"]), training=True)
+    model.save(Path(message["save"]), training=True)
     saving_s = time.monotonic() - stepped_s
     say({"stepped_s": stepped_s, "saving_s": saving_s, "step_ms": 1e3 * median(took)})
 
@@ -222,11 +220,11 @@ def serve(model: Any, device: str, sms: int) -> None:
     for _ in range(5):
         model.infer(inputs)
     say({"sms": sms})
-    told = json.loads(sys.stdin.readline())
-    time.sleep(max(0.0, told["start_s"] - time.monotonic()))
+    message = json.loads(sys.stdin.readline())
+    time.sleep(max(0.0, message["start_s"] - time.monotonic()))
     took: list[float] = []
     began = time.monotonic()
-    while time.monotonic() - began < told["for_s"]:
+    while time.monotonic() - began < message["for_s"]:
         once = time.monotonic()
         model.infer(inputs)
         took.append(time.monotonic() - once)
@@ -256,7 +254,7 @@ def main() -> None:
         return
     found = driver(given.driver, 0, catalogue.board(given.board) if given.board else None)
     result: Json = {
-        "command": f"python benchmarks/gpu/mps_limits.py --models {' '.join(given.models)}",
+        "command": f"python -m benchmarks.gpu.mps_limits --models {' '.join(given.models)}",
         "measured": datetime.now(UTC).date().isoformat(),
         **found.about,
         "torch": torch.__version__,

@@ -1,13 +1,15 @@
 """Pack MIGRator for a GPU machine without a network.
 
-    python benchmarks/gpu/offline.py FOLDER --python 3.12 --have torch,transformers [--data DATA]
+    python -m benchmarks.gpu.offline FOLDER --python 3.12 --installed PIP_LIST [--data DATA]
 
 Writes FOLDER/part-1, part-2, ...: the committed sources, the wheels of what they need, and the
-files of DATA. `--have` names packages that the machine has; those that they need are not packed
-either. `--installed` is a file with the machine's `pip list` instead. Versions are those installed
-here. On the machine, `bash part-N/unpack.sh DEST` for every
-part, in any order, then `DEST/run COMMAND...` runs a command with MIGRator on its path and DATA as
-MIGRATOR_DATA, for example `DEST/run python3 benchmarks/gpu/live.py --out FOLDER --driver mps`.
+files of DATA. `--installed` is a file with the machine's `pip list`: what is in it is not packed.
+Without it everything is packed but what `--have` names, by default torch and torchvision, which
+belong to the machine's CUDA. Versions are those installed here.
+
+On the machine, `sh part-N/unpack.sh DEST` for every part, in any order, then `DEST/run COMMAND...`
+runs a command with MIGRator on its path and DATA as MIGRATOR_DATA, for example
+`DEST/run python3 -m benchmarks.gpu.live --out FOLDER --driver mps`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ ROOT = Path(__file__).parent.parent.parent
 EXTRAS = ("serve", "figures", "pretrained")
 _GLIBC = ("2014", "_2_17", "_2_24", "_2_27", "_2_28", "_2_31", "_2_34")
 _MIB = 2**20
+_WITH_TORCH = ("cuda-", "nvidia-", "triton")
+"""What names of torch's CUDA libraries begin with; a torch that is there has its own."""
 _UNPACK = """\
 #!/bin/sh
 # sh unpack.sh DEST: adds this part to the folder
@@ -65,7 +69,7 @@ chmod +x "$dest/run"
 def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
     """Name -> installed version of all packages that these need; `target`: its markers."""
     found: dict[str, str] = {}
-    waiting = [Requirement(each) for each in roots]
+    waiting = [Requirement(root) for root in roots]
     seen: set[tuple[str, str]] = set()
     while waiting:
         wanted = waiting.pop()
@@ -84,10 +88,24 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def packed(asked: argparse.Namespace, markers: Mapping[str, str]) -> dict[str, str]:
+    """Name -> version of the packages that the machine lacks.
+
+    What a package needs is packed although the machine has the package: there it may be another
+    version, which does not need the same.
+    """
+    wanted = needed([f"migrator[{','.join(EXTRAS)}]"], markers)
+    there = set(asked.have) if asked.installed is None else listed(asked.installed)
+    left_out = {"migrator", *map(canonicalize_name, there)}
+    if "torch" in left_out:
+        left_out |= {name for name in wanted if name.startswith(_WITH_TORCH)}
+    return {name: version for name, version in wanted.items() if name not in left_out}
+
+
 def listed(path: Path) -> set[str]:
     """The packages in the output of `pip freeze` or `pip list`."""
     lines = path.read_text(encoding="utf-8").split("\n")
-    return {canonicalize_name(re.split("[ =]", each)[0]) for each in lines if each.strip()}
+    return {canonicalize_name(re.split("[ =]", line)[0]) for line in lines if line.strip()}
 
 
 def cut(wheel: Path, most: int) -> list[Path]:
@@ -107,7 +125,7 @@ def cut(wheel: Path, most: int) -> list[Path]:
 def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
     """The files in as few parts as they fit into, largest first; ValueError if one does not."""
     parts: list[list[Path]] = []
-    for path in sorted(sizes, key=lambda each: -sizes[each]):
+    for path in sorted(sizes, key=lambda size: -sizes[size]):
         if sizes[path] > most:
             raise ValueError(f"{path.name} has {sizes[path] / _MIB:.0f} MiB; give --part-mib more")
         for part in parts:
@@ -135,23 +153,19 @@ def pack(asked: argparse.Namespace) -> list[Path]:
         "python_full_version": f"{asked.python}.0",
         "platform_machine": asked.machine,
     }
-    wanted = needed([f"migrator[{','.join(EXTRAS)}]"], markers)
-    there = needed(asked.have, markers) if asked.installed is None else listed(asked.installed)
-    for name in (*there, "migrator"):
-        wanted.pop(name, None)
     gathered = asked.folder / "all"
     if asked.folder.exists() and any(asked.folder.iterdir()):
         raise SystemExit(f"{asked.folder} is not empty; delete it or name another folder")
     gathered.mkdir(parents=True, exist_ok=True)
-    download(wanted, asked.python, asked.machine, gathered)
+    download(packed(asked, markers), asked.python, asked.machine, gathered)
     archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
-    data = [] if asked.data is None else [e for e in asked.data.rglob("*") if e.is_file()]
+    data = [] if asked.data is None else [path for path in asked.data.rglob("*") if path.is_file()]
     data = [each for each in data if not each.is_relative_to(asked.folder)]
     most = asked.part_mib * _MIB
-    wheels = [piece for each in sorted(gathered.glob("*.whl")) for piece in cut(each, most)]
+    wheels = [piece for path in sorted(gathered.glob("*.whl")) for piece in cut(path, most)]
     files = [*wheels, gathered / "migrator.tar", *data]
-    parts = divided({each: each.stat().st_size for each in files}, most)
+    parts = divided({file: file.stat().st_size for file in files}, most)
     folders = [_written(part, asked, number) for number, part in enumerate(parts, 1)]
     shutil.rmtree(gathered)
     return folders
@@ -169,18 +183,29 @@ def _written(part: Sequence[Path], asked: argparse.Namespace, number: int) -> Pa
     return folder
 
 
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    made.add_argument("folder", type=Path, help="new or empty, not inside DATA")
+    made.add_argument("--python", default="3.12", help="Python version of the machine")
+    made.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
+    made.add_argument("--installed", type=Path, help="`pip list` of the machine, in a file")
+    made.add_argument(
+        "--have",
+        type=lambda text: text.split(","),
+        default=["torch", "torchvision"],
+        metavar="NAME,...",
+        help="without --installed: what the machine has; default: torch,torchvision",
+    )
+    made.add_argument("--data", type=Path, help="folder of data sets and traces")
+    made.add_argument("--part-mib", type=int, default=60)
+    return made
+
+
 def main() -> None:
     """Print the parts with their sizes."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="new or empty, not inside DATA")
-    parser.add_argument("--python", default="3.12", help="Python version of the machine")
-    parser.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
-    parser.add_argument("--have", type=lambda text: text.split(","), default=[])
-    parser.add_argument("--installed", type=Path, help="`pip list` of the machine; no other --have")
-    parser.add_argument("--data", type=Path, help="folder of data sets and traces")
-    parser.add_argument("--part-mib", type=int, default=60)
-    for each in pack(parser.parse_args()):
-        size = sum(e.stat().st_size for e in each.rglob("*") if e.is_file())
+    for each in pack(parser().parse_args()):
+        size = sum(path.stat().st_size for path in each.rglob("*") if path.is_file())
         print(f"{each}: {size / _MIB:.0f} MiB")
 
 

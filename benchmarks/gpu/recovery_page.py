@@ -38,11 +38,11 @@ between 44% and 130% in single windows. Courses that say "not all windows" were 
 of the machine's time.
 
 ```
-python benchmarks/gpu/accuracies.py --device cuda --epochs 6 --pixels 0 --bounds \\
+python -m benchmarks.gpu.accuracies --device cuda --epochs 6 --pixels 0 --bounds \\
     --only MODEL:BENCHMARK ... --out h200-published.json            # and --seeds 1 --shuffle
-python benchmarks/gpu/accuracies.py --device cuda --epochs 8 --bounds \\
+python -m benchmarks.gpu.accuracies --device cuda --epochs 8 --bounds \\
     --only bert-base:nc-20-newsgroups [--weights bert-base=FILE] --out h200-published.json
-python benchmarks/gpu/recovery_page.py docs/results/h200-published.json --out docs/results
+python -m benchmarks.gpu.recovery_page docs/results/h200-published.json --out docs/results
 ```
 """
 
@@ -59,17 +59,17 @@ def page(found: Json) -> str:
 def _summary(courses: Sequence[Json]) -> Iterator[str]:
     yield "| model, benchmark | windows | mean gain | regained | estimate off by (median, most) |"
     yield "|---|---|---|---|---|"
-    for each in courses:
-        rows = each["rows"]
+    for course in courses:
+        rows = course["rows"]
         gain = sum(row["accuracy_post"] - row["accuracy_pre"] for row in rows) / len(rows)
         off = sorted(abs(row["accuracy_estimated"] - row["accuracy_post"]) for row in rows)
-        parts = _regained(each)
+        parts = _regained(course)
         share = f"{sum(parts) / len(parts):.1%}" if parts else ""
         yield (
-            f"| {_title(each)} | {len(rows)} | {100 * gain:.1f} points | {share} "
+            f"| {_title(course)} | {len(rows)} | {100 * gain:.1f} points | {share} "
             f"| {100 * median(off):.1f}, {100 * off[-1]:.1f} points |"
         )
-    every = [row for each in courses for row in each["rows"] if "ImageNet" in _weights(each)]
+    every = [row for course in courses for row in course["rows"] if "ImageNet" in _weights(course)]
     off = [abs(row["accuracy_estimated"] - row["accuracy_post"]) for row in every]
     yield ""
     yield (
@@ -116,7 +116,7 @@ def _table(course: Json) -> str:
             *(never, row["accuracy_pre"], row["accuracy_estimated"], row["accuracy_post"]),
             every,
         )
-        shown = " | ".join(each if isinstance(each, str) else f"{each:.3f}" for each in values)
+        shown = " | ".join(value if isinstance(value, str) else f"{value:.3f}" for value in values)
         share = f"{parts[number]:.1%}" if bound is not None else ""
         lines.append(f"| {row['window']} | {row['classes']} | {shown} | {share} |")
     return "\n".join([*lines, ""])

@@ -1,6 +1,6 @@
 """Whether matrix products come out whole on MPS shares of any number of SMs.
 
-    PYTHONPATH=src python benchmarks/gpu/share_products.py [--sms 16,60,64] [--out FILE]
+    PYTHONPATH=src python -m benchmarks.gpu.share_products [--sms 16,60,64] [--out FILE]
 
 For every number of SMs a process under MPS multiplies bf16 matrices of the shapes that
 transformers and ConvNeXt have, in memory that was filled with NaN before: what a kernel leaves
@@ -69,15 +69,15 @@ def on_share(gpu: int, sms: int) -> list[Any]:
         try:
             share = {**daemon.environment, PERCENTAGE: percentage(sms, whole)}
             said = subprocess.run(
-                [sys.executable, __file__, "--worker"],
+                [sys.executable, "-m", "benchmarks.gpu.share_products", "--worker"],
                 env={**os.environ, **share},
                 stdout=subprocess.PIPE,
                 check=True,
             )
         finally:
             daemon.quit()
-    told: list[Any] = json.loads(said.stdout)
-    return told
+    unwritten_products: list[Any] = json.loads(said.stdout)
+    return unwritten_products
 
 
 def unwritten() -> Iterator[tuple[str, int, int, int, int]]:

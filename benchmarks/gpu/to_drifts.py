@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
     given = parser.parse_args()
-    text = packaged([json.loads(each.read_text(encoding="utf-8")) for each in given.files])
+    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in given.files])
     if given.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:

@@ -19,7 +19,7 @@ KEYS = (
 )
 ABOUT = (
     "What MIGRator knows of models before it has measured them on your board. Made by "
-    "benchmarks/gpu/to_profiles.py from a profile file of `migrator profile`; docs/profiling.md "
+    "benchmarks/gpu/to_profiles.py from a profile file of `migrator profile`; docs/profiles.md "
     "says how every figure is measured and how it follows. A MIG instance has a part of the "
     "memory bandwidth too, an MPS share alone has all of it: times of small instances are "
     "therefore rather too good."
@@ -36,7 +36,7 @@ EARLIER = {
 def packaged(files: Sequence[dict[str, Any]]) -> str:
     """The text of profiles.json, a line per profile."""
     entries = [_entry(each) for found in files for each in found["profiles"]]
-    lines = ",\n".join(f"  {json.dumps(each)}" for each in entries)
+    lines = ",\n".join(f"  {json.dumps(entry)}" for entry in entries)
     return f'{{\n "version": 1,\n "about": {json.dumps(ABOUT)},\n "profiles": [\n{lines}\n ]\n}}\n'
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
     given = parser.parse_args()
-    text = packaged([json.loads(each.read_text(encoding="utf-8")) for each in given.files])
+    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in given.files])
     if given.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:

@@ -1,4 +1,4 @@
-"""What a captured training step saves: `python benchmarks/gpu/training_steps.py [MODEL ...]`.
+"""What a captured training step saves: `python -m benchmarks.gpu.training_steps [MODEL ...]`.
 
 Every model takes the same steps twice, kernel by kernel and as a CUDA graph; milliseconds a step
 and how far the losses lie apart. Needs a GPU, torch and transformers (torchvision for
@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-# where MIGRator is not installed, its sources are beside this folder
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
 from migrator.learn.cuda_graphs import CapturedSteps, Graph
 from migrator.learn.registry import model_class

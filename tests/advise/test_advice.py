@@ -24,7 +24,7 @@ from migrator.core.scenario import Scenario
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.report.html_page import write_page
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 
 WINDOWS = (drift(0.5, 0.9), drift(0.45, 0.8))
 

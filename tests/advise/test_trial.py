@@ -28,7 +28,7 @@ from migrator.core.problem import Kind
 from migrator.core.scenario import Drift, Scenario
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policies, policy
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 
 
 def test_the_lead_is_that_of_the_sums() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import migrator
-import migrator.plan.solve
-from migrator.plan.problem_file import example_problem
+import migrator.planning.solve
+from migrator.planning.problem_file import example_problem
 from migrator.policies.policy import Observation
 from migrator.policies.registry import policy as policy_named
 from migrator.workload.workloads import example_text
@@ -56,14 +56,13 @@ def thirds(observation: Observation) -> dict[str, int]:
     return {each.name: 3 for each in observation.tenants}
 
 
-def test_importing_it_is_light_and_packages_stay_importable() -> None:
+def test_importing_it_is_light() -> None:
     code = (
         "import sys, migrator\n"
         "print(*sorted({'numpy', 'numba', 'pydantic', 'torch', 'typer'} & set(sys.modules)))\n"
-        "import migrator.plan.check, migrator.simulate.run\n"
+        "import inspect, types\n"
         "from migrator import plan, simulate, serve, compare\n"
-        "import inspect\n"
-        "assert plan is migrator.plan and plan.check.violations\n"
+        "assert isinstance(migrator.plan, types.FunctionType)\n"
         "assert list(inspect.signature(plan).parameters)[0] == 'problem'\n"
         "assert all(map(callable, (plan, simulate, serve, compare)))\n"
     )
@@ -103,7 +102,11 @@ def test_policies_are_compared_over_seeds(quickstart: Path) -> None:
     found = migrator.compare(quickstart, [thirds, "equal-mig"], seeds=2, windows=1)
     assert found.best == "equal-mig"
     assert len(found.runs) == 4
-    assert "goodput_share_half_width" in found.to_pandas().columns
+    frame = found.to_pandas()
+    assert set(frame.reference) == {"thirds"}
+    assert list(frame.goodput_share_half_width.notna()) == [False, True]
+    shares = list(frame.goodput_share)
+    assert frame.goodput_share_difference[1] == pytest.approx(shares[1] - shares[0])
     assert "<td>thirds</td>" in found._repr_html_()
     with pytest.raises(migrator.InputError, match=r"package\.module:NAME, or use processes=1"):
         migrator.compare(quickstart, [thirds], processes=2)
@@ -131,6 +134,7 @@ def test_a_policy_that_holds_nothing_is_warned_about_once(quickstart: Path) -> N
     ("answer", "said"),
     [
         ({"photos": 7, "mail": 1}, r"asks for photos/inference \[7\], mail/inference \[1\]"),
+        ({"photos": 5}, "has no instance of that size; use 1, 2, 3, 4 or 7 GPCs"),
         ({"nobody": 1}, "use TENANT/inference or TENANT/retraining with photos or mail"),
         ({"photos": -1}, "give GPCs such as 3"),
         (None, "returned NoneType; return the GPCs of each task"),

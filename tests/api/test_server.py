@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support import PYTHONPATH
 from support.live_daemon import samples, scenario_file
@@ -32,6 +34,34 @@ def test_it_serves_inside_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(migrator.MigratorError, match="nobody"):
             server.call("GET", "/v2/models/nobody")
     assert repr(server) == "<Server, not running>"
+
+
+def test_texts_and_class_names_are_sent_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0.1")
+    rows = [
+        {"text": f"{word} number {row}", "label": word}
+        for word in ("goal", "vote")
+        for row in range(10)
+    ]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "train.jsonl").write_text(lines, encoding="utf-8")
+    with migrator.serve(model="small-text", data=texts, state=tmp_path / "state") as server:
+        (tenant,) = server.status()["tenants"]
+        metadata = server.call("GET", f"/v2/models/{tenant}")
+        assert metadata["parameters"]["class_names"] == ["goal", "vote"]
+        answer = server.infer(tenant, ["the goal", "a vote"], request_id="r1")
+        _, labels, names = (output["data"] for output in answer["outputs"])
+        assert names == [("goal", "vote")[label] for label in labels]
+        assert len(server.infer(tenant, "one text")["outputs"][1]["data"]) == 1
+        assert server.infer(tenant, np.array(["one", "two"]))["id"]
+        assert server.feedback(tenant, "r1", "vote")["stored"]
+        with pytest.raises(migrator.MigratorError, match="game is not a class of"):
+            server.feedback(tenant, "r1", "game")
 
 
 def test_what_the_daemon_refuses_is_raised(tmp_path: Path) -> None:

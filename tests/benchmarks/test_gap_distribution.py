@@ -2,7 +2,7 @@
 
 
 def test_gaps_are_told_per_charge() -> None:
-    from evaluation import Json, gap_lines  # imports matplotlib
+    from benchmarks.evaluation import Json, gap_lines  # imports matplotlib
 
     runs: list[Json] = [
         {"charge": "survivors", "gaps": [0.0] * 88},

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from live import (
+from support.html import ParsedPage
+from support.live_records import WINDOW_S, Made, write_run
+
+from benchmarks.gpu.live import (
     LAST,
     LOAD,
     MARKER,
@@ -26,8 +29,8 @@ from live import (
     schedule,
     set_rates,
 )
-from live_models import VIEWS, ManyViewsSmall, views
-from live_results import (
+from benchmarks.gpu.live_models import VIEWS, ManyViewsSmall, views
+from benchmarks.gpu.live_results import (
     Finished,
     Retraining,
     Row,
@@ -39,11 +42,8 @@ from live_results import (
     starts_of,
     tables,
 )
-from live_settings import SETTINGS, scenario_of
-from measured_run import LiveRun, _trainings, measured_run
-from support.html import ParsedPage
-from support.live_records import WINDOW_S, Made, write_run
-
+from benchmarks.gpu.live_settings import SETTINGS, scenario_of
+from benchmarks.measured_run import LiveRun, _trainings, measured_run
 from migrator.core.catalogue import board
 from migrator.io.data_file import load_yaml
 from migrator.policies.registry import policy

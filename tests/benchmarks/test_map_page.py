@@ -1,6 +1,6 @@
 """The map's page of the docs."""
 
-from map import Json, text
+from benchmarks.map import Json, text
 
 CELL: Json = {
     "load": 0.8,
@@ -33,7 +33,7 @@ def test_a_row_tells_conditions_leads_and_the_ceiling() -> None:
         "nearest_to_paper": {"load": 0.8, "gain": "packaged"},
     }
     page = text(found, "map-quick")
-    assert "benchmarks/map.py --quick" in page
+    assert "python -m benchmarks.map --quick" in page
     assert "1 cells of 5 runs of 1 x 200 s; generated traces: batch" in page
     row = page.splitlines()[-1]
     assert "| tweets, retraining x 2, 3 tenants, cold workers | a static split will do |" in row

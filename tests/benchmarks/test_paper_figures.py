@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from paper_figures import conditions, reasons, text
 from support.reproduction import outcomes_of
 
+from benchmarks.paper_figures import conditions, reasons, text
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import figures_of, jobs_of
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from visible import Decided, Room, asked_for, followed, visible
 
+from benchmarks.visible import Decided, Room, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
 from migrator.records.rows import UnitRecord

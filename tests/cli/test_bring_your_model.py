@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from support.waiting import until
+from support.served_file import serving, shorten
 from typer.testing import CliRunner
 
 from migrator.cli import app
@@ -23,7 +18,6 @@ from migrator.cli import app
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "bring-your-model.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-START_S = 180.0
 SHORTER = {"COUNT": 16, "STEPS": 20}
 """Fewer pictures and steps than the page's example takes."""
 
@@ -82,49 +76,3 @@ def run(line: str, folder: Path) -> str:
     if file:
         (folder / file).write_text(done.stdout, encoding="utf-8")
     return done.stdout
-
-
-@contextmanager
-def serving(line: str, folder: Path) -> Iterator[None]:
-    """Run a command until Ctrl-C; it begins to serve and ends without an error."""
-    log = folder / "serve.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            shlex.split(line), cwd=folder, env=environment(), stdout=file, stderr=subprocess.STDOUT
-        )
-    try:
-        until(
-            lambda: "serving at " in log.read_text() or process.poll() is not None,
-            "it serves",
-            limit_s=START_S,
-        )
-        assert process.poll() is None, log.read_text()
-        yield
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0, log.read_text()[-2000:]
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def environment() -> dict[str, str]:
-    """This interpreter's programs first."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
-def shorten(scenario: Path) -> None:
-    """Shorter windows and retrainings, fewer requests, at a port that no other process uses."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    text = scenario.read_text(encoding="utf-8")
-    shorter = {
-        "port: 8600": f"port: {port}",
-        "epochs: 8": "epochs: 2",
-        "mean_rps: 15": "mean_rps: 6",
-        "window_s: 20": "window_s: 8",
-    }
-    for old, new in shorter.items():
-        assert old in text
-        text = text.replace(old, new)
-    scenario.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from migrator.cli import app
 from migrator.cli.cluster_verbs import store_address
 from migrator.cluster.fleet.cluster_run import read_run
-from migrator.io import task_pool
+from migrator.io import ray_cluster
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -116,7 +116,7 @@ def test_without_ray_it_says_what_to_install(
             raise ModuleNotFoundError(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(task_pool, "import_module", absent)
+    monkeypatch.setattr(ray_cluster, "import_module", absent)
     code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
     assert code
     assert "pip install 'migrator[cluster]'" in words

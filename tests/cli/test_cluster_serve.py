@@ -13,10 +13,9 @@ import pytest
 from support.agents import cluster_file, cluster_run
 
 from migrator.cli import cluster_verbs
-from migrator.cluster.fleet import cluster_run as runs
-from migrator.cluster.fleet import ray_head
-from migrator.cluster.fleet.cluster_run import HEAD, NAMESPACE, agent_prefix
-from migrator.cluster.fleet.ray_head import StopResult
+from migrator.cluster.fleet import ray_clusters, ray_head, stop
+from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, agent_prefix
+from migrator.cluster.fleet.stop import StopResult
 from migrator.core.errors import InputError, MigratorError
 
 
@@ -55,11 +54,11 @@ def served(
             ended.append(name)
             return StopResult(True, ("g1",))
 
-        monkeypatch.setattr(runs, "connect", connected)
+        monkeypatch.setattr(ray_clusters, "connect", connected)
         monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
         monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
         monkeypatch.setattr(cluster_verbs, "_wait_until_served", fail)
-        monkeypatch.setattr(ray_head, "stop_cluster", end)
+        monkeypatch.setattr(stop, "stop_cluster", end)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         with pytest.raises(type(error)):
             cluster_verbs.serve_cluster(
@@ -102,10 +101,10 @@ def test_an_interruption_after_a_clean_drain_is_no_error(
     def connected(_: str) -> Iterator[Ray]:
         yield Ray()
 
-    monkeypatch.setattr(runs, "connect", connected)
+    monkeypatch.setattr(ray_clusters, "connect", connected)
     monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
     monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
-    monkeypatch.setattr(ray_head, "stop_cluster", lambda *_: StopResult(True, ()))
+    monkeypatch.setattr(stop, "stop_cluster", lambda *_: StopResult(True, ()))
     monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: found)
     monkeypatch.setattr(cluster_verbs, "_watch", interrupted)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

@@ -47,6 +47,14 @@ VERBS = get_command(app)
 CASES = [(page, words) for page in PAGES for words in _commands(page)]
 
 
+def test_the_readme_states_the_gaps_as_their_page_does() -> None:
+    page = (ROOT / "docs" / "results" / "survivors_gap.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| 2 \| (.*) \|$", page, re.MULTILINE)
+    windows, _, _, _, most, _, _ = row.split(" | ")
+    said = f"at most 1% below the bound in {most} of {windows} windows"
+    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_there_are_such_commands() -> None:
     assert len(CASES) > 80
 

@@ -23,7 +23,10 @@ PRINTED = ("quickstart", "live", "cluster", "layout", "policy", "model")
 COMMENT = re.compile(r"\s+# .*")
 
 ELSEWHERE = {
-    r"pip install|docker |^ray |^export |^make ": "installs, or needs a network; see tests/deploy",
+    r"pip (un)?install|docker |^ray |^export |^make |^python3 -m venv": (
+        "installs, or needs a network; see tests/deploy"
+    ),
+    r"^(tar|rm|find|systemctl) |^SITE=": "the reader's own files and services",
     r"migrator (serve|load|dashboard|gateway|status|windows|report|top)\b": "runs until it is "
     "stopped, or needs such a run; see tests/cli/test_bring_your_model.py and tests/live",
     r"migrator cluster (drain|undrain|stop)": "needs Ray; see tests/cluster/fleet",
@@ -31,12 +34,12 @@ ELSEWHERE = {
         "takes half a minute; see tests/cluster/placement and tests/cli/test_cluster_verbs.py"
     ),
     r"migrator (re|pre)train (nc-cifar-10|nc-20-newsgroups|texts)": "needs a data set or weights",
-    r"MIGRATOR_DATA=|python benchmarks|migrator forecast train|--forecaster informer:": "needs "
+    r"MIGRATOR_DATA=|python -m benchmarks|migrator forecast train|--forecaster informer:": "needs "
     "traces; see tests/reproduce and tests/forecast",
-    r"migrator (advise|simulate my.yaml --side|reproduce (all|map|ladder))": (
-        "takes minutes; see tests/advise, tests/test_cli_runs.py and tests/reproduce"
+    r"migrator (advise|simulate my.yaml --side|reproduce (all|map))": (
+        "takes minutes; see tests/advise, tests/cli/test_cli_runs.py and tests/reproduce"
     ),
-    r"migrator compare (my|(examples/)?quick)": "see tests/test_cli_runs.py and tests/cli",
+    r"migrator compare (my|(examples/)?quick)": "see tests/cli/test_cli_runs.py and tests/cli",
     r"migrator profile my.yaml --interference": "needs a GPU",
 }
 """What does not run here, and why."""

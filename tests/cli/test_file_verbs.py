@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from migrator.cli import GROUPS, app
 from migrator.cli.serve_verbs import board_of_gpu, live_scenario
 from migrator.io import data_file
 from migrator.io.data_file import FileKind, recognise
-from migrator.plan.problem_file import example_problem
+from migrator.planning.problem_file import example_problem
 from migrator.workload.workloads import NAMES, example_text
 
 ENDINGS = {"window": "json", "policy": "py", "model": "py"}
@@ -164,6 +165,133 @@ def test_validate_says_what_is_wrong(name: str, text: str, said: str, tmp_path: 
     assert said in done.refusal
 
 
+DRIFT_OF_ONE_WINDOW = """
+version: 1
+gpu: A100-40GB
+window_s: 10
+windows: {windows}
+tenants:
+  - {{name: photos, model: small-cnn, profile: assumed, slo_ms: 500, batch: 4,
+     arrivals: {{generator: azure, mean_rps: 5}},
+     live: {{benchmark: nc-synthetic}},
+     retraining: {{windows: [{{accuracy_pre: 0.5, accuracy_post: 0.5, seconds: null}}]}}}}
+  - {{name: scans, model: small-cnn, profile: assumed, slo_ms: 500, batch: 4,
+     arrivals: {{generator: azure, mean_rps: 5}}, retraining: null, live: {{classes: 3}}}}
+"""
+
+
+def test_windows_without_drift_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "short.yaml"
+    path.write_text(DRIFT_OF_ONE_WINDOW.format(windows=5), encoding="utf-8")
+    simulated = CliRunner().invoke(app, ["simulate", str(path), "--policy", "static-4-3,ekya"])
+    assert simulated.exit_code == 0, simulated.output
+    drift = "windows: 5, but retraining gives the drift of fewer: photos 1; later windows"
+    assert simulated.stderr.count(drift) == 1
+    validated = CliRunner().invoke(app, ["validate", str(path)])
+    assert validated.exit_code == 0, validated.output
+    assert validated.stdout.count(drift) == 1
+    samples = "windows: 5, but live.benchmark has new samples for fewer: photos 4; in later windows"
+    assert validated.stdout.count(samples) == 1
+
+
+def test_a_scenario_with_drift_in_every_window_has_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "whole.yaml"
+    path.write_text(DRIFT_OF_ONE_WINDOW.format(windows=1), encoding="utf-8")
+    done = CliRunner().invoke(app, ["validate", str(path), "--json"])
+    assert json.loads(done.stdout)["warnings"] == []
+
+
+QUICKSTART, LIVE = example_text("quickstart"), example_text("live")
+LIVE_CLUSTER = (
+    (Path(__file__).parents[2] / "examples" / "live_cluster.yaml")
+    .read_text(encoding="utf-8")
+    .replace("live.profiles.json", "assumed")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (QUICKSTART.partition("tenants:")[0], "my.yaml: tenants: the key is missing"),
+        ("version: 1\ntenants: [{name: a}]\n", "my.yaml: tenants[0]"),
+        ("version: 1\n\tgpu: A100-40GB\n", "my.yaml: malformed YAML at line 2 column 1: a tab"),
+        ("version: 1\ngpu: a: b\n", "my.yaml: malformed YAML at line 2 column 7: a colon"),
+        ("version: 1\n gpu: b\n", "indented too far"),
+        ("a:\n  - b\n c: 1\n", "line 3 column 2: the line is not aligned"),
+        ("version: 1\ngpu: 'A100\n", "a quote is not closed"),
+        ("version: 1\ngpu\npolicy: b\n", "a key lacks its colon"),
+        (
+            QUICKSTART.replace("policy: migrator ", "policy: migratr "),
+            "my.yaml: policy: there is no 'migratr'",
+        ),
+        (
+            QUICKSTART.replace("forecaster: auto", "forecaster: last-men"),
+            "my.yaml: forecaster: there is no 'last-men'",
+        ),
+        (LIVE.replace("profile: assumed", "profile: my.json", 1), "`migrator profile SCENARIO"),
+        (
+            LIVE.replace("live:\n", "live:\n  tokens: no.yaml\n", 1),
+            "my.yaml: live.tokens: there is no file",
+        ),
+        (
+            LIVE_CLUSTER.replace("\ntenants:", "\nlive: {tokens: no.yaml}\ntenants:", 1),
+            "my.yaml: live.tokens: there is no file",
+        ),
+        (
+            LIVE.replace("benchmark: nc-synthetic", "benchmark: nc-cifar"),
+            "my.yaml: benchmark: there is no 'nc-cifar'",
+        ),
+        (
+            LIVE_CLUSTER.replace("benchmark: nc-synthetic", "epoch: 1"),
+            "my.yaml: tenants[0].live.epoch",
+        ),
+        (LIVE.replace("live:\n", "live:\n  tokens: tokens.yaml\n", 1), "tokens.yaml: live.tokens"),
+        (
+            LIVE.replace("live:\n", "live:\n  token_variables: {admin: A}\n", 1),
+            "my.yaml: live.token_variables: ",
+        ),
+    ],
+)
+def test_validate_names_the_file_the_key_and_the_remedy(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tokens.yaml").write_text("admin: short\n")
+    Path("my.yaml").write_text(text, encoding="utf-8")
+    done = migrator("validate", "my.yaml")
+    assert done.code == 2
+    assert said in done.refusal
+
+
+@pytest.mark.parametrize("verb", ["simulate", "serve"])
+def test_a_name_that_a_scenario_gives_is_refused_with_its_file(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    text = re.sub("(?m)^(policy|forecaster):.*\n", "", LIVE)
+    for key in ("policy", "forecaster"):
+        path.write_text(f"{text}{key}: nothing\n", encoding="utf-8")
+        done = migrator(verb, path, MIGRATOR_STATE=str(tmp_path))
+        assert (done.code, f"{path}: {key}: there is no 'nothing'" in done.refusal) == (2, True)
+
+
+def test_validate_names_the_verb_that_serves_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(LIVE_CLUSTER, encoding="utf-8")
+    use = migrator("validate", path, "--json").json["use"]
+    assert use.endswith(f"or `migrator serve {path} --cluster auto`")
+    path.write_text(example_text("cluster"), encoding="utf-8")
+    assert "migrator serve" not in migrator("validate", path, "--json").json["use"]
+
+
+def test_validate_names_no_verb_that_the_file_lacks_keys_for(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(QUICKSTART, encoding="utf-8")
+    use = migrator("validate", path, "--json").json["use"]
+    assert use.startswith(f"use `migrator simulate {path}`; to serve it as well")
+    assert "migrator serve" not in use
+    path.write_text(LIVE, encoding="utf-8")
+    assert "migrator serve" in migrator("validate", path, "--json").json["use"]
+
+
 def test_a_policy_file_is_no_name() -> None:
     done = migrator("policies", "my_policy.py")
     assert "name what is in it: my_policy:NAME" in done.refusal
@@ -223,7 +351,7 @@ def test_a_file_that_cannot_be_parsed_is_reported_with_its_line(tmp_path: Path) 
     path = tmp_path / "bad.yaml"
     path.write_text("tenants:\n  - [\n", encoding="utf-8")
     done = CliRunner().invoke(app, ["validate", str(path)])
-    assert "not valid YAML" in str(done.exception)
+    assert "malformed YAML" in str(done.exception)
     assert "line 3" in str(done.exception)
     path = tmp_path / "bad.json"
     path.write_text('{"version": 1,}', encoding="utf-8")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
 from support.gpu_cli import Answer, gpu
 
 from migrator.core.catalogue import Place
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
@@ -17,11 +19,11 @@ OK, BAD_INPUT, REFUSED = 0, 2, 3
 
 
 @pytest.fixture(autouse=True)
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
     """A machine with an A100 and an H200, beneath NVIDIA's own binding."""
     monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path / "fake"))
-    return FakeNvml(tmp_path / "fake", ["A100-40GB", "H200-141GB"])
+    with installed(tmp_path / "fake", ["A100-40GB", "H200-141GB"]) as machine:
+        yield machine
 
 
 def mig(*words: str | Path) -> Answer:

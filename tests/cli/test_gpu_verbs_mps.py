@@ -6,23 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml
 from support.gpu_cli import Answer, gpu
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.virtual_board import VirtualBoard
-from migrator.gpu.fake_nvml.machine import FakeNvml
 from migrator.io.processes import boot_id
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
 OK, BAD_INPUT, REFUSED = 0, 2, 3
 
 
-@pytest.fixture(autouse=True)
-def _no_fake(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    del state  # in a state folder of its own
-    monkeypatch.delenv("MIGRATOR_FAKE_NVML", raising=False)
+pytestmark = pytest.mark.usefixtures("state")  # a state folder for each test
 
 
 def mps(*words: str | Path) -> Answer:
@@ -76,17 +74,15 @@ def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_clearing_another_driver_forgets_no_shares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NVML and nvidia-smi tell of the same GPU, in the same boot."""
+def test_clearing_another_driver_forgets_no_shares(tmp_path: Path) -> None:
+    """NVML and nvidia-smi report the same GPU, in the same boot."""
     fake = FakeNvml(tmp_path / "fake", ["H200-141GB"], mig=False)
     with fake.store.changing() as machine:
         machine.boot_id = boot_id()
         machine.gpus[0].uuid = nvidia_smi.find_gpu(0).uuid
     mps("apply", SERVICES)
-    monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path / "fake"))
-    cleared = gpu("clear", "--json")
+    with installed(tmp_path / "fake"):
+        cleared = gpu("clear", "--json")
     assert (cleared.json, cleared.err) == ({"steps": []}, "")
     assert len(mps("clear", "--json").json["steps"]) == 4
     assert daemons() == []

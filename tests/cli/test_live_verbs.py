@@ -17,9 +17,9 @@ from migrator.core.errors import InputError
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
 
 
-def asked(*words: str) -> str:
+def asked(*words: str, code: int = 0) -> str:
     done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return done.stdout
 
 
@@ -45,10 +45,10 @@ def test_status_of_a_run_that_runs(records: Path) -> None:
 
 def test_status_of_a_daemon_that_was_killed(records: Path, ended_pid: int) -> None:
     write_run(records, Made(pid=ended_pid))
-    output = asked("status")
+    output = asked("status", code=1)
     assert "was killed or crashed" in output
     assert "the following is as last recorded" in output
-    assert json.loads(asked("status", "--json"))["life"] == "killed"
+    assert json.loads(asked("status", "--json", code=1))["life"] == "killed"
 
 
 def test_status_of_a_run_that_ended_draws_no_board(records: Path) -> None:

@@ -1,13 +1,14 @@
-"""Every verb where only the base dependencies are installed, as after `pip install migrator`.
+"""Every verb where extras are missing: all of them, as after `pip install migrator`, or one.
 
-Packages of the base dependencies are linked into a folder of their own, and Python starts without
-its site-packages. Verbs are taken from the app, so that a new one is covered.
+The packages to be installed are linked into a folder of their own, and Python starts without its
+site-packages. Verbs are taken from the app, so that a new one is covered.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -43,7 +44,6 @@ NEEDS = {
     "cluster plan live_cluster.yaml --ray auto": "cluster",
     "models": "learn",
     "retrain nc-synthetic --model small-cnn": "learn",
-    "pretrain nc-synthetic --model small-cnn --out weights.safetensors": "learn",
     "profile live.yaml --driver cpu": "learn",
     "forecast train trace.csv --out model": "forecast",
     "simulate quickstart.yaml --windows 1 --forecaster informer": "forecast",
@@ -79,6 +79,19 @@ WORK = {
     *(f"gpu {verb} --driver emulated" for verb in ("list", "show", "export", "doctor")),
 }
 """Commands that work without any; so does every verb that takes no arguments and is not named."""
+
+NEEDS_BESIDES_OTHERS = {
+    "serve live.yaml --grpc-port 0": "grpc",
+    "serve live_grpc.yaml": "grpc",
+    "gateway --map map.json --grpc-port 0": "grpc",
+    "retrain nc-synthetic --model timm:resnet18": "timm",
+    "retrain nc-synthetic --model inception-v3": "timm",
+    "retrain nc-synthetic --model efficientnet-lite0": "pretrained",
+}
+"""Commands that need an extra and others: the others are installed, and this one is named."""
+
+NO_VERB = {"dev", "pandas"}
+"""Extras that no verb needs."""
 
 NO_DAEMON = {
     *(f"admin {verb} --yes --state state" for verb in ("pause", "resume", "replan")),
@@ -145,10 +158,8 @@ print(json.dumps(results))
 """
 """Runs commands one after the other in one process."""
 RECORDS = "state/live/quickstart/records.db"
-FIRST = (
-    "plan window.yaml --json",
-    f"simulate quickstart.yaml --windows 1 --policy equal-mig --records {RECORDS}",
-)
+WRITE_RECORDS = f"simulate quickstart.yaml --windows 1 --policy equal-mig --records {RECORDS}"
+FIRST = ("plan window.yaml --json", WRITE_RECORDS)
 """What other commands read is written by these."""
 
 
@@ -161,46 +172,81 @@ class Done:
     err: str
 
 
-def make_folder(folder: Path) -> dict[str, str]:
-    """Put examples and the base dependencies into a folder; returns the variables for Python."""
-    site = folder / "site"
-    site.mkdir()
-    for name in requirements(PROJECT["dependencies"]):
-        try:
-            found = distribution(name)
-        except PackageNotFoundError:
-            continue
-        for top in {each.parts[0] for each in found.files or []} - {"..", "__pycache__"}:
-            if not (site / top).exists():
-                (site / top).symlink_to(str(found.locate_file(top)))
-    for each in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
-        (folder / each.name).symlink_to(each)
-    (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")
-    (folder / "layout.yaml").symlink_to(EXAMPLES / "layouts" / "small-services.yaml")
-    counts = "\n".join(f"{second},{5 + second % 7}" for second in range(400))
-    (folder / "trace.csv").write_text(f"second,count\n{counts}\n")
-    (folder / RECORDS).parent.mkdir(parents=True)
-    paths = os.pathsep.join([str(site), str(ROOT / "src")])
-    homes = {f"XDG_{each}_HOME": str(folder / each.lower()) for each in ("STATE", "DATA", "CONFIG")}
-    variables = {**os.environ, **homes, "PYTHONPATH": paths, "HOME": str(folder)}
-    variables.pop("RAY_ADDRESS", None)
-    return variables
+def own_names(extra: str) -> set[str]:
+    """The distributions that an extra lists, without those of extras that it includes."""
+    listed = map(Requirement, PROJECT["optional-dependencies"][extra])
+    return {requirement.name for requirement in listed} - {"migrator"}
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """Command -> how it ended where nothing but the base dependencies is installed."""
-    folder = tmp_path_factory.mktemp("bare")
-    code = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    variables, python = make_folder(folder), [sys.executable, "-S", "-P", "-c"]
+def included(extra: str) -> set[str]:
+    """The extra and those that it includes."""
+    found = {extra}
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        if requirement.name == "migrator":
+            found |= set[str]().union(*map(included, requirement.extras))
+    return found
 
-    def run(*arguments: str, given: str = "") -> str:
+
+EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - NO_VERB)
+
+
+def environments(missing: str) -> list[frozenset[str]]:
+    """The fewest and the most extras that can be installed where `missing` is not.
+
+    That none is installed is tested apart, with all commands.
+    """
+    most = {
+        extra
+        for extra in EXTRAS
+        if not any(own_names(part) & own_names(missing) for part in included(extra))
+    }
+    found = {frozenset(included(missing) - {missing}), frozenset(most)} - {frozenset()}
+    return sorted(found, key=sorted)
+
+
+class Environment:
+    """A folder with examples, and a Python that has the base dependencies and these extras."""
+
+    def __init__(self, folder: Path, extras: Iterable[str] = ()) -> None:
+        self._folder = folder
+        site = folder / "site"
+        site.mkdir()
+        listed = [*PROJECT["dependencies"]]
+        for extra in extras:
+            listed += PROJECT["optional-dependencies"][extra]
+        plain = [one for one in listed if Requirement(one).name != "migrator"]
+        for name in requirements(plain):
+            try:
+                found = distribution(name)
+            except PackageNotFoundError:
+                continue
+            for top in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
+                if not (site / top).exists():
+                    (site / top).symlink_to(str(found.locate_file(top)))
+        for example in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
+            (folder / example.name).symlink_to(example)
+        live = (EXAMPLES / "live.yaml").read_text()
+        (folder / "live_grpc.yaml").write_text(
+            re.sub("(?m)^live:.*$", "live:\n  grpc_port: 0", live)
+        )
+        (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")
+        (folder / "layout.yaml").symlink_to(EXAMPLES / "layouts" / "small-services.yaml")
+        counts = "\n".join(f"{second},{5 + second % 7}" for second in range(400))
+        (folder / "trace.csv").write_text(f"second,count\n{counts}\n")
+        (folder / RECORDS).parent.mkdir(parents=True)
+        homes = {f"XDG_{home}_HOME": str(folder / home) for home in ("STATE", "DATA", "CONFIG")}
+        paths = os.pathsep.join([str(site), str(ROOT / "src")])
+        self._variables = {**os.environ, **homes, "PYTHONPATH": paths, "HOME": str(folder)}
+        self._variables.pop("RAY_ADDRESS", None)
+
+    def python(self, *arguments: str, given: str = "") -> str:
+        """What code prints, with `arguments[0]` as the code."""
         done = subprocess.run(
-            [*python, *arguments],
+            [sys.executable, "-S", "-P", "-c", *arguments],
             capture_output=True,
             text=True,
-            cwd=folder,
-            env=variables,
+            cwd=self._folder,
+            env=self._variables,
             input=given,
             timeout=LIMIT_S,
             check=False,
@@ -208,10 +254,20 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert run(code, *SOME_EXTRAS, "numpy").strip() == "['numpy']"
-    commands = [*FIRST, *COMMANDS, *UNNAMED]
-    found = json.loads(run(RUN_ALL, given=json.dumps(commands)).splitlines()[-1])
-    return {command: Done(*done) for command, done in found.items()}
+    def run(self, commands: Iterable[str]) -> dict[str, Done]:
+        """Command -> how it ended."""
+        printed = self.python(RUN_ALL, given=json.dumps(list(commands)))
+        found = json.loads(printed.splitlines()[-1])
+        return {command: Done(*done) for command, done in found.items()}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """Command -> how it ended where nothing but the base dependencies is installed."""
+    environment = Environment(tmp_path_factory.mktemp("bare"))
+    code = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    assert environment.python(code, *SOME_EXTRAS, "numpy").strip() == "['numpy']"
+    return environment.run([*FIRST, *COMMANDS, *UNNAMED])
 
 
 @pytest.mark.parametrize("command", sorted(NEEDS))
@@ -220,6 +276,25 @@ def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], co
     assert "Traceback" not in done.err
     assert f"pip install 'migrator[{NEEDS[command]}]'" in done.err.splitlines()[-1]
     assert done.code == 2, done.err
+
+
+@pytest.mark.parametrize(
+    ("missing", "installed"),
+    [(extra, installed) for extra in EXTRAS for installed in environments(extra)],
+    ids=lambda given: given if isinstance(given, str) else "+".join(sorted(given)) or "none",
+)
+def test_an_extra_that_alone_is_missing_is_named(
+    tmp_path: Path, missing: str, installed: frozenset[str]
+) -> None:
+    named = {**NEEDS, **NEEDS_BESIDES_OTHERS}
+    commands = [command for command, extra in named.items() if extra == missing]
+    assert commands
+    found = Environment(tmp_path, installed).run([WRITE_RECORDS, *commands])
+    for command in commands:
+        done = found[command]
+        assert "Traceback" not in done.err, done.err
+        assert f"pip install 'migrator[{missing}]'" in done.err.splitlines()[-1], done
+        assert done.code == 2, done.err
 
 
 @pytest.mark.parametrize("command", [*FIRST, *sorted(WORK), *UNNAMED])

@@ -32,19 +32,19 @@ from migrator.control.events import (
     Warm,
     WorkerLost,
 )
-from migrator.control.planning_loop import ForecastingPolicy, WindowClock
+from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, fits
+from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Holding
 from migrator.core.profiles import Service
 from migrator.policies.policy import Decision, Observation
-from migrator.workload.live import LiveTenant
 
 
 class _AtOnce:
     """A policy that answers at the next look."""
 
-    busy = rehearsing = False
+    busy = is_warming_up = False
     unused: dict[str, int] = {}  # noqa: RUF012
 
     def __init__(self, policy: ForecastingPolicy) -> None:
@@ -131,8 +131,7 @@ class _World:
 
 def _tenant(name: str) -> TenantState:
     service = Service(name, profile(), 0.1, 1)
-    live = LiveTenant(service, None, None, None, None, 0, 1, 0, 0.0)
-    return TenantState(live, np.zeros(4), overhead_s=0.02)
+    return TenantState(service, history=np.zeros(4), overhead_s=0.02)
 
 
 @st.composite

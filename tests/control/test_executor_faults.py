@@ -166,6 +166,21 @@ def test_another_tenant_serves_on_where_a_retraining_blocks_its_successor() -> N
     assert "drain 1g@6 a" in ended
 
 
+def test_a_tenant_serves_on_where_its_late_retraining_blocks_only_one_of_its_successors() -> None:
+    """The plan has its retraining's instance serve before the present one is replaced."""
+    stage = Stage()
+    others = (serves("b", 1, 0), trains("c", 1, 1), serves("c", 1, 6))
+    stage.follow(0.0, (*others, trains("a", 2, 2), serves("a", 2, 4)))
+    said = stage.follow(
+        5.0, (*others, serves("a", 2, 2), serves("a", 1, 4), trains("b", 1, 5)), window=0
+    )
+    assert len(_told(said)) == len(said) == 1
+    assert stage.states()["2g@4"] == "ready a"
+    ended = stage.on(7.0, TrainingEnded(trains("a", 2, 2), "a", True))
+    assert ended.index("warm 2g@2 a") < ended.index("drain 2g@4 a")
+    assert {"2g@2": "ready a", "1g@4": "ready a"}.items() <= stage.states().items()
+
+
 def test_two_instances_for_one_retraining_are_one_retraining() -> None:
     stage = Stage()
     stage.executor.adopt(0.0, [Instance(0, 4), Instance(4, 3)])

@@ -40,6 +40,24 @@ def test_a_decision_is_kept_until_the_pause_is_over() -> None:
     assert not stage.executor.paused
 
 
+def test_plans_are_applied_once_neither_an_operator_nor_a_missing_process_holds_them() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, B3))
+    assert stage.executor.hold(1.0) == []
+    assert not stage.executor.paused
+    assert not stage.executor.applies_plans
+    assert _pause(stage, 2.0) == []
+    assert stage.follow(3.0, (A4, B2)) == []
+    assert stage.executor.release(4.0) == []
+    assert stage.executor.paused
+    assert stage.executor.hold(5.0) == []
+    assert _resume(stage, 6.0) == []
+    assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
+    stage.carry_out(7.0, stage.executor.release(7.0))
+    assert stage.executor.applies_plans
+    assert stage.states() == {"4g@0": "ready a", "2g@4": "ready b"}
+
+
 def test_the_newest_decision_is_followed_where_it_is_by_then() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, B3))

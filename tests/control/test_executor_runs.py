@@ -14,8 +14,8 @@ from migrator.control.executor import Executor
 from migrator.control.units import AVOIDED_SLOTS
 from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Instance
-from migrator.plan.problem_file import example_problem, parse_problem
-from migrator.plan.solve import make_plan
+from migrator.planning.problem_file import example_problem, parse_problem
+from migrator.planning.solve import make_plan
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB-MPS")
 LONG_ENOUGH_S = 2.0 * AVOIDED_SLOTS + 60.0

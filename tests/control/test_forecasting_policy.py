@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from support.scenarios import Fixed, drift, scenario, serves, tenant
 
-from migrator.control.planning_loop import ForecastingPolicy
+from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.core.errors import InputError
 from migrator.forecast.selection import forecaster
 from migrator.policies.policy import Observation, Sight
 from migrator.policies.registry import policy
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 
 
 def _observed() -> Observation:

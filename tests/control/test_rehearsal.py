@@ -13,7 +13,7 @@ from support.executor_world import Times, World
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.control.planning_loop import ForecastingPolicy
+from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.rehearsal import predicted_goodput, without_instance
 from migrator.core.catalogue import Board, board
 from migrator.core.problem import (
@@ -28,7 +28,7 @@ from migrator.core.problem import (
     Tenant,
 )
 from migrator.forecast.selection import forecaster
-from migrator.plan.check import goodput_of
+from migrator.planning.check import goodput_of
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 BOARDS = ("A100-40GB", "H200-141GB", "A30-24GB")

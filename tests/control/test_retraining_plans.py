@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 from support.live_daemon import scenario_file
 
-from migrator.control.controller import Estimate, RetrainingPlans
-from migrator.control.planning_loop import WindowClock
-from migrator.control.tenant_state import (
-    Phase,
-    Retraining,
-    TenantState,
-    TrainingRoom,
-    tenant_state_of,
-)
+from migrator.control.events import RetrainingPlanned, TrainingCompleted
+from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining_plans import Estimate, RetrainingPlans
+from migrator.control.tenant_state import TenantState, TrainingRoom, tenant_state_of
 from migrator.control.units import Site, State, Unit
+from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
+from migrator.policies.policy import Sharing
 from migrator.workload.live import read_live
 
 WINDOW_S = 100.0
@@ -44,6 +41,8 @@ def plans_of(
     on_instances: bool = True,
     estimated: bool = True,
     slot_s: float = 1.0,
+    tenants: dict[str, TenantState] | None = None,
+    sharing: Sharing = Sharing.MIG,
 ) -> RetrainingPlans:
     clock = WindowClock(WINDOW_S, slot_s, now_s=lambda: now_s[0])
     serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
@@ -51,11 +50,13 @@ def plans_of(
         executor=SimpleNamespace(units=(serves,)),
         planning=SimpleNamespace(board=BOARD),
         estimates=estimated,
+        sharing=sharing,
     )
-    return RetrainingPlans({"photos": tenant}, clock, labels, controller, on_instances=on_instances)
+    known = tenants or {"photos": tenant}
+    return RetrainingPlans(known, clock, labels, controller, on_instances=on_instances)
 
 
-def estimates(tenant: TenantState, *, labelled: int = LABELLED, **settings: bool) -> Estimate:
+def estimates(tenant: TenantState, *, labelled: int = LABELLED, **settings: Any) -> Estimate:
     """The estimate after 80 s of a window; there is none at its beginning, and no second one."""
     now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: labelled), now_s, **settings)
@@ -85,12 +86,13 @@ def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
     """Estimates are due from 70 s on; the model after the retraining is to be estimated."""
     now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s)
-    job = tenant.retraining = Retraining(0, tenant.live.training_s(100), 1.0, 0.9)
-    job.phase, found = Phase.RUNNING, []
+    tenant.on(RetrainingPlanned(Retraining(0, tenant.training_s(100), 1.0, 0.9)))
+    tenant.start_retraining(PLACE)
+    found = []
     for now in range(100):
         now_s[0] = now
         if now == ends_s:
-            job.phase = Phase.DONE
+            tenant.on(TrainingCompleted())
         found += [now for _ in plans.due()]
     assert found == [due_s]
 
@@ -101,8 +103,9 @@ def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
 ) -> None:
     now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s, slot_s=slot_s)
-    job = tenant.retraining = Retraining(0, tenant.live.training_s(100), 1.0, 0.9)
-    job.phase, count = Phase.RUNNING, 0
+    tenant.on(RetrainingPlanned(Retraining(0, tenant.training_s(100), 1.0, 0.9)))
+    tenant.start_retraining(PLACE)
+    count = 0
     for now_s[0] in range(0, 100, slot_s):
         count += len(list(plans.due()))
     assert count == 1
@@ -111,7 +114,7 @@ def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True, labelled=19)
-    tenant.drained = True
+    tenant.drain()
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True)
 
@@ -122,52 +125,51 @@ def test_a_policy_that_does_not_plan_with_estimates_pays_for_none(tenant: Tenant
 
 
 def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) -> None:
-    tenant.estimate, tenant.estimated_for = 0.95, 5
-    tenant.begin(5, LABELLED, 0.6, ROOM)
+    tenant.set_estimate(0.95, 5)
+    tenant.begin_window(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining is not None
     assert tenant.retraining.expected == 0.95
     # the estimate for the next window was stopped, and the retraining did not take place
-    tenant.begin(6, LABELLED, 0.6, ROOM)
+    tenant.begin_window(6, LABELLED, 0.6, ROOM)
     assert tenant.retraining.phase is Phase.WAITING
     assert tenant.retraining.expected == 0.95
-    tenant.since = 6
-    tenant.begin(7, LABELLED, 0.6, ROOM)
+    tenant.learn_labels(6)
+    tenant.begin_window(7, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == pytest.approx(0.72), "the usual gain"
     assert tenant.estimate is None
 
 
 def test_the_window_in_which_a_late_retraining_ends_gets_its_own(tenant: TenantState) -> None:
-    tenant.begin(3, LABELLED, None, ROOM)
-    late = tenant.retraining
-    assert late is not None
-    late.phase = Phase.RUNNING
-    tenant.begin(4, LABELLED, None, ROOM)
+    tenant.begin_window(3, LABELLED, None, ROOM)
+    late = tenant.start_retraining(PLACE)
+    tenant.begin_window(4, LABELLED, None, ROOM)
     assert tenant.retraining is late
     assert not tenant.outlasted(4)
-    late.phase = Phase.DONE
+    tenant.on(TrainingCompleted())
     assert not tenant.outlasted(3)
     assert tenant.outlasted(4)
-    tenant.begin(4, LABELLED, None, ROOM)
+    tenant.begin_window(4, LABELLED, None, ROOM)
     assert tenant.retraining is not None
     assert (tenant.retraining.window, tenant.retraining.phase) == (4, Phase.WAITING)
     assert not tenant.outlasted(4)
 
 
 def test_without_new_labels_there_is_no_retraining(tenant: TenantState) -> None:
-    tenant.begin(3, LABELLED, None, ROOM)
+    tenant.begin_window(3, LABELLED, None, ROOM)
     assert tenant.retraining is not None
-    tenant.retraining.phase = Phase.DONE
-    tenant.begin(4, 0, None, ROOM)
+    tenant.start_retraining(PLACE)
+    tenant.on(TrainingCompleted())
+    tenant.begin_window(4, 0, None, ROOM)
     assert tenant.retraining is None
     assert not tenant.outlasted(5)
 
 
 def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantState) -> None:
-    tenant.estimate, tenant.estimated_for = 0.95, 5
-    tenant.begin(4, LABELLED, 0.6, ROOM)
+    tenant.set_estimate(0.95, 5)
+    tenant.begin_window(4, LABELLED, 0.6, ROOM)
     assert tenant.retraining is not None
     assert tenant.retraining.expected < 0.95
-    tenant.begin(5, LABELLED, 0.6, ROOM)
+    tenant.begin_window(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == 0.95
 
 
@@ -197,12 +199,28 @@ def test_the_first_windows_samples_are_estimated_once_they_have_all_come(
 def test_where_no_answer_is_labelled_the_estimate_says_how_good_the_model_is(
     tenant: TenantState,
 ) -> None:
-    tenant.accuracy, tenant.judged, tenant.estimate, tenant.estimated_for = 0.9, 0.4, 0.8, 5
-    tenant.begin(5, LABELLED, None, ROOM)
+    tenant.measure_accuracy(0.9)
+    tenant.take_estimate(0.8, 0.4, 0, 4, tenant.version)
+    tenant.begin_window(5, LABELLED, None, ROOM)
     assert tenant.retraining is not None
     assert (tenant.accuracy, tenant.retraining.expected) == (0.4, 0.8)
-    tenant.begin(5, LABELLED, 0.6, ROOM)
+    tenant.begin_window(5, LABELLED, 0.6, ROOM)
     assert tenant.accuracy == 0.6, "labels of answers come first"
-    tenant.since, tenant.accuracy = 5, 0.8
-    tenant.begin(6, LABELLED, None, ROOM)
+    tenant.learn_labels(5)
+    tenant.adopt(None, 0.8)
+    tenant.begin_window(6, LABELLED, None, ROOM)
     assert tenant.accuracy == 0.8, "its samples are learned"
+
+
+@pytest.mark.parametrize(
+    ("others", "sharing", "is_estimated"),
+    [("bcdef", Sharing.MIG, True), ("bcdefg", Sharing.MIG, False), ("bcdefg", Sharing.MPS, True)],
+)
+def test_nothing_is_estimated_where_nothing_can_be_retrained(
+    tenant: TenantState, others: str, sharing: Sharing, is_estimated: bool
+) -> None:
+    """Seven tenants hold all seven slices with their smallest instances; shares have no limit."""
+    tenants = dict.fromkeys(("photos", *others), tenant)
+    labels = SimpleNamespace(kept=lambda *_: LABELLED)
+    plans = plans_of(tenant, labels, [80.0], tenants=tenants, sharing=sharing)
+    assert [each.tenant for each in plans.due()] == (list(tenants) if is_estimated else [])

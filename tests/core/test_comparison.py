@@ -16,14 +16,17 @@ from migrator.core.comparison import (
     Lead,
     Relative,
     SeedMean,
+    SeedValues,
     estimate,
     leads,
     over_best_peer,
+    reference_policy,
+    reference_row,
     relative,
     summarise,
     t95,
 )
-from migrator.core.outcome import RunOutcome
+from migrator.records.outcome import RunOutcome
 
 
 def outcome(policy: str, scenario: str, seed: int, goodput_share: float) -> RunOutcome:
@@ -78,7 +81,7 @@ def test_rows_are_grouped_in_order_of_appearance() -> None:
         ("a", "migrator", 2),
     ]
     assert rows[0].goodput_share.mean == pytest.approx(0.6)
-    assert rows[0].goodput_share.half_width == pytest.approx(12.7062 * 0.1)
+    assert rows[0].goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
     assert rows[0].accuracy.mean == pytest.approx(0.6)
     assert rows[0].slo_attainment.mean == 1.0
     assert rows[0].reconfigurations.mean == 1
@@ -107,7 +110,29 @@ def test_over_all_scenarios_seeds_are_averaged_first() -> None:
     assert overall.seeds == 2
     assert overall.goodput_share.mean == pytest.approx(0.5)
     # 0.5 for both seeds: what varies between scenarios is no uncertainty.
-    assert overall.goodput_share.half_width == pytest.approx(0, abs=1e-12)
+    assert overall.goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.5)}
+
+
+def test_a_difference_is_taken_seed_by_seed() -> None:
+    ours = SeedValues({0: 0.2, 1: 0.8, 2: 0.5})
+    theirs = SeedValues({1: 0.7, 0: 0.1, 3: 0.9})
+    found = ours.difference_from(theirs)
+    assert found is not None
+    assert found.mean == pytest.approx(0.1)
+    assert found.half_width == pytest.approx(0, abs=1e-9)
+    assert ours.difference_from(SeedValues({2: 0.25})) == SeedMean(0.25, None)
+    assert ours.difference_from(SeedValues({3: 0.4})) is None
+
+
+def test_policies_are_compared_with_migrator_or_else_with_the_first_one() -> None:
+    given_runs = [outcome(policy, "a", 0, 0.5) for policy in ("ekya", "paris", "migrator")]
+    rows = summarise([*given_runs, outcome("ekya", "b", 0, 0.5)])
+    assert reference_policy(rows) == "migrator"
+    assert reference_policy(rows[:2]) == "ekya"
+    ekya, _, migrator, elsewhere, *_ = rows
+    assert reference_row(ekya, rows, "migrator") == migrator
+    assert reference_row(migrator, rows, "migrator") is None
+    assert reference_row(elsewhere, rows, "migrator") is None
 
 
 def test_a_seed_or_policy_that_missed_a_scenario_is_not_in_the_overall_mean() -> None:

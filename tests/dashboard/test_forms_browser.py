@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from support.browser import Browsed, kept
 from support.live_records import Made, write_run
+from support.page_forms import CUT_OFF, FAINT_TEXTS
 from support.page_server import served
 
 from migrator.records.rows import PlanRecord
@@ -44,6 +46,32 @@ def test_it_leads_with_goodput_slo_attainment_and_alerts(browser: Browsed, addre
         kept(page, f"forms-{form}")
         require_form(page, form)
     page.context.close()
+
+
+def test_at_1200_pixels_every_table_and_caption_is_whole(browser: Browsed, address: str) -> None:
+    page = browser.page(address, width=1200)
+    page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
+    page.wait_for_selector("[aria-label^='Windows: promised'] tbody tr")
+    assert page.evaluate(CUT_OFF) == []
+    assert page.evaluate(FAINT_TEXTS) == []
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(FAINT_TEXTS) == []
+
+
+def test_a_legend_names_the_parts_of_a_start(browser: Browsed, address: str) -> None:
+    page = browser.page(address)
+    page.wait_for_selector("td .parts")
+    legend = page.locator("[aria-label='Parts of a start'] li")
+    names = legend.all_inner_texts()
+    fill = "(each) => getComputedStyle(each).backgroundColor"
+    shown = [each.evaluate(fill) for each in legend.locator(".swatch").all()]
+    bar = page.locator("td .parts").first
+    said = [re.sub(r" [\d.]+ m?s$", "", part) for part in bar.get_attribute("title").split(", ")]
+    drawn = [each.evaluate(fill) for each in bar.locator("i").all()]
+    assert len(said) == len(drawn) >= 3
+    assert (
+        dict(zip(said, drawn, strict=True)).items() <= dict(zip(names, shown, strict=True)).items()
+    )
 
 
 def require_form(page: Any, form: str) -> None:

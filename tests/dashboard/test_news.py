@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from support.live_records import RATES_RPS, TENANTS, Made, write_run
-from support.old_records import written_by_version_1
 
 from migrator.core.errors import InputError
 from migrator.dashboard import updates as news_module
@@ -97,15 +96,6 @@ def test_moments_count_from_the_runs_begin(path: Path) -> None:
     began_s = records.run.began_s
     for row, each in zip(records.windows, update["windows"], strict=True):
         assert each["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
-
-
-def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path: Path) -> None:
-    written_by_version_1(tmp_path / "records.db")
-    update = parsed(read_run_update(tmp_path / "records.db", 1))
-    block = {"start": 0, "gpcs": 3, "task": "vision/inference", "from": 0, "until": 1}
-    assert update["planned"] == {"0": [block]}
-    assert seconds(update, "vision", "received") == [4]
-    assert seconds(update, "vision", "reconfiguring") == [None]
 
 
 def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:

@@ -13,12 +13,11 @@ from support.browser import Browsed, kept
 from support.live_daemon import log_of, samples, scenario_file, started
 from support.live_records import Made, write_run
 from support.page_server import served
-from support.scenarios import Fixed, Flat, scenario, serves, tenant
+from support.scenarios import Fixed, scenario, serves, tenant
+from support.simulated_records import recorded
 from support.waiting import until
 
-from migrator.records.simulated import Simulated, write_simulations
-from migrator.simulate.durations import overheads_s
-from migrator.simulate.run import run
+from migrator.records.simulated import write_simulations
 
 ADMIN, PHOTOS, CAMERAS = "admin-token-of-the-test", "photos-token-of-the-test", "cameras-token-x-1"
 VARIABLES = {"T_ADMIN": ADMIN, "T_PHOTOS": PHOTOS, "T_CAMERAS": CAMERAS}
@@ -178,7 +177,7 @@ def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:
     for sizes in ((3, 2), (1, 3)):
         policy = Fixed((serves("photos", 0, sizes[0]), serves("cameras", 4, sizes[1])))
         policy.name = f"fixed-{sizes[0]}-{sizes[1]}"
-        runs.append(Simulated(run(this, policy, Flat()), this, overheads_s(this, policy)))
+        runs.append(recorded(this, policy))
     write_simulations(tmp_path / "runs.db", runs)
     with served(tmp_path / "runs.db") as address:
         page = browser.page(address)
@@ -234,8 +233,7 @@ def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Pat
     instances = [serves(name, 2 * at, 2) for at, name in enumerate(names)]
     this = scenario(*(tenant(name, [20] * 30) for name in names), windows=2)
     policy = Fixed(tuple(instances))
-    simulated = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
-    write_simulations(tmp_path / "runs.db", [simulated])
+    write_simulations(tmp_path / "runs.db", [recorded(this, policy)])
     with served(tmp_path / "runs.db") as address:
         page = browser.page(address)
         page.wait_for_selector(".tenant:nth-child(3)")

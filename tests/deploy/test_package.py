@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -63,7 +64,29 @@ def test_the_sdist_can_build_the_wheel(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as packed:
         names = {each.partition("/")[2] for each in packed.getnames()}
-    assert {"pyproject.toml", "README.md", "src/migrator/py.typed", "deploy/Dockerfile"} <= names
+    assert {
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "src/migrator/py.typed",
+        "deploy/Dockerfile",
+    } <= names
+
+
+def test_a_python_that_is_too_old_stops_the_build_with_one_sentence(tmp_path: Path) -> None:
+    """Pip builds before it looks at dependencies."""
+    for name in ("README.md", "hatch_build.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    text = (ROOT / "pyproject.toml").read_text()
+    needed = PROJECT["requires-python"]
+    (tmp_path / "pyproject.toml").write_text(text.replace(f'"{needed}"', '">=4.99"'))
+    (tmp_path / "src" / "migrator").mkdir(parents=True)
+    (tmp_path / "src" / "migrator" / "__init__.py").write_text('__version__ = "1"\n')
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    running = platform.python_version()
+    assert done.stderr == f"migrator needs Python >=4.99; this is Python {running}\n"
 
 
 def _instructions() -> list[tuple[str, str]]:

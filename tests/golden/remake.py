@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from migrator.simulate.compare import Job
+from migrator.simulation.compare import Job
 from migrator.workload.file import read_scenario
 
 HERE = Path(__file__).parent

@@ -2,9 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from ctypes import byref, c_uint
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ from typing import Any
 import pynvml
 import pytest
 from support.fake_gpu import mig_driver
+from support.fake_nvml import state as rules
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
+from support.fake_nvml.state import FakeGpu
 
 from migrator.core.catalogue import Place, boards, placement_sets
 from migrator.core.errors import InputError
-from migrator.gpu.fake_nvml import state as rules
-from migrator.gpu.fake_nvml.__main__ import main
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
-from migrator.gpu.fake_nvml.state import FakeGpu
 
 PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
 HALF, SEVENTH = 9, 19
@@ -215,7 +213,7 @@ def test_another_board_in_the_same_folder(tmp_path: Path, gpus: list[str], words
 def test_a_folder_that_vanished(tmp_path: Path) -> None:
     fake = FakeNvml(tmp_path)
     (tmp_path / "state.jsonl").unlink()
-    with pytest.raises(InputError, match=r"no fake NVML here; begin one with `python -m"):
+    with pytest.raises(InputError, match=r"no fake NVML here; begin one with FakeNvml"):
         fake.instances()
 
 
@@ -237,7 +235,7 @@ def test_a_first_line_that_was_not_ended_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("migrator.gpu.fake_nvml.state.FULL", 5000)
+    monkeypatch.setattr("support.fake_nvml.state.FULL", 5000)
     fake = FakeNvml(tmp_path)
     for _ in range(30):
         made = fake.foreign(4, "3g.20gb")
@@ -249,8 +247,8 @@ def test_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_another_process_does_is_seen(tmp_path: Path) -> None:
     with mig_driver(tmp_path) as (_, driver):
-        command = [sys.executable, "-m", "migrator.gpu.fake_nvml", str(tmp_path)]
-        subprocess.run([*command, "foreign", "4", "3g.20gb"], check=True, capture_output=True)
+        child = _forked(lambda: _foreign(tmp_path))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert [each.place for each in driver.instances()] == [Place(4, "3g.20gb")]
 
 
@@ -298,6 +296,11 @@ def _forked(work: Any) -> int:
     return child
 
 
+def _foreign(folder: Path) -> int:
+    FakeNvml(folder).foreign(4, "3g.20gb")
+    return 0
+
+
 def _taken(folder: Path) -> int:
     with installed(folder):
         device = _device()
@@ -321,60 +324,38 @@ def _busy(folder: Path) -> int:
             driver.destroy(driver.create(Place(4, "3g.20gb")))
 
 
-def _said(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main([str(folder), *words]) == 0
-    return capsys.readouterr().out
-
-
-def test_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = _said(tmp_path, capsys, "board", "A100-40GB", "H200-141GB", "--mig-off")
-    assert "GPU 1: H200-141GB, MIG off" in said
-    assert "GPU 0: A100-40GB, MIG on" in _said(tmp_path, capsys, "mig", "on")
-    said = _said(tmp_path, capsys, "foreign", "4", "3g.20gb")
-    assert "3g.20gb at 4 (GPU instance 2)\n" in said
-    said = _said(tmp_path, capsys, "foreign", "0", "1g.5gb", "--half")
-    assert "1g.5gb at 0 (GPU instance 7, no compute instance)" in said
-    assert "held by unknown (process 4000000)" in _said(
-        tmp_path, capsys, "hold", "4", "--pid", "4000000"
-    )
-    assert "held" not in _said(tmp_path, capsys, "release", "--pid", "4000000")
-    said = _said(tmp_path, capsys, "fault", "transient-destroy", "--count", "2", "--after", "1")
-    assert "fault transient-destroy: 2 times, after 1 calls" in said
-    assert "until `mend`" in _said(tmp_path, capsys, "fault", "no-permission", "--always")
-    assert "fault" not in _said(tmp_path, capsys, "mend")
-    _said(tmp_path, capsys, "remove", "0")
-    fake = FakeNvml(tmp_path)
-    assert [each.place for each in fake.instances()] == [Place(4, "3g.20gb")]
-    boot = fake.boot_id()
-    assert "3g.20gb" not in _said(tmp_path, capsys, "reboot")
-    assert fake.boot_id() != boot
-    assert _said(tmp_path, capsys, "show").startswith(f"boot {fake.boot_id()}")
-
-
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("change", "error"),
     [
-        (["foreign", "3", "3g.20gb"], "no room for 3g.20gb at 3"),
-        (["foreign", "0", "3g.71gb"], "has no MIG profile"),
-        (["foreign", "0", "3g.20gb", "--gpu", "7"], "no GPU 7; the fake machine has 1"),
-        (["hold", "3", "--pid", "1"], "no instance starts at 3"),
-        (["remove", "3"], "no instance starts at 3"),
-        (["board", "A30-24GB"], "delete the folder to begin anew"),
-        (["board", "A10"], "has A100-40GB, not A10; delete the folder"),
+        (lambda fake: fake.foreign(3, "3g.20gb"), "no room for 3g.20gb at 3"),
+        (lambda fake: fake.foreign(0, "3g.71gb"), "has no MIG profile"),
+        (lambda fake: fake.foreign(0, "3g.20gb", 7), "no GPU 7; the fake machine has 1"),
+        (lambda fake: fake.hold(3, 1), "no instance starts at 3"),
+        (lambda fake: fake.remove(3), "no instance starts at 3"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+def test_mistakes_of_tests_are_refused(
+    tmp_path: Path, change: Callable[[FakeNvml], object], error: str
 ) -> None:
-    FakeNvml(tmp_path)
-    assert main([str(tmp_path), *words]) == 2
-    said = capsys.readouterr().err
-    assert error in said
-    assert said.count("\n") == 1
+    fake = FakeNvml(tmp_path)
+    with pytest.raises(InputError, match=error):
+        change(fake)
 
 
-def test_the_help_names_every_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["folder", "fault", "--help"])
-    said = capsys.readouterr().out
-    assert all(kind in said for kind in FaultKind)
+def test_a_process_holds_an_instance_until_it_is_released(tmp_path: Path) -> None:
+    fake = FakeNvml(tmp_path)
+    fake.foreign(4, "3g.20gb")
+    fake.hold(4, 4000000)
+    (instance,) = fake.instances()
+    assert [each.pid for each in instance.holders] == [4000000]
+    fake.release(4000000)
+    assert fake.instances()[0].holders == ()
+
+
+def test_a_reboot_removes_instances_and_begins_another_boot(tmp_path: Path) -> None:
+    fake = FakeNvml(tmp_path)
+    fake.foreign(4, "3g.20gb")
+    boot = fake.boot_id()
+    fake.reboot()
+    assert fake.instances() == ()
+    assert fake.boot_id() != boot

@@ -6,6 +6,10 @@ from pathlib import Path
 import pynvml
 import pytest
 from support.fake_gpu import mig_driver
+from support.fake_nvml import state as rules
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
+from support.fake_nvml.state import Process
 
 from migrator.core.catalogue import Place, boards
 from migrator.core.errors import GpuError, InputError
@@ -19,11 +23,7 @@ from migrator.gpu.drivers.base import (
     RefusedError,
     TransientError,
 )
-from migrator.gpu.drivers.nvml import LostError, UnsupportedError
-from migrator.gpu.fake_nvml import state as rules
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
-from migrator.gpu.fake_nvml.state import Process
+from migrator.gpu.drivers.nvml import LostError, UnsupportedError, open_nvml
 from migrator.io.processes import boot_id
 
 NO_PROCESS = 4_000_000
@@ -80,8 +80,8 @@ def test_the_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
 
 
 def test_the_boot_is_the_machines_own_by_default(tmp_path: Path) -> None:
-    with installed(tmp_path), mig.open_mig(0) as driver:
-        assert driver.gpu().boot_id == boot_id()
+    with installed(tmp_path), open_nvml() as nvml:
+        assert mig.MigDriver(nvml, 0).gpu().boot_id == boot_id()
 
 
 def test_neighbours_stay(driver: mig.MigDriver) -> None:
@@ -515,14 +515,11 @@ def test_instances_of_several_compute_instances(fake: FakeNvml, driver: mig.MigD
     assert driver.instances() == ()
 
 
-def test_the_fake_machine_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(mig.FAKE_NVML, f"{tmp_path}:A30-24GB,H200-141GB")
-    assert mig.gpu_count() == 2
-    with mig.open_mig(1) as driver:
-        made: GpuInstance = driver.create(Place(4, "3g.71gb"))
-        assert driver.gpu().boot_id == FakeNvml(tmp_path).boot_id()
-    monkeypatch.setenv(mig.FAKE_NVML, str(tmp_path))
-    with mig.open_mig(1) as driver:
-        assert driver.instances() == (made,)
+def test_two_gpus_of_one_machine(tmp_path: Path) -> None:
+    with installed(tmp_path, ["A30-24GB", "H200-141GB"]) as fake:
+        assert mig.gpu_count() == 2
+        with mig.open_mig(1) as driver:
+            made: GpuInstance = driver.create(Place(4, "3g.71gb"))
+            assert driver.gpu().boot_id == fake.boot_id()
+        with mig.open_mig(1) as driver:
+            assert driver.instances() == (made,)

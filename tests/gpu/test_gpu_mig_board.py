@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.fake_gpu import mig_driver
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FaultKind
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board, MigProfile, boards
@@ -12,8 +14,6 @@ from migrator.core.errors import InputError
 from migrator.gpu.drivers import mig
 from migrator.gpu.drivers.mig_board import _name, _numbered
 from migrator.gpu.drivers.nvml import GpuInstanceProfile, UnsupportedError
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FaultKind
 
 
 def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> Board:

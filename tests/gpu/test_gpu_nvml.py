@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
 
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers import mig, nvml
 from migrator.gpu.drivers.base import InUseError, NotPermittedError, RefusedError, TransientError
 from migrator.gpu.drivers.nvml import GoneError, LostError, UnsupportedError, absence, refusal
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 
 
 def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:

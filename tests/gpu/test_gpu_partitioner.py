@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_gpu import mig_driver
+from support.fake_nvml.machine import FaultKind
 
 from migrator.core.catalogue import Place, board
 from migrator.core.errors import GpuError, InputError, MigratorError
@@ -18,7 +19,6 @@ from migrator.gpu.drivers.base import (
     TransientError,
 )
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
-from migrator.gpu.fake_nvml.machine import FaultKind
 from migrator.gpu.journal import EntryState, Journal
 from migrator.gpu.layout import BlockedError, Layout, Op
 from migrator.gpu.partitioner import Partitioner

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from support.fake_nvml import library
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FaultKind
 
 from migrator.gpu.drivers.nvml import Usage, read_usage
-from migrator.gpu.fake_nvml import library
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FaultKind
 
 
 def test_instances_have_their_own_memory_and_use_since_hopper(tmp_path: Path) -> None:

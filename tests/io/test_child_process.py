@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import migrator
-from migrator.io.child_process import ChildProcess, Release, child_environment, exit_status
+from migrator.io.child_process import ChildProcess, Release
+from migrator.io.spawn import child_environment, exit_status
 
 
 def test_only_what_is_needed_passes() -> None:
@@ -55,7 +56,7 @@ def synchronize():
 
 cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize)
 sys.modules["torch"] = SimpleNamespace(cuda=cuda)
-from migrator.io.child_process import end_on_request
+from migrator.io.spawn import end_on_request
 
 with end_on_request():
     print("works", flush=True)

@@ -1,100 +1,199 @@
-"""The files of the journal, of records and of labels, damaged in every byte and upgraded."""
+"""The files of the journal, of records and of labels: damaged, moved away, locked."""
 
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.bit_flips import KINDS, Victim, bits, rows_of
 
+from migrator.core.catalogue import Place, boards
 from migrator.core.errors import InputError, MigratorError
+from migrator.gpu.drivers.base import Gpu
+from migrator.gpu.journal import Journal
+from migrator.gpu.layout import Op
 from migrator.io import database
-from migrator.io.database import DamagedError, Layout, is_damage, open_database, rebuilt, table
+from migrator.io.database import (
+    DamagedError,
+    FileMovedError,
+    Layout,
+    explain_errors,
+    is_damage,
+    open_database,
+    reading,
+    transaction,
+)
+from migrator.live.labels import Labels
+from migrator.records.rows import SecondRecord
+from migrator.records.store import Records
 
-EVERY = [(kind, log) for kind in KINDS for log in (False, True)]
-IDS = [f"{kind}{'-log' if log else ''}" for kind, log in EVERY]
+THINGS = Layout("things", 7, 1, ("CREATE TABLE thing (name TEXT UNIQUE)",))
+GPU = Gpu(0, "GPU-0", "a GPU", boards()["A100-40GB"], "boot-1", "1", True, "mig")
 
 
-@pytest.mark.parametrize(("kind", "log"), EVERY, ids=IDS)
-def test_a_flipped_bit_is_noticed_or_harmless(kind: str, log: bool, tmp_path: Path) -> None:
-    victim = Victim(KINDS[kind], tmp_path / f"{kind}.db", log)
-    noticed = total = 0
-    for position, bit in bits(victim.original, 1, unused=False):
-        victim.flip(position, bit)
-        noticed += victim.is_noticed()
-        total += 1
-    assert total > 300
-    assert noticed > 0.9 * total
+def write_journal(path: Path) -> Path | None:
+    with Journal(path, synchronous="OFF") as journal:
+        for _ in range(30):
+            journal.begin(GPU, "migrator", Op.CREATE, Place(4, "3g.20gb"))
+        return journal.damaged
 
 
-@pytest.mark.parametrize(("kind", "log"), EVERY, ids=IDS)
-def test_the_owner_sets_a_damaged_file_aside_with_its_log(
-    kind: str, log: bool, tmp_path: Path
+def write_records(path: Path) -> Path | None:
+    with Records(path, scenario="s", board="b", driver="d", policy="p", seed=0) as records:
+        for second in range(300):
+            records.put(SecondRecord("vision", second, 4, 3))
+        return records.damaged
+
+
+def write_labels(path: Path) -> Path | None:
+    async def add_labels() -> Path | None:
+        labels = Labels(path)
+        for number in range(3):
+            inputs = np.full(3000, number, np.uint8)
+            await labels.add("vision", 0, inputs, number, 1, f"r{number}")
+        await labels.close()
+        return labels.damaged
+
+    return asyncio.run(add_labels())
+
+
+KINDS = {"journal": write_journal, "records": write_records, "labels": write_labels}
+"""Owners that open the file, add rows, and return where a damaged file was moved."""
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_text(path: Path) -> None:
+    path.write_text("not a database\n" * 500, encoding="utf-8")
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def overwrite_pages(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+
+
+def add_a_table(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE other (name TEXT)")
+
+
+def another_program(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+
+
+DAMAGES = [make_empty, make_text, cut_off, overwrite_pages, add_a_table, another_program]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_owner_moves_a_damaged_file_aside_and_begins_anew(
+    kind: str, damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    victim = Victim(KINDS[kind], tmp_path / f"{kind}.db", log)
-    drawn = list(bits(victim.original, 1, unused=False))
-    for position, bit in drawn[:: len(drawn) // 30]:
-        victim.flip(position, bit)
-        noticed = victim.is_noticed()
-        assert victim.is_set_aside() == noticed
-        if noticed and log:
-            kept = [each for each in tmp_path.iterdir() if ".damaged-" in each.name]
-            assert len([each for each in kept if each.name.endswith("-wal")]) == 1
-        assert not victim.is_set_aside(), "the new file is sound"
-
-
-def test_a_log_from_before_this_boot_may_end_in_what_a_power_cut_left(tmp_path: Path) -> None:
-    victim = Victim(KINDS["labels"], tmp_path / "labels.db", log=True)
-    victim.flip(len(victim.original) - 100, 3)
-    assert victim.is_noticed()
-    os.utime(tmp_path / "labels.db-wal", (1e9, 1e9))
-    assert not victim.is_set_aside()
-
-
-def test_a_broken_end_of_the_log_costs_only_what_is_in_it(tmp_path: Path) -> None:
-    """A process that is killed while it commits leaves such an end."""
-    victim = Victim(KINDS["labels"], tmp_path / "labels.db", log=True)
-    victim.flip(len(victim.original) - 100, 3)
-    assert victim.is_noticed()
-    layout = KINDS["labels"].layout
-    connection, aside = open_database(victim.path, layout, "OFF")
-    with closing(connection):
-        left = rows_of(connection, layout)["sample"]
+    path = tmp_path / f"{kind}.db"
+    assert KINDS[kind](path) is None
+    damage(path)
+    broken = path.read_bytes()
+    aside = KINDS[kind](path)
     assert aside is not None
-    assert Path(f"{aside}-wal").exists()
-    whole = victim.rows["sample"]
-    assert left == whole[: len(left)]
-    assert len(left) == len(whole) - 1
+    assert aside.name.startswith(f"{kind}.db.damaged-")
+    assert aside.read_bytes() == broken
+    assert KINDS[kind](path) is None, "the new file is sound"
 
 
-def test_a_commit_whose_mark_is_lost_is_noticed(tmp_path: Path) -> None:
-    """The mark is the number of pages, one bit where that is a power of two."""
-    victim = Victim(KINDS["labels"], tmp_path / "labels.db", log=True)
-    frames = (len(victim.original) - 32) // (24 + 512)
-    at = 32 + (frames - 1) * (24 + 512) + 4
-    mark = int.from_bytes(victim.original[at : at + 4], "big")
-    assert mark == 8
-    victim.flip(at + 3, 3)
-    assert victim.is_noticed()
-
-
-def test_what_a_rolled_back_transaction_left_in_the_log_is_no_damage(tmp_path: Path) -> None:
-    layout = Layout("things", 7, 1, (table("thing", ("name TEXT",)),))
-    path = tmp_path / "things.db"
-    connection, _ = open_database(path, layout, "OFF")
-    connection.execute("PRAGMA cache_size=1")
-    connection.execute("BEGIN")
-    for number in range(200):  # more than the cache holds: it is written before it is committed
-        connection.execute("INSERT INTO thing (name) VALUES (?)", (f"{number}" * 500,))
-    connection.execute("ROLLBACK")
-    connection.execute("INSERT INTO thing (name) VALUES ('kept')")
-    assert (tmp_path / "things.db-wal").stat().st_size > 100_000
-    with closing(database.open_checked(path, layout)) as reading:
-        assert rows_of(reading, layout)["thing"][0][0] == "kept"
+def test_a_damaged_file_takes_its_log_along(tmp_path: Path) -> None:
+    path, log = tmp_path / "things.db", tmp_path / "things.db-wal"
+    connection, _ = open_database(path, THINGS, "OFF")
+    connection.execute("INSERT INTO thing VALUES ('a')")
+    written = log.read_bytes()
     connection.close()
+    make_text(path)
+    log.write_bytes(written)
+    connection, aside = open_database(path, THINGS, "OFF")
+    with closing(connection):
+        assert connection.execute("SELECT * FROM thing").fetchall() == []
+    assert Path(f"{aside}-wal").read_bytes() == written
+
+
+def test_an_index_that_differs_from_its_table_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "things.db"
+    connection, _ = open_database(path, THINGS, "OFF")
+    connection.execute("INSERT INTO thing VALUES ('abcdef')")
+    connection.close()
+    database.open_checked(path, THINGS).close()
+    content = path.read_bytes()
+    at = content.rindex(b"abcdef")  # the index follows its table
+    assert content.index(b"abcdef") < at
+    path.write_bytes(content[:at] + b"abcdeg" + content[at + 6 :])
+    with pytest.raises(DamagedError, match="pages are missing or broken"):
+        database.open_checked(path, THINGS)
+
+
+def test_rows_in_the_log_of_a_killed_process_are_kept(tmp_path: Path) -> None:
+    path, log = tmp_path / "things.db", tmp_path / "things.db-wal"
+    connection, _ = open_database(path, THINGS, "FULL")
+    with transaction(connection):
+        connection.execute("INSERT INTO thing VALUES ('a')")
+    files = {file: file.read_bytes() for file in (path, log)}
+    connection.close()
+    for file, content in files.items():
+        file.write_bytes(content)
+    connection, aside = open_database(path, THINGS, "FULL")
+    with closing(connection):
+        assert connection.execute("SELECT * FROM thing").fetchall() == [("a",)]
+    assert aside is None
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_file_of_another_version_is_refused_and_stays(version: int, tmp_path: Path) -> None:
+    path = tmp_path / "things.db"
+    open_database(path, THINGS, "OFF")[0].close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version={version}")
+    with pytest.raises(
+        InputError, match=f"has version {version} and this MIGRator reads version 1"
+    ):
+        open_database(path, THINGS, "OFF")
+    assert [file.name for file in tmp_path.glob("*damaged*")] == []
+
+
+@pytest.mark.parametrize("taken", ["folder", "file", "-wal", "-shm", "replaced"])
+def test_nothing_is_committed_to_a_file_that_is_not_at_its_path(tmp_path: Path, taken: str) -> None:
+    path = tmp_path / "state" / "things.db"
+    connection, _ = open_database(path, THINGS, "OFF")
+
+    def add(name: str) -> None:
+        with explain_errors(path, THINGS), transaction(connection):
+            connection.execute("INSERT INTO thing (name) VALUES (?)", (name,))
+
+    add("before")
+    suffix = taken if taken.startswith("-") else ""
+    source = path.parent if taken == "folder" else path.with_name(f"things.db{suffix}")
+    aside = source.with_name(f"{source.name}.aside")
+    source.rename(aside)
+    if taken == "replaced":
+        source.write_bytes(aside.read_bytes())
+    with pytest.raises(FileMovedError, match=r"things.db: the file of things was moved or deleted"):
+        add("meanwhile")
+    aside.replace(source)
+    add("after")
+    connection.close()
+    with reading(path, THINGS) as found:
+        assert [name for (name,) in found.execute("SELECT name FROM thing")] == ["before", "after"]
 
 
 UNUSABLE = [
@@ -129,7 +228,7 @@ def test_a_file_that_is_locked_is_neither_damaged_nor_set_aside(
 ) -> None:
     monkeypatch.setattr(database, "WAIT_S", 0.1)
     path = tmp_path / f"{kind}.db"
-    KINDS[kind].write(path)
+    KINDS[kind](path)
     hold = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
         "c.execute('PRAGMA locking_mode=EXCLUSIVE'); c.execute('BEGIN EXCLUSIVE')\n"
@@ -141,34 +240,7 @@ def test_a_file_that_is_locked_is_neither_damaged_nor_set_aside(
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(MigratorError, match="locked"):
-            KINDS[kind].open(path)
+            KINDS[kind](path)
         process.kill()
-    assert KINDS[kind].open(path) is None
+    assert KINDS[kind](path) is None
     assert not list(tmp_path.glob("*.damaged-*"))
-
-
-def test_an_upgrade_gives_checksums_to_old_rows(tmp_path: Path) -> None:
-    path = tmp_path / "things.db"
-    columns = ("id INTEGER PRIMARY KEY", "name TEXT", "size REAL")
-    old = Layout("things", 7, 1, ("CREATE TABLE thing (id INTEGER PRIMARY KEY, name, size)",))
-    new = Layout("things", 7, 2, (table("thing", columns),), {1: rebuilt("thing", columns)})
-    connection, _ = open_database(path, old, "OFF")
-    connection.execute("INSERT INTO thing VALUES (5, 'a', -0.0), (NULL, NULL, 2), (9, 'c', 1e99)")
-    connection.close()
-    earlier = Layout("things", 7, 0, ())
-    with pytest.raises(InputError, match="newer MIGRator"):
-        open_database(path, earlier, "OFF")
-    connection, aside = open_database(path, new, "OFF")
-    assert aside is None
-    assert connection.execute("SELECT id, name, size FROM thing").fetchall() == [
-        (5, "a", 0.0),
-        (6, None, 2.0),
-        (9, "c", 1e99),
-    ]
-    connection.execute("UPDATE thing SET name = 'b' WHERE id = 6")
-    connection.close()
-    database.open_checked(path, new).close()
-    with closing(sqlite3.connect(path)) as damaging:
-        damaging.execute("PRAGMA user_version=1")
-    with pytest.raises(DamagedError, match="its version is not that of its tables"):
-        database.open_checked(path, new)

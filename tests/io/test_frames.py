@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.io import child_process as frames
-from migrator.io.child_process import (
+from migrator.io import frames
+from migrator.io.frames import (
     Channel,
     Frame,
     FrameError,
@@ -21,7 +21,7 @@ from migrator.io.child_process import (
     encode_array,
     encode_frame,
 )
-from migrator.serve.workers.messages import Assignment, Infer, Scores, Swap, ToWorker
+from migrator.serving.workers.messages import Assignment, Infer, Scores, Swap, ToWorker
 
 
 def _fed(data: bytes, cuts: list[int]) -> list[Frame[ToWorker]]:

@@ -20,7 +20,8 @@ from migrator.core.errors import InputError
 from migrator.learn.hf_models import HfImages, HfText
 from migrator.learn.model import Modality
 from migrator.learn.registry import build, encoder, model_class, transformers
-from migrator.serve.workers.forkserver_process import model_interface
+from migrator.serving.workers.forkserver_process import model_interface
+from migrator.serving.workers.messages import ModelSpec
 
 Save = Callable[..., Any]
 
@@ -75,7 +76,7 @@ def test_texts_get_the_scores_of_the_library(tmp_path: Path) -> None:
 
 def test_the_server_learns_the_size_of_the_vocabulary(tmp_path: Path) -> None:
     save_bert(tmp_path)
-    kind = model_interface("texts", built_text(tmp_path), 3)
+    kind = model_interface("texts", built_text(tmp_path), ModelSpec("hf:net", 3))
     assert (kind.datatype, kind.shape, kind.values) == ("INT32", (64,), len(WORDS))
     example = built_text(tmp_path).example(50)
     assert example.max() < len(WORDS)

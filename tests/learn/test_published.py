@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from migrator.core.errors import InputError
-from migrator.io.files import cache_folder
+from migrator.io.folders import cache_folder
 from migrator.learn import zoo
 from migrator.learn.model import Inputs
 from migrator.learn.registry import build

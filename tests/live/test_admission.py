@@ -12,6 +12,7 @@ from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 
+from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import HttpError, MigratorError
 from migrator.live import changes
 from migrator.live.actuation import Actuation
@@ -21,8 +22,7 @@ from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
-from migrator.live.shared_store import SharedStore
-from migrator.serve.workers.pool import Workers
+from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
 
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
@@ -135,7 +135,7 @@ async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
 
 
 async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Bench) -> None:
-    bench.tenants["photos"].drained = True
+    bench.tenants["photos"].drain()
     await bench.fails_to_go()
     await bench.fails_to_go()
     await bench.admission.admit({})
@@ -147,7 +147,7 @@ async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Benc
 async def test_a_drained_tenant_stays_drained_when_it_is_added_again(
     bench: Bench,
 ) -> None:
-    bench.tenants["photos"].drained = True
+    bench.tenants["photos"].drain()
     bench.router.refuse("photos", REFUSAL)
     await bench.admission.admit({})
     assert bench.router.refuses("photos")

@@ -19,7 +19,7 @@ from support.serving import assignment, run_on_uvloop, started
 from support.waiting import until_async
 
 from migrator.control import events
-from migrator.control.controller import Estimate
+from migrator.control.retraining_plans import Estimate
 from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
@@ -28,7 +28,7 @@ from migrator.live.gpu_thread import GpuThread
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder
 from migrator.live.training import JobKind, TrainingLostError
-from migrator.serve.workers.messages import Assignment
+from migrator.serving.workers.messages import Assignment
 from migrator.workload.live import read_live
 
 PLACE = Instance(0, 1)

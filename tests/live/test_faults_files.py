@@ -1,24 +1,23 @@
-"""Damaged files of a stopped daemon: the next one serves, and says what it set aside."""
+"""Files of a daemon that are damaged while it is stopped, or moved away while it runs: it serves,
+and says what is wrong."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+from support.faults import labels_of, serves, teach
 from support.live_daemon import samples, scenario_file, served
 
 from migrator.records.store import read_records
 
-FILES = {"journal.db": b"serve", "labels.db": b"photos", "records.db": b"emulated"}
-"""And what is in each of them as text."""
+FILES = ("journal.db", "labels.db", "records.db")
 
 
-def damage(path: Path, text: bytes) -> None:
-    """Flip the high bit of a letter: it is no UTF-8 any more."""
-    content = bytearray(path.read_bytes())
-    at = content.rindex(text)
-    content[at] ^= 0x80
-    path.write_bytes(content)
+def damage(path: Path) -> None:
+    """Cut the file off in the middle: pages are missing."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
 
 
 def test_damaged_files_are_set_aside_logged_recorded_and_counted(tmp_path: Path) -> None:
@@ -30,8 +29,8 @@ def test_damaged_files_are_set_aside_logged_recorded_and_counted(tmp_path: Path)
         assert daemon.infer("photos", picture[0], "first").status_code == 200
         assert daemon.feedback("photos", "first", int(label[0])).status_code == 200
         assert daemon.stop() == 0, daemon.said()
-    for name, text in FILES.items():
-        damage(paths[name] / name, text)
+    for name in FILES:
+        damage(paths[name] / name)
     with served(path, state) as daemon:
         assert daemon.infer("photos", picture[0], "second").status_code == 200
         assert daemon.feedback("photos", "second", int(label[0])).status_code == 200
@@ -50,3 +49,34 @@ def test_damaged_files_are_set_aside_logged_recorded_and_counted(tmp_path: Path)
         (aside,) = paths[name].glob(f"{name}.damaged-*Z")
         assert any(name in each and str(aside) in each for each in events)
         assert any("ERROR" in each.upper() and str(aside) in each for each in log.splitlines())
+
+
+def test_a_moved_state_folder_is_noticed_and_used_again_once_it_is_back(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos", window_s=3), tmp_path / "state"
+    away = tmp_path / "away"
+    picture, label = samples(1, 1)
+    with served(path, state) as daemon:
+        answers = teach(daemon, "photos", 1, 30, "lesson")
+        assert daemon.status()["files"] == ""
+        state.rename(away)
+        first = daemon.status()["window"]
+        assert daemon.infer("photos", picture[0], "asked").status_code == 200
+        for answer in (
+            daemon.feedback("photos", "asked", int(label[0])),
+            daemon.upload("photos", *samples(1, 3), "upload"),
+        ):
+            assert answer.status_code == 503
+            assert "labels.db: the file of labels was moved or deleted" in answer.json()["error"]
+        assert "labels.db" in daemon.status()["files"]
+        # windows begin and retrainings are due, and nothing makes another state folder
+        daemon.wait_for(lambda now: now["window"] > first + 2, "windows go on")
+        assert not state.exists()
+        errors = [each for each in daemon.log.read_text("utf-8").splitlines() if " ERROR " in each]
+        assert len([each for each in errors if "labels are refused" in each]) == 1
+        assert len([each for each in errors if "records could not be written" in each]) == 1
+        away.rename(state)
+        assert daemon.status()["files"] == ""
+        assert daemon.feedback("photos", "asked", int(label[0])).status_code == 200
+        serves(daemon, 1)
+        assert daemon.stop() == 0, daemon.said()
+    assert labels_of(state) >= answers | {"asked"}

@@ -10,17 +10,18 @@ from pathlib import Path
 
 from support import PYTHONPATH
 
-TESTS = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MORE_MIB = 24.0
 """From the end of the first flood to that of the last: some requests are remembered for labels."""
 
 
 def test_goodput_stays_and_memory_does_not_grow(tmp_path: Path) -> None:
     out = tmp_path / "flood.json"
-    command = [sys.executable, str(TESTS.parent / "benchmarks" / "flood.py"), "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.flood", "--out", str(out)]
     command += ["--seconds", "2", "--rounds", "2", "--batch", "4"]
     command += ["--model", "support.means_model:Means"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": PYTHONPATH}, check=True)
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    subprocess.run(command, env=environment, cwd=ROOT, check=True)
     phases = json.loads(out.read_text(encoding="utf-8"))["phases"]
     calm, flooded = phases[0::2], phases[1::2]
     assert all(each["offered_rps"] == 10 * calm[0]["offered_rps"] for each in flooded)

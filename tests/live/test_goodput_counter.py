@@ -26,7 +26,7 @@ def next_window(run: Run) -> None:
 
 def test_few_labels_leave_it_to_the_accuracy_of_plans_many_decide(run: Run) -> None:
     goodput = run.recorder.goodput
-    run.context.tenants["photos"].accuracy = 0.5
+    run.context.tenants["photos"].measure_accuracy(0.5)
     came(run, "photos", 100)
     run.labels["photos", 0] = LabelCounts(19, 19, 0)
     assert goodput.so_far("photos") == 50
@@ -41,10 +41,10 @@ def test_without_labels_answers_count_by_the_accuracy_of_the_model_that_gave_the
     run: Run,
 ) -> None:
     goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
-    tenant.accuracy = 0.4
+    tenant.measure_accuracy(0.4)
     came(run, "photos", 100)
     assert goodput.correct_now("photos") == 0.4
-    tenant.accuracy = 0.9  # a retraining has ended
+    tenant.adopt(None, 0.9)  # a retraining has ended
     came(run, "photos", 100)
     assert goodput.correct_now("photos") == 0.9
     assert goodput.so_far("photos") == pytest.approx(130)
@@ -57,13 +57,13 @@ def test_without_labels_answers_count_by_the_accuracy_of_the_model_that_gave_the
 
 def test_a_retraining_tells_how_good_the_answers_before_it_were(run: Run) -> None:
     goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
-    tenant.accuracy = 0.8
+    tenant.measure_accuracy(0.8)
     came(run, "photos", 100)
     next_window(run)
     came(run, "photos", 100)
     assert goodput.correct("photos") == pytest.approx(0.8)
     goodput.settle("photos", 0.5)
-    tenant.accuracy = 0.9
+    tenant.adopt(None, 0.9)
     came(run, "photos", 100)
     goodput.settle("photos", 0.7)
     assert goodput.correct("photos") == pytest.approx(0.6)
@@ -73,7 +73,7 @@ def test_a_retraining_tells_how_good_the_answers_before_it_were(run: Run) -> Non
 
 def test_a_window_that_is_over_counts_by_all_its_labels(run: Run) -> None:
     goodput = run.recorder.goodput
-    run.context.tenants["photos"].accuracy = 0.5
+    run.context.tenants["photos"].measure_accuracy(0.5)
     came(run, "photos", 100)
     run.labels["photos", 0] = LabelCounts(4, 4, 1)  # few, and yet all that is known of it
     next_window(run)

@@ -19,10 +19,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.io.database import transaction
+from migrator.io.database import FileMovedError, transaction
 from migrator.learn.model import Samples, WindowData
 from migrator.live import labels as labels_module
-from migrator.live.labels import PRETRAINED, LabelCounts, LabelLimits, Labels, lot_of
+from migrator.live.labels import (
+    PRETRAINED,
+    ConflictingLabelError,
+    LabelCounts,
+    LabelLimits,
+    Labels,
+    lot_of,
+    sample_row,
+)
 from migrator.live.training_data import HELD_OUT_PER_CLASS, remember, window_data
 
 
@@ -91,6 +99,55 @@ def test_a_request_counts_once_and_counts_outlive_the_daemon(tmp_path: Path) -> 
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+async def test_another_label_of_a_request_is_refused_and_the_first_kept(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    labels = Labels(path)
+    assert await labels.add("a", 0, sample(1), 1, None, "r")
+    assert not await labels.add("a", 1, sample(1), 1, 0, "r")
+    with pytest.raises(ConflictingLabelError, match="r of a already has label 1, which is kept"):
+        await labels.add("a", 0, sample(1), 0, None, "r")
+    with pytest.raises(ConflictingLabelError, match="r of a already names other inputs"):
+        await labels.add("a", 0, sample(2), 1, None, "r")
+    assert await labels.add("b", 0, sample(2), 0, None, "r")
+    assert await labels.bring([sample_row("a", 0, sample(1), 0, None, "r")]) == 0
+    assert labels.counts("a", 0).labelled == 1
+    await labels.close()
+    data = window_data(path, "a", 0, held_out=0.0)
+    assert data.new.labels.tolist() == [1]
+
+
+async def test_of_two_labels_that_come_together_one_is_refused(tmp_path: Path) -> None:
+    labels = Labels(tmp_path / "labels.db")
+    results = await asyncio.gather(
+        *(labels.add("a", 0, sample(1), label, None, "r") for label in (0, 1)),
+        return_exceptions=True,
+    )
+    await labels.close()
+    assert results[0] is True
+    assert isinstance(results[1], ConflictingLabelError)
+
+
+async def test_labels_are_refused_while_their_file_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    labels = Labels(home / "labels.db")
+    assert await labels.add("a", 0, sample(1), 1, None, "before")
+    assert labels.moved == ""
+    home.rename(away)
+    for number in range(3):
+        with pytest.raises(FileMovedError, match="put it back, or restart the daemon"):
+            await labels.add("a", 0, sample(2), 1, None, f"meanwhile {number}")
+    assert "labels.db" in labels.moved
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    away.rename(home)
+    assert labels.moved == ""
+    assert await labels.add("a", 0, sample(2), 1, None, "after")
+    assert labels.counts("a", 0).labelled == 2
+    await labels.close()
 
 
 def test_labels_that_come_together_share_a_commit(
@@ -315,7 +372,8 @@ async def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> No
     labels = Labels(path)
     assert labels.damaged is None
     for each in acknowledged:
-        assert not await labels.add("a", 0, sample(0), 0, None, each)
+        inputs = np.full((3, 16, 16), int(each[1:]) % 256, np.uint8)
+        assert not await labels.add("a", 0, inputs, 0, None, each)
     assert labels.counts("a", 0).labelled >= len(acknowledged)
     await labels.close()
 
@@ -366,44 +424,15 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
 
 
-def test_labels_of_version_1_are_upgraded(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    filled(path, (range(8), 2))
-    before = window_data(path, "a", 0)
-    kept = "id, tenant, request, window, label, predicted, lot, dtype, shape, inputs"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE old AS SELECT * FROM sample")
-        connection.execute("DROP TABLE sample")
-        connection.execute(
-            f"CREATE TABLE sample ({kept.replace('id,', 'id INTEGER PRIMARY KEY,', 1)}, "
-            "UNIQUE (tenant, request))"
-        )
-        connection.execute(f"INSERT INTO sample SELECT {kept} FROM old")
-        connection.execute("CREATE INDEX by_class ON sample (tenant, label, window)")
-        connection.execute("DROP TABLE old")
-        connection.execute("PRAGMA user_version = 1")
-
-    async def scene() -> None:
-        labels = Labels(path)
-        assert labels.damaged is None
-        assert labels.counts("a", 0).labelled == len(before.new) + len(before.held_out)
-        await labels.close()
-
-    asyncio.run(scene())
-    after = window_data(path, "a", 0)
-    assert (after.new.inputs == before.new.inputs).all()
-    assert (after.new.labels == before.new.labels).all()
-
-
-def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
     filled(path, (range(3), 2))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
         connection.execute("CREATE TABLE later (what)")
-    with pytest.raises(InputError, match="newer MIGRator"):
+    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
         Labels(path)
-    with pytest.raises(InputError, match="newer MIGRator"):
+    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
         window_data(path, "a", 0)
 
 

@@ -42,6 +42,9 @@ def asked(daemon: Served, right: list[bool]) -> int:
     assert (
         daemon.feedback("photos", "q0", int(labels[0])).status_code == 200
     )  # it is stored already
+    other = daemon.feedback("photos", "q0", int(labels[0]) + 1)
+    assert other.status_code == 409
+    assert f"q0 of photos already has label {labels[0]}, which is kept" in other.json()["error"]
     tensor = {"name": "input", "datatype": "UINT8", "shape": [1, *pictures[0].shape]}
     body = {"inputs": [tensor | {"data": pictures[0].reshape(-1).tolist()}]}
     for number in range(TOO_LATE):
@@ -78,6 +81,7 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
     assert value("migrator_latency_seconds_count", tenant="photos") == SENT
     assert value("migrator_labels_total", tenant="photos", outcome="stored") == LABELLED
     assert value("migrator_labels_total", tenant="photos", outcome="repeated") == 1
+    assert value("migrator_labels_total", tenant="photos", outcome="conflicting") == 1
     good = in_time * sum(right) / LABELLED
     assert abs(value("migrator_goodput_total", tenant="photos") - good) < 1e-9
     assert value("migrator_model_version", tenant="photos") == 1

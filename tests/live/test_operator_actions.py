@@ -12,8 +12,8 @@ from support.live_context import idle_context, idle_forkserver
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 
-from migrator.control.events import Create, Instruction
-from migrator.control.tenant_state import Phase, Retraining
+from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
+from migrator.control.retraining import Retraining
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
@@ -126,7 +126,7 @@ class Bench:
             added = self.context.versions_of(tenant).add(
                 self.weights, 0.5 + number / 10, {"window": 3 * number}
             )
-            self.tenants[tenant].goes_on_from(added)
+            self.tenants[tenant].switch_version(added)
 
     async def act(self, kind: str, tenant: str | None = None) -> Acted:
         return await self.actions.act(ActionKind(kind), tenant, "cli")
@@ -213,7 +213,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     bench.versions("photos", 2)
     photos = bench.tenants["photos"]
     seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.retraining = Retraining(5, seconds, 1.0, 0.9)
+    photos.on(RetrainingPlanned(Retraining(5, seconds, 1.0, 0.9)))
     training = asyncio.create_task(bench.learning.train("photos", ON, {}))
     await bench.trainings.begun.wait()
     await bench.act("roll-back", "photos")
@@ -226,20 +226,20 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
 
 async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: Bench) -> None:
     photos = bench.tenants["photos"]
-    photos.retraining = Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)
+    photos.on(RetrainingPlanned(Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # 31 s with 30 s of start: half of the planned 2 s, smoothed
-    assert photos.slower == pytest.approx(0.75)
+    assert photos.duration.slower == pytest.approx(0.75)
 
 
 async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) -> None:
     photos = bench.tenants["photos"]
-    photos.retraining = Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)
+    photos.on(RetrainingPlanned(Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # from 0.5 to 0.9: four of five errors, smoothed with the 0.3 before
-    assert photos.removed == pytest.approx((0.3 + 0.8) / 2)
+    assert photos.gains.removed == pytest.approx((0.3 + 0.8) / 2)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
@@ -276,17 +276,19 @@ async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_dem
     bench: Bench,
 ) -> None:
     photos = bench.tenants["photos"]
-    photos.history = np.full(10, 7.0)
+    for _ in range(10):
+        photos.count_requests(7.0)
     seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.retraining = Retraining(5, seconds, 1.0, 0.9, Phase.RUNNING, 0.5, ON)
+    photos.on(RetrainingPlanned(Retraining(5, seconds, 1.0, 0.9)))
+    photos.start_retraining(ON)
     await bench.act("drain", "photos")
     assert photos.planned
     assert photos.view().history.sum() == 0
-    photos.saw(0.0)
-    photos.retraining.phase = Phase.DONE
+    photos.count_requests(0.0)
+    photos.on(TrainingCompleted())
     assert not photos.planned
     await bench.act("undrain", "photos")
-    assert photos.view().history.tolist() == [7.0] * 10
+    assert photos.view().history.tolist()[-10:] == [7.0] * 10
 
 
 async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Bench) -> None:

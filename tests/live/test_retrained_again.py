@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +16,9 @@ from support.faults import labels_of, settled, teach
 from support.live_context import LabelTable, idle_context, idle_forkserver
 from support.live_daemon import Served, scenario_file, served
 
-from migrator.control.tenant_state import (
-    Phase,
-    Retraining,
-    TenantState,
-    TrainingRoom,
-    tenant_state_of,
-)
+from migrator.control.events import RetrainingPlanned, TrainingCompleted
+from migrator.control.retraining import Phase, Retraining
+from migrator.control.tenant_state import TenantState, TrainingRoom, tenant_state_of
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Charge, Instance
@@ -45,7 +41,7 @@ from migrator.live.training import (
 from migrator.live.versions import Version
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
-from migrator.serve.workers.forkserver import Forkserver
+from migrator.serving.workers.forkserver import Forkserver
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")
@@ -76,12 +72,14 @@ def run_windows(
     """Virtual windows with labels in each; those in which the tenant was retrained."""
     room, done = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
     for window in windows:
-        tenant.begin(window, PER_WINDOW * (window - tenant.since), 0.1, room)
+        tenant.begin_window(window, PER_WINDOW * (window - tenant.since), 0.1, room)
         job = tenant.retraining
         if job is not None and can_run(window) and plans_retraining(tenant, late):
             planned_s = job.seconds.at(98)
-            tenant.took(planned_s, planned_s)
-            tenant.since, job.phase = window, Phase.DONE
+            tenant.start_retraining(Instance(0, 7))
+            tenant.measure_training(planned_s, planned_s)
+            tenant.learn_labels(window)
+            tenant.on(TrainingCompleted())
             done.append(window)
         if not paused:
             tenant.end_window()
@@ -90,15 +88,15 @@ def run_windows(
 
 def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantState) -> None:
     room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
-    tenant.begin(60, 60 * PER_WINDOW, 0.1, room)
+    tenant.begin_window(60, 60 * PER_WINDOW, 0.1, room)
     job = tenant.retraining
     assert job is not None
     assert job.most_samples is not None
     assert job.seconds.at(room.sms) <= room.seconds
     # and few labels are all learned
-    tenant.begin(61, 100, 0.1, room)
+    tenant.begin_window(61, 100, 0.1, room)
     assert tenant.retraining is not None
-    few = tenant.live.training_s(round(100 * (1 - HELD_OUT)))
+    few = tenant.training_s(round(100 * (1 - HELD_OUT)))
     assert tenant.retraining.seconds.at(98) == few.at(98)
 
 
@@ -111,16 +109,16 @@ def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long
     run_windows(tenant, range(18, 25), lambda _: False)
     assert run_windows(tenant, range(25, 28)), "after failures"
     for _ in range(5):
-        tenant.took(1.0, 10.0)
-    assert tenant.slower > 9
+        tenant.measure_training(1.0, 10.0)
+    assert tenant.duration.slower > 9
     assert run_windows(tenant, range(28, 32)), "after durations measured too long"
     assert run_windows(tenant, range(40, 43)), "after windows without anything"
-    tenant.overhead_s = WINDOW_S / 2
+    tenant.measure_overhead(WINDOW_S / 2)
     assert run_windows(tenant, range(43, 46)), "with an overhead as long as is believed"
-    tenant.overhead_s = 1.0
+    tenant.measure_overhead(1.0)
     last = run_windows(tenant, range(46, 60))
     assert len(last) == 14
-    assert tenant.slower < 1.1
+    assert tenant.duration.slower < 1.1
 
 
 def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: TenantState) -> None:
@@ -131,9 +129,10 @@ def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: Tena
 
 def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantState) -> None:
     room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
+    tenant.compare(before=0.1, after=0.2, estimated=0.2)  # estimates have been right
     for window in range(1, 7):
-        tenant.estimate, tenant.estimated_for = 0.1, window
-        tenant.begin(window, 100, 0.1, room)
+        tenant.set_estimate(0.1, window)
+        tenant.begin_window(window, 100, 0.1, room)
         assert tenant.retraining is not None
         expected.append(tenant.retraining.expected)
         tenant.end_window()
@@ -172,12 +171,18 @@ class _NoRollout(Rollout):
 
 
 def learning(
-    tmp_path: Path, tenant: TenantState, trainings: Trainings, driver: str = "emulated"
+    tmp_path: Path,
+    tenant: TenantState,
+    trainings: Trainings,
+    driver: str = "emulated",
+    weights: Path | None = None,
 ) -> Learning:
     serving = Serving(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
     context = idle_context(serving, trainings=trainings, labels=table)
     context.tenants[tenant.name] = tenant
+    live = context.live_tenants[tenant.name]
+    context.live_tenants[tenant.name] = replace(live, weights=weights)
     return Learning(context, _NoRollout(), Recorder(context))
 
 
@@ -192,22 +197,24 @@ def learning(
 def test_a_job_that_ends_in_any_way_does_not_stay_running(
     tmp_path: Path, tenant: TenantState, error: BaseException, raised: type[BaseException]
 ) -> None:
-    job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9, most_samples=70)
+    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9, most_samples=70)))
     trainings = _Ending(error)
     with pytest.raises(raised):
         asyncio.run(learning(tmp_path, tenant, trainings).train("photos", Instance(0, 4), {}))
-    assert job.phase is Phase.WAITING
+    assert tenant.retraining is not None
+    assert tenant.retraining.phase is Phase.WAITING
     assert trainings.jobs[0].most_samples == 70
 
 
 def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
+    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9)))
     made = learning(tmp_path, tenant, Trainings(tmp_path / "log", idle_forkserver()))
     with pytest.raises(MigratorError):
         asyncio.run(made.train("photos", Instance(0, 5), {}))  # no size of this board
-    assert job.phase is Phase.WAITING
+    assert tenant.retraining is not None
+    assert tenant.retraining.phase is Phase.WAITING
 
 
 @pytest.mark.parametrize("classes", [(), (0, 1)])
@@ -217,9 +224,8 @@ def test_weights_that_know_no_class_are_where_pre_training_begins(
     weights, note = tmp_path / "given.safetensors", json.dumps({"seen": classes})
     header = json.dumps({"__metadata__": {"migrator": note}}).encode()
     weights.write_bytes(len(header).to_bytes(8, "little") + header)
-    tenant.live = replace(tenant.live, weights=weights)
     trainings = _Ending(InputError("asked to pre-train"))
-    made = learning(tmp_path, tenant, trainings)
+    made = learning(tmp_path, tenant, trainings, weights=weights)
     if classes:
         asyncio.run(made.prepare(tenant))
         assert tenant.version is not None
@@ -253,14 +259,22 @@ class _Resumed(Trainings):
 async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    tenant.on(RetrainingPlanned(Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     made = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
     await made.train("photos", Instance(0, 1), {})
-    assert tenant.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
+    assert tenant.duration.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
 
 
 class _Estimating(_Resumed):
     """Estimates another accuracy before for every window."""
+
+    during: Callable[[], Awaitable[None]] | None = None
+    """What happens while a retraining runs."""
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        if self.during is not None:
+            await self.during()
+        return await super().train(job, progress)
 
     async def estimate(self, job: TrainingJob) -> EstimateResult:
         return EstimateResult(AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0), 0)
@@ -269,13 +283,13 @@ class _Estimating(_Resumed):
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    job = tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
-    made = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
+    tenant.on(RetrainingPlanned(Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
+    trainings = _Estimating(tmp_path / "log", idle_forkserver())
+    made = learning(tmp_path, tenant, trainings)
     await made.estimate("photos", 2, None, 100)
-    job.phase = Phase.RUNNING
-    await made.estimate("photos", 3, None, 100)
+    trainings.during = lambda: made.estimate("photos", 3, None, 100)
     await made.train("photos", Instance(0, 1), {})
-    assert [each.before for each in tenant.past] == [0.2]
+    assert [estimate.before for estimate in made.past_estimates["photos"]] == [0.2]
 
 
 async def test_only_estimates_of_retrainings_to_come_are_kept(
@@ -284,11 +298,11 @@ async def test_only_estimates_of_retrainings_to_come_are_kept(
     made = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
     for window in range(5):
         await made.estimate("photos", window, None, 100)
-    tenant.since = 6
+    tenant.learn_labels(6)
     await made.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
-    tenant.retraining = Retraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    tenant.on(RetrainingPlanned(Retraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     await made.train("photos", Instance(0, 1), {})
-    assert [each.before for each in tenant.past] == [0.4]
+    assert [estimate.before for estimate in made.past_estimates["photos"]] == [0.4]
 
 
 class _Timed(Trainings):
@@ -317,23 +331,23 @@ async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
     _set_profile(tenant, 10.0)
-    tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
+    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9)))
     made = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
     await made.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
-    assert tenant.slower == pytest.approx(1 + weight)
-    assert tenant.fixed_s == pytest.approx(4.0 * weight)
-    tenant.retraining = Retraining(4, tenant.live.training_s(100), tenant.slower, 0.9)
+    assert tenant.duration.slower == pytest.approx(1 + weight)
+    assert tenant.duration.fixed_s == pytest.approx(4.0 * weight)
+    tenant.on(RetrainingPlanned(Retraining(4, tenant.training_s(100), tenant.duration.slower, 0.9)))
     await made.train("photos", Instance(0, 1), {})
-    assert tenant.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
+    assert tenant.duration.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
 
 
 def _set_profile(tenant: TenantState, seconds: float) -> None:
     """Of a retraining with 100 samples on the smallest instance."""
-    now_s = tenant.live.training_s(100).at(14.0)
-    profile = tenant.live.service.profile
+    now_s = tenant.training_s(100).at(14.0)
+    profile = tenant.service.profile
     profile = replace(profile, training_ratio=profile.training_ratio * seconds / now_s)
-    tenant.live = replace(tenant.live, service=replace(tenant.live.service, profile=profile))
+    tenant.service = replace(tenant.service, profile=profile)
 
 
 @pytest.mark.parametrize(
@@ -345,15 +359,15 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     """Other samples than planned, or fewer epochs, say nothing about the speed of the GPU."""
     _set_profile(tenant, 10.0)
     if epochs is not None:
-        slower *= tenant.live.epochs if epochs else 1
-    tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9, labelled=40)
+        slower *= tenant.training.epochs if epochs else 1
+    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
     trainings = _Timed(tmp_path / "log", idle_forkserver())
     trainings.samples, trainings.epochs = samples, epochs
     await learning(tmp_path, tenant, trainings, "mps").train("photos", Instance(0, 1), {})
-    assert tenant.slower == pytest.approx(slower)
+    assert tenant.duration.slower == pytest.approx(slower)
     # the next one replays its two new classes as well
-    new = round(40 * (1 - tenant.live.held_out))
-    assert tenant.replayed == samples - new + 2 * tenant.live.replay
+    new = round(40 * (1 - tenant.training.held_out))
+    assert tenant.samples(0) == samples - new + 2 * tenant.training.replay
 
 
 async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
@@ -366,9 +380,9 @@ async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
     for number in held_out:
         await labels.add("photos", 0, picture(number), 1, 0, f"r{number}")
     room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
-    tenant.begin(1, labels.kept("photos", 0, 1), 0.1, room)
+    tenant.begin_window(1, labels.kept("photos", 0, 1), 0.1, room)
     assert tenant.retraining is not None
-    models = {"photos": model_spec(tenant.live)}
+    models = {"photos": model_spec(read_live(tmp_path / "small.yaml").tenants[0])}
     forkserver = Forkserver(tmp_path / "workers.log", models, answer_s=20.0, prepare=PREPARE)
     await forkserver.start()
     trainings = Trainings(tmp_path / "log", forkserver)
@@ -379,9 +393,9 @@ async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
         await forkserver.close()
     assert "no samples" in why
     assert tenant.retraining.phase is Phase.DONE
-    tenant.begin(2, 30, 0.1, room)
+    tenant.begin_window(2, 30, 0.1, room)
     assert tenant.retraining is None, "the same labels would end alike"
-    tenant.begin(3, 31, 0.1, room)
+    tenant.begin_window(3, 31, 0.1, room)
     assert tenant.retraining is not None
     assert labels.kept("photos", 0, 1) == 30
     await labels.close()

@@ -14,14 +14,14 @@ from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.serving import assignment
 
+from migrator.cluster.shared_files import SharedFiles
+from migrator.cluster.shared_store import SharedStore
 from migrator.core.problem import Instance
 from migrator.live.context import Context, Serving
 from migrator.live.learning import Rollout
 from migrator.live.recording import Recorder
-from migrator.live.shared_files import SharedFiles
-from migrator.live.shared_store import SharedStore
 from migrator.live.versions import Version, Versions
-from migrator.serve.workers.pool import ServingWorker
+from migrator.serving.workers.pool import ServingWorker
 from migrator.workload.live import read_live
 
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
@@ -82,13 +82,13 @@ class Home:
         weights.parent.mkdir(parents=True, exist_ok=True)
         weights.write_bytes(content)
         version = self.versions.add(weights, 0.5)
-        self.run.goes_on_from(version)
+        self.run.switch_version(version)
         return version
 
     def brings(self) -> None:
         found = self.store.versions.bring(self.versions)
         assert found is not None
-        self.run.goes_on_from(found)
+        self.run.switch_version(found)
 
     def share(self, *, claim: bool = False) -> None:
         asyncio.run(self.rollout.share("photos", claim=claim))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
-from migrator.control.events import Created, Ready
-from migrator.control.tenant_state import Phase, TrainingRoom
+from migrator.control.events import Created, Ready, TrainingCompleted, TrainingProgressed
+from migrator.control.tenant_state import TrainingRoom
 from migrator.core.problem import Holding, Instance, Kind, Plan, Share, Task
 from migrator.policies.policy import Decision
 
@@ -28,20 +28,20 @@ def test_tenants(run: Run) -> None:
     assert run.value("migrator_refusals_total", tenant="photos", code="504") == 1
     assert run.value("migrator_workers_prepared", tenant="cameras") == 2
     assert run.value("migrator_drained", tenant="photos") == 0
-    run.context.tenants["photos"].drained = True
+    run.context.tenants["photos"].drain()
     assert run.value("migrator_drained", tenant="photos") == 1
 
 
 def test_a_retraining_shows_its_progress_and_what_it_should_bring(run: Run) -> None:
     tenant = run.context.tenants["photos"]
-    tenant.begin(1, 100, 0.6, TrainingRoom(98, 8))
-    assert tenant.retraining is not None
-    tenant.retraining.phase, tenant.retraining.progress = Phase.RUNNING, 0.4
+    tenant.begin_window(1, 100, 0.6, TrainingRoom(98, 8))
+    tenant.start_retraining(Instance(0, 4))
+    tenant.on(TrainingProgressed(0.4))
     assert run.value("migrator_retraining_progress_ratio", tenant="photos") == 0.4
     assert run.value("migrator_retraining_running", tenant="photos") == 1
     expected = run.value("migrator_accuracy_ratio", tenant="photos", source="estimated")
     assert 0.6 < expected <= 1
-    tenant.retraining.phase = Phase.DONE
+    tenant.on(TrainingCompleted())
     assert run.value("migrator_retraining_running", tenant="photos") == 0
 
 

@@ -12,15 +12,16 @@ import pytest
 from support.live_scenarios import live_scenario
 from support.scenarios import H200
 
-from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
+from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.live.labels import Labels
-from migrator.live.outcomes import Forecasts, Goodput, SecondRows
+from migrator.live.outcomes import Goodput, SecondRows
+from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records
-from migrator.serve.queue import QueueSettings
-from migrator.serve.router import Router
+from migrator.serving.queue import QueueSettings
+from migrator.serving.router import Router
 
 START = 1000
 """The router's clock when the first window began."""
@@ -35,14 +36,14 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
         own.name: tenant_state_of(served, own, 1.0, 0.5)
         for served, own in zip(live.scenario.tenants, live.tenants, strict=True)
     }
-    tenants["a"].accuracy = 0.8
+    tenants["a"].measure_accuracy(0.8)
     records = Records(
         tmp_path / "records.db", scenario="s", board="b", driver="d", policy="p", seed=0
     )
     router = Router({name: QueueSettings(name, 0.1, 4, 100) for name in tenants})
     labels = Labels(tmp_path / "labels.db")
     goodput = Goodput(router.counts, tenants, clock, labels)
-    yield SecondRows(records, router, clock, goodput, Forecasts(clock))
+    yield SecondRows(records, router, clock, goodput, ExpectedArrivals(clock))
     asyncio.run(labels.close())
     records.close()
 

@@ -18,8 +18,8 @@ from migrator.core.problem import Holding, Instance
 from migrator.live.actuation import Actuation
 from migrator.live.context import Context
 from migrator.live.learning import Rollout
-from migrator.serve.workers.messages import Assignment
-from migrator.serve.workers.pool import ServingWorker
+from migrator.serving.workers.messages import Assignment
+from migrator.serving.workers.pool import ServingWorker
 
 PLACE, OTHER = Instance(0, 1), Instance(1, 1)
 TENANT = "photos"
@@ -57,6 +57,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.may_start, self.running = asyncio.Event(), set[str]()
+        self.forkserver = SimpleNamespace(changed=None)
 
     async def take(self, assignment: Assignment) -> Worker:
         try:
@@ -81,8 +82,9 @@ class Bench(Actuation):
         context.standbys_of = lambda _: list(context.standby_workers.values())
         context.tenants, context.serving = {TENANT: self}, SimpleNamespace(shared=None)
         nothing: Any = SimpleNamespace(
-            decisions=SimpleNamespace(instructed=lambda _: None, swapped=lambda _: None),
+            decisions=SimpleNamespace(swapped=lambda _: None),
             event=lambda *_, **__: None,
+            instructed=lambda _: None,
         )
         super().__init__(cast(Context, context), nothing, nothing, nothing)
         self.rollout = Rollout(cast(Context, context), nothing)

@@ -9,8 +9,8 @@ import sys
 LIMITED = """
 import logging, resource, sys
 from migrator.core.errors import InputError
-from migrator.serve.http.requests import Limits
-from migrator.serve.http.server import affordable
+from migrator.serving.http.requests import Limits
+from migrator.serving.http.server import affordable
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 try:
     print(affordable(Limits(connections=1000)).connections)

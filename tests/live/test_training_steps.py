@@ -26,7 +26,7 @@ from migrator.live.training import (
     TrainingResult,
 )
 from migrator.live.training_data import window_data
-from migrator.serve.workers.forkserver_process import build_all
+from migrator.serving.workers.forkserver_process import build_all
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,25 @@ def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -
     # a pre-training that is repeated leaves the same memory
     retrained(job)
     assert len(window_data(path, "vision", 0).replay) == 40
+
+
+def test_the_memory_of_a_pre_training_has_pictures_of_the_size_that_clients_send(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "labels.db"
+    asyncio.run(Labels(path).close())
+    job = TrainingJob(
+        JobKind.PRETRAIN,
+        "vision",
+        replace(MODEL, model="small-cnn", pixels=24),  # pictures of the benchmark have 16
+        tmp_path / "training",
+        labels=path,
+        benchmark="nc-synthetic",
+        replay=5,
+        settings=SETTINGS,
+    )
+    retrained(job)
+    assert window_data(path, "vision", 0, replay=5).replay.inputs.shape == (10, 3, 24, 24)
 
 
 @pytest.mark.parametrize(

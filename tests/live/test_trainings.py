@@ -40,7 +40,7 @@ from migrator.live.training import (
     TrainingResult,
     Trainings,
 )
-from migrator.serve.workers.forkserver_process import build_all, has_opened_gpu
+from migrator.serving.workers.forkserver_process import build_all, has_opened_gpu
 
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
@@ -79,6 +79,7 @@ def running_environment(pid: int) -> bytes:
 async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
     job: TrainingJob, tmp_path: Path
 ) -> None:
+    (tmp_path / "board").mkdir()
     driver = EmulatedDriver(tmp_path / "board", pace=0)
     instance = driver.create(Place(0, "3g.20gb"))
     here = replace(job, environment=driver.environment(instance), pace_s=1.0)
@@ -203,10 +204,12 @@ async def test_a_job_of_an_unknown_tenant_is_refused_until_it_is_added(job: Trai
 
 async def test_a_log_that_cannot_be_opened_does_not_keep_a_training(job: TrainingJob) -> None:
     async with trainings_for(job) as (_, forkserver):
-        trainings = Trainings(job.folder.parent / "missing" / "log", forkserver)
+        log = job.folder.parent / "log"
+        log.mkdir()  # a folder where the file should be
+        trainings = Trainings(log, forkserver)
         assert (await trainings.train(job)).adopted
     said = (job.folder.parent / "workers.log").read_text(encoding="utf-8")
-    assert "cannot be written: FileNotFoundError" in said
+    assert "cannot be written: IsADirectoryError" in said
 
 
 async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(

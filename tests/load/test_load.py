@@ -21,7 +21,7 @@ from migrator.core.scenario import LabelsAt
 from migrator.learn.benchmarks.packaged import Synthetic
 from migrator.load.requests import times_s
 from migrator.load.run import LoadProgress, LoadSettings, load, questions_of
-from migrator.simulate.tenant import RunningTenant
+from migrator.simulation.tenant import RunningTenant
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_or_at_once_in_the_middle_of_it(running: Running, tmp_path: Path) -> Non
     [
         ({"token": "another"}, "--token: the server refuses the token of a"),
         ({"unknown": ["b"]}, "--tenant: the server at http"),
-        ({"shape": [3, 32, 32]}, "correct live.input_pixels"),
+        ({"shape": [128]}, "name a benchmark of the model's kind"),
         (
             {"window": {"number": 0, "begin_s_ago": 0.0, "window_s": 200.0}},
             "the server's windows take 200 s and those of small 1 s",

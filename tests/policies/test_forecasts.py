@@ -7,7 +7,7 @@ from support.mig_views import observation, view
 
 from migrator.forecast.forecaster import Counts, Forecaster, LastMean
 from migrator.forecast.selection import Auto
-from migrator.policies.planning import PLANNED_WINDOWS, Alike, Chosen, forecasts_of
+from migrator.policies.forecasts import PLANNED_WINDOWS, Alike, Chosen, forecasts_of
 from migrator.policies.policy import Observation
 
 SLOTS = 20

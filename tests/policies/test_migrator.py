@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.make import instances, tenant
 from support.mig_views import observation, service, sizes, view, waiting, written
@@ -18,11 +19,12 @@ from migrator.policies.policy import Observation, Sight
 
 MIGRATOR, PAPER, REQUIRED, *_ = migrator.POLICIES
 ALL_SERVE = "1g@0:a 1g@1:a 1g@2:a 1g@3:a"
+HISTORY = [400.0] * 4
 
 
 def window() -> Observation:
     """Four slots of 10 s on four GPCs, 40 requests a second, and 8 s of training on a 1g."""
-    a = view("a", ahead=[[400.0] * 4], retraining=waiting(8 / 70))
+    a = view("a", ahead=[[400.0] * 4], retraining=waiting(8 / 70), history=HISTORY)
     return observation(a, board="A30-24GB", slot_s=10.0, slots=4)
 
 
@@ -44,7 +46,7 @@ def test_the_papers_policy_plans_on_the_forecast_once_a_window() -> None:
 
 def retrained(policy: migrator.Migrator, **changes: Any) -> list[str]:
     """Who is retrained in a window in which it takes nearly all of the time on a 1g."""
-    a = view("a", ahead=[[400.0] * 4], retraining=waiting(36 / 70))
+    a = view("a", ahead=[[400.0] * 4], retraining=waiting(36 / 70), history=HISTORY)
     plan = policy.decide(
         observation(replace(a, **changes), board="A30-24GB", slot_s=10.0, slots=4)
     ).plan
@@ -59,9 +61,39 @@ def test_only_the_paper_retrains_where_it_does_not_pay() -> None:
     assert retrained(MIGRATOR, value_after=1.0) == ["a"]
 
 
-def test_a_retraining_that_would_probably_not_fit_is_not_begun() -> None:
-    late = replace(waiting(36 / 70), longer=2.2)
+def test_a_retraining_that_would_probably_not_end_within_two_windows_is_not_begun() -> None:
+    late = replace(waiting(36 / 70), longer=12.0)
     assert retrained(MIGRATOR, value_after=1.0, retraining=late) == []
+
+
+def test_before_any_request_the_board_is_split_evenly_and_the_plan_follows() -> None:
+    """A plan on nothing seen would take tenants with ten times the load for equals."""
+    a = view("a", ahead=[[40.0] * 100], retraining=waiting(8 / 70))
+    seen = observation(a, board="A30-24GB", slots=100)
+    first = MIGRATOR.decide(seen)
+    assert [written(each) for each in first.slots] == [ALL_SERVE]
+    assert (first.plan, first.keeps_plan) == (None, False)
+    for slot, is_planned in ((4, False), (5, True)):
+        short = replace(a, history=np.full(slot, 40.0), ahead=None)
+        later = replace(seen, slot=slot, held=first.slots[0], decided=first, tenants=(short,))
+        second = MIGRATOR.decide(later)
+        assert (second.plan is not None) == is_planned
+        if second.plan is not None:
+            assert [each.tenant for each in second.plan.retrainings] == ["a"]
+
+
+def test_tenants_without_any_request_are_retrained_in_their_parts() -> None:
+    a, b = (
+        view(name, history=[0.0] * 200, ahead=[[0.0] * 100], retraining=waiting()) for name in "ab"
+    )
+    decision = MIGRATOR.decide(observation(a, b, board="A30-24GB"))
+    assert sizes(decision.slots[0]) == ["1g:a", "1g:a*", "1g:b", "1g:b*"]
+
+
+def test_a_tenant_that_is_added_gets_an_instance_at_once() -> None:
+    old = view("a", history=[9.0] * 100, ahead=[[9.0] * 50])
+    seen = observation(old, view("b"), board="A30-24GB", slot=50, held="1g@0:a 1g@1:a")
+    assert any(":b" in each for each in written(MIGRATOR.decide(seen).slots[0]).split())
 
 
 def test_a_retraining_runs_only_where_the_model_fits() -> None:
@@ -84,7 +116,7 @@ def test_a_retraining_runs_only_where_the_model_fits() -> None:
 
 def test_the_rest_of_the_plan_stays_where_replanning_does_not_pay() -> None:
     first = MIGRATOR.decide(window())
-    assert not first.replan
+    assert first.keeps_plan
     later = replace(window(), slot=2, held=first.slots[2], decided=first)
     done = replace(later, tenants=(replace(later.tenants[0], retraining=None, accuracy=0.9),))
     assert MIGRATOR.decide(done).slots == first.slots[2:]
@@ -122,7 +154,7 @@ def fail(*_: object, **__: object) -> tuple[Problem, Plan]:
 
 def test_a_planner_that_fails_leaves_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrator, "planned", fail)
-    seen = observation(view("a"), held="2g@2:a", board="A30-24GB")
+    seen = observation(view("a", history=[1.0] * 100), held="2g@2:a", board="A30-24GB")
     assert [written(each) for each in MIGRATOR.decide(seen).slots] == ["2g@2:a"]
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 from support.make import instances
-from support.mig_views import observation, running, service, view, waiting
+from support.mig_views import curve, observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
-from migrator.core.problem import Charge, Instance, RunningRetraining
+from migrator.core.problem import Charge, Instance, Kind, RunningRetraining, Task, Tenant
 from migrator.core.profiles import INTERFERING_PART
+from migrator.planning.check import violations
+from migrator.planning.solve import make_plan
 from migrator.policies.mps_workers import BUSY
-from migrator.policies.planning import planned, problem_of
+from migrator.policies.planning import planned, problem_of, staying_unless_better
 from migrator.policies.policy import RetrainingState
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
@@ -167,3 +169,101 @@ def test_a_short_retraining_is_not_given_up_for_one_that_fits_nowhere() -> None:
     problem, plan = planned(seen, Charge.SURVIVORS)
     assert [each.tenant for each in plan.retrainings] == ["short"]
     assert [problem.must_retrain(each) for each in problem.tenants] == [False, True]
+
+
+def test_a_gain_after_the_window_counts_only_for_requests_that_can_be_answered() -> None:
+    """Four 1g of an A30 answer 40 requests a second; of 80 every other one is dropped."""
+    values = {}
+    for rate in (40.0, 80.0):
+        seen = observation(
+            replace(view("a", ahead=[[rate] * 10], retraining=waiting(0.1)), value_after=1.0),
+            board="A30-24GB",
+            slots=10,
+        )
+        (tenant,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+        values[rate] = tenant.later_goodput
+    assert values[40.0] == pytest.approx(values[80.0])
+    assert values[40.0] == pytest.approx(40 * 10 * 0.4)
+
+
+def test_the_layout_stays_where_a_plan_is_not_better() -> None:
+    a, b = view("a", ahead=[[9.0] * 20]), view("b", ahead=[[9.0] * 20])
+    held = "2g@0:a 2g@2:b"  # four 1g would do as well, and two
+    seen = observation(a, b, board="A30-24GB", slots=20, held=held)
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert {slot.instances for slot in plan.slots} == {instances(held)}
+    assert not violations(problem, plan)
+
+
+def test_of_equal_plans_the_one_that_retrains_is_taken() -> None:
+    """Nothing is forecast, so no plan is worth anything; a free slice can be used all the same."""
+    a = view("a", ahead=[[0.0] * 20], retraining=waiting(0.1))
+    seen = observation(a, board="A30-24GB", slots=20, held="2g@0:a")
+    problem = problem_of(seen, Charge.SURVIVORS, optional=True)
+    plan = make_plan(replace(problem, tenants=tuple(map(required, problem.tenants))), steady=True)
+    assert staying_unless_better(problem, plan) is plan
+
+
+def required(tenant: Tenant) -> Tenant:
+    return replace(tenant, retraining_optional=False)
+
+
+def test_a_small_tenant_beside_a_large_one_is_planned_for() -> None:
+    """`b` has a thousandth of the requests of `a`, and slices that nobody uses."""
+    large = service("a")
+    fast = replace(large.profile, latency_ms={1: curve({14: 0.01, 98: 0.01})})
+    a = view(replace(large, profile=fast), ahead=[[9000.0] * 20])
+    b = view("b", ahead=[[18.0] * 20])
+    seen = observation(a, b, board="A30-24GB", slots=20, held="1g@0:a 1g@1:b")
+    _, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    task = Task("b", Kind.INFERENCE)
+    assert sum(each.gpcs for each in plan.slots[-1].instances if each.task == task) >= 2
+
+
+def test_a_retraining_longer_than_the_window_runs_on_into_the_next() -> None:
+    """It takes 14 s on a 2g in windows of 10 s, and its gain lasts for many of them."""
+    a = replace(view("a", ahead=[[30.0] * 10], retraining=waiting(14 / 40)), value_after=8.0)
+    seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    (retraining,) = plan.retrainings
+    assert retraining.end == problem.slots == 10
+    assert len(plan.slots) == 10
+    assert not violations(problem, plan)
+    # its value is less by the windows that it is late
+    length = problem_of(seen, Charge.SURVIVORS, optional=True, slots=20).tenants[0].retraining_slots
+    assert length is not None
+    late = (length[retraining.gpcs] - (10 - retraining.start)) / 10
+    assert late > 0
+    (window,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+    assert problem.tenants[0].value_after == pytest.approx((1 - late / 8) * window.value_after)
+    # the paper's rule: a retraining ends inside its window
+    assert 1 not in (problem_of(seen, Charge.SURVIVORS).tenants[0].retraining_slots or {})
+
+
+def test_the_value_after_a_longer_time_is_less_by_the_windows_that_are_planned() -> None:
+    a = replace(view("a", ahead=[[30.0] * 10], retraining=waiting(15 / 70)), value_after=3.0)
+    seen = observation(a, board="A30-24GB", slots=10)
+    (window,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+    (longer,) = problem_of(seen, Charge.SURVIVORS, optional=True, slots=20).tenants
+    assert window.value_after == pytest.approx(3.0)
+    # of three windows of requests one is in the plan, and the others are one of its two windows
+    assert longer.value_after == pytest.approx((3.0 - 1.0) / 2)
+    assert longer.later_goodput == pytest.approx(window.later_goodput * 2 / 3)
+
+
+def test_a_long_retraining_that_is_left_out_keeps_its_lengths() -> None:
+    """Otherwise it would count as one that found no room, and be made smaller."""
+    a = view("a", ahead=[[30.0] * 10], retraining=waiting(15 / 70, accuracy_post=0.5))
+    a = replace(a, value_after=1.0)
+    seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert plan.retrainings == ()
+    assert problem.tenants[0].retraining_slots is not None
+    assert max(problem.tenants[0].retraining_slots.values()) > problem.slots
+
+
+def test_nothing_is_planned_beyond_a_window_after_which_a_gain_is_worth_nothing() -> None:
+    a = view("a", ahead=[[30.0] * 10], retraining=waiting(14 / 40))
+    seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
+    _, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert plan.retrainings == ()

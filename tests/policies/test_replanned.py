@@ -53,7 +53,7 @@ def test_migrator_replans_unless_arrivals_rule_out_that_it_pays() -> None:
             view(name, history=history.tolist(), ahead=[[20.0] * SLOTS])
             for name, history in zip("ab", histories, strict=True)
         ]
-        return ONCE.decide(observation(*tenants, slots=SLOTS)).replan
+        return not ONCE.decide(observation(*tenants, slots=SLOTS)).keeps_plan
 
     assert not replans(steady, steady[::-1])
     assert replans(steady, bursts)
@@ -74,11 +74,23 @@ def test_a_retraining_that_ends_early_leaves_the_forecast_as_it_was() -> None:
     assert first.plan is not None
     (planned,) = first.plan.retrainings
     now = planned.end - 2
-    anew = ONCE.decide(later(first, now, (60.0, 2.0)))
+    anew = ONCE.decide(later(first, now, (22.0, 19.0)))
     assert (anew.begin, anew.plan is first.plan) == (now, False)
     assert anew.problem is not None
     for tenant in anew.problem.tenants:
         assert tenant.received == ((20.0,) * (SLOTS - now),)
+
+
+def test_a_plan_is_not_kept_once_arrivals_have_left_its_forecast() -> None:
+    first = replace(ONCE.decide(seen()), keeps_plan=True)
+    assert first.plan is not None
+    slot = first.plan.retrainings[0].end + 6
+    as_forecast = ONCE.decide(later(first, slot, (20.0, 20.0)))
+    assert as_forecast.keeps_plan
+    assert as_forecast.slots == first.slots[slot:]
+    left = ONCE.decide(later(first, slot, (2.0, 60.0)))
+    assert not left.keeps_plan
+    assert able(left, "b", -1) > able(as_forecast, "b", -1)
 
 
 def test_without_a_plan_of_the_window_the_rest_is_planned_anew() -> None:

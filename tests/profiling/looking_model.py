@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Self
 
+from support.fake_nvml.machine import FakeNvml
 from support.tiny_model import Tiny
 
-from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.fake_nvml.machine import FakeNvml
-
+MACHINE = "MIGRATOR_TEST_FAKE_MACHINE"
 SEEN = "MIGRATOR_TEST_SEEN"
 
 
@@ -19,7 +18,7 @@ class Looking(Tiny):
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        there = FakeNvml(Path(os.environ[FAKE_NVML])).instances()
+        there = FakeNvml(Path(os.environ[MACHINE])).instances()
         mine = os.environ["CUDA_VISIBLE_DEVICES"]
         words = [f"{each.place}{' mine' if each.uuid == mine else ''}" for each in there]
         with Path(os.environ[SEEN]).open("a") as file:

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FaultKind
 from typer.testing import CliRunner, Result
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 from migrator.profiling import measurements as listed
 from migrator.profiling import run as profiling_run
 from migrator.profiling.__main__ import main
 from migrator.workload.file import read_scenario
 
 TINY = "support.tiny_model:Tiny"
+ALONE = (listed.Study.LATENCY, listed.Study.TRAINING, listed.Study.START)
 
 
 def run(*words: str) -> Result:
@@ -96,6 +97,46 @@ def test_a_model_without_a_profile_is_measured_and_its_capability_printed(
     assert read_scenario(path).tenants[0].service.profile.model == TINY
 
 
+def test_a_model_is_measured_with_the_images_that_it_will_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = listed.measurements
+
+    def one_of_each(*given: Any, **how: Any) -> list[listed.Measurement]:
+        found = every(*given, **how)
+        return [next(each for each in found if each.study is study) for study in ALONE]
+
+    monkeypatch.setattr(listed, "measurements", one_of_each)
+    path, out = tmp_path / "one.yaml", tmp_path / "found.json"
+    live = {"pixels": 40, "input_pixels": 16}
+    tenant = {
+        **{"name": "own", "model": "support.profiled_models:Sized", "slo_ms": 50, "live": live},
+        "arrivals": {"generator": "poisson", "mean_rps": 10},
+    }
+    data = {"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    words = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["measured"], found["faults"]) == (3, [])
+    assert "images of 40 pixels, sent with 16 pixels" in found["profiles"][0]["provenance"]
+    # another size is another measurement
+    live["pixels"] = 48
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    assert "images of 48 pixels" in str(run(*words).exception)
+
+
+def test_tenants_with_one_profile_have_images_of_one_size(scenario: str) -> None:
+    path = Path(scenario)
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for tenant, pixels in zip(data["tenants"], (64, 32), strict=True):
+        tenant |= {"model": "resnet-50", "name": f"side-{pixels}", "live": {"pixels": pixels}}
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    said = refused("profile", scenario, "--dry-run")
+    assert "tenants[1].live.pixels: side-64 has the same model with images of another size" in said
+
+
 def test_without_a_gpu_the_packaged_profiles_are_offered(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,11 +150,10 @@ def test_without_a_gpu_the_packaged_profiles_are_offered(
 def test_bad_input_is_refused_in_one_sentence(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FakeNvml(tmp_path / "fake", ["A30-24GB"], mig=False)
-    monkeypatch.setenv(FAKE_NVML, str(tmp_path / "fake"))
-    assert "or measure shares of the same sizes with --driver mps" in refused(
-        "profile", scenario, "--driver", "mig"
-    )
+    with installed(tmp_path / "fake", ["A30-24GB"], mig=False):
+        assert "or measure shares of the same sizes with --driver mps" in refused(
+            "profile", scenario, "--driver", "mig"
+        )
     assert "there is no 'mpss'; did you mean mps" in refused(
         "profile", scenario, "--driver", "mpss"
     )
@@ -158,16 +198,15 @@ def test_the_module_alone_does_the_same(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main([TINY]) == 2
     assert "no NVIDIA GPU" in capsys.readouterr().err
-    fake = FakeNvml(tmp_path / "fake", ["A30-24GB"])
-    monkeypatch.setenv(FAKE_NVML, str(tmp_path / "fake"))
-    assert main([TINY, "--driver", "mig", "--interference", "--dry-run"]) == 2
-    assert "use --driver mps" in capsys.readouterr().err
-    assert main([TINY, "--driver", "mig", "--dry-run"]) == 0
-    listed = capsys.readouterr().out
-    assert listed.startswith(f"latency      inference of {TINY}, batch 1, on 56 SMs\n")
-    fake.foreign(0, "4g.24gb")
-    out = ("--out", str(tmp_path / "profiles.json"))
-    assert main([TINY, "--driver", "mig", *out]) == 3
-    assert "4g.24gb at 0 is there already" in capsys.readouterr().err
-    fake.fault(FaultKind.NO_LIBRARY, None)
-    assert main([TINY, "--driver", "mig", *out]) == 2
+    with installed(tmp_path / "fake", ["A30-24GB"]) as fake:
+        assert main([TINY, "--driver", "mig", "--interference", "--dry-run"]) == 2
+        assert "use --driver mps" in capsys.readouterr().err
+        assert main([TINY, "--driver", "mig", "--dry-run"]) == 0
+        listed = capsys.readouterr().out
+        assert listed.startswith(f"latency      inference of {TINY}, batch 1, on 56 SMs\n")
+        fake.foreign(0, "4g.24gb")
+        out = ("--out", str(tmp_path / "profiles.json"))
+        assert main([TINY, "--driver", "mig", *out]) == 3
+        assert "4g.24gb at 0 is there already" in capsys.readouterr().err
+        fake.fault(FaultKind.NO_LIBRARY, None)
+        assert main([TINY, "--driver", "mig", *out]) == 2

@@ -7,16 +7,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
 
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import RefusedError
-from migrator.gpu.drivers.mig import FAKE_NVML, open_mig
-from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
+from migrator.gpu.drivers.mig import open_mig
 from migrator.gpu.journal import Journal, journal_path
 from migrator.gpu.layout import BlockedError
 from migrator.gpu.partitioner import Partitioner
@@ -27,7 +29,7 @@ from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Study, measurements
 from migrator.profiling.run import profile
 from migrator.profiling.workers import Pool
-from profiling.looking_model import SEEN
+from profiling.looking_model import MACHINE, SEEN
 
 A30, LOOKING = board("A30-24GB"), "profiling.looking_model:Looking"
 
@@ -35,14 +37,16 @@ Machine = Callable[..., FakeNvml]
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A fake machine with one GPU, which everything from here on takes for this one."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A fake machine with one GPU for the rest of the test; the CPU computes."""
+    monkeypatch.setattr(Mig, "device", "cpu")
+    with ExitStack() as stack:
 
-    def install(name: str = "A30-24GB", *, mig: bool = True) -> FakeNvml:
-        monkeypatch.setenv(FAKE_NVML, str(tmp_path / name))
-        return FakeNvml(tmp_path / name, [name], mig=mig)
+        def install(name: str = "A30-24GB", *, mig: bool = True) -> FakeNvml:
+            monkeypatch.setenv(MACHINE, str(tmp_path / name))
+            return stack.enter_context(installed(tmp_path / name, [name], mig=mig))
 
-    return install
+        yield install
 
 
 def layout(fake: FakeNvml) -> list[str]:
@@ -55,7 +59,6 @@ def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> No
     assert (driver.board, driver.device, driver.coexist) == (board("A100-40GB"), "cpu", False)
     assert driver.about["gpu"] == "NVIDIA A100-40GB"
     assert driver.readings() == {}
-    assert "fake GPU" in driver.words
     with driver.open():
         with driver.share(42) as share:
             (made,) = fake.instances()
@@ -102,7 +105,7 @@ def test_one_size_after_another_is_measured_and_its_creation_too(
     assert entry["overhead"]["create_s"] == pytest.approx(sum(create_s), abs=2e-4)
     assert entry["overhead_parts_s"]["created_s"] == pytest.approx(create_s[0], abs=1e-4)
     assert "create_s measured" in entry["provenance"]
-    assert "instances of a fake GPU" in entry["provenance"]
+    assert "MIG instances" in entry["provenance"]
     # what was measured counts in a run that has nothing left to do
     again = profile(todo, Mig.find(0), Results(results.path, {}), tmp_path / "again.json")
     assert (again.measured, again.profiles) == (0, done.profiles)
@@ -202,9 +205,8 @@ def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(machine: Mach
 def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None:
     fake = machine()
     fake.foreign(0, "1g.6gb")
-    run = subprocess.Popen(
-        [sys.executable, "-m", "profiling.killed", "mig", "28"], stdout=subprocess.PIPE
-    )
+    words = ["profiling.killed", "mig", "28", os.environ[MACHINE]]
+    run = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stdout.readline() == b"at work\n"
     at_work = f"is being changed by process {run.pid}"

@@ -160,7 +160,7 @@ def test_after_a_crash_the_next_run_goes_on(
     rows, out = tmp_path / "rows.jsonl", tmp_path / "found.json"
     first = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (first.measured, first.left) == (1, 1)
-    assert "lost, a worker process ended (exit code 3): the sky is falling" in first.faults[0]
+    assert "lost, a worker process exited with 3: the sky is falling" in first.faults[0]
     assert [each["model"] for each in first.profiles] == [TINY]
     falling.unlink()
     with rows.open("a") as file:

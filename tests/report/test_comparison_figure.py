@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.html import ParsedPage
-from support.outcomes import run
+from support.outcomes import run, tally
 
 from migrator.core.comparison import Row, summarise
 from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
+from migrator.records.outcome import WindowOutcome
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table, shades
+from migrator.report.page import Bars, HeatMap, Page, Table, policy_paints
+from migrator.report.plotly_charts import figure_of
 
 
 def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
@@ -39,8 +43,11 @@ def test_policies_are_grouped_by_scenario_with_intervals() -> None:
     migrator, peer = goodput.series
     assert (migrator.name, peer.name) == ("migrator", "peer 1")
     assert migrator.values == (rows[0].goodput_share.mean, rows[2].goodput_share.mean)
+    assert migrator.half_widths is None
     assert peer.half_widths is not None
-    assert peer.half_widths[0] == rows[1].goodput_share.half_width
+    difference = rows[1].goodput_share.difference_from(rows[0].goodput_share)
+    assert difference is not None
+    assert peer.half_widths[0] == difference.half_width
     assert migrator.paint != peer.paint
 
 
@@ -48,6 +55,46 @@ def test_one_seed_has_no_intervals() -> None:
     goodput, *_ = blocks(comparison_page(compared(seeds=1)), "measures")
     assert isinstance(goodput, Bars)
     assert all(each.half_widths is None for each in goodput.series)
+    assert "±" not in comparison_page(compared(seeds=1)).lead
+
+
+def unlike() -> tuple[Row, ...]:
+    """Goodput from almost nothing to almost all, in opposite seeds."""
+    return summarise(
+        replace(run(policy, seed=seed), windows=(served(in_time),))
+        for policy, shares in (("migrator", (0.99, 0.02)), ("ekya", (0.02, 0.99)))
+        for seed, in_time in enumerate(shares)
+    )
+
+
+def served(in_time: float) -> WindowOutcome:
+    (made,) = run(windows=1, tenants=("bert",)).windows
+    counted = tally(1000, late=round(1000 * (1 - in_time)), dropped=0, accuracy=1.0)
+    return replace(made, tenants=(replace(made.tenants[0], tally=counted),))
+
+
+def test_no_bar_and_no_error_bar_leaves_0_to_100_percent() -> None:
+    page = comparison_page(unlike())
+    charts = [each for part in page.sections for each in part.blocks if isinstance(each, Bars)]
+    widest = 0.0
+    for chart in charts:
+        across = "x" if chart.horizontal else "y"
+        for trace in figure_of(chart)["data"]:
+            errors = trace.get(f"error_{across}", {"array": (), "arrayminus": ()})
+            both = zip_longest(trace[across], errors["arrayminus"], errors["array"])
+            for value, below, above in both:
+                assert 0 <= value - (below or 0) <= value + (above or 0) <= 1
+                widest = max(widest, (below or 0) + (above or 0))
+    assert widest == pytest.approx(1)
+
+
+def test_the_page_says_what_an_interval_is() -> None:
+    page = comparison_page(unlike())
+    words = "95% confidence interval of the difference from migrator with the same seeds"
+    assert words in page.lead
+    _, table = blocks(page, "in-quick")
+    assert isinstance(table, Table)
+    assert words in table.caption
 
 
 def test_too_many_bars_become_a_heat_map() -> None:
@@ -110,13 +157,14 @@ def test_html_is_a_page(tmp_path: Path) -> None:
 def test_png_shows_every_policy(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
-    draw_comparison(compared(3), tmp_path / "out.png")
+    policies = ("migrator", "ekya", "astraea")
+    draw_comparison(summarise(map(run, policies)), tmp_path / "out.png")
     content = (tmp_path / "out.png").read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     assert (width, height > 1000) == (1600, True)
     pixels = np.rint(imread(tmp_path / "out.png")[..., :3] * 255).astype(int)
-    for shade in shades(3):
-        colour = [int(shade.fill[at : at + 2], 16) for at in (1, 3, 5)]
+    for paint in policy_paints(policies):
+        colour = [int(paint.fill[at : at + 2], 16) for at in (1, 3, 5)]
         assert (pixels == colour).all(axis=2).sum() > 20_000
     assert [each.name for each in tmp_path.iterdir()] == ["out.png"]
 

@@ -20,16 +20,16 @@ from migrator.advise.advice_report import advice_page
 from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
 from migrator.cluster.fleet.overview import overview_page
 from migrator.cluster.placement.place import place
+from migrator.cluster.report import placement_page
 from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario
-from migrator.report.cluster import placement_page
 from migrator.report.comparison import ForecastRow, comparison_page, forecast_page
 from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page
 from migrator.reproduce.map import MapSetting, measured
 from migrator.reproduce.map_page import map_page
-from migrator.serve.http.app import OPERATIONS, description, docs_page
+from migrator.serving.http.app import OPERATIONS, description, docs_page
 
 STATUS = {
     "scenario": "two-racks",
@@ -86,7 +86,7 @@ def _advice() -> Page:
 
 
 def _map() -> Page:
-    setting = MapSetting(quick=True, runs=2)
+    setting = MapSetting(runs=2)
     return map_page(measured(setting, {key: _trial() for key in setting.trials()}))
 
 

@@ -9,20 +9,18 @@ from support.browser import Browsed
 from support.live_records import Made, write_run
 from support.page_forms import opened, print_page, show_on_dark_phone
 from support.reproduction import outcomes_of
-from support.scenarios import Fixed, Flat, scenario, serves, tenant
+from support.scenarios import Fixed, scenario, serves, tenant
+from support.simulated_records import recorded
 
 from migrator.core.catalogue import board
 from migrator.core.problem import Allocation, Charge, Instance, Plan, Problem, Task, Tenant
 from migrator.records.runs import recorded_run
-from migrator.records.simulated import Simulated, simulated_run
 from migrator.records.store import read_records
 from migrator.report.html_page import write_page
 from migrator.report.plan_figure import draw_plan
 from migrator.report.run_page import run_page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
-from migrator.simulate.durations import overheads_s
-from migrator.simulate.run import run
 
 
 def _tenant(name: str, received: float) -> Tenant:
@@ -63,8 +61,8 @@ def run_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     this = scenario(tenant("photos", [20] * 30), tenant("cameras", [8] * 30), windows=5)
     policy = Fixed((serves("photos", 0, 3), serves("cameras", 4, 2)))
-    simulated = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
-    write_page(run_page([simulated_run(simulated)], this.board), folder / "simulated.html")
+    page = run_page([recorded_run(recorded(this, policy))], this.board)
+    write_page(page, folder / "simulated.html")
     live = read_records(folder / "records.db", write_run(folder / "records.db", Made(ends=True)))
     write_page(run_page([recorded_run(live)], board("A100-40GB")), folder / "live.html")
     return {each: folder / f"{each}.html" for each in ("simulated", "live")}
@@ -74,7 +72,7 @@ def run_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_report_of_a_run(browser: Browsed, run_files: dict[str, Path], kind: str) -> None:
     page = opened(browser, run_files[kind])
     lead = page.locator("figcaption").first.inner_text()
-    assert lead in ("Windows 0 to 4: instances and shares", "Windows 0 to 2: held")
+    assert lead in ("Windows 0 to 4: held", "Windows 0 to 2: held")
     plots, drawn = page.locator(".plot").count(), page.locator(".plot:has(.main-svg)").count()
     folds, unfolded = page.locator(".more").count(), page.locator(".more[open]").count()
     assert unfolded == 0

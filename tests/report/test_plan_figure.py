@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import make
+from support.contrast import AA, contrast
 from support.executor_plans import random_slots
 from support.html import ParsedPage
 
@@ -26,7 +27,7 @@ from migrator.core.problem import (
     Task,
     Tenant,
 )
-from migrator.plan.check import goodput_of
+from migrator.planning.check import goodput_of
 from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
 from migrator.report.plan_figure import (
     TenantSeries,
@@ -238,21 +239,9 @@ def test_seven_tenants_have_seven_colours_with_legible_words() -> None:
     tones = shades(7)
     assert len({each.fill for each in tones}) == 7
     for each in tones:
-        assert contrast(each.ink, each.fill) > 3.8
+        assert contrast(each.ink, each.fill) >= AA
         assert contrast(each.dark, "#FFFFFF") > 3.8
         assert contrast(each.dark, "#14171A") > 3  # the ground of dark pages
-
-
-def contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def luminance(colour: str) -> float:
-    """WCAG 2's relative luminance."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 # Files

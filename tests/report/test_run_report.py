@@ -5,28 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.html import ParsedPage
+from support.outcome_records import recorded
 from support.outcomes import auto, run
-from support.scenarios import scenario, tenant
 
 from migrator.core.catalogue import board
-from migrator.core.outcome import RunOutcome
-from migrator.records.runs import RecordedRun
-from migrator.records.simulated import Simulated, simulated_run
+from migrator.records.outcome import RunOutcome
 from migrator.report.html_page import page_text
 from migrator.report.page import Bars, Lines, Page, Section, Slices, Table, Use
 from migrator.report.run_page import MOST_WINDOWS, run_page
 
 H200 = board("H200-141GB")
-
-
-def recorded(outcome: RunOutcome) -> RecordedRun:
-    slots = len(outcome.windows[0].slots) if outcome.windows else 6
-    this = replace(
-        scenario(*(tenant(name, [1] * slots) for name in ("bert", "vit"))),
-        window_s=float(slots),
-        slot_s=1.0,
-    )
-    return simulated_run(Simulated(outcome, this, {"bert": 0.5, "vit": 0.5}))
 
 
 def report(*outcomes: RunOutcome) -> Page:
@@ -70,18 +58,20 @@ def section(page: Page, anchor: str) -> Section:
 
 def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
     drawn = section(report(run(windows=MOST_WINDOWS + 1)), "slices")
-    assert sum(isinstance(each, Slices) for each in drawn.blocks) == MOST_WINDOWS
+    # planned and held
+    assert sum(isinstance(each, Slices) for each in drawn.blocks) == 2 * MOST_WINDOWS
     assert "The last 12 of 13 windows are drawn." in drawn.paragraphs
-    assert len(section(report(run(windows=2)), "slices").paragraphs) == 1
+    assert len(section(report(run(windows=2)), "slices").paragraphs) == 2
 
 
-def test_one_run_leads_with_its_allocation_over_all_windows() -> None:
+def test_one_run_leads_with_what_was_held_over_all_windows() -> None:
     lead = report(run(windows=3)).sections[0].blocks[0]
     assert isinstance(lead, Slices)
-    assert lead.title == "Windows 0 to 2: instances and shares"
+    assert lead.title == "Windows 0 to 2: held"
     assert lead.until_s == 18.0
     apart = [e for e in section(report(run(windows=3)), "slices").blocks if isinstance(e, Slices)]
-    assert len(lead.slabs) == sum(len(each.slabs) for each in apart)
+    held = [each for each in apart if each.title.endswith("held")]
+    assert len(lead.slabs) == sum(len(each.slabs) for each in held)
     assert {each.from_s // 6 for each in lead.slabs} == {0, 1, 2}
 
 
@@ -96,9 +86,9 @@ def test_arrivals_stand_beside_what_was_expected() -> None:
 
 def test_shares_are_drawn_as_percentages_and_predict_nothing() -> None:
     page = report(run("ekya", mps=True, windows=1))
-    (chart,) = section(page, "slices").blocks
-    assert isinstance(chart, Slices)
-    assert {each.size for each in chart.slabs} == {"20%"}
+    for chart in section(page, "slices").blocks:
+        assert isinstance(chart, Slices)
+        assert {each.size for each in chart.slabs} == {"20%"}
     titles = [getattr(each, "title", "") for each in page.sections[0].blocks[1:]]
     assert not any(each.startswith("Goodput") for each in titles)
 

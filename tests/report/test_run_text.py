@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from support.outcomes import auto, run, tally
 
 from migrator.core.comparison import Row, summarise
-from migrator.core.outcome import RunOutcome, Tally
+from migrator.core.outcome import Tally
+from migrator.records.outcome import RunOutcome
 from migrator.report.comparison import comparison_table
 from migrator.report.run_text import run_table
 from migrator.report.terminal import COLUMNS, count, relation
@@ -91,13 +92,42 @@ def test_policies_are_sorted_by_goodput_with_gains() -> None:
     assert migrator[-2].startswith("+")
     assert ekya[-1] == ekya[-2]
     assert ekya[-1].startswith("-")
-    assert "±" in lines[4]
+    assert "±" not in lines[4]
+    assert "±" in lines[3]
+    assert "±" in lines[5]
 
 
 def test_one_seed_has_no_interval() -> None:
     text = comparison_table(summarise([run()]))
     assert "(1 seed)" in text
-    assert "±" not in text.splitlines()[3]
+    assert "±" not in text
+
+
+def test_an_interval_is_of_the_difference_from_migrator_with_the_same_seeds() -> None:
+    runs = [
+        run(policy, seed=seed, windows=1, late=late)
+        for seed, lates in enumerate((((5, 6)), ((120, 121))))
+        for policy, late in zip(("migrator", "ekya"), lates, strict=True)
+    ]
+    shares = [each.tally.goodput_share for each in runs if each.policy == "ekya"]
+    assert abs(shares[0] - shares[1]) > 0.3
+    lines = comparison_table(summarise(runs)).splitlines()
+    migrator, ekya = lines[3:5]
+    assert "±" not in migrator
+    goodput = ekya.removeprefix("ekya").split("±")[1]
+    assert float(goodput.split()[0]) < 2
+    words = "±: 95% confidence interval of the difference from migrator with the same seeds"
+    assert any(line.startswith(words) for line in lines)
+
+
+def test_without_migrator_policies_are_compared_with_the_first_one() -> None:
+    lines = comparison_table(compared(paris=80, ekya=40)).splitlines()
+    assert lines[1].endswith("vs paris")
+    assert "difference from paris with" in "\n".join(lines)
+    ekya, paris = lines[3:5]
+    assert "±" in ekya
+    assert ekya.split()[-1].startswith("+")
+    assert paris.split()[-1] == "-"
 
 
 def test_every_scenario_and_all_together_have_a_table() -> None:
@@ -112,7 +142,7 @@ def test_every_scenario_and_all_together_have_a_table() -> None:
     late=st.integers(0, 120),
 )
 def test_a_comparison_is_never_wider_than_a_terminal(policy: str, late: int) -> None:
-    text = comparison_table(compared(**{policy: late, "migrator": 50}), to=policy)
+    text = comparison_table(compared(**{policy: late, "paris": 50}))
     assert max(map(len, text.splitlines())) <= COLUMNS
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from migrator.core.catalogue import board
 from migrator.reproduce.best_allocation import best_splits, capability_pairs
-from migrator.reproduce.evaluation import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
 
 PAIRS = {"1-2": [[10.0, 20.0]], "2-1": [[20.0, 10.0]]}
 

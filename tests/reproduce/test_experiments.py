@@ -8,10 +8,11 @@ from support.reproduction import outcomes_of
 
 from migrator.core.profiles import profile
 from migrator.report.page import Bars, HeatMap, Lines, Note, Section, Table
-from migrator.reproduce.evaluation import PAPERS_PEERS, WorkloadSource
+from migrator.reproduce.evaluation import PAPERS_PEERS
 from migrator.reproduce.experiment import DIFFERS, PAPER, Setting
 from migrator.reproduce.overhead import PassJob, PassOutcome, hidden_in
 from migrator.reproduce.reproduce import EXPERIMENTS, run_jobs
+from migrator.reproduce.sources import WorkloadSource
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=2)
 
@@ -156,7 +157,7 @@ def test_gains_have_an_interval_over_the_workloads() -> None:
 def test_a_higher_load_is_the_same_workloads_otherwise() -> None:
     high, plain = (EXPERIMENTS[name].jobs(SMALL) for name in ("high-load", "goodput"))
     sources = {job.source for job in high if isinstance(job.source, WorkloadSource)}
-    assert {replace(each, load=0.6, supposing=None) for each in sources} == {
+    assert {replace(each, load=0.6, gain=None) for each in sources} == {
         job.source
         for job in plain
         if isinstance(job.source, WorkloadSource) and job.policy == "migrator"

@@ -7,10 +7,9 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.core.outcome import RunOutcome
+from migrator.records.outcome import RunOutcome
 from migrator.report.html_page import write_page
 from migrator.report.page import Table
-from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Setting, code_digest, open_results, traces_digest
 from migrator.reproduce.reproduce import (
     ALL,
@@ -23,17 +22,18 @@ from migrator.reproduce.reproduce import (
     page_of,
     run_jobs,
 )
-from migrator.simulate.compare import Job
+from migrator.reproduce.sources import WorkloadSource
+from migrator.simulation.compare import Job
 
 NAMES = [
     *("allocation-table", "best-allocation", "retraining-split", "goodput"),
-    *("high-load", "slo-accuracy", "batch-4", "slot-length", "overhead", "replanning"),
+    *("high-load", "slo-accuracy", "batch-4", "slot-length", "overhead"),
 ]
 SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
 
 def test_experiments_are_found_in_the_papers_order() -> None:
-    assert list(EXPERIMENTS) == [*NAMES, "ladder"]
+    assert list(EXPERIMENTS) == NAMES
     assert [each.name for each in chosen([ALL])] == NAMES
     assert [each.name for each in chosen(["batch-4", "goodput"])] == ["goodput", "batch-4"]
 
@@ -61,8 +61,11 @@ def test_the_headline_is_forecast_by_auto() -> None:
 
 
 def test_replanning_takes_longer_than_planning_once() -> None:
-    costs = {job.policy: cost_s(job) for job in EXPERIMENTS["replanning"].jobs(SMALL)}
-    assert costs["migrator-replanned"] > costs["migrator-once"] == costs["oracle"]
+    source = WorkloadSource("W1")
+    replanned, once, oracle = (
+        cost_s(Job(source, policy)) for policy in ("migrator-replanned", "migrator-once", "oracle")
+    )
+    assert replanned > once == oracle
 
 
 def test_the_longest_run_first() -> None:
@@ -121,7 +124,7 @@ def test_runs_that_are_kept_are_not_run_again(tmp_path: Path) -> None:
     for job in one[:2]:
         assert again[job].tally == first[job].tally
         assert again[job].tenants == first[job].tenants
-    keys = [key_of(job) for job in jobs_of([ALL, "ladder"], Setting())]
+    keys = [key_of(job) for job in jobs_of([ALL], Setting())]
     assert len(set(keys)) == len(keys)
 
 
@@ -157,7 +160,7 @@ def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_verb_lists_experiments() -> None:
     shown = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "ladder", "map"]
+    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "map"]
 
 
 def test_workloads_and_windows_make_it_short(
@@ -171,7 +174,7 @@ def test_workloads_and_windows_make_it_short(
         return outcomes_of(jobs)
 
     monkeypatch.setattr("migrator.reproduce.reproduce.run_jobs", made_up)
-    short = ["reproduce", "ladder", "--out", str(tmp_path / "p.html"), "--windows", "2"]
+    short = ["reproduce", "batch-4", "--out", str(tmp_path / "p.html"), "--windows", "2"]
     done = CliRunner().invoke(app, [*short, "--workloads", "w9, W1"])
     assert done.exit_code == 0, done.output
     sources = [job.source for job in seen]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -25,14 +26,16 @@ from starlette.routing import Route
 
 from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.serve.http.app import application
-from migrator.serve.http.operations import ApiState, Backend, Feedback
-from migrator.serve.http.protocol import WindowNow
-from migrator.serve.http.requests import Limits, Tokens, digest
-from migrator.serve.http.server import ApiServer, new_grpc_server
-from migrator.serve.queue import QueueSettings
-from migrator.serve.router import Router
-from migrator.serve.workers.messages import ModelInterface
+from migrator.core.errors import HttpError
+from migrator.serving.http.app import application
+from migrator.serving.http.operations import ApiState, Backend, Feedback
+from migrator.serving.http.protocol import WindowNow
+from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
+from migrator.serving.logs import configure
+from migrator.serving.queue import QueueSettings
+from migrator.serving.router import Router
+from migrator.serving.workers.messages import ModelInterface
 from support import PYTHONPATH
 from support.stand_in_worker import StandInWorker
 
@@ -41,12 +44,17 @@ FILE_BYTES = 12 * 2**20
 """Of GET /file: more than socket buffers hold."""
 
 
+encoded = [0]
+"""Texts that `lengths` got so far."""
+
+
 def lengths(texts: list[str]) -> NDArray[np.int32]:
-    """Stands for a tokenizer: every token is the length of its text. One that begins with the path
-    of a pipe is long until something is written there."""
+    """Stands for a tokenizer: every token is the length of its text. If the first text begins with
+    the path of a pipe, it waits until something is written there."""
+    encoded[0] += len(texts)
     if texts[0].startswith("/"):
         Path(texts[0].split()[0]).read_bytes()
-        texts = [""]
+        texts = ["", *texts[1:]]
     return np.array([[len(each)] * LENGTH for each in texts], np.int32)
 
 
@@ -59,7 +67,10 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     stored: list[dict[str, Any]] = []
 
     async def feedback(given: Feedback) -> bool:
-        new = all(each["id"] != given.request_id for each in stored)
+        same = [each for each in stored if each["id"] == given.request_id]
+        if any(each["label"] != given.label for each in same):
+            raise HttpError(409, "another label is stored")
+        new = not same
         row = given.inputs.tolist()
         stored.append({"tenant": given.tenant, "id": given.request_id, "label": given.label})
         stored[-1] |= {"window": given.window, "predicted": given.predicted, "inputs": row}
@@ -76,7 +87,9 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     backend = Backend(
         router=router,
         models={
-            "images": ModelInterface("images", "UINT8", (3, SIDE, SIDE), CLASSES),
+            "images": ModelInterface(
+                "images", "UINT8", (3, SIDE, SIDE), CLASSES, given_names=("cat", "dog")
+            ),
             "texts": _TextModel("texts", "INT32", (LENGTH,), CLASSES, VOCABULARY),
         },
         feedback=feedback,
@@ -90,7 +103,8 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
         {name: digest(token) for name, token in settings.get("tokens", {}).items()},
         digest(settings["admin"]) if "admin" in settings else None,
     )
-    return ApiState(backend, tokens, Limits(**settings.get("limits", {})))
+    limits = affordable(Limits(**settings.get("limits", {})), 2 if settings.get("grpc") else 1)
+    return ApiState(backend, tokens, limits)
 
 
 def _counted(router: Router) -> dict[str, Any]:
@@ -104,10 +118,13 @@ def _counted(router: Router) -> dict[str, Any]:
         "waiting": router.waiting("images"),
         "total": asdict(total),
         "open": total.open,
+        "encoded": encoded[0],
     }
 
 
 async def _main(settings: Mapping[str, Any]) -> None:
+    if "files" in settings:  # that it may open
+        resource.setrlimit(resource.RLIMIT_NOFILE, (settings["files"], settings["files"]))
     slo_s, queue = settings.get("slo_s", 5.0), settings.get("queue", 100)
     router = Router({name: QueueSettings(name, slo_s, 4, queue) for name in ("images", "texts")})
     latency_s = settings.get("latency_s", 0.0)
@@ -125,7 +142,7 @@ async def _main(settings: Mapping[str, Any]) -> None:
         print(server.url, flush=True)
         beside = None
         if settings.get("grpc"):  # its address is the second line
-            beside = new_grpc_server(app, "127.0.0.1", 0, state.limits)
+            beside = new_grpc_server(app, "127.0.0.1", 0, state.limits, state.tokens)
             await beside.start()
             print(beside.address, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -149,6 +166,12 @@ def connected(url: str) -> closing[socket.socket]:
 def received(connection: socket.socket) -> bytes:
     """Everything until the server ends the connection."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def memory_mib(pid: int, field: str = "VmRSS:") -> float:
+    """Resident memory of a process now, or at its peak (VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 @contextmanager
@@ -176,5 +199,11 @@ def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=event_loop) as runner:  # as the daemon has it
-        runner.run(_main(json.loads(sys.argv[1])))
+    given = json.loads(sys.argv[1])
+    with (
+        Path(given.get("log", os.devnull)).open("w", encoding="utf-8") as log,
+        asyncio.Runner(loop_factory=event_loop) as runner,  # as the daemon has it
+    ):
+        if "log" in given:
+            configure(stream=log)
+        runner.run(_main(given))

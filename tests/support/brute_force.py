@@ -37,7 +37,7 @@ from migrator.core.problem import (
     Task,
     Tenant,
 )
-from migrator.plan.check import goodput_of
+from migrator.planning.check import goodput_of
 
 Spot = tuple[int, int]
 """Start and GPCs of an instance."""

@@ -7,10 +7,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.placement.prices import observation_of, planned_goodput, tenant_kinds
-from migrator.core.cluster import ClusterScenario
+from migrator.cluster.file import parse_cluster
+from migrator.cluster.placement.kinds import observation_of, planned_goodput, tenant_kinds
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.errors import InfeasibleError
-from migrator.workload.cluster import parse_cluster
 
 MODELS = ("resnet-50", "bert-base", "mobilenet-v2", "vit-b-16", "inception-v3")
 

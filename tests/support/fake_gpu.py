@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from migrator.gpu.drivers import mig
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import FakeNvml
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml
 
 
 @contextmanager

@@ -22,7 +22,7 @@ STILL_S = 1.0
 def settled(daemon: Served) -> dict[str, Any]:
     """What it says once its plan is followed and nothing changes.
 
-    On a busy machine the policy may not decide in the first window, because its rehearsal still
+    On a busy machine the policy may not decide in the first window, because its warm-up still
     runs, and a plan that has just arrived has changed nothing yet.
     """
     since_s, units = time.monotonic(), None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -17,8 +16,7 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from migrator.cli import main
-from migrator.cli.app import _app_of
+from migrator.cli import app, main
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,9 @@ class Answer:
 
 
 @cache
-def _command(*words: str) -> Any:
-    """The verb or group, built once: a process of its own builds it for one call."""
-    return get_command(_app_of(words))
+def _command() -> Any:
+    """The command line, built once: a process of its own builds it for one call."""
+    return get_command(app)
 
 
 def gpu(*words: str | Path) -> Answer:
@@ -65,14 +63,13 @@ def migrator(*words: object, **variables: str) -> Answer:
         argv = patch.object(sys, "argv", ["migrator", *map(str, words)])
         # the module, whose name its package gives to the Typer object
         module = sys.modules["migrator.cli.app"]
-        command = patch.object(module, "_app_of", lambda words: _command(*words))
+        command = patch.object(module, "app", _command())
         environment = patch.dict(os.environ, variables)
         with argv, command, environment, redirect_stdout(out), redirect_stderr(err):
             main()
     except SystemExit as done:
         code = done.code
     finally:
-        gc.enable()
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert isinstance(code, int)

@@ -26,9 +26,9 @@ from migrator.gpu.drivers.base import (
     TransientError,
 )
 from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
-from migrator.gpu.fake_nvml.library import installed
-from migrator.gpu.fake_nvml.machine import CHANGING, FakeNvml, FaultKind
 from migrator.io.processes import Process
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import CHANGING, FakeNvml, FaultKind
 
 Point = Callable[[str], None]
 

@@ -13,8 +13,8 @@ from migrator.live.context import Context, Serving, new_tenants
 from migrator.live.labels import LabelCounts
 from migrator.live.training import Trainings
 from migrator.records.store import Records
-from migrator.serve.workers.forkserver import Forkserver
-from migrator.serve.workers.pool import Workers
+from migrator.serving.workers.forkserver import Forkserver
+from migrator.serving.workers.pool import Workers
 
 
 class LabelTable:
@@ -46,7 +46,7 @@ def idle_context(serving: Serving, **replaced: Any) -> Context:
         "gpu_thread": SimpleNamespace(numbers={Place(0, "4g.20gb"): 1}),
         "labels": LabelTable(serving.folder / "labels.db"),
         "records": create_autospec(Records, instance=True),
-        "workers": create_autospec(Workers, instance=True),
+        "workers": create_autospec(Workers, instance=True, forkserver=idle_forkserver()),
         "trainings": Trainings(serving.folder / "trainings.log", idle_forkserver()),
     }
     return Context(serving, **(resources | replaced), tenants=new_tenants(serving))

@@ -15,8 +15,8 @@ from migrator.learn.retraining import RetrainingSettings, retrain
 from migrator.live import labels as kept
 from migrator.live.training import PREPARE, JobKind, TrainingJob, Trainings
 from migrator.live.training_data import remember
-from migrator.serve.workers.forkserver import Forkserver
-from migrator.serve.workers.messages import ModelSpec
+from migrator.serving.workers.forkserver import Forkserver
+from migrator.serving.workers.messages import ModelSpec
 from support import PYTHONPATH
 from support.tiny_model import Tiny
 

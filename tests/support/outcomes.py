@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from migrator.core.outcome import PlanGap, RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.outcome import Tally
 from migrator.core.problem import Charge, Holding, Instance, Kind, Share, Task
+from migrator.records.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
 
 
 def tally(
@@ -56,6 +58,11 @@ def mps_slots(tenants: Sequence[str], slots: int) -> tuple[tuple[Holding, ...], 
     return ((*shares, trains),) * (slots // 2) + (shares,) * (slots - slots // 2)
 
 
+def arrivals(index: int, slots: int) -> NDArray[np.float64]:
+    """Requests per slot that are expected of the tenant of that number."""
+    return 40.0 * (index + 1) * (1 + 0.4 * np.sin(np.arange(slots) / max(1, slots) * 6))
+
+
 def window(
     number: int = 0,
     tenants: Sequence[str] = ("bert", "vit"),
@@ -69,8 +76,7 @@ def window(
     draw = np.random.default_rng((seed, number))
     outcomes = []
     for index, name in enumerate(tenants):
-        expected = 40.0 * (index + 1) * (1 + 0.4 * np.sin(np.arange(slots) / max(1, slots) * 6))
-        received = tuple(int(each) for each in draw.poisson(expected))
+        received = draw.poisson(arrivals(index, slots)).tolist()
         counted = tally(sum(received), late=late, dropped=late // 2, accuracy=0.7 + 0.1 * index)
         outcomes.append(
             TenantOutcome(
@@ -80,8 +86,6 @@ def window(
                 accuracy_before=0.62,
                 retrained_s=slots / 2 if index == 0 else None,
                 accuracy_after=0.81 if index == 0 else 0.62,
-                received=received,
-                expected=tuple(expected.tolist()) if not mps else None,
             )
         )
     made = WindowOutcome(

@@ -23,6 +23,46 @@ CONTRASTS = """() => {
 """Of every line of every chart to the ground of the page; thinner ones are edges of areas."""
 
 
+FAINT_TEXTS = """() => {
+  const numbers = (colour) => colour.match(/[0-9.]+/g).map(Number);
+  const light = ([red, green, blue]) => {
+    const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear(red / 255) + 0.7152 * linear(green / 255)
+      + 0.0722 * linear(blue / 255) + 0.05;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return light(colour);
+    }
+    return light([255, 255, 255]);
+  };
+  const own = (element) => [...element.childNodes].some(
+    (node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
+  return [...document.querySelectorAll("body *:not(script, noscript, svg *)")]
+    .filter((element) => own(element) && element.checkVisibility())
+    .map((element) => {
+      const pair = [light(numbers(getComputedStyle(element).color)), ground(element)];
+      return [Math.max(...pair) / Math.min(...pair), element.textContent.trim().slice(0, 40)];
+    })
+    .filter(([ratio]) => ratio < 4.5);
+}"""
+"""Texts outside of charts whose contrast to their ground is lower than WCAG 2 asks for level AA."""
+
+
+CUT_OFF = """() => {
+  const folded = [...document.querySelectorAll("details:not([open])")];
+  for (const each of folded) each.open = true;
+  const boxes = [...document.querySelectorAll("body *:not(svg *)")].filter((each) =>
+    each.clientWidth && each.scrollWidth > each.clientWidth + 1 && !each.closest(".plot"));
+  const found = boxes.map(
+    (each) => [each.scrollWidth, each.clientWidth, each.textContent.trim().slice(0, 40)]);
+  for (const each of folded) each.open = false;
+  return found;
+}"""
+"""Elements that show only a part of their width, also of what is folded."""
+
+
 UNDRAWN = """() => [...document.querySelectorAll(".plot")].filter(
   (each) => each.checkVisibility() && !each.querySelector(".main-svg")).length"""
 """How many visible charts are not drawn yet."""
@@ -32,6 +72,7 @@ def opened(browser: Browsed, path: Path) -> Any:
     """The page with all its visible charts drawn, on a wide light screen."""
     page = browser.written_page(path.as_uri(), width=1200)
     _require_drawn_form(page, "light", path.stem)
+    assert page.evaluate(CUT_OFF) == []
     return page
 
 
@@ -63,4 +104,5 @@ def require_form(page: Any, form: str) -> None:
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(20, 23, 26)" if "dark" in form else "rgb(255, 255, 255)")
     assert min(page.evaluate(CONTRASTS), default=9.0) > 2.9
+    assert page.evaluate(FAINT_TEXTS) == []
     assert page.locator("h1").inner_text() == page.title()

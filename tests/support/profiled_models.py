@@ -47,6 +47,25 @@ class Plain:
         raise AssertionError(f"the profiler loads no weights: {path}")
 
 
+class Sized(Plain):
+    """Takes images of several sizes, and is only measured with those of a scenario."""
+
+    input_pixels = 8
+
+    @classmethod
+    def build(cls, classes: int, seed: int, pixels: int = 8) -> Self:
+        model = super().build(classes, seed)
+        model.pixels = model.input_pixels = pixels
+        return model
+
+    pixels: int
+
+    def example(self, batch: int) -> Inputs:
+        if (self.pixels, self.input_pixels) != (40, 16):
+            raise ValueError(f"images of {self.pixels} pixels, sent with {self.input_pixels}")
+        return super().example(batch)
+
+
 class Greedy(Tiny):
     """Fits in batches below 4 only."""
 

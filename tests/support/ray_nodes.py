@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.fleet.cluster_run import NAMESPACE
-from migrator.io.task_pool import import_ray
+from migrator.cluster.fleet.ray_clusters import NAMESPACE
+from migrator.io.ray_cluster import import_ray
 from support.agents import VARIABLES
 from support.waiting import LIMIT_S
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from migrator.core.outcome import RunOutcome
-from migrator.plan.solve import Preinitialization, Preparation
-from migrator.reproduce.evaluation import MotivationSource, WorkloadSource
+from migrator.planning.preinitialization import Preinitialization, Preparation
+from migrator.records.outcome import RunOutcome
 from migrator.reproduce.overhead import PassJob, PassOutcome
-from migrator.reproduce.replanning import WindowApart
-from migrator.simulate.compare import Job
+from migrator.simulation.compare import Job
 from support.outcomes import run
 
 LATE = {
@@ -27,11 +25,10 @@ LATE = {
 
 def outcome_of(job: Job) -> RunOutcome:
     """A run that fits the job; the same for equal jobs."""
-    assert isinstance(job.source, WorkloadSource | MotivationSource | WindowApart)
     policy = job.policy if isinstance(job.policy, str) else getattr(job.policy, "name", "")
     made = run(
         policy,
-        job.source.name,
+        getattr(job.source, "name", ""),
         job.seed or 0,
         windows=job.windows or 1,
         tenants=("inception-v3", "resnet-50"),

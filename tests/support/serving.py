@@ -13,8 +13,8 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
-from migrator.serve.workers.messages import Assignment, ModelSpec
-from migrator.serve.workers.pool import Workers
+from migrator.serving.workers.messages import Assignment, ModelSpec
+from migrator.serving.workers.pool import Workers
 from support.waiting import LIMIT_S
 
 OBEDIENT = "support.served_models:Obedient"

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
-from migrator.serve.queue import Routed
-from migrator.serve.router import Router
-from migrator.serve.workers.messages import Answered, ModelFaultError, WorkerLostError
+from migrator.serving.queue import Routed
+from migrator.serving.router import Router
+from migrator.serving.workers.messages import Answered, ModelFaultError, WorkerLostError
 
 POISON = 199
 """A first value that the model cannot bear."""

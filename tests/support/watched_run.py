@@ -18,8 +18,8 @@ from migrator.live.daemon import new_controller
 from migrator.live.labels import LabelCounts
 from migrator.live.recording import Recorder
 from migrator.policies.policy import Decision
-from migrator.serve.http.metrics import metrics_parts
-from migrator.serve.http.operations import ApiState
+from migrator.serving.http.metrics import metrics_parts
+from migrator.serving.http.operations import ApiState
 from migrator.workload.live import read_live
 from support.api_server import api_state
 from support.live_context import LabelTable, idle_context

@@ -7,7 +7,7 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, profile, profiles
 from migrator.core.scenario import Drift
-from migrator.simulate.tenant import DriftingModel
+from migrator.simulation.tenant import DriftingModel
 from migrator.workload.measured import datasets, drifts, learned_a_window_later
 
 H200 = "H200-141GB"

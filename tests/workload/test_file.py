@@ -135,7 +135,7 @@ def test_defaults() -> None:
     found = parsed(smallest())
     assert (found.name, found.board.name) == ("unnamed", H200)
     assert (found.window_s, found.slot_s, found.slots, found.windows) == (200, 1, 200, 1)
-    assert (found.policy, found.forecaster, found.seed) == ("migrator", "last-mean", 0)
+    assert (found.policy, found.forecaster, found.seed) == ("migrator", "auto", 0)
     assert found.prepared
     (tenant,) = found.tenants
     assert tenant.name == "resnet-50"
@@ -364,7 +364,7 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("tenants", 0, "batch"), 0, "less than 1"),
         (("tenants", 0, "batch"), 10**6, "more than 256"),
         (("tenants", 0, "min_gpcs"), 5, "use 1, 2, 3, 4 or 7 GPCs"),
-        (("tenants", 0, "profile"), "absent.json", "no such file"),
+        (("tenants", 0, "profile"), "absent.json", "there is no file"),
         (("tenants", 0, "profile"), "a\0b", "no path"),
         (("tenants", 0, "arrivals"), {}, "neither trace nor generator"),
         (("tenants", 0, "arrivals"), DELETED, "the key is missing"),

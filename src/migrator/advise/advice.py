@@ -16,7 +16,7 @@ from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
 from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.simulate.compare import Source
+from migrator.simulation.compare import Source
 from migrator.workload.arrivals import highest_rps
 
 LOADS = (0.5, 1.0, 1.5, 2.0)
@@ -50,7 +50,9 @@ class ChangedSource:
         """Build the scenario; rates may exceed what the board can answer."""
         made = self.source(seed, windows)
         if self.load != 1.0:
-            tenants = (replace(e, trace=e.trace.scaled(self.load)) for e in made.tenants)
+            tenants = (
+                replace(tenant, trace=tenant.trace.scaled(self.load)) for tenant in made.tenants
+            )
             made = replace(made, tenants=tuple(tenants))
         return made if self.knob is None else _turned(made, self.knob)
 
@@ -87,7 +89,7 @@ class Advice:
     @property
     def today(self) -> AtLoad:
         """Results at the scenario's own load."""
-        return next(each for each in self.loads if each.times == 1.0)
+        return next(load for load in self.loads if load.times == 1.0)
 
 
 class Workers(Protocol):
@@ -160,10 +162,10 @@ class Consultation:
     def _at_load(self, load: float, results: Mapping[_Key, TrialResult]) -> AtLoad:
         found = [results[load, None, seed] for seed in self.seeds]
         samples = [
-            Sample(each.received, each.ceiling, each.goodput)
+            Sample(window.received, window.ceiling, window.goodput)
             for result in found
-            for each in result.windows
-            if each.received
+            for window in result.windows
+            if window.received
         ]
         if not samples:
             raise InputError(
@@ -182,7 +184,7 @@ def consult(source: Source, windows: int | None = None) -> Consultation:
     read = source(None, windows)
     count = windows or min(read.windows, WINDOWS)
     read = source(None, count)
-    if not any(_run_counts(each, read).any() for each in read.tenants):
+    if not any(_run_counts(tenant, read).any() for tenant in read.tenants):
         raise InputError(f"{read.name}: no request comes in its windows; raise the rates")
     seeds = max(1, math.ceil(WINDOWS / count))
     return Consultation(source, read, count, tuple(read.seed + each for each in range(seeds)))
@@ -203,8 +205,8 @@ def run_consultation(
 def board_load(scenario: Scenario) -> float:
     """The part of the board that inference alone would keep busy over the run."""
     return sum(
-        float(_run_counts(each, scenario).mean()) / highest_rps(each.service, scenario.board)
-        for each in scenario.tenants
+        float(_run_counts(tenant, scenario).mean()) / highest_rps(tenant.service, scenario.board)
+        for tenant in scenario.tenants
     )
 
 
@@ -214,13 +216,13 @@ def _run_counts(tenant: ServedTenant, scenario: Scenario) -> Any:
 
 
 def _goodput(results: list[TrialResult]) -> float:
-    received = sum(each.received for each in results)
-    return sum(each.goodput(OURS) for each in results) / received if received else 0.0
+    received = sum(result.received for result in results)
+    return sum(result.goodput(OURS) for result in results) / received if received else 0.0
 
 
 def _unused(scenario: Scenario) -> dict[Knob, str]:
     found: dict[Knob, str] = {}
-    if not any(each.seconds for tenant in scenario.tenants for each in tenant.drifts):
+    if not any(drift.seconds for tenant in scenario.tenants for drift in tenant.drifts):
         found |= dict.fromkeys((Knob.LABELS, Knob.SHORTER), "nothing is retrained")
     if _larger(scenario.board) is None:
         found[Knob.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
@@ -235,15 +237,18 @@ def _turned(scenario: Scenario, knob: Knob) -> Scenario:
     if knob is Knob.BOARD:
         larger = _larger(scenario.board)
         assert larger is not None, "a board that no other exceeds is not changed"
-        tenants = tuple(_moved(each, larger) for each in scenario.tenants)
+        tenants = tuple(_moved(tenant, larger) for tenant in scenario.tenants)
         return replace(scenario, board=larger, tenants=tenants)
     changed = _labelled if knob is Knob.LABELS else _shortened
-    tenants = tuple(replace(each, drifts=changed(each.drifts)) for each in scenario.tenants)
+    tenants = tuple(replace(tenant, drifts=changed(tenant.drifts)) for tenant in scenario.tenants)
     return replace(scenario, tenants=tenants)
 
 
 def _shortened(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-    return tuple(replace(e, seconds=e.seconds.scaled(0.5)) if e.seconds else e for e in drifts)
+    return tuple(
+        replace(drift, seconds=drift.seconds.scaled(0.5)) if drift.seconds else drift
+        for drift in drifts
+    )
 
 
 def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
@@ -252,22 +257,22 @@ def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
     The next window's data costs the better model the same part of its accuracy.
     """
     found, better = [], 1.0
-    for each in drifts:
-        pre = min(1.0, each.accuracy_pre * better)
-        if each.seconds is None:
-            found.append(replace(each, accuracy_pre=pre, accuracy_post=pre))
+    for drift in drifts:
+        pre = min(1.0, drift.accuracy_pre * better)
+        if drift.seconds is None:
+            found.append(replace(drift, accuracy_pre=pre, accuracy_post=pre))
             continue
-        post = _with_less_error(each.accuracy_post)
-        expected = each.accuracy_estimated
+        post = _with_less_error(drift.accuracy_post)
+        expected = drift.accuracy_estimated
         found.append(
             Drift(
                 pre,
                 post,
-                each.seconds.scaled(2.0),
+                drift.seconds.scaled(2.0),
                 None if expected is None else _with_less_error(expected),
             )
         )
-        better = post / each.accuracy_post if each.accuracy_post else 1.0
+        better = post / drift.accuracy_post if drift.accuracy_post else 1.0
     return tuple(found)
 
 
@@ -282,7 +287,7 @@ def _larger(board: Board) -> Board | None:
 
 
 def _is_published(board: Board) -> bool:
-    return all(each.sms is not None for each in board.plain_profiles.values())
+    return all(profile.sms is not None for profile in board.plain_profiles.values())
 
 
 def _moved(tenant: ServedTenant, board: Board) -> ServedTenant:

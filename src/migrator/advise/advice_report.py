@@ -8,7 +8,17 @@ from typing import Any
 from migrator.advise.advice import Advice, AtLoad, Knob
 from migrator.advise.trial import OURS, RIVALS, STATIC, Verdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import Axis, Bars, Page, Paint, Picture, Section, Series, Table, paint_of
+from migrator.report.page import (
+    Axis,
+    Bars,
+    Page,
+    Paint,
+    Picture,
+    Section,
+    Series,
+    Table,
+    policy_paints,
+)
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005
@@ -20,6 +30,7 @@ _ANSWERS = {
     Verdict.PEER: "Not with migrator: another policy does as well or better",
     Verdict.STATIC: "No, a static split will do",
 }
+_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
 
 
@@ -28,16 +39,21 @@ def advice_text(advice: Advice) -> str:
     lines: list[str] = []
     for sentence in sentences(advice):
         lines += wrapped(sentence, indent="")
-    headers = ("load", "of board", *("goodput %", "ceiling %"), *(_SHORT.get(e, e) for e in RIVALS))
+    headers = (
+        "load",
+        "of board",
+        *("goodput %", "ceiling %"),
+        *(_SHORT.get(rival, rival) for rival in RIVALS),
+    )
     rows = [
         (
-            f"x {each.times:g}",
-            f"{each.board_load:.2f}",
-            f"{100 * each.leads.goodput:.1f}",
-            f"{100 * each.leads.ceiling:.1f}",
-            *(_brief(each.leads.over[rival]) for rival in RIVALS),
+            f"x {load.times:g}",
+            f"{load.board_load:.2f}",
+            f"{100 * load.leads.goodput:.1f}",
+            f"{100 * load.leads.ceiling:.1f}",
+            *(_brief(load.leads.over[rival]) for rival in RIVALS),
         )
-        for each in advice.loads
+        for load in advice.loads
     ]
     lines += ["", *table_lines(headers, [rows], words=1, shrinks=0)]
     lines += wrapped(
@@ -52,13 +68,13 @@ def sentences(advice: Advice) -> Iterator[str]:
     today = advice.today
     yield f"{_ANSWERS[today.leads.verdict]}, at today's load ({today.board_load:.2f} of the board)."
     yield f"{_comparison(today)}."
-    yield " ".join(f"{_elsewhere(each)}." for each in advice.loads if each is not today)
+    yield " ".join(f"{_elsewhere(load)}." for load in advice.loads if load is not today)
     yield _knob_sentence(advice)
 
 
 def _comparison(at: AtLoad) -> str:
     peers = {name: each for name, each in at.leads.over.items() if name != STATIC}
-    best = min(peers, key=lambda each: _mean(peers[each]))
+    best = min(peers, key=lambda peer: _mean(peers[peer]))
     return (
         f"migrator answers {_words(at.leads.over[STATIC])} requests in time and correctly than "
         f"the best static split ({at.static}), and {_words(peers[best])} than the best peer "
@@ -132,22 +148,22 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "answer": list(sentences(advice)),
         "loads": [
             {
-                "times": each.times,
-                "board_load": each.board_load,
-                "verdict": str(each.leads.verdict),
-                "goodput": each.leads.goodput,
-                "ceiling": each.leads.ceiling,
-                "goodput_of": dict(each.leads.shares),
-                "static_split": each.static,
+                "times": load.times,
+                "board_load": load.board_load,
+                "verdict": str(load.leads.verdict),
+                "goodput": load.leads.goodput,
+                "ceiling": load.leads.ceiling,
+                "goodput_of": dict(load.leads.shares),
+                "static_split": load.static,
                 "leads": {
                     name: None
                     if lead is None
                     else {"mean": lead.mean, "half_width": lead.half_width}
-                    for name, lead in each.leads.over.items()
+                    for name, lead in load.leads.over.items()
                 },
-                "most": dict(each.leads.most),
+                "most": dict(load.leads.most),
             }
-            for each in advice.loads
+            for load in advice.loads
         ],
         "knobs": {str(knob): part for knob, part in advice.knobs.items()},
         "not_tried": {str(knob): why for knob, why in advice.unused.items()},
@@ -155,38 +171,38 @@ def advice_json(advice: Advice) -> dict[str, Any]:
 
 
 def _goodput_bars(advice: Advice) -> Bars:
-    leads = [each.leads for each in advice.loads]
+    leads = [load.leads for load in advice.loads]
     series = [
-        Series("ceiling", tuple(each.ceiling for each in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(each.goodput for each in leads), paint=paint_of(0)),
+        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
+        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
     ]
-    for at, rival in enumerate(RIVALS, start=1):
-        values = tuple(each.shares[rival] for each in leads)
-        series.append(Series(rival, values, paint=paint_of(at)))
+    for rival in RIVALS:
+        values = tuple(lead.shares[rival] for lead in leads)
+        series.append(Series(rival, values, paint=_LOOKS[rival]))
     y = Axis("goodput over received", share=True)
     return Bars("Goodput by load", _categories(advice), tuple(series), Axis("load"), y)
 
 
 def _leads_bars(advice: Advice) -> Bars:
     series = []
-    for at, rival in enumerate(RIVALS, start=1):
-        found = [each.leads.over[rival] for each in advice.loads]
+    for rival in RIVALS:
+        found = [load.leads.over[rival] for load in advice.loads]
         means = tuple(None if each is None else each.mean for each in found)
         widths = tuple(None if each is None else each.half_width for each in found)
-        series.append(Series(rival, means, widths, paint_of(at)))
+        series.append(Series(rival, means, widths, _LOOKS[rival]))
     y = Axis("lead in goodput", share=True)
     return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)
 
 
 def _categories(advice: Advice) -> tuple[str, ...]:
-    return tuple(f"x {e.times:g} ({e.board_load:.2f} of the board)" for e in advice.loads)
+    return tuple(f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads)
 
 
 def _knob_bars(advice: Advice) -> Bars:
     return Bars(
         "Change of migrator's goodput at today's load",
         tuple(map(str, advice.knobs)),
-        (Series("change", tuple(advice.knobs.values()), paint=paint_of(0)),),
+        (Series("change", tuple(advice.knobs.values()), paint=_LOOKS[OURS]),),
         Axis("change"),
         Axis("change of goodput", share=True),
     )
@@ -195,18 +211,18 @@ def _knob_bars(advice: Advice) -> Bars:
 def _table(advice: Advice) -> Table:
     headers = (
         *("load", "verdict", "best static split", "migrator (%)", "ceiling (%)"),
-        *(f"over {each}" for each in RIVALS),
+        *(f"over {rival}" for rival in RIVALS),
     )
     rows = tuple(
         (
-            f"x {each.times:g}",
-            str(each.leads.verdict),
-            each.static,
-            f"{100 * each.leads.goodput:.1f}",
-            f"{100 * each.leads.ceiling:.1f}",
-            *(_full(each.leads.over[rival]) for rival in RIVALS),
+            f"x {load.times:g}",
+            str(load.leads.verdict),
+            load.static,
+            f"{100 * load.leads.goodput:.1f}",
+            f"{100 * load.leads.ceiling:.1f}",
+            *(_full(load.leads.over[rival]) for rival in RIVALS),
         )
-        for each in advice.loads
+        for load in advice.loads
     )
     numeric = frozenset(range(3, len(headers)))
     return Table("Goodput over received, and migrator's leads", headers, rows, numeric)

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from migrator.core.catalogue import Board, Multiset, multiset_of, multisets, placement_sets
 from migrator.core.comparison import SeedMean, t95
 from migrator.core.errors import InputError
-from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.policies.fixed_shares import GPCS
 from migrator.policies.layouts import least_gpcs
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
-from migrator.simulate.compare import Job, Source
+from migrator.records.outcome import RunOutcome
+from migrator.simulation.compare import Job, Source
 from migrator.workload.arrivals import TenantArrivals
 
 
@@ -41,7 +41,7 @@ def ceiling(scenario: Scenario) -> tuple[float, ...]:
     totals = np.zeros(scenario.windows)
     for number, tenant in enumerate(scenario.tenants):
         totals += _tenant_ceiling(scenario, tenant, number)
-    return tuple(float(each) for each in totals)
+    return tuple(float(total) for total in totals)
 
 
 def best_accuracies(drifts: tuple[Drift, ...], windows: int) -> tuple[float, ...]:
@@ -145,7 +145,7 @@ def _papers_splits(scenario: Scenario) -> Iterator[Policy]:
     board = scenario.board
     if board.compute_slices != GPCS:
         return
-    needed = sum(least_gpcs(each.service, board) for each in scenario.tenants)
+    needed = sum(least_gpcs(tenant.service, board) for tenant in scenario.tenants)
     for serving in range(max(1, needed), GPCS):
         yield policy_named(f"static-{serving}-{GPCS - serving}")
 
@@ -158,11 +158,11 @@ def _best_layouts(scenario: Scenario) -> list[FixedLayout]:
         choices = list(_choices(scenario, tenant, number))
         longer: dict[Multiset, tuple[float, tuple[_Choice, ...]]] = {}
         for used, (goodput, chosen) in found.items():
-            for each in choices:
-                both = tuple(sorted((*used, *each.sizes), reverse=True))
-                total = goodput + each.goodput
+            for choice in choices:
+                both = tuple(sorted((*used, *choice.sizes), reverse=True))
+                total = goodput + choice.goodput
                 if both in fitting and total > longer.get(both, (-1.0, ()))[0]:
-                    longer[both] = (total, (*chosen, each))
+                    longer[both] = (total, (*chosen, choice))
         found = longer
     ordered = sorted(found.values(), key=lambda each: -each[0])[:SIMULATED]
     return [_layout(scenario.tenants, chosen) for _, chosen in ordered]
@@ -188,7 +188,7 @@ def _choices(scenario: Scenario, tenant: ServedTenant, number: int) -> Iterator[
     slots = scenario.windows * scenario.slots
     end_s = tenant.offset_s + slots * scenario.slot_s
     received = arrivals.slots(tenant.offset_s, end_s).reshape(scenario.windows, -1)
-    trains = any(each.seconds is not None for each in tenant.drifts)
+    trains = any(drift.seconds is not None for drift in tenant.drifts)
     sizes = [None, *(service.training_sizes(board) if trains else ())]
     accuracies = {size: _accuracies(scenario, tenant, size) for size in sizes}
     for serving in multisets(board):
@@ -259,16 +259,16 @@ class TrialResult:
     @property
     def received(self) -> int:
         """Requests received in all windows."""
-        return sum(each.received for each in self.windows)
+        return sum(window.received for window in self.windows)
 
     @property
     def ceiling(self) -> float:
         """The ceiling's goodput in all windows."""
-        return sum(each.ceiling for each in self.windows)
+        return sum(window.ceiling for window in self.windows)
 
     def goodput(self, policy: str) -> float:
         """A policy's goodput in all windows."""
-        return sum(each.goodput[policy] for each in self.windows)
+        return sum(window.goodput[policy] for window in self.windows)
 
 
 @dataclass(frozen=True)
@@ -285,12 +285,12 @@ class Trial:
     def run(self) -> TrialResult:
         """Run every policy in this process."""
         runs: dict[str, RunOutcome] = {OURS: self._run(self.ours)}
-        runs |= {each: self._run(each) for each in self.rivals if each != STATIC}
+        runs |= {rival: self._run(rival) for rival in self.rivals if rival != STATIC}
         static = "not run"
         if STATIC in self.rivals:
             scenario = self._job(self.ours).scenario()
-            splits = [self._run(each) for each in static_policies(scenario)]
-            runs[STATIC] = best = max(splits, key=lambda each: each.tally.goodput)
+            splits = [self._run(policy) for policy in static_policies(scenario)]
+            runs[STATIC] = best = max(splits, key=lambda split: split.tally.goodput)
             static = best.policy
         return _result(ceiling(self._job(self.ours).scenario()), runs, static)
 
@@ -307,13 +307,13 @@ def run_trial(trial: Trial) -> TrialResult:
 
 
 def _result(highest: Sequence[float], runs: Mapping[str, RunOutcome], static: str) -> TrialResult:
-    tallies = {name: [each.tally for each in run.windows] for name, run in runs.items()}
+    tallies = {name: [window.tally for window in run.windows] for name, run in runs.items()}
     windows = tuple(
         WindowResult(
             tallies[OURS][at].received,
             most,
-            {name: each[at].goodput for name, each in tallies.items()},
-            {name: each[at].in_time for name, each in tallies.items()},
+            {name: tally[at].goodput for name, tally in tallies.items()},
+            {name: tally[at].in_time for name, tally in tallies.items()},
         )
         for at, most in enumerate(highest)
     )
@@ -380,11 +380,11 @@ class Leads:
 
 def measure_leads(samples: Sequence[Sample]) -> Leads:
     """Leads over at least one sample with requests; every sample has the same policies."""
-    ours = [each.goodput[OURS] for each in samples]
+    ours = [sample.goodput[OURS] for sample in samples]
     rivals = [each for each in samples[0].goodput if each != OURS]
-    theirs = {rival: [each.goodput[rival] for each in samples] for rival in rivals}
-    received = math.fsum(each.received for each in samples)
-    highest = math.fsum(each.ceiling for each in samples)
+    theirs = {rival: [sample.goodput[rival] for sample in samples] for rival in rivals}
+    received = math.fsum(sample.received for sample in samples)
+    highest = math.fsum(sample.ceiling for sample in samples)
     return Leads(
         samples=len(samples),
         goodput=math.fsum(ours) / received,

@@ -24,12 +24,12 @@ from migrator.core.errors import InputError, MigratorError, PolicyError
 from migrator.core.problem import Charge, Problem
 from migrator.core.scenario import Scenario
 from migrator.io.http_client import request
-from migrator.plan.problem_file import parse_problem, read_problem
-from migrator.plan.solve import make_plan
+from migrator.planning.problem_file import parse_problem, read_problem
+from migrator.planning.solve import make_plan
 from migrator.policies.policy import Policy, Sharing, Sight
 from migrator.policies.registry import FunctionPolicy, PolicyFunction
 from migrator.policies.registry import policy as policy_named
-from migrator.simulate.compare import Job, run_all
+from migrator.simulation.compare import Job, run_all
 from migrator.workload.file import parse_scenario, read_scenario
 
 __all__ = [
@@ -87,9 +87,9 @@ def simulate(
     `drawn`: draw at random whether each answer is correct, instead of counting the accuracy. An
     exception of your own policy is raised as it is.
     """
-    job = Job(_source(scenario), _policy(policy), forecaster, seed, windows, drawn)
+    job = Job(_source(scenario), _policy(policy), forecaster, seed, windows, drawn, record=True)
     try:
-        return RunResult(job.run(), job)
+        return RunResult(job.run())
     except PolicyError as failed:
         raise _own_exception(failed) from None
 
@@ -109,7 +109,7 @@ def compare(
     `processes`: runs in parallel; for functions defined in a notebook only 1.
     """
     given = scenarios if isinstance(scenarios, list | tuple) else [scenarios]
-    chosen = [_policy(each) for each in policies]
+    chosen = [_policy(policy) for policy in policies]
     if not given or not chosen or seeds < 1:
         raise InputError("compare: give at least one scenario, one policy and one seed")
     if processes > 1 and not all(isinstance(each, str) for each in chosen):
@@ -274,18 +274,24 @@ class Server:
         return self.call("GET", "/admin/status")
 
     def infer(self, tenant: str, data: Any, *, request_id: str = "") -> dict[str, Any]:
-        """Send one batch to a tenant's model, as an array or nested lists; returns the answer."""
+        """Send one batch to a tenant's model; returns the answer.
+
+        `data`: an array or nested lists, or texts for a model that reads them.
+        """
         model = self.call("GET", f"/v2/models/{tenant}")
-        tensor = model["inputs"][0]
         values = data.tolist() if hasattr(data, "tolist") else data
-        shape = list(data.shape) if hasattr(data, "shape") else _shape(values)
-        entry = {**tensor, "shape": shape, "data": _flat(values)}
+        values = [values] if isinstance(values, str) else values
+        shape, flat = _shape(values), _flat(values)
+        entry = {**model["inputs"][0], "shape": shape, "data": flat}
+        if flat and all(isinstance(value, str) for value in flat):
+            entry["datatype"] = "BYTES"
         body = {"inputs": [entry], **({"id": request_id} if request_id else {})}
         return self.call("POST", f"/v2/models/{tenant}/infer", body)
 
-    def feedback(self, tenant: str, request_id: str, label: int) -> dict[str, Any]:
-        """Tell the true label of an earlier request, for the next retraining."""
-        body = {"id": request_id, "label": int(label)}
+    def feedback(self, tenant: str, request_id: str, label: int | str) -> dict[str, Any]:
+        """Tell the true class of an earlier request, by its name or number, for the next
+        retraining."""
+        body = {"id": request_id, "label": label if isinstance(label, str) else int(label)}
         return self.call("POST", f"/v2/models/{tenant}/feedback", body)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -368,4 +374,4 @@ def _shape(values: Any) -> list[int]:
 
 
 def _flat(values: Any) -> list[Any]:
-    return [e for each in values for e in _flat(each)] if isinstance(values, list) else [values]
+    return [e for value in values for e in _flat(value)] if isinstance(values, list) else [values]

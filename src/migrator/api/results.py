@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from migrator.control.rehearsal import predicted_goodput as predicted_goodput_of
-from migrator.core.comparison import Row, SeedMean
+from migrator.core.catalogue import board
+from migrator.core.comparison import Row
 from migrator.core.errors import InputError
-from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Plan, Problem
-from migrator.plan.plan_file import plan_to_json
-from migrator.records.simulated import Simulated, simulated_run
+from migrator.planning.plan_file import plan_to_json
+from migrator.records.outcome import RunOutcome
+from migrator.records.runs import recorded_run
 from migrator.report.comparison import comparison_table, draw_comparison
 from migrator.report.html_page import check_figure_path, check_page_path, write_page
 from migrator.report.plan_figure import draw_plan, plan_summary, plan_timeline
-from migrator.report.run_json import run_json
+from migrator.report.run_json import rows_json, run_json
 from migrator.report.run_page import run_page
 from migrator.report.run_text import run_table
-from migrator.simulate.compare import Job
-from migrator.simulate.durations import overheads_s
 
 Records = Sequence[Mapping[str, Any]]
 _PER_TENANT = ("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "dropped")
@@ -65,13 +64,13 @@ class PlanResult:
             [
                 {
                     "slot": slot,
-                    "start": each.start,
-                    "gpcs": each.gpcs,
-                    "tenant": each.task.tenant if each.task else None,
-                    "task": str(each.task.kind) if each.task else None,
+                    "start": instance.start,
+                    "gpcs": instance.gpcs,
+                    "tenant": instance.task.tenant if instance.task else None,
+                    "task": str(instance.task.kind) if instance.task else None,
                 }
                 for slot, allocation in enumerate(self.plan.slots)
-                for each in allocation.instances
+                for instance in allocation.instances
             ]
         )
 
@@ -101,7 +100,6 @@ class RunResult:
     """A simulated run of a scenario under one policy."""
 
     outcome: RunOutcome
-    _job: Job
 
     @property
     def goodput_share(self) -> float:
@@ -135,10 +133,9 @@ class RunResult:
     def report(self, path: str | Path) -> Path:
         """Write the page that `migrator simulate --report` writes."""
         check_page_path(Path(path), "report")
-        scenario = self._job.scenario()
-        chosen = self._job.chosen(scenario)
-        run = simulated_run(Simulated(self.outcome, scenario, overheads_s(scenario, chosen)))
-        write_page(run_page([run], scenario.board), Path(path))
+        records = self.outcome.records
+        assert records is not None, "the run was not recorded"
+        write_page(run_page([recorded_run(records)], board(records.run.board)), Path(path))
         return Path(path)
 
     def __str__(self) -> str:
@@ -165,12 +162,16 @@ class Comparison:
     def best(self) -> str:
         """The policy of the highest goodput, over all scenarios if there are several."""
         last = self.rows[-1].scenario
-        rows = [each for each in self.rows if each.scenario == last]
-        return max(rows, key=lambda each: each.goodput_share.mean).policy
+        rows = [row for row in self.rows if row.scenario == last]
+        return max(rows, key=lambda row: row.goodput_share.mean).policy
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row per scenario and policy."""
-        return _frame([_flat(each) for each in self.rows])
+        """A `pandas.DataFrame` with a row per scenario and policy.
+
+        With two seeds or more, `_difference` and `_half_width` columns have each measure's
+        difference from the `reference` policy and the half width of its 95% confidence interval.
+        """
+        return _frame([_flat(row) for row in rows_json(self.rows)])
 
     def draw(self, path: str | Path) -> Path:
         """Draw the comparison as an HTML page or a PNG, by the ending of `path`."""
@@ -186,20 +187,25 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         shown = ("scenario", "policy", "goodput_share", "slo_attainment", "accuracy")
-        rows = [{key: value for key, value in _flat(e).items() if key in shown} for e in self.rows]
-        return _html_table([{**each, **_rounded(each)} for each in rows])
+        rows = [
+            {key: value for key, value in _flat(row).items() if key in shown}
+            for row in rows_json(self.rows)
+        ]
+        return _html_table([{**row, **_rounded(row)} for row in rows])
 
 
-def _flat(row: Row) -> dict[str, Any]:
-    """The row with means as plain columns and the half widths of their intervals beside them."""
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with means as plain columns, and with intervals beside them if there are any."""
     flat: dict[str, Any] = {}
-    for key, value in vars(row).items():
-        if isinstance(value, SeedMean):
-            flat[key] = value.mean
-            if value.half_width is not None:
-                flat[f"{key}_half_width"] = value.half_width
-        else:
+    for key, value in row.items():
+        if not isinstance(value, Mapping):
             flat[key] = value
+            continue
+        flat[key] = value["mean"]
+        difference = value["difference"]
+        if difference is not None and difference["half_width"] is not None:
+            flat[f"{key}_difference"] = difference["mean"]
+            flat[f"{key}_half_width"] = difference["half_width"]
     return flat
 
 
@@ -226,5 +232,5 @@ def _html_table(rows: Records) -> str:
         return f"<tr>{''.join(f'<{tag}>{html.escape(str(e))}</{tag}>' for e in cells)}</tr>"
 
     head = line([str(key).replace("_", " ") for key in (rows[0] if rows else {})], "th")
-    body = "".join(line(list(each.values()), "td") for each in rows)
+    body = "".join(line(list(row.values()), "td") for row in rows)
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

@@ -27,7 +27,6 @@ GROUPS = {
             "forecast",
             "forecasters",
             "retrain",
-            "pretrain",
             "models",
             "benchmarks",
             "profile",
@@ -48,7 +47,7 @@ for _command in app.registered_commands:
     _command.rich_help_panel = _group_of[_command.name]
 for _verbs in app.registered_groups:
     _verbs.rich_help_panel = _group_of[_verbs.name or ""]
-app.registered_commands.sort(key=lambda each: _order.index(each.name or ""))
-app.registered_groups.sort(key=lambda each: _order.index(each.name or ""))
+app.registered_commands.sort(key=lambda command: _order.index(command.name or ""))
+app.registered_groups.sort(key=lambda group: _order.index(group.name or ""))
 
 __all__ = ["app", "main"]

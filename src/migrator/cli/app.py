@@ -5,7 +5,6 @@ Errors of verbs become one message on standard error and an exit code.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -92,7 +90,6 @@ TokenFile = Annotated[
 
 BAD_INPUT, FAILED, REFUSED, INTERRUPTED = 2, 1, 3, 130
 """Exit codes. REFUSED: the GPU driver refused, or the GPU is not in the expected state."""
-_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
 """Files in which compiled code calls Python: an exception there would crash or be lost."""
 _SERVE = ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn")
@@ -129,8 +126,6 @@ def _options(
 
 def main() -> NoReturn:
     """Run a verb. Errors become one message and an exit code, never a traceback."""
-    # rarely, not never: garbage collection during imports would take a tenth of a second
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 50, 50)
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):
@@ -142,7 +137,6 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except OSError as error:
         code = _report_write_error(error)
-    gc.freeze()  # searching everything for garbage at exit would take 0.2 s
     sys.exit(code)
 
 
@@ -176,20 +170,9 @@ def _exit_code(error: MigratorError) -> int:
     return REFUSED if isinstance(error, GpuError) else FAILED
 
 
-def _app_of(words: tuple[str, ...]) -> typer.Typer:
-    """The app with the one verb or group that `words` name: building all takes a fifth of a start.
-
-    The whole app if they name none.
-    """
-    named = copy(app)
-    named.registered_commands = [e for e in app.registered_commands if (e.name,) == words]
-    named.registered_groups = [e for e in app.registered_groups if (e.name,) == words]
-    return named if named.registered_commands or named.registered_groups else app
-
-
 def _run() -> int:
     try:
-        _app_of(tuple(sys.argv[1:2]))()
+        app()
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer has caught it already
             complain("interrupted")
@@ -211,9 +194,41 @@ def _run() -> int:
 
 
 def require_extra(extra: str, what: str) -> None:
-    """InputError if a module of the extra is not installed; imports nothing."""
-    if any(find_spec(each) is None for each in _EXTRAS[extra]):
+    """InputError if a module of the extra is not installed; imports none of its modules."""
+    if not all(map(_is_installed, _EXTRAS[extra])):
         raise InputError(f"{what} needs the extra '{extra}': pip install 'migrator[{extra}]'")
+
+
+def require_known(file: Path, *, policy: str | None, forecaster: str | None) -> None:
+    """InputError that begins with the scenario's file if it names an unknown policy or forecaster.
+
+    None: an option is used instead of the scenario's.
+    """
+    from migrator.forecast.selection import forecaster as forecaster_named
+    from migrator.policies.registry import policy as policy_named
+
+    with naming(file):
+        if policy is not None:
+            policy_named(policy)
+        if forecaster is not None:
+            forecaster_named(forecaster)
+
+
+@contextmanager
+def naming(file: Path | None) -> Iterator[None]:
+    """Begin every InputError with the file that gave the input; None: no file did."""
+    try:
+        yield
+    except InputError as error:
+        raise error if file is None else InputError(f"{file}: {error}") from error
+
+
+def _is_installed(module: str) -> bool:
+    """Whether the module can be found; that of a submodule imports the packages above it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
 
 
 def complain(sentence: str) -> None:
@@ -249,14 +264,9 @@ def print_json(value: object) -> None:
 
 def compile_first(charge: Charge) -> None:
     """Load the planner's kernels; print a notice if they have to be compiled first."""
-    from migrator.plan.kernels import is_compiled
-    from migrator.plan.solve import ready
+    from migrator.planning.planners import ready
 
-    if not is_compiled(charge):
-        say("first use: compiling the planner, ten to thirty seconds, once per installation")
     ready(charge)
-    gc.freeze()
-    gc.enable()
 
 
 def warm(policies: Iterable[str]) -> None:
@@ -267,7 +277,6 @@ def warm(policies: Iterable[str]) -> None:
     if any(policy(each).sight is not Sight.NOTHING for each in set(policies)):
         for charge in (Charge.SURVIVORS, Charge.PAPER):  # the first one needs all kernels
             compile_first(charge)
-    gc.enable()
 
 
 @contextmanager

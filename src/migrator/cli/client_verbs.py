@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import signal
@@ -27,6 +26,7 @@ from migrator.cli.app import (
     app,
     complain,
     confirm,
+    naming,
     print_json,
     require_confirmation,
     require_extra,
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from migrator.core.scenario import LabelsAt
     from migrator.load.run import LoadProgress, LoadSettings
     from migrator.workload.live import LiveScenario
+
+_ACTION_S = 90.0
+"""Timeout of an action: a drain returns after all waiting requests are answered."""
 
 
 @app.command()
@@ -126,7 +129,7 @@ def load(
         tenants=tuple(tenant or ()),
         windows=count,
         speed=speed,
-        tokens=_tokens(live, token),
+        tokens=_tokens(live, token, scenario),
         labels=labelled if feedback else 0.0,
         labels_at=_labels_at(labels_at),
         first_lead_s=first_lead_s,
@@ -165,7 +168,7 @@ def _read(
     path: Path, seed: int | None, windows: int | None, speed: float
 ) -> tuple[LiveScenario, int]:
     """Read the scenario, long enough for the windows at this speed, and the number of windows."""
-    from migrator.workload.cluster import is_cluster
+    from migrator.cluster.file import is_cluster
     from migrator.workload.live import read_live
 
     read = _read_cluster if is_cluster(path) else read_live
@@ -188,13 +191,14 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
     return replace(run, data=data).live_on_any()
 
 
-def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
+def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, str]:
     from migrator.cli.daemon import require_token_characters
     from migrator.workload.live import ADMIN, read_tokens
 
-    names = [each.name for each in live.tenants]
+    names = [tenant.name for tenant in live.tenants]
     if token is None:
-        return read_tokens(live.live, names, os.environ) or {}
+        with naming(scenario):
+            return read_tokens(live.live, names, os.environ) or {}
     require_token_characters("--token", token)
     return dict.fromkeys([ADMIN, *names], token)
 
@@ -205,7 +209,6 @@ def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
 
     from migrator.load.run import load as send
 
-    gc.enable()
     begun = False
     with _progress_bar() as show, asyncio.Runner(loop_factory=event_loop) as runner:
 
@@ -279,9 +282,6 @@ def _progress_bar() -> Iterator[Callable[[LoadProgress], None]]:
 
         yield watch
 
-
-_ACTION_S = 90.0
-"""Timeout of an action: a drain returns after all waiting requests are answered."""
 
 group = typer.Typer(
     no_args_is_help=True,

@@ -32,15 +32,17 @@ from migrator.cli.app import (
     progress,
     require_confirmation,
     require_extra,
+    require_known,
     say,
     warm,
 )
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
+    from migrator.cluster.fleet.cluster_map import ClusterMap
     from migrator.cluster.fleet.cluster_run import ClusterRun
-    from migrator.cluster.fleet.messages import ClusterMap
-    from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
+    from migrator.cluster.outcome import ClusterOutcome
+    from migrator.cluster.scenario import ClusterPlan, ClusterScenario
     from migrator.io.task_pool import TaskWorkers
 
 group = typer.Typer(
@@ -49,6 +51,17 @@ group = typer.Typer(
     "Example:  migrator cluster plan examples/cluster.yaml --out placement.html",
 )
 app.add_typer(group, name="cluster")
+_LOOK_S = 0.5
+_BEGIN_S = 60.0
+"""Seconds for the head to decide whether the tenants have room elsewhere."""
+SILENT_S = 60.0
+"""Seconds to wait for a starting head that does not answer."""
+_VARIABLES = ("MIGRATOR_DATA", "MIGRATOR_EMULATED_PACE")
+"""Environment variables passed on to agents; tokens stay on this machine."""
+_NOT_SHARED = (
+    "--shared is not given: weights and labels are lost with their machine; name a folder or "
+    "address that every machine can reach"
+)
 
 
 @group.command("plan")
@@ -77,12 +90,12 @@ def plan_cluster(
 
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
-    from migrator.cluster.placement.place import MOST_PLANNED, place, read_current
+    from migrator.cluster.file import read_cluster
+    from migrator.cluster.placement.current import read_current
+    from migrator.cluster.placement.place import MOST_PLANNED, place
+    from migrator.cluster.report import cluster_plan_json, draw_placement, plan_table
     from migrator.io.task_pool import open_workers
-    from migrator.report.cluster import draw_placement, plan_table
     from migrator.report.html_page import check_figure_path
-    from migrator.report.run_json import cluster_plan_json
-    from migrator.workload.cluster import read_cluster
 
     if out is not None:
         check_figure_path(out, "--out")
@@ -109,14 +122,15 @@ def read_run(
     path: Path, seed: int | None, windows: int | None, forecaster: str | None
 ) -> ClusterScenario:
     """Read a cluster scenario, with the options applied."""
+    from migrator.cluster.file import read_cluster
     from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
     from migrator.forecast.selection import forecaster as forecaster_named
-    from migrator.simulate.compare import require_range
-    from migrator.workload.cluster import read_cluster
+    from migrator.simulation.compare import require_range
 
     require_range("--windows", windows, 1, MOST_WINDOWS)
     require_range("--seed", seed, 0, HIGHEST_SEED)
     read = read_cluster(path, seed, windows)
+    require_known(path, policy=None, forecaster=None if forecaster else read.forecaster)
     # the same forecaster for the placement and for the run
     return replace(read, forecaster=forecaster_named(forecaster or read.forecaster).name)
 
@@ -125,15 +139,16 @@ def simulate_cluster(
     scenario: ClusterScenario, policies: Sequence[str | None], workers: TaskWorkers, *, drawn: bool
 ) -> list[ClusterOutcome]:
     """Run one placement under every policy: only the policy of each GPU differs."""
-    from migrator.cluster.placement.place import place, simulate_placed
+    from migrator.cluster.placement.place import place
+    from migrator.cluster.placement.simulate import simulate_placed
 
     plan = place(scenario, workers)
     plan.require_all_placed()
     busy = sum(bool(each.tenants) for each in plan.gpus)
     with progress(busy * len(policies), f"GPUs of {scenario.name}") as step:
         return [
-            simulate_placed(scenario, plan, workers, policy=each, drawn=drawn, step=step)
-            for each in policies
+            simulate_placed(scenario, plan, workers, policy=policy, drawn=drawn, step=step)
+            for policy in policies
         ]
 
 
@@ -154,10 +169,6 @@ def _require_room(plan: ClusterPlan) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-_LOOK_S = 0.5
-_BEGIN_S = 60.0
-"""Seconds for the head to decide whether the tenants have room elsewhere."""
-
 Address = Annotated[str, typer.Argument(help="Ray cluster; `auto`: the one running here.")]
 Scenario = Annotated[
     str | None, typer.Option(metavar="NAME", help="Scenario, if Ray serves several.")
@@ -176,8 +187,8 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
     Example:  migrator cluster stop auto --yes
     """
     require_extra("cluster", "migrator cluster stop")
-    from migrator.cluster.fleet.cluster_run import choose_cluster, connect, known_clusters
-    from migrator.cluster.fleet.ray_head import stop_cluster
+    from migrator.cluster.fleet.ray_clusters import choose_cluster, connect, known_clusters
+    from migrator.cluster.fleet.stop import stop_cluster
 
     require_confirmation(yes)
     with connect(address) as ray:
@@ -206,7 +217,7 @@ def drain(
     Example:  migrator cluster drain rack-a-1 --yes
     """
     require_extra("cluster", "migrator cluster drain")
-    from migrator.cluster.fleet.cluster_run import connect, find_head
+    from migrator.cluster.fleet.ray_clusters import connect, find_head
 
     require_confirmation(yes)
     with connect(address) as ray:
@@ -232,7 +243,7 @@ def undrain(gpu: Gpu, address: Address = "auto", scenario: Scenario = None) -> N
     Example:  migrator cluster undrain rack-a-1
     """
     require_extra("cluster", "migrator cluster undrain")
-    from migrator.cluster.fleet.cluster_run import connect, find_head
+    from migrator.cluster.fleet.ray_clusters import connect, find_head
 
     with connect(address) as ray:
         print(_order(ray, find_head(ray, scenario), gpu, drained=False))
@@ -267,16 +278,6 @@ def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
     return served
 
 
-SILENT_S = 60.0
-"""Seconds to wait for a starting head that does not answer."""
-_VARIABLES = ("MIGRATOR_DATA", "MIGRATOR_EMULATED_PACE")
-"""Environment variables passed on to agents; tokens stay on this machine."""
-_NOT_SHARED = (
-    "--shared is not given: weights and labels are lost with their machine; name a folder or "
-    "address that every machine can reach"
-)
-
-
 def serve_cluster(
     scenario: Path,
     address: str,
@@ -287,10 +288,11 @@ def serve_cluster(
     detach: bool,
 ) -> None:
     """Serve a cluster scenario until Ctrl-C; with `detach` return once all tenants are served."""
-    from migrator.cluster.fleet.cluster_run import connect, known_clusters, list_nodes
     from migrator.cluster.fleet.cluster_run import read_run as read_served
-    from migrator.cluster.fleet.ray_head import ask_head, start_head, stop_cluster
-    from migrator.io.files import state_folder
+    from migrator.cluster.fleet.ray_clusters import connect, known_clusters, list_nodes
+    from migrator.cluster.fleet.ray_head import ask_head, start_head
+    from migrator.cluster.fleet.stop import stop_cluster
+    from migrator.io.folders import state_folder
 
     folder = state_folder(state).absolute()
     run = read_served(
@@ -300,9 +302,11 @@ def serve_cluster(
         state=folder,
         began_s=time.time(),
     )
-    variables = {each: os.environ[each] for each in _VARIABLES if each in os.environ}
+    variables = {
+        variable: os.environ[variable] for variable in _VARIABLES if variable in os.environ
+    }
     with connect(address) as ray:
-        if shared is None and len({each.address for each in list_nodes(ray)}) > 1:
+        if shared is None and len({node.address for node in list_nodes(ray)}) > 1:
             say(_NOT_SHARED)
         ours = run.name not in known_clusters(ray)
         head = start_head(ray, run, variables)
@@ -341,10 +345,10 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     """Wait until every tenant is served. Returns the cluster map."""
     import msgspec
 
-    from migrator.cluster.fleet.messages import ClusterMap
+    from migrator.cluster.fleet.cluster_map import ClusterMap
     from migrator.cluster.fleet.ray_head import ask_head
 
-    wanted = {each.name for each in run.scenario.tenants}
+    wanted = {tenant.name for tenant in run.scenario.tenants}
     said: set[str] = set()
     answered_s = time.monotonic()
     while True:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.files import state_folder
+from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, request
 from migrator.records.rows import RunRow
 from migrator.records.standing import DaemonProbe, DaemonState, daemon_url
@@ -33,7 +33,7 @@ _LEEWAY_S = 5.0
 def records_file(state: Path | None, scenario: str | None) -> Path:
     """The records of a scenario in the state folder, by default the newest."""
     folder = state_folder(state) / "live"
-    known = {each.parent.name: each for each in folder.glob(f"*/{RECORDS}")}
+    known = {path.parent.name: path for path in folder.glob(f"*/{RECORDS}")}
     if not known:
         raise InputError(
             f"{folder}: nothing was served from this state folder; start `migrator serve "
@@ -207,7 +207,10 @@ def find_daemon(
 def read_token(path: Path | None) -> str | None:
     """The token from the file, otherwise from the environment."""
     if path is None:
-        token = next((os.environ[each] for each in CLIENT_VARIABLES if os.environ.get(each)), None)
+        token = next(
+            (os.environ[variable] for variable in CLIENT_VARIABLES if os.environ.get(variable)),
+            None,
+        )
     else:
         try:
             token = path.read_text(encoding="utf-8").strip()

@@ -114,7 +114,7 @@ def evaluate(
     read = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
     jobs = [_unseen(job, known) for job in read]
     rows = _measured(jobs, known, model is None)
-    notes += [each.words() for each in jobs]
+    notes += [job.words() for job in jobs]
     notes += [f"{row.trace}: {row.forecaster}: {row.note}." for row in rows if row.note]
     if figure is not None:
         draw_forecasts(rows, notes, figure)
@@ -154,7 +154,7 @@ def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
 
     if {"informer", "auto-informer"} & set(names):
         require_torch("informer")
-    known = {each: forecaster(each) for each in names}
+    known = {name: forecaster(name) for name in names}
     if model is not None:
         known["informer"] = forecaster(f"informer:{model}")
     return known
@@ -261,7 +261,7 @@ def _measured(
         with progress(len(origins) * len(chosen), job.name) as step:
             for name, (each, note) in chosen.items():
                 found = measure(each, job.counts, origins, job.window_slots, step)
-                figures = {each: getattr(found, each) for each in _FIGURES}
+                figures = {figure: getattr(found, figure) for figure in _FIGURES}
                 rows.append(ForecastRow(job.name, name, **figures, note=note))
     return rows
 

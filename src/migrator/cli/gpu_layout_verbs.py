@@ -116,7 +116,7 @@ def export(
     for each in instances:
         if each.uuid is None:
             say(f"{each.place} has no compute instance and is left out; see `migrator gpu doctor`")
-    places = [each.place for each in instances if each.uuid is not None]
+    places = [instance.place for instance in instances if instance.uuid is not None]
     if as_json:
         print_json(layout_to_json(gpu.board, places))
     else:
@@ -205,14 +205,16 @@ def clear(
     with chosen.partitioner(owner, read_only=dry_run) as partitioner:
         board_there = partitioner.driver.gpu().board
         if dry_run:
-            unused = [each.place for each in partitioner.ours() if not each.holders]
+            unused = [instance.place for instance in partitioner.ours() if not instance.holders]
             steps = tuple(Step(Op.DESTROY, place) for place in unused)
         else:
             _wait_until_unused(partitioner, wait_s)
             steps = partitioner.clear()
             _report_recovery(partitioner)
-        gone = {each.place for each in steps}
-        left = [each for each in partitioner.driver.instances() if each.place not in gone]
+        gone = {step.place for step in steps}
+        left = [
+            instance for instance in partitioner.driver.instances() if instance.place not in gone
+        ]
         for each in left:
             say(f"{each.place} is left: {_why_left(partitioner, each)}")
     _print_steps(board_there, steps, as_json, f"nothing of {owner}'s to destroy")
@@ -241,8 +243,8 @@ def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) ->
         try:
             return partitioner.apply(wanted)
         except BlockedError as error:
-            ours = {each.place for each in partitioner.ours()}
-            waits = all(each.holders and each.place in ours for each in error.instances)
+            ours = {instance.place for instance in partitioner.ours()}
+            waits = all(instance.holders and instance.place in ours for instance in error.instances)
             if not waits or time.monotonic() >= until_s:
                 raise
             if not reported:
@@ -253,7 +255,7 @@ def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) ->
 
 def _wait_until_unused(partitioner: Partitioner, wait_s: float) -> None:
     until_s = time.monotonic() + wait_s
-    used = [each for each in partitioner.ours() if each.holders]
+    used = [instance for instance in partitioner.ours() if instance.holders]
     if used and wait_s:
         say(f"waiting up to {wait_s:g} s for {', '.join(str(each.place) for each in used)}")
     while used and time.monotonic() < until_s:
@@ -295,11 +297,11 @@ def _print_steps(board: Board, steps: Sequence[Step], as_json: bool, nothing: st
         return
     rows = [
         {
-            "op": str(each.op),
-            "start": each.place.start,
-            "gpcs": board.profile(each.place.profile).gpcs,
-            "profile": each.place.profile,
+            "op": str(step.op),
+            "start": step.place.start,
+            "gpcs": board.profile(step.place.profile).gpcs,
+            "profile": step.place.profile,
         }
-        for each in steps
+        for step in steps
     ]
     print_json({"steps": rows})

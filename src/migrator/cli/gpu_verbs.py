@@ -125,7 +125,7 @@ def target(
     `read_only`: a real GPU can be inspected without a state folder.
     """
     from migrator.gpu.drivers.registry import default_driver
-    from migrator.io.files import state_folder
+    from migrator.io.folders import state_folder
 
     if index < 0:
         raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
@@ -204,7 +204,7 @@ def show(
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
-        environments = {each: _environment(opened, each) for each in instances}
+        environments = {instance: _environment(opened, instance) for instance in instances}
     owners, unfinished = _read_journal(chosen, gpu, instances)
     if as_json:
         row = shown_json(gpu, instances, owners, environments)
@@ -214,7 +214,9 @@ def show(
     print(slices(gpu.board, instances), end="\n\n")
     if instances:
         print(instance_table(instances, owners), end="\n\n")
-        names = sorted({name for each in environments.values() for name in each or ()})
+        names = sorted(
+            {name for environment in environments.values() for name in environment or ()}
+        )
         if names:
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
@@ -244,12 +246,12 @@ def doctor(
     except MigratorError as error:
         checks = (Check("state folder", Verdict.PROBLEM, str(error)),)
     if as_json:
-        print_json({"checks": [asdict(each) for each in checks]})
+        print_json({"checks": [asdict(check) for check in checks]})
     for each in () if as_json else checks:
         print(f"{each.verdict:<8} {each.name:<13} {each.words}")
         if each.run and each.verdict is not Verdict.OK:
             print(f"{'':<8} {'':<13} run: {each.run}")
-    if any(each.verdict is Verdict.PROBLEM for each in checks):
+    if any(check.verdict is Verdict.PROBLEM for check in checks):
         raise typer.Exit(REFUSED)
 
 
@@ -331,13 +333,13 @@ def slices(board: Board, instances: Sequence[GpuInstance]) -> str:
             None,
             Use.SERVING,
             "",
-            each.place.start,
-            board.profile(each.place.profile).memory_slices,
+            instance.place.start,
+            board.profile(instance.place.profile).memory_slices,
             0.0,
             1.0,
-            each.place.profile,
+            instance.place.profile,
         )
-        for each in instances
+        for instance in instances
     ]
     return slices_text(slabs, board.memory_slices, widest=100)
 
@@ -348,13 +350,13 @@ def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
 
     rows = [
         (
-            str(each.place.start),
-            each.place.profile,
-            owners.get(each.place, "not ours"),
-            ", ".join(map(str, each.holders)) or "none",
-            each.uuid or "none: no compute instance",
+            str(instance.place.start),
+            instance.place.profile,
+            owners.get(instance.place, "not ours"),
+            ", ".join(map(str, instance.holders)) or "none",
+            instance.uuid or "none: no compute instance",
         )
-        for each in instances
+        for instance in instances
     ]
     return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], words=5)
 
@@ -365,13 +367,13 @@ def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
 
     rows = [
         (
-            each.name,
-            str(each.gpcs),
-            "?" if each.sms is None else str(each.sms),
-            "?" if each.memory_gib is None else f"{each.memory_gib:g}",
-            " ".join(map(str, room(board, instances, each))) or "nowhere",
+            profile.name,
+            str(profile.gpcs),
+            "?" if profile.sms is None else str(profile.sms),
+            "?" if profile.memory_gib is None else f"{profile.memory_gib:g}",
+            " ".join(map(str, room(board, instances, profile))) or "nowhere",
         )
-        for each in board.profiles
+        for profile in board.profiles
     ]
     return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], words=5)
 
@@ -381,7 +383,7 @@ def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) ->
     from migrator.core.catalogue import Place
     from migrator.gpu.layout import Layout, arrangements
 
-    there = tuple(each.place for each in instances)
+    there = tuple(instance.place for instance in instances)
 
     def fits(start: int) -> bool:
         try:
@@ -405,14 +407,14 @@ def gpu_json(gpu: Gpu, instances: Sequence[GpuInstance]) -> Row:
         "mig_mode": gpu.divides and gpu.driver != DriverKind.MPS,
         "instances": [
             {
-                "start": each.place.start,
-                "gpcs": gpu.board.profile(each.place.profile).gpcs,
-                "profile": each.place.profile,
-                "number": each.number,
-                "uuid": each.uuid,
-                "holders": [asdict(holder) for holder in each.holders],
+                "start": instance.place.start,
+                "gpcs": gpu.board.profile(instance.place.profile).gpcs,
+                "profile": instance.place.profile,
+                "number": instance.number,
+                "uuid": instance.uuid,
+                "holders": [asdict(holder) for holder in instance.holders],
             }
-            for each in instances
+            for instance in instances
         ],
     }
 
@@ -426,17 +428,17 @@ def shown_json(
     """The same with the owner and worker environment of every instance, and the profiles that
     fit."""
     row = gpu_json(gpu, instances)
-    for shown, each in zip(row["instances"], instances, strict=True):
-        shown |= {"owner": owners.get(each.place), "environment": environments[each]}
+    for shown, instance in zip(row["instances"], instances, strict=True):
+        shown |= {"owner": owners.get(instance.place), "environment": environments[instance]}
     row["profiles"] = [
         {
-            "profile": each.name,
-            "gpcs": each.gpcs,
-            "sms": each.sms,
-            "memory_gib": each.memory_gib,
-            "starts": list(each.starts),
-            "fits_at": list(room(gpu.board, instances, each)),
+            "profile": profile.name,
+            "gpcs": profile.gpcs,
+            "sms": profile.sms,
+            "memory_gib": profile.memory_gib,
+            "starts": list(profile.starts),
+            "fits_at": list(room(gpu.board, instances, profile)),
         }
-        for each in gpu.board.profiles
+        for profile in gpu.board.profiles
     ]
     return row

@@ -1,8 +1,7 @@
-"""Verbs for training: retrain, pretrain, models, benchmarks."""
+"""Verbs for training: retrain, models, benchmarks."""
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +83,7 @@ def retrain(
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
-    from migrator.io.files import AnswerFile
+    from migrator.io.output_file import AnswerFile
     from migrator.learn.registry import benchmark as known
     from migrator.learn.registry import require_torch
     from migrator.learn.retraining import RetrainingSettings
@@ -115,97 +114,6 @@ def retrain(
     _print_course(result, answer["board"])
     if figures is not None:
         print(f"figures   {figures.path}")
-
-
-@app.command()
-def pretrain(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="Benchmark of `migrator benchmarks` or folder:PATH (labels are ignored), a text "
-            "file (a text per line, or .jsonl with `text`), or a folder of pictures."
-        ),
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Text model of transformers (bert-base, hf:), or image model."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="FILE.safetensors", help="Write the weights to this file.")
-    ],
-    epochs: Annotated[int, typer.Option(min=1, max=10_000, help="Passes over the samples.")] = 20,
-    batch: Annotated[int, typer.Option(min=2, max=65536, help="Samples per step.")] = 256,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=1e-9, max=10, help="Highest rate; default: 2e-4 for texts, 1e-3 for images."
-        ),
-    ] = None,
-    limit_s: Annotated[
-        float | None,
-        typer.Option("--limit-s", min=1, metavar="SECONDS", help="End after this time."),
-    ] = None,
-    pixels: Annotated[
-        int | None,
-        typer.Option(
-            min=8, max=1024, metavar="N", help="Side of the images; default: the model's."
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="Device to train on.")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of weights and order.")] = 0,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder with the data; default: MIGRATOR_DATA."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Pre-train a model on samples without labels: masked words of texts, rotations of pictures.
-
-    Use the weights with `migrator retrain --weights`, or as `weights` of a live tenant, which
-    then learns the first classes of its benchmark from them.
-
-    Try:  migrator pretrain nc-synthetic --model small-cnn --epochs 1 --out small.safetensors
-    """
-    from migrator.io.files import AnswerFile
-    from migrator.learn.registry import model_class, require_torch
-
-    file = AnswerFile(out)
-    require_torch()
-    from migrator.learn.course import device_name, resolve_device
-    from migrator.learn.pretraining import (
-        PretrainingSettings,
-        pretrain,
-        pretraining_steps,
-        unlabelled_inputs,
-    )
-    from migrator.learn.registry import build_model
-    from migrator.learn.torch_model import TorchModel
-
-    where = resolve_device(device)
-    kind = model_class(model)
-    if not issubclass(kind, TorchModel):
-        raise InputError(f"--model: {model} is not a torch model; pre-train it with your own code")
-    inputs, words = unlabelled_inputs(source, model, kind.modality, data, pixels)
-    built = build_model(model, 2, seed, pixels)
-    assert isinstance(built, TorchModel)
-    built.to(where)
-    settings = PretrainingSettings(epochs, batch, seed, learning_rate, limit_s or math.inf)
-    with progress(pretraining_steps(len(inputs), settings), "pre-training") as step_done:
-        result = pretrain(built, inputs, settings, step_done)
-    built.weights = f"pre-trained on {words}, {result.task}, {result.steps} steps"
-    built.save(file.path)
-    if as_json:
-        print_json({"model": model, "source": words, "board": device_name(where), **vars(result)})
-        return
-    print(f"model     {model} on {device_name(where)}")
-    print(f"samples   {result.samples} from {words}")
-    print(f"task      {result.task}, {result.steps} steps in {result.seconds:.0f} s")
-    print(f"loss      {result.first_loss:.3f} to {result.last_loss:.3f}")
-    print(f"weights   {file.path}")
 
 
 @app.command()

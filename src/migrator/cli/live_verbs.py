@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import (
+    FAILED,
     AsJson,
     ScenarioName,
     State,
@@ -39,6 +40,9 @@ RunNumber = Annotated[
     int | None,
     typer.Option("--run", min=1, metavar="N", help="Which run; default the last."),
 ]
+_PIPED_COLUMNS = 100
+_FIRST_LOOKS_S = 1.0
+"""Seconds between the two replies that a rate needs if there are no records."""
 
 
 @app.command()
@@ -64,11 +68,13 @@ def status(
 ) -> None:
     """Show whether the daemon runs and its state: window, tenants, instances, last events.
 
+    The exit code is 1 if the daemon was killed or crashed.
+
     Example:  watch migrator status
     """
     from migrator.cli.daemon import probe_daemon, records_file
     from migrator.core.catalogue import board
-    from migrator.records.standing import standing
+    from migrator.records.standing import DaemonState, standing
     from migrator.records.store import read_recent
     from migrator.report.run_json import status_json
     from migrator.report.run_text import status_text
@@ -90,6 +96,8 @@ def status(
         print_json(status_json(now))
     else:
         print(status_text(now, board(rows.run.board)))
+    if now.probe.state is DaemonState.KILLED:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -168,17 +176,12 @@ def _window(live: RecordedRun, number: int) -> RecordedWindow:
     for each in live.windows:
         if each.number == number:
             return each
-    known = [each.number for each in live.windows]
+    known = [window.number for window in live.windows]
     there = f"{known[0]} to {known[-1]}" if known else "none yet"
     raise InputError(
         f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "
         "with --run"
     )
-
-
-_PIPED_COLUMNS = 100
-_FIRST_LOOKS_S = 1.0
-"""Seconds between the two replies that a rate needs if there are no records."""
 
 
 @app.command()
@@ -386,11 +389,11 @@ def dashboard(
 
     from migrator.dashboard.routes import serve_page
 
-    sources = [_source(each, state) for each in records or [""]]
+    sources = [_source(record, state) for record in records or [""]]
 
     def listening(url: str) -> None:
         if as_json:
-            print_json({"url": url, "sources": [str(each.path) for each in sources]})
+            print_json({"url": url, "sources": [str(source.path) for source in sources]})
         else:
             print(f"page    {url}  (Ctrl-C ends it)", flush=True)
         if opens and not webbrowser.open(url):

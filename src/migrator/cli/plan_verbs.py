@@ -7,6 +7,8 @@ window, and `boards` lists GPUs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import FAILED, AsJson, app, compile_first, print_json
+from migrator.cli.app import FAILED, AsJson, app, compile_first, naming, print_json, require_known
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError
@@ -47,7 +49,7 @@ def example(
     if name != "live" and (model or benchmark):
         raise InputError("--model, --benchmark: only for `migrator example live`; leave them out")
     if name == "window":
-        print(files("migrator.plan").joinpath("window.yaml").read_text("utf-8"), end="")
+        print(files("migrator.planning").joinpath("window.yaml").read_text("utf-8"), end="")
         return
     from migrator.workload.workloads import example_text, live_text
 
@@ -63,7 +65,7 @@ def validate(
 
     Example:  migrator example live > my.yaml  and  migrator validate my.yaml
     """
-    from migrator.io.data_file import recognise
+    from migrator.io.data_file import SCENARIO, recognise
 
     if not file.exists():
         raise InputError(f"{file}: there is no such file; check the path")
@@ -76,117 +78,156 @@ def validate(
             f"{file}: this is no file that MIGRator reads; `migrator example` prints one of each "
             "kind"
         )
-    details = _DETAILS.get(kind.words, _no_details)(file)
-    use = kind.use.format(file=file)
+    checked = _CHECKS.get(kind.words, _nothing_to_check)(file)
+    warnings = _scenario_warnings(file) if kind is SCENARIO else []
+    details, use = checked.details, checked.use or kind.use.format(file=file)
     if as_json:
-        print_json({"file": str(file), "kind": kind.words, "details": details, "use": use})
+        found = {"file": str(file), "kind": kind.words, "details": details, "use": use}
+        print_json(found | {"warnings": warnings})
         return
     print(f"{file} is {kind.words}{f': {details}' if details else ''}")
+    for warning in warnings:
+        print(f"warning: {warning}")
     print(use)
 
 
 def _report_syntax(file: Path) -> None:
     """InputError with the line if a YAML or JSON file cannot be parsed."""
-    import json
+    from migrator.io.data_file import read_json_file, read_yaml_file
 
-    import yaml
-
-    if file.suffix not in (".yaml", ".yml", ".json"):
-        return
-    try:
-        text = file.read_text(encoding="utf-8")
-        json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())[:300]
-        raise InputError(f"{file}: not valid YAML or JSON ({words}); correct it") from error
+    if file.suffix in (".yaml", ".yml"):
+        read_yaml_file(file, lambda data: data)
+    elif file.suffix == ".json":
+        read_json_file(file, lambda data: data)
 
 
-def _no_details(_file: Path) -> str:
-    return ""
+@dataclass(frozen=True)
+class _Checked:
+    """What is worth saying of a file that is valid."""
+
+    details: str = ""
+    use: str | None = None
+    """What to do with it; None: what is done with every file of its kind."""
 
 
-def _problem(file: Path) -> str:
-    from migrator.plan.problem_file import read_problem
-    from migrator.plan.solve import require_feasible
+def _nothing_to_check(_file: Path) -> _Checked:
+    return _Checked()
+
+
+def _problem(file: Path) -> _Checked:
+    from migrator.planning.feasibility import require_feasible
+    from migrator.planning.problem_file import read_problem
 
     found = read_problem(file)
     require_feasible(found)
-    names = ", ".join(each.name for each in found.tenants)
-    return f"{names} on {found.board.name}, {found.slots} slots, charge {found.charge}"
+    names = ", ".join(tenant.name for tenant in found.tenants)
+    return _Checked(f"{names} on {found.board.name}, {found.slots} slots, charge {found.charge}")
 
 
-def _plan(file: Path) -> str:
-    from migrator.plan.plan_file import read_plan
+def _plan(file: Path) -> _Checked:
+    from migrator.planning.plan_file import read_plan
 
     found = read_plan(file)
-    return f"goodput {found.goodput:,.1f} in {len(found.slots)} slots, {found.status}"
+    return _Checked(f"goodput {found.goodput:,.1f} in {len(found.slots)} slots, {found.status}")
 
 
-def _scenario(file: Path) -> str:
-    from migrator.forecast.selection import forecaster
+def _scenario(file: Path) -> _Checked:
     from migrator.policies.registry import policy
+    from migrator.workload.file import read_scenario
+    from migrator.workload.live import has_live_keys, read_live, require_tokens
+
+    found = read_scenario(file)
+    require_known(file, policy=found.policy, forecaster=found.forecaster)
+    names = ", ".join(tenant.name for tenant in found.tenants)
+    windows = f"{found.windows} windows of {found.window_s:g} s under {policy(found.policy).name}"
+    details = f"{names} on {found.board.name}, {windows}"
+    try:
+        live = read_live(file)
+    except InputError as error:
+        if has_live_keys(file):
+            raise
+        missing = str(error).partition(": ")[2]
+        return _Checked(
+            details,
+            f"use `migrator simulate {file}`; to serve it as well, correct {missing}",
+        )
+    with naming(file):
+        require_tokens(live.live, [tenant.name for tenant in live.tenants])
+    return _Checked(details)
+
+
+def _scenario_warnings(file: Path) -> list[str]:
+    """What is valid and probably not meant."""
+    from migrator.cli.serve_verbs import benchmark_warning
+    from migrator.workload.drift_windows import missing_drift
     from migrator.workload.file import read_scenario
     from migrator.workload.live import read_live
 
-    found = read_scenario(file)
-    chosen = policy(found.policy)
-    forecaster(found.forecaster)
-    try:
-        read_live(file)
-        served = ""
-    except InputError as error:
-        served = f"; to be served it lacks something ({str(error).partition(': ')[2]})"
-    names = ", ".join(each.name for each in found.tenants)
-    windows = f"{found.windows} windows of {found.window_s:g} s under {chosen.name}"
-    return f"{names} on {found.board.name}, {windows}{served}"
+    found = [missing_drift(read_scenario(file))]
+    live = None
+    with suppress(InputError):  # it cannot be served, which its details say
+        live = read_live(file)
+    if live is not None:
+        with naming(file):
+            found.append(benchmark_warning(live))
+    return [words for words in found if words]
 
 
-def _cluster(file: Path) -> str:
-    from migrator.policies.registry import policy
-    from migrator.workload.cluster import read_cluster
+def _cluster(file: Path) -> _Checked:
+    from migrator.cluster.file import read_cluster
+    from migrator.cluster.fleet.cluster_run import read_run
+    from migrator.workload.live import has_live_keys, require_tokens
 
     found = read_cluster(file)
-    policy(found.policy)
-    return f"{len(found.tenants)} tenants on {len(found.gpus)} GPUs"
+    require_known(file, policy=found.policy, forecaster=found.forecaster)
+    details, use = f"{len(found.tenants)} tenants on {len(found.gpus)} GPUs", None
+    if has_live_keys(file):
+        use = f"use `migrator cluster plan {file}` or `migrator serve {file} --cluster auto`"
+        run = read_run(file, driver="emulated", shared=None, state=file.parent, began_s=0.0)
+        with naming(file):
+            require_tokens(run.live, [tenant.name for tenant in found.tenants])
+    return _Checked(details, use)
 
 
-def _layout(file: Path) -> str:
+def _layout(file: Path) -> _Checked:
     """The shape of the file; whether it fits depends on the GPU, which `gpu apply` knows."""
     from migrator.gpu.layout_file import describe_layout
 
-    return describe_layout(file)
+    return _Checked(describe_layout(file))
 
 
-def _profiles(file: Path) -> str:
+def _profiles(file: Path) -> _Checked:
     from migrator.workload.measured import read_profiles
 
-    found = [f"{each.model} on {each.board}" for each in read_profiles(file)]
-    return ", ".join(found)
+    found = [f"{profile.model} on {profile.board}" for profile in read_profiles(file)]
+    return _Checked(", ".join(found))
 
 
-def _placement(file: Path) -> str:
-    from migrator.cluster.placement.place import read_current
+def _placement(file: Path) -> _Checked:
+    from migrator.cluster.placement.current import read_current
 
     found = read_current(file)
-    return f"{len(found)} tenants on {len(set(found.values()))} GPUs"
+    return _Checked(f"{len(found)} tenants on {len(set(found.values()))} GPUs")
 
 
-def _records(file: Path) -> str:
+def _records(file: Path) -> _Checked:
     from migrator.records.store import read_runs
 
     runs = read_runs(file)
     last = f", the last one {runs[-1].scenario} under {runs[-1].policy}" if runs else ""
-    return f"{len(runs)} runs{last}"
+    return _Checked(f"{len(runs)} runs{last}")
 
 
-def _trace(file: Path) -> str:
+def _trace(file: Path) -> _Checked:
     from migrator.workload.traces.formats import load_trace
 
     found = load_trace(file)
-    return f"{found.seconds:,} seconds, {found.mean_rps:.4g} requests per second on average"
+    return _Checked(
+        f"{found.seconds:,} seconds, {found.mean_rps:.4g} requests per second on average"
+    )
 
 
-def _module(file: Path) -> str:
+def _module(file: Path) -> _Checked:
     """The functions and classes, without running the module."""
     import ast
 
@@ -195,10 +236,10 @@ def _module(file: Path) -> str:
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{file}: this is no valid Python ({error}); correct it") from error
     names = [e.name for e in tree.body if isinstance(e, ast.FunctionDef | ast.ClassDef)]
-    return ", ".join(f"{file.stem}:{each}" for each in names if not each.startswith("_"))
+    return _Checked(", ".join(f"{file.stem}:{name}" for name in names if not name.startswith("_")))
 
 
-_DETAILS: dict[str, Callable[[Path], str]] = {
+_CHECKS: dict[str, Callable[[Path], _Checked]] = {
     "a planning problem": _problem,
     "a plan": _plan,
     "a scenario": _scenario,
@@ -255,8 +296,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan a window: which instance on which slices serves or retrains which model per slot."""
-    from migrator.plan.problem_file import read_problem
-    from migrator.plan.solve import make_plan, require_feasible, require_time_limit
+    from migrator.planning.feasibility import require_feasible
+    from migrator.planning.problem_file import read_problem
+    from migrator.planning.solve import make_plan, require_time_limit
 
     require_time_limit(time_limit)
     if figure is not None:
@@ -308,10 +350,10 @@ def check(
     bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
     """
     from migrator.io.data_file import PLAN, PROBLEM, recognise
-    from migrator.plan.check import goodput_of, later_goodput_of, violations
-    from migrator.plan.plan_file import read_claims, read_plan
-    from migrator.plan.problem_file import read_problem
-    from migrator.plan.solve import require_time_limit
+    from migrator.planning.check import goodput_of, later_goodput_of, violations
+    from migrator.planning.plan_file import read_claims, read_plan
+    from migrator.planning.problem_file import read_problem
+    from migrator.planning.solve import require_time_limit
 
     require_time_limit(search, "--search")
     if (recognise(problem), recognise(plan_file)) == (PLAN, PROBLEM):
@@ -340,8 +382,9 @@ def check(
 
 def _exceeded(window: Problem, made: Plan, search_s: float) -> list[str]:
     """What the planner finds above the plan's bound within `search_s` seconds."""
-    from migrator.plan.check import TOLERANCE
-    from migrator.plan.solve import make_plan, require_feasible
+    from migrator.planning.check import TOLERANCE
+    from migrator.planning.feasibility import require_feasible
+    from migrator.planning.solve import make_plan
 
     require_feasible(window)
     compile_first(window.charge)
@@ -371,7 +414,7 @@ def boards(
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
     from migrator.control.rehearsal import predicted_goodput
-    from migrator.plan.plan_file import plan_to_json
+    from migrator.planning.plan_file import plan_to_json
 
     answer = {
         **plan_to_json(made),
@@ -379,7 +422,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
         "predicted_goodput": predicted_goodput(problem, made),
     }
     if problem.charge is Charge.PAPER:
-        from migrator.plan.solve import preinitialize
+        from migrator.planning.preinitialization import preinitialize
 
         found = preinitialize(problem, made)
         answer["preinitialization"] = {
@@ -388,7 +431,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
             "hidden_share": found.hidden_share,
             "releases": found.releases,
             "goodput_regained": found.goodput_regained,
-            "preparations": [vars(each) for each in found.preparations],
+            "preparations": [vars(preparation) for preparation in found.preparations],
         }
     return answer
 
@@ -399,7 +442,7 @@ def _print_plan(problem: Problem, made: Plan) -> None:
 
     print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
     if problem.charge is Charge.PAPER:
-        from migrator.plan.solve import preinitialize
+        from migrator.planning.preinitialization import preinitialize
 
         found = preinitialize(problem, made)
         print(

@@ -75,7 +75,7 @@ def profile_models(
         raise InputError("SCENARIO: name the scenario whose models are measured")
     from migrator.core.registry import pick
     from migrator.profiling.drivers import DRIVERS
-    from migrator.profiling.measurements import measurements, on_instances
+    from migrator.profiling.measurements import ImageSizes, measurements, on_instances
     from migrator.workload.file import read_models
 
     board, served = read_models(scenario)
@@ -83,6 +83,7 @@ def profile_models(
         board,
         list(dict.fromkeys(each.model for each in served)),
         _counts(batches),
+        images={each.model: ImageSizes(each.pixels, each.input_pixels) for each in served},
         interference=interference,
         rounds=rounds,
         pace=pace,
@@ -144,12 +145,12 @@ def profiles(
 
 def _counts(text: str) -> list[int]:
     words = text.split(",")
-    if not all(each.strip().isdecimal() and 0 < int(each) <= _MOST_BATCH for each in words):
+    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST_BATCH for word in words):
         raise InputError(
             f"--batches: {text[:60]!r} is not a list of batches; write numbers from 1 to "
             f"{_MOST_BATCH}, such as 1,4,16"
         )
-    return sorted({int(each) for each in words})
+    return sorted({int(word) for word in words})
 
 
 def _list(todo: Sequence[Measurement], as_json: bool) -> None:
@@ -157,11 +158,11 @@ def _list(todo: Sequence[Measurement], as_json: bool) -> None:
 
     seconds = round(estimate_s(todo))
     if as_json:
-        listed = [{"study": each.study, "what": each.words} for each in todo]
+        listed = [{"study": job.study, "what": job.words} for job in todo]
         print_json({"measurements": listed, "seconds": seconds})
         return
-    for each in todo:
-        print(f"{each.study:<13} {each.words}")
+    for job in todo:
+        print(f"{job.study:<13} {job.words}")
     print(f"{len(todo)} measurements, about {seconds} s on a GPU")
 
 
@@ -174,8 +175,8 @@ def _report(
         more = {"left": done.left, "faults": done.faults, "capability_rps": capability}
         print_json({**answer, **more, "profiles": done.profiles})
         return
-    for each in done.profiles:
-        print(_table(each, board))
+    for profile in done.profiles:
+        print(_table(profile, board))
     print("capability within the objective, requests per second")
     for tenant, by_size in capability.items():
         sizes = "  ".join(f"{gpcs}g {rps:.0f}" for gpcs, rps in by_size.items())
@@ -195,7 +196,7 @@ def _capabilities(
     """Tenant -> GPCs -> requests per second that one instance answers in time."""
     from migrator.core.profiles import Service, profile_of
 
-    known = {each["model"]: profile_of(each) for each in done.profiles}
+    known = {profile["model"]: profile_of(profile) for profile in done.profiles}
     return {
         each.tenant: {
             gpcs: round(rps, 1)
@@ -224,7 +225,7 @@ def _table(entry: dict[str, Any], board: Board) -> str:
     rest = ("training_ratio", "interference", "contention")
     lines.append("  " + "   ".join(f"{name} {entry[name]:.3g}" for name in rest))
     parts = {**entry["overhead"], **entry["overhead_parts_s"]}
-    lines.append("  start: " + "   ".join(f"{name} {each:.2g}" for name, each in parts.items()))
+    lines.append("  start: " + "   ".join(f"{name} {part:.2g}" for name, part in parts.items()))
     return "\n".join(lines)
 
 

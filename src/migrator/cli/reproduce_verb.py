@@ -19,9 +19,12 @@ from migrator.cli.cluster_verbs import ray_address
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.core.outcome import RunOutcome
+    from migrator.records.outcome import RunOutcome
     from migrator.reproduce.experiment import ResultsFile, Setting
-    from migrator.simulate.compare import Job
+    from migrator.simulation.compare import Job
+
+_WINDOW_S = 6.0
+"""Approximate seconds of one window of a trial: planning takes most of them."""
 
 
 @app.command()
@@ -82,7 +85,9 @@ def reproduce(
     )
 
     if listing:
-        known = [(each.name, each.title) for each in EXPERIMENTS.values()] + [(NAME, TITLE)]
+        known = [(experiment.name, experiment.title) for experiment in EXPERIMENTS.values()] + [
+            (NAME, TITLE)
+        ]
         if as_json:
             print_json([{"name": name, "title": title} for name, title in known])
         else:
@@ -129,7 +134,7 @@ def reproduce(
 @contextmanager
 def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
     """The results file, if one is named; `data`: the folder of real traces."""
-    from migrator.core.outcome import RunOutcome
+    from migrator.records.outcome import RunOutcome
     from migrator.reproduce.experiment import code_digest, open_results, traces_digest
 
     if path is None:
@@ -170,7 +175,7 @@ def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Se
     from migrator.workload.workloads import workloads as known
 
     names = tuple(dict.fromkeys(each.strip().upper() for each in (workloads or "").split(",")))
-    chosen = tuple(pick("workload", each, known()).name for each in names if each)
+    chosen = tuple(pick("workload", name, known()).name for name in names if name)
     return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
@@ -214,7 +219,7 @@ def _reproduce_map(
     from migrator.reproduce.experiment import open_results
     from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, NAME, MapSetting, measured, run_map
     from migrator.reproduce.map_page import map_figures, map_page, map_picture, summary
-    from migrator.simulate import tenant
+    from migrator.simulation import tenant
 
     runs = runs or (FEWEST_RUNS if quick else FULL_RUNS)
     if runs < FEWEST_RUNS:
@@ -291,8 +296,8 @@ def advise(
     from migrator.advise.advice_report import advice_json, advice_page, advice_picture, advice_text
     from migrator.io.task_pool import cores, open_workers
     from migrator.report.html_page import check_figure_path, write_figure
-    from migrator.simulate import tenant
-    from migrator.simulate.compare import Job
+    from migrator.simulation import tenant
+    from migrator.simulation.compare import Job
     from migrator.workload.file import read_scenario
 
     if figure is not None:
@@ -317,10 +322,6 @@ def advise(
     print(advice_text(found))
     if figure is not None:
         print(f"\nfigure  {figure}")
-
-
-_WINDOW_S = 6.0
-"""Approximate seconds of one window of a trial: planning takes most of them."""
 
 
 def _estimate(windows: int, at_once: int) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, require_extra, say
+from migrator.cli.app import app, naming, require_extra, require_known, say
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from migrator.cluster.fleet.forwarding import MapSource
-    from migrator.serve.http.requests import Limits
+    from migrator.cluster.fleet.map_source import MapSource
+    from migrator.live.context import Serving
+    from migrator.serving.http.requests import Limits
     from migrator.workload.live import LiveScenario
+
+_log = logging.getLogger(__name__)
 
 
 @app.command()
@@ -129,16 +133,14 @@ def serve(
     Ctrl-C drains and deletes the instances it created. The API is the Open Inference Protocol v2,
     documented at /docs.
     """
-    import gc
     from dataclasses import replace
 
     if cluster is not None:
         require_extra("cluster", "migrator serve --cluster")
     require_extra("serve", "migrator serve")
-    from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
-    from migrator.workload.cluster import is_cluster
+    from migrator.cluster.file import is_cluster
+    from migrator.serving.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
 
-    gc.enable()
     require_one_source(scenario, model, data, board)
     if cluster is not None:
         from migrator.cli.cluster_verbs import serve_cluster
@@ -158,35 +160,69 @@ def serve(
             f"{scenario}: this is a scenario of many GPUs; pass --cluster ADDRESS, or use a "
             "scenario with gpu"
         )
-    choices = (("--log-format", log_format, FORMATS), ("--log-level", log_level, LEVELS))
-    for option, chosen, known in choices:
-        if chosen not in known:
-            raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
-    from migrator.io.files import state_folder
+    _require_choice("--log-format", log_format, FORMATS)
+    _require_choice("--log-level", log_level, LEVELS)
+    from migrator.io.folders import state_folder
     from migrator.live.context import EMULATED, Serving
     from migrator.live.daemon import Daemon
-    from migrator.serve.http.requests import Tokens, digest
+    from migrator.serving.http.requests import Tokens, digest
     from migrator.workload.live import ADMIN, drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
         board = board_of_gpu(driver, gpu, state_folder(state))
     live = live_scenario(scenario, model or "", data or "", board)
-    if policy is not None:
-        live = replace(live, scenario=replace(live.scenario, policy=policy))
-    own = live.live
-    ports = (own.port if port is None else port, own.grpc_port if grpc_port is None else grpc_port)
-    live = replace(live, live=replace(own, port=ports[0], grpc_port=ports[1]))
+    if scenario is not None:
+        named = None if policy else live.scenario.policy
+        require_known(scenario, policy=named, forecaster=live.scenario.forecaster)
+    api, own = live.live, replace(live.scenario, policy=policy or live.scenario.policy)
+    ports = (api.port if port is None else port, api.grpc_port if grpc_port is None else grpc_port)
+    live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
-    found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
+    with naming(scenario):
+        found = read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in found.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
-    daemon = Daemon(serving, say) if log_format == "text" else Daemon(serving)
-    run_until_signal(daemon.run)
+    report = say if log_format == "text" else _log.info
+    _announce(serving, report, scenario)
+    run_until_signal(Daemon(serving, report).run)
+
+
+def _require_choice(option: str, chosen: str, known: Collection[str]) -> None:
+    if chosen not in known:
+        raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
+
+
+def _announce(serving: Serving, report: Callable[[str], None], scenario: Path | None) -> None:
+    """Say how the GPU is used, and what is probably not meant."""
+    words = f"driver {serving.driver} on GPU {serving.gpu}"
+    if serving.emulated:
+        words = (
+            "driver emulated: no GPU is used, answers and retrainings take the time of the "
+            "profiles; use your GPU with --driver mig or --driver mps"
+        )
+    report(words)
+    with naming(scenario):
+        warning = benchmark_warning(serving.live)
+    if warning:
+        _log.warning("%s", warning)
+
+
+def benchmark_warning(live: LiveScenario) -> str:
+    """Says if the benchmarks of a scenario have new samples for fewer windows than it runs."""
+    from migrator.learn.registry import benchmark
+    from migrator.workload.drift_windows import missing_samples
+
+    known = {
+        tenant.name: benchmark(tenant.benchmark).windows
+        for tenant in live.tenants
+        if tenant.benchmark is not None
+    }
+    return missing_samples(live.scenario, known)
 
 
 def require_one_source(
@@ -275,22 +311,19 @@ def gateway(
 
     The API is that of `migrator serve`, for all tenants; /cluster shows all GPUs.
     """
-    import gc
-
     if cluster is not None:
         require_extra("cluster", "migrator gateway --cluster")
     require_extra("serve", "migrator gateway")
     if grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
     from migrator.cli.daemon import read_token
-    from migrator.cluster.fleet.cluster_run import connect, find_head
-    from migrator.cluster.fleet.forwarding import MapSource, from_file, from_gateway, from_head
-    from migrator.live.shared_files import read_bytes
-    from migrator.serve.http.requests import Limits
+    from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
+    from migrator.cluster.fleet.ray_clusters import connect, find_head
+    from migrator.cluster.shared_files import read_bytes
+    from migrator.serving.http.requests import Limits
 
     if (cluster is None) == (map_from is None):
         raise InputError("--cluster, --map: set exactly one of them")
-    gc.enable()
     limits = Limits(body_bytes=round(max_body_mib * 2**20), connections=connections)
     with ExitStack() as stack:
         if cluster is not None:
@@ -313,8 +346,8 @@ async def _serve_gateway(
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
     from migrator.cluster.fleet.gateway import Gateway, follow_map
-    from migrator.serve.http.requests import Tokens
-    from migrator.serve.http.server import ApiServer, affordable, new_grpc_server
+    from migrator.serving.http.requests import Tokens
+    from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
 
     following = await follow_map(source)
     if not source.current.order > (0, 0):
@@ -323,14 +356,17 @@ async def _serve_gateway(
         raise InputError(
             f"--cluster, --map: there is no map yet{why}; start the cluster, then a gateway"
         )
-    limits = affordable(limits, files_each=2)  # the client's connection and the daemon's
+    protocols = 1 if ports[1] is None else 2
+    # the client's connection and the daemon's
+    limits = affordable(limits, files_each=2 * protocols)
     app = Gateway(source, limits)
     tokens = Tokens(admin=source.current.admin)
     server = ApiServer(app, tokens=tokens, host=host, port=ports[0], limits=limits)
     try:
         async with AsyncExitStack() as stack:
             if ports[1] is not None:
-                beside = new_grpc_server(app, host, ports[1], limits)
+                # the tokens of tenants are known to their daemons only
+                beside = new_grpc_server(app, host, ports[1], limits, Tokens())
                 await beside.start()
                 stack.push_async_callback(beside.stop)
                 say(f"gRPC at {beside.address}")

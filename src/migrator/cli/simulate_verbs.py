@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,16 +21,19 @@ from migrator.cli.app import (
     app,
     print_json,
     progress,
+    require_known,
+    say,
     warm,
 )
 from migrator.cli.cluster_verbs import ray_address, read_run, simulate_cluster
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.core.cluster import ClusterOutcome, ClusterScenario
-    from migrator.core.outcome import RunOutcome
-    from migrator.records.simulated import Simulated
-    from migrator.simulate.compare import Job
+    from migrator.cluster.outcome import ClusterOutcome
+    from migrator.cluster.scenario import ClusterScenario
+    from migrator.records.outcome import RunOutcome
+    from migrator.records.rows import RunRecords
+    from migrator.simulation.compare import Job
 
 
 @app.command()
@@ -39,6 +42,7 @@ def simulate(
     policy: Annotated[
         str | None,
         typer.Option(
+            *("--policy", "--policies"),
             metavar="NAME[,NAME...]",
             help="Policies to run (`migrator policies` lists them); default: the scenario's.",
         ),
@@ -71,12 +75,13 @@ def simulate(
 
     For a cluster scenario, tenants are placed first, then every GPU is simulated (--jobs, --ray).
     """
-    from migrator.report.cluster import outcome_table
+    from migrator.cluster.file import is_cluster
+    from migrator.cluster.report import cluster_outcome_json, outcome_table
     from migrator.report.html_page import check_page_path
-    from migrator.report.run_json import cluster_outcome_json, run_json
+    from migrator.report.run_json import run_json
     from migrator.report.run_text import run_table
-    from migrator.simulate.compare import Job
-    from migrator.workload.cluster import is_cluster
+    from migrator.simulation.compare import Job
+    from migrator.workload.drift_windows import missing_drift
     from migrator.workload.file import read_scenario
 
     names = _policies_to_run(policy, side_by_side)
@@ -87,7 +92,9 @@ def simulate(
                 "scenarios; use --json, or `migrator cluster plan --out`"
             )
         read = read_run(scenario, seed, windows, forecaster)
-        warm({each or read.policy for each in names} | {"migrator"})
+        if None in names:
+            require_known(scenario, policy=read.policy, forecaster=None)
+        warm({name or read.policy for name in names} | {"migrator"})
         from migrator.io.task_pool import open_workers
 
         with open_workers(at_once, ray_address(ray)) as workers:
@@ -101,13 +108,24 @@ def simulate(
         from migrator.records.simulated import check_records_path, write_simulations
 
         check_records_path(records)
+    own = read_scenario(scenario)
+    require_known(
+        scenario,
+        policy=own.policy if None in names else None,
+        forecaster=None if forecaster else own.forecaster,
+    )
     source = partial(read_scenario, scenario)
-    jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
+    is_recorded = report is not None or records is not None
+    jobs = [
+        Job(source, name, forecaster, seed, windows, drawn, record=is_recorded) for name in names
+    ]
     outcomes = list(_run(jobs))
+    if words := missing_drift(read_scenario(scenario, seed, windows)):
+        say(f"warning: {words}")
     if report is not None:
-        _write_report(jobs, outcomes, report)
+        _write_report(outcomes, report)
     if records is not None:
-        write_simulations(records, _simulated(jobs, outcomes))
+        write_simulations(records, _recorded(outcomes))
     _print_runs(outcomes, run_json, run_table, side_by_side, as_json)
     if report is not None and not as_json:
         print(f"\nreport  {report}")
@@ -136,7 +154,7 @@ def _names_in(text: str, option: str) -> list[str]:
     names = [each.strip() for each in text.split(",") if each.strip()]
     if not names:
         raise InputError(f"{option}: no name given; `migrator policies` lists them")
-    return [policy(each).name for each in dict.fromkeys(names)]
+    return [policy(name).name for name in dict.fromkeys(names)]
 
 
 def _require_no_workers(at_once: int | None, ray: str | None) -> None:
@@ -151,30 +169,21 @@ def _run(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
     warm(this.policy for _, this in prepared)
     with progress(sum(this.windows for _, this in prepared), "windows") as step:
         for job, _ in prepared:
-            done = []
-            for window in job.windows_of():
-                done.append(window)
-                step()
-            yield job.outcome(tuple(done))
+            yield job.run(step)
 
 
-def _simulated(jobs: Iterable[Job], outcomes: Iterable[RunOutcome]) -> list[Simulated]:
-    """The runs in the form that records are written from."""
-    from migrator.policies.registry import policy
-    from migrator.records.simulated import Simulated
-    from migrator.simulate.durations import overheads_s
-
-    pairs = [(each, job.scenario()) for job, each in zip(jobs, outcomes, strict=True)]
-    return [Simulated(each, this, overheads_s(this, policy(each.policy))) for each, this in pairs]
+def _recorded(outcomes: Iterable[RunOutcome]) -> list[RunRecords]:
+    return [outcome.records for outcome in outcomes if outcome.records is not None]
 
 
-def _write_report(jobs: Sequence[Job], outcomes: Sequence[RunOutcome], path: Path) -> None:
-    from migrator.records.simulated import simulated_run
+def _write_report(outcomes: Sequence[RunOutcome], path: Path) -> None:
+    from migrator.core.catalogue import board
+    from migrator.records.runs import recorded_run
     from migrator.report.html_page import write_page
     from migrator.report.run_page import run_page
 
-    runs = _simulated(jobs, outcomes)
-    write_page(run_page([simulated_run(each) for each in runs], runs[0].scenario.board), path)
+    runs = [recorded_run(records) for records in _recorded(outcomes)]
+    write_page(run_page(runs, board(runs[0].records.run.board)), path)
 
 
 def _print_runs(
@@ -191,9 +200,9 @@ def _print_runs(
 
     if as_json:
         lead = leads(summarise(outcomes))[0] if side_by_side else None
-        print_json(runs_json([to_json(each) for each in outcomes], lead))
+        print_json(runs_json([to_json(outcome) for outcome in outcomes], lead))
         return
-    tables = [to_text(each) for each in outcomes]
+    tables = [to_text(outcome) for outcome in outcomes]
     if len(outcomes) > 1:
         tables.append(comparison_table(summarise(outcomes)))
     print("\n\n".join(tables))
@@ -210,7 +219,8 @@ def compare(
     policies: Annotated[
         str,
         typer.Option(
-            metavar="NAME,NAME...",
+            *("--policy", "--policies"),
+            metavar="NAME[,NAME...]",
             help="Policies to compare; `all`: every policy except the static splits.",
         ),
     ] = "migrator,migrator-replanned,ekya,astraea,paris-reconfiguring,oracle",
@@ -241,51 +251,57 @@ def compare(
 
     The tenants of a cluster are placed once per seed; every policy runs that placement.
     """
+    from migrator.cluster.report import cluster_outcome_json
     from migrator.core.comparison import leads, summarise
     from migrator.policies.registry import policies as known
     from migrator.records.simulated import write_simulations
     from migrator.report.comparison import comparison_table, draw_comparison
     from migrator.report.html_page import check_figure_path
-    from migrator.report.run_json import cluster_outcome_json, lead_json, run_json
-    from migrator.simulate.compare import Job
+    from migrator.report.run_json import lead_json, rows_json, run_json
+    from migrator.simulation.compare import Job
     from migrator.workload.file import read_scenario
 
     if figure is not None:
         check_figure_path(figure)
     every = [each for each in known() if not each.startswith("static-")]
-    names = every if policies == "all" else _names_in(policies, "--policies")
+    names = every if policies == "all" else _names_in(policies, "--policy")
     given = _read_all(scenarios, seeds)
+    for one in given:
+        require_known(one.path, policy=None, forecaster=None if forecaster else one.forecaster)
     clusters = [each for each in given if each.is_cluster]
     if not clusters:
         _require_no_workers(None, ray)
     files = {} if records is None else _record_files(records, names, clusters)
     jobs = [
-        Job(partial(read_scenario, each.path), name, forecaster, seed, windows, drawn, each.name)
+        Job(
+            *(partial(read_scenario, each.path), name, forecaster, seed, windows, drawn),
+            name=each.name,
+            record=records is not None,
+        )
         for each in given
         if not each.is_cluster
         for name in names
         for seed in each.seeds
     ]
     many = [
-        replace(read_run(each.path, seed, windows, forecaster), name=each.name)
-        for each in clusters
-        for seed in each.seeds
+        replace(read_run(cluster.path, seed, windows, forecaster), name=cluster.name)
+        for cluster in clusters
+        for seed in cluster.seeds
     ]
     runs = _run_parallel(jobs, processes)
     placed = _run_clusters(many, names, processes, ray, drawn=drawn)
     order = [each.name for each in given]
     rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
-    labels = [each.words for each in dict.fromkeys(run.labels for run in runs)]
+    labels = [label.words for label in dict.fromkeys(run.labels for run in runs)]
     if figure is not None:
         draw_comparison(rows, figure, notes=labels)
     for name, path in files.items():
-        own = [each for each in zip(jobs, runs, strict=True) if each[1].policy == name]
-        write_simulations(path, _simulated(*zip(*own, strict=True)))
+        write_simulations(path, _recorded(run for run in runs if run.policy == name))
     if as_json:
         print_json(
             {
-                "rows": [asdict(each) for each in rows],
-                "leads": [lead_json(each) for each in leads(rows)],
+                "rows": rows_json(rows),
+                "leads": [lead_json(lead) for lead in leads(rows)],
                 "runs": [*map(run_json, runs), *map(cluster_outcome_json, placed)],
             }
         )
@@ -308,11 +324,12 @@ class _Given:
     """Its path if another scenario has the same name."""
     seeds: range
     is_cluster: bool
+    forecaster: str
 
 
 def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
     """Read every scenario once, before anything runs."""
-    from migrator.workload.cluster import is_cluster, read_cluster
+    from migrator.cluster.file import is_cluster, read_cluster
     from migrator.workload.file import read_scenario
 
     clusters = {path: is_cluster(path) for path in dict.fromkeys(paths)}
@@ -326,6 +343,7 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
             each.name if names.count(each.name) == 1 else str(path),
             range(each.seed, each.seed + seeds),
             clusters[path],
+            each.forecaster,
         )
         for path, each in read.items()
     ]
@@ -355,7 +373,7 @@ def _record_files(
 
 
 def _run_parallel(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
-    from migrator.simulate.compare import run_all
+    from migrator.simulation.compare import run_all
 
     warm({str(job.policy) for job in jobs})
     found: dict[int, RunOutcome] = {}
@@ -380,8 +398,8 @@ def _run_clusters(
 
     warm({*names, "migrator"})
     with open_workers(processes, ray_address(ray)) as workers:
-        runs = [simulate_cluster(each, names, workers, drawn=drawn) for each in clusters]
-    return [outcome for each in runs for outcome in each]
+        runs = [simulate_cluster(cluster, names, workers, drawn=drawn) for cluster in clusters]
+    return [outcome for run in runs for outcome in run]
 
 
 # Lists

@@ -2,33 +2,36 @@
 
 It combines the planning loop (when the policy is asked and its decision is followed), the executor
 (which instances to create, warm, drain, train and destroy) and what is measured at run time: how
-long new instances take, and which retraining follows one that outlasted its window. The daemon runs
-it in real time, the simulator in virtual time. They differ only in the clock and in what carries
-out the instructions.
-
-`RetrainingPlans` plans the retrainings of every window from the labels that are not learned yet. It
-decides which tenants are estimated, when, and on which instance.
+long new instances take, and which retraining follows one that outlasted its window.
+`retraining_plans.py` plans the retrainings of every window. The daemon runs it in real time, the
+simulator in virtual time. They differ only in the clock and in what carries out the instructions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Protocol
 
+from migrator.control.decider import Decider
 from migrator.control.events import Event, Instruction, Replan, TrainingEnded
 from migrator.control.executor import Executor
-from migrator.control.planning_loop import Decider, ForecastingPolicy, PlanningLoop, WindowClock
+from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.planning_loop import PlanningLoop
+from migrator.control.retraining import Phase
 from migrator.control.standbys import most_standbys
-from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
+from migrator.control.tenant_state import TenantState, TrainingRoom
+from migrator.control.why_not_retrained import why_not_planned
+from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
-from migrator.core.problem import Holding, Kind, Task
+from migrator.core.not_retrained import NotRetrained, Reason
+from migrator.core.problem import Holding, Kind
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, ResizedTraining
 from migrator.policies.fixed_shares import EqualMps, equal_allocation
-from migrator.policies.policy import Decision, Observation, Sharing
+from migrator.policies.planning import LONGEST_WINDOWS
+from migrator.policies.policy import Decision, Observation, Sharing, Sight
 
-_FOLLOWED = 0.5
+_SMOOTHING = 0.5
 """Smoothing factor for measured overheads."""
 _LONGEST = 0.5
 """Share of a window that limits a measured overhead. With a longer overhead no new instance would
@@ -92,6 +95,8 @@ class Controller:
         self._limits = limits
         self._renewed: set[str] = set()
         """Tenants with a new retraining that the policy has not been asked about yet."""
+        self.sharing = policy.sharing
+        self._plans = policy.sight is not Sight.NOTHING
         self.estimates = policy.estimates
         """Whether the policy plans with estimates of retrainings."""
         self.decisions = 0
@@ -113,17 +118,18 @@ class Controller:
     def begin_window(self) -> list[Instruction]:
         """Begin a window whose retrainings are set, and plan it."""
         self.started = True
-        planned = [each for each in self._tenants.values() if each.planned]
+        planned = [tenant for tenant in self._tenants.values() if tenant.planned]
         sms = TrainingRoom.of(self.planning.board, planned, self._clock.window_s).sms
         for tenant in self._tenants.values():
             tenant.value_retraining(sms, self._clock.window_s, self._clock.windows_left)
+            tenant.explain(None)
         self.planning.begin_window()
         return self.plan()
 
     def plan(self) -> list[Instruction]:
         """Follow an answer of the policy, and ask it if a question is due."""
-        found = self.planning.answer()
-        instructions = [] if found is None else self._follow(*found)
+        answer = self.planning.answer()
+        instructions = [] if answer is None else self._follow(*answer)
         reason = self.planning.ask(self.executor.iter_units(), self._overheads_s)
         if reason is not None:
             # not earlier: the questions before did not include these retrainings
@@ -134,23 +140,25 @@ class Controller:
 
     def tick(self) -> list[Instruction]:
         """The instructions due at this time."""
-        return self._heed(self.executor.tick(self._clock.now_s()))
+        return self._request_replans(self.executor.tick(self._clock.now_s()))
 
     def on(self, *events: Event) -> list[Instruction]:
         """Process events of one moment and return the instructions that follow."""
         for event in events:
             if isinstance(event, TrainingEnded):
                 self._on_training_ended(event)
-        return self._heed(self.executor.on(self._clock.now_s(), *events))
+        return self._request_replans(self.executor.on(self._clock.now_s(), *events))
 
     def _on_training_ended(self, event: TrainingEnded) -> None:
         if not event.ok and self.executor.is_stopping(event.instance):
             return  # on request; it continues on another share
         self.planning.completed()
         tenant = self._tenants.get(event.tenant)  # None: removed meanwhile
+        if tenant is not None and not event.ok:
+            tenant.explain(NotRetrained(Reason.FAILED, f"failed: {event.why}"))
         if tenant is not None and event.ok:
             late = tenant.outlasted(self._clock.number)
-            tenant.gain.complete(1.0 if late else self._clock.slot / self._clock.slots)
+            tenant.value_after.complete(1.0 if late else self._clock.slot / self._clock.slots)
         if tenant is not None and tenant.outlasted(self._clock.number):
             self._plan_retraining(tenant)
             self._renewed.add(tenant.name)
@@ -165,8 +173,8 @@ class Controller:
         late_s = self.executor.late_s(self._clock.now_s(), instance)
         # waiting for slices counts as well if the instance could not be prepared ahead
         counted_s = min(max(late_s, took_s), _LONGEST * self._clock.window_s)
-        self._overheads_s[tenant] += _FOLLOWED * (counted_s - self._overheads_s[tenant])
-        self._tenants[tenant].overhead_s = self._overheads_s[tenant]
+        self._overheads_s[tenant] += _SMOOTHING * (counted_s - self._overheads_s[tenant])
+        self._tenants[tenant].measure_overhead(self._overheads_s[tenant])
         return late_s
 
     def _follow(self, decision: Decision, seconds: float) -> list[Instruction]:
@@ -188,29 +196,44 @@ class Controller:
             return []
         self.decisions += 1
         self._note_left_out(decision)
+        self._explain(decision)
         self._observer.plan_followed(decision, seconds)
-        return self._heed(instructions)
+        return self._request_replans(instructions)
 
     def _note_left_out(self, decision: Decision) -> None:
         """Note which retrainings the plan leaves out although they would fit."""
         if decision.problem is None or decision.plan is None:
             return
-        retrained = {each.tenant for each in decision.plan.retrainings}
+        retrained = {retraining.tenant for retraining in decision.plan.retrainings}
+        windows = LONGEST_WINDOWS if decision.begin == 0 else 1
         for tenant in decision.problem.tenants:
-            if tenant.name in self._tenants:
-                fits = decision.problem.may_retrain(tenant)
-                self._tenants[tenant.name].left_out = fits and tenant.name not in retrained
+            state = self._tenants.get(tenant.name)  # None: removed meanwhile
+            if state is not None:
+                lengths = (tenant.retraining_slots or {}).values()
+                fits = min(lengths, default=math.inf) <= windows * decision.problem.slots
+                state.leave_out(planned=tenant.name in retrained, fits=fits)
 
-    def _heed(self, instructions: list[Instruction]) -> list[Instruction]:
-        for each in instructions:
-            if isinstance(each, Replan):
-                self.planning.because(each.reason)
+    def _explain(self, decision: Decision) -> None:
+        """Note why waiting retrainings do not run. A failure explains the rest of its window."""
+        board, slot_s, slot = self.planning.board, self._clock.slot_s, self._clock.slot
+        for tenant in self._tenants.values():
+            job, explained = tenant.retraining, tenant.not_planned
+            if job is None or job.phase is not Phase.WAITING or not tenant.planned:
+                continue
+            if explained is None or explained.reason is not Reason.FAILED:
+                why = why_not_planned(tenant, decision, board, slot_s, slot, plans=self._plans)
+                tenant.explain(why)
+
+    def _request_replans(self, instructions: list[Instruction]) -> list[Instruction]:
+        for instruction in instructions:
+            if isinstance(instruction, Replan):
+                self.planning.request_plan(instruction.reason)
         return instructions
 
 
 def standbys_of(board: Board, tenants: Mapping[str, TenantState]) -> Callable[[], int]:
     """How many standbys the tenants of the moment may have."""
-    return lambda: most_standbys(board, (each.live.service for each in tenants.values()))
+    return lambda: most_standbys(board, (tenant.service for tenant in tenants.values()))
 
 
 def even_split(
@@ -221,145 +244,14 @@ def even_split(
     limits: PeerLimits = DEFAULT_LIMITS,
 ) -> tuple[Holding, ...]:
     """Instances or shares of equal size for the inference of every tenant."""
-    views = tuple(each.view() for each in tenants if each.planned)
+    views = tuple(tenant.view() for tenant in tenants if tenant.planned)
     if not views:
         return ()
     nothing = Observation(board, clock.slot_s, clock.slots, 0, views, (), limits=limits)
     if sharing is Sharing.MIG:
-        found: tuple[Holding, ...] = equal_allocation(nothing)
+        holdings: tuple[Holding, ...] = equal_allocation(nothing)
     else:
-        found = EqualMps().decide(nothing).slots[0]
-    return tuple(each for each in found if each.task and each.task.kind is Kind.INFERENCE)
-
-
-_AHEAD, _MOST_AHEAD_S = 0.35, 30.0
-"""Share of a window before its end at which the next retraining is estimated, and its maximum in
-seconds."""
-_MARGIN_S, _MARGIN = 1.0, 0.25
-"""An estimate on an instance ends this many seconds before the window does, or this share of the
-remaining time if that is less. The next plan may destroy the instance, and CUDA takes a moment to
-release it."""
-_SETTLED_S = 1.0
-"""Seconds without another label after which those for the first window are complete."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimate the next retraining of a tenant, from the labels up to this window."""
-
-    tenant: str
-    window: int
-    most_samples: int
-    instance: Holding | None = None
-    """An instance that serves the tenant; None: the host."""
-    limit_s: float | None = None
-    """Seconds after which it must have ended, because the instance may be destroyed."""
-
-
-class LabelSource(Protocol):
-    """The labels of all tenants."""
-
-    def kept(self, tenant: str, first: int, before: int) -> int:
-        """Number of stored labels of the windows from `first` to `before` - 1."""
-        ...
-
-    def accuracy(self, tenant: str, window: int, fewest: int, /) -> float | None:
-        """Accuracy by the labels of a window; None if there are less than `fewest`."""
-        ...
-
-
-class RetrainingPlans:
-    """Plans and estimates retrainings, once per window and tenant."""
-
-    def __init__(
-        self,
-        tenants: Mapping[str, TenantState],
-        clock: WindowClock,
-        labels: LabelSource,
-        controller: Controller,
-        *,
-        on_instances: bool,
-    ) -> None:
-        """`on_instances`: estimates use the tenants' instances rather than the host."""
-        self._tenants, self._clock, self._labels = tenants, clock, labels
-        self._controller, self._on_instances = controller, on_instances
-        self._estimated: dict[str, int] = {}
-        """The window in which the last estimate of each tenant was due."""
-        self._arrived: dict[str, tuple[int, float]] = {}
-        """Labels of each tenant before the first window, and since when there were that many."""
-
-    def begin_window(self) -> None:
-        """Plan what every tenant can learn in the window that begins."""
-        for tenant in self._tenants.values():
-            # a few late labels, perhaps of an old version, say nothing about the model
-            window = self._clock.number - 1
-            self.begin(tenant, self._labels.accuracy(tenant.name, window, FEWEST_LABELS))
-
-    def end_window(self) -> None:
-        """End a window. While paused no retraining could run, so none counts as missed."""
-        if not self._controller.executor.paused:
-            for tenant in self._tenants.values():
-                tenant.end_window()
-
-    def begin(self, tenant: TenantState, accuracy: float | None) -> None:
-        """Plan what one tenant can learn in this window. `accuracy`: by its last labels."""
-        number = self._clock.number
-        # a version that was made on another machine may name a later window
-        tenant.since = min(tenant.since, number)
-        labelled = self._labels.kept(tenant.name, tenant.since, number)
-        tenant.begin(number, labelled, accuracy, self.room())
-
-    def due(self) -> Iterator[Estimate]:
-        """Yield the estimates that are due, once per window and tenant. A late estimate is better
-        than none.
-
-        If a retraining of the tenant runs, its estimate waits for the new model for up to half of
-        the time: one with the old model does not say how accurate the new one is on the next data.
-        """
-        if not self._controller.estimates:
-            return
-        clock = self._clock
-        left_s = clock.window_s - clock.into_s
-        ahead_s = min(_MOST_AHEAD_S, _AHEAD * clock.window_s)
-        if left_s > ahead_s:
-            return
-        for name, tenant in self._tenants.items():
-            # estimates are asked for once per slot
-            waits = tenant.is_retraining and left_s - clock.slot_s >= 0.5 * ahead_s
-            if waits or self._estimated.get(name) == clock.number:
-                continue
-            self._estimated[name] = clock.number
-            labelled = self._labels.kept(name, tenant.since, clock.number + 1)
-            if not tenant.planned or labelled < FEWEST_LABELS:
-                continue
-            most, instance = tenant.most_samples(self.room()), self._instance(name)
-            limit_s = left_s - min(_MARGIN_S, _MARGIN * left_s) if instance else None
-            yield Estimate(name, clock.number, most, instance, limit_s)
-
-    def due_before_first_window(self) -> Iterator[Estimate]:
-        """Yield the estimates for the first window, once the samples for it have arrived."""
-        clock, now_s = self._clock, self._clock.now_s()
-        for name, tenant in self._tenants.items():
-            labelled = self._labels.kept(name, tenant.since, clock.number)
-            before, since_s = self._arrived.get(name, (0, now_s))
-            if labelled != before:
-                since_s = now_s
-            self._arrived[name] = labelled, since_s
-            if labelled < FEWEST_LABELS or now_s - since_s < _SETTLED_S:
-                continue
-            self._arrived[name] = labelled, math.inf  # once, unless more arrive
-            if self._controller.estimates and tenant.planned:
-                most = tenant.most_samples(self.room())
-                yield Estimate(name, clock.number - 1, most, self._instance(name))
-
-    def room(self) -> TrainingRoom:
-        """Limits of a retraining of the tenants that are planned."""
-        planned = [each for each in self._tenants.values() if each.planned]
-        return TrainingRoom.of(self._controller.planning.board, planned, self._clock.window_s)
-
-    def _instance(self, tenant: str) -> Holding | None:
-        """An instance that serves the tenant. An estimate beside it takes seconds."""
-        if not self._on_instances:
-            return None
-        task, units = Task(tenant, Kind.INFERENCE), self._controller.executor.units
-        return next((each.bare for each in units if each.does(task)), None)
+        holdings = EqualMps().decide(nothing).slots[0]
+    return tuple(
+        holding for holding in holdings if holding.task and holding.task.kind is Kind.INFERENCE
+    )

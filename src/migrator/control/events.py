@@ -1,16 +1,24 @@
-"""The executor's interface: instructions to the actuator, and events that report their outcome.
+"""What the controller says and hears: instructions to the actuator, and events.
 
-Every instruction is answered by events about its instance, except those whose docstrings say
-otherwise. The last of them is one of those that the instruction's docstring names. An instance is
-identified by start and size; its task is ignored. Shares use the same instructions and events; they
-have a task from the start and need no creation on the GPU.
+The events of the executor (`Event`) report the outcome of instructions. Every instruction is
+answered by events about its instance, except those whose docstrings say otherwise. The last of them
+is one of those that the instruction's docstring names. An instance is identified by start and size;
+its task is ignored. Shares use the same instructions and events; they have a task from the start
+and need no creation on the GPU.
+
+The events of a retraining (`RetrainingEvent`) tell a tenant's state what happens to its labels and
+to the training on them. `retraining.py` has the states.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from migrator.core.problem import Holding
+
+if TYPE_CHECKING:
+    from migrator.control.retraining import Retraining
 
 
 @dataclass(frozen=True)
@@ -211,4 +219,64 @@ Event = (
     | Destroyed
     | DestroyFailed
     | TrainingEnded
+)
+
+
+@dataclass(frozen=True)
+class RetrainingPlanned:
+    """A window begins with labels that can be learned."""
+
+    retraining: Retraining
+
+
+@dataclass(frozen=True)
+class NothingToLearn:
+    """A window begins without enough new labels."""
+
+
+@dataclass(frozen=True)
+class TrainingStarted:
+    """The training begins on an instance or share, or continues there."""
+
+    instance: Holding
+    since: int
+    """The first window that it learns from."""
+
+
+@dataclass(frozen=True)
+class TrainingProgressed:
+    """A part of the training is done, from 0 to 1."""
+
+    part: float
+
+
+@dataclass(frozen=True)
+class TrainingInterrupted:
+    """The training ended without a result: it was stopped, failed, or its model is not on disk."""
+
+
+@dataclass(frozen=True)
+class TrainingCompleted:
+    """The labels are learned, whether the model was adopted or refused."""
+
+
+@dataclass(frozen=True)
+class SamplesMissing:
+    """The labels leave no samples to train or to judge on."""
+
+
+@dataclass(frozen=True)
+class RetrainingWithdrawn:
+    """The tenant is being removed."""
+
+
+RetrainingEvent = (
+    RetrainingPlanned
+    | NothingToLearn
+    | TrainingStarted
+    | TrainingProgressed
+    | TrainingInterrupted
+    | TrainingCompleted
+    | SamplesMissing
+    | RetrainingWithdrawn
 )

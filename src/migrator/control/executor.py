@@ -90,13 +90,15 @@ class Executor:
         self._units: dict[Site, Unit] = {}
         self._standbys = Standbys(standbys)
         self._timeline: Timeline | None = None
-        self._troubles, self._trials = SiteRetries(), RetrainingRetries()
+        self._site_retries, self._retraining_retries = SiteRetries(), RetrainingRetries()
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
-        self._told_s: dict[str, float] = {}
+        self._replan_asked_s: dict[str, float] = {}
         self._leaving = False
         self._available = board
-        self._still: Mapping[Site, Task] | None = None
-        self._said: list[Instruction] = []
+        self._paused = self._held = False
+        self._paused_layout: Mapping[Site, Task] | None = None
+        """What stays while plans are not applied; None: they are."""
+        self._instructions: list[Instruction] = []
         self._acted = False
         """Whether the present step has begun something or asked for a plan."""
         self._settled: Settled | None = None
@@ -117,8 +119,8 @@ class Executor:
         It is not missing while its slices serve another tenant until its standby has started.
         """
         site = Site.of(self._board, instance)
-        known = self._late_since.get(site)
-        return 0.0 if known is None else now_s - max(known[1], self._standbys.drained_s(site))
+        late = self._late_since.get(site)
+        return 0.0 if late is None else now_s - max(late[1], self._standbys.drained_s(site))
 
     def is_stopping(self, instance: Holding) -> bool:
         """Whether the worker or retraining of an instance is being ended."""
@@ -130,16 +132,16 @@ class Executor:
         site = Site.of(self._board, instance)
         if self._timeline is None:
             return None
-        for each in (self._timeline.at(now_s), *self._timeline.to_come(now_s)):
-            if (task := each.wanted.get(site)) is not None:
+        for stretch in (self._timeline.at(now_s), *self._timeline.to_come(now_s)):
+            if (task := stretch.wanted.get(site)) is not None:
                 return task
         return None
 
     def adopt(self, now_s: float, instances: Iterable[Holding]) -> None:
         """Take over idle instances that already exist. Plans use or remove them."""
         self._settled = None
-        for each in instances:
-            site = Site.of(self._board, each)
+        for instance in instances:
+            site = Site.of(self._board, instance)
             self._units.setdefault(site, Unit(site, State.IDLE, now_s))
 
     def follow(
@@ -161,7 +163,7 @@ class Executor:
         """
         begin_s = now_s if since_s is None else min(now_s, since_s)
         self._timeline = Timeline(self._board, begin_s, slots, slot_s)
-        self._trials.begin(window)
+        self._retraining_retries.begin(window)
         if self._leaving or self._available != (available or self._board):
             self._settled = None
         self._leaving = False
@@ -171,18 +173,24 @@ class Executor:
     def renew(self, tenant: str) -> None:
         """Allow the next decision to start another retraining of a tenant whose last one outlasted
         its window."""
-        self._trials.renew(tenant)
+        self._retraining_retries.renew(tenant)
 
     def leave(self, now_s: float) -> list[Instruction]:
         """Free the whole board; wait only for running retrainings. `units` becomes empty."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
-        self._leaving, self._still, self._settled = True, None, None
+        self._leaving, self._paused_layout, self._settled = True, None, None
+        self._paused = self._held = False
         return self.tick(now_s)
 
     @property
     def paused(self) -> bool:
-        """Whether plans are not applied."""
-        return self._still is not None
+        """Whether an operator has paused the applying of plans."""
+        return self._paused
+
+    @property
+    def applies_plans(self) -> bool:
+        """Whether plans are applied: no operator has paused them, and processes can be started."""
+        return self._paused_layout is None
 
     def pause(self, now_s: float) -> list[Instruction]:
         """Stop applying plans. Serving instances stay, and lost workers are replaced.
@@ -190,47 +198,69 @@ class Executor:
         Running retrainings continue to their end and none is started. Decisions are kept for
         `resume`.
         """
-        if self._still is None and not self._leaving:
-            asked = self._timeline.at(now_s).wanted if self._timeline is not None else {}
-            self._still = paused_layout(self._board, self._units.values(), asked)
-            self._late_since = {}
-        return self.tick(now_s)
+        self._paused = not self._leaving
+        return self._stop_applying(now_s)
 
     def resume(self, now_s: float) -> list[Instruction]:
         """Apply the newest decision again."""
-        self._still = None
+        self._paused = False
+        return self._apply_again(now_s)
+
+    def hold(self, now_s: float) -> list[Instruction]:
+        """Like `pause`, while no process can be started: a worker that is drained for a plan could
+        not be replaced."""
+        self._held = not self._leaving
+        return self._stop_applying(now_s)
+
+    def release(self, now_s: float) -> list[Instruction]:
+        """End `hold`."""
+        self._held = False
+        return self._apply_again(now_s)
+
+    def _stop_applying(self, now_s: float) -> list[Instruction]:
+        if self._paused_layout is None and not self._leaving:
+            planned = self._timeline.at(now_s).wanted if self._timeline is not None else {}
+            self._paused_layout = paused_layout(self._board, self._units.values(), planned)
+            self._late_since = {}
+        return self.tick(now_s)
+
+    def _apply_again(self, now_s: float) -> list[Instruction]:
+        if not self._paused and not self._held:
+            self._paused_layout = None
         return self.tick(now_s)
 
     def on(self, now_s: float, *events: Event) -> list[Instruction]:
         """Process events of one moment and return the instructions that follow."""
-        known = False
+        applied = False
         for event in events:
             site = Site.of(self._board, event.instance)
             unit = self._units.get(site)
             if isinstance(event, Prepared):
                 if self._standbys.on_prepared(site, event, now_s):
-                    known, self._settled = True, None
+                    applied, self._settled = True, None
             elif isinstance(event, Drained) and unit is not None and self._is_kept(unit, now_s):
-                known = True
+                applied = True
                 assert unit.task is not None
                 keep = Keep(unit.bare, unit.task.tenant)
-                self._take(site, Outcome(unit.into(State.IDLE, now_s), (keep,)), now_s)
+                self._store(site, Outcome(unit.into(State.IDLE, now_s), (keep,)), now_s)
             elif unit is not None:
-                known = True
-                heard = apply_event(unit, event, self._troubles, self._trials, now_s, self._slot_s)
-                self._take(site, heard, now_s)
-        return self.tick(now_s) if known else []
+                applied = True
+                outcome = apply_event(
+                    unit, event, self._site_retries, self._retraining_retries, now_s, self._slot_s
+                )
+                self._store(site, outcome, now_s)
+        return self.tick(now_s) if applied else []
 
     def tick(self, now_s: float) -> list[Instruction]:
         """The instructions due at this time. Call it several times per slot; a call takes
         microseconds."""
-        if self._still is not None:
+        if self._paused_layout is not None:
             self._settled = None
-            self._stand(self._still, now_s)
+            self._reconcile_paused(self._paused_layout, now_s)
         elif self._timeline is not None and not self._is_settled(self._timeline, now_s):
-            self._step(self._timeline, now_s)
-        said, self._said = self._said, []
-        return said
+            self._reconcile(self._timeline, now_s)
+        instructions, self._instructions = self._instructions, []
+        return instructions
 
     @property
     def _slot_s(self) -> float:
@@ -239,7 +269,7 @@ class Executor:
     def _is_settled(self, timeline: Timeline, now_s: float) -> bool:
         """Whether a step would find what the last one found, which had nothing to do."""
         last = self._settled
-        if last is None or last.done != self._trials.done:
+        if last is None or last.done != self._retraining_retries.done:
             return False
         if last.timeline.at(now_s) is not last.stretch:
             return False
@@ -258,46 +288,46 @@ class Executor:
         """The longest lead time of any tenant."""
         return max(map(self._lead_of, self._overheads_s), default=self._lead_s)
 
-    def _take(self, site: Site, heard: Outcome, now_s: float) -> None:
+    def _store(self, site: Site, outcome: Outcome, now_s: float) -> None:
         self._settled = None
-        if heard.unit is None:
+        if outcome.unit is None:
             del self._units[site]
         else:
-            self._units[site] = heard.unit
-        self._said += heard.instructions
-        if heard.replan:
-            self._replan(f"{heard.about} at {site}", heard.replan, now_s)
+            self._units[site] = outcome.unit
+        self._instructions += outcome.instructions
+        if outcome.replan:
+            self._replan(f"{outcome.about} at {site}", outcome.replan, now_s)
 
-    def _step(self, timeline: Timeline, now_s: float) -> None:
-        staying = [each for each in self._units.values() if not self._is_resizable(each)]
-        outlook = Outlook(timeline, now_s, staying, self._trials.done)
-        fixed = [each.site for each in self._units.values() if self._is_fixed(each, now_s)]
-        resting = self._troubles.resting(now_s)
+    def _reconcile(self, timeline: Timeline, now_s: float) -> None:
+        staying = [unit for unit in self._units.values() if not self._is_resizable(unit)]
+        outlook = Outlook(timeline, now_s, staying, self._retraining_retries.done)
+        fixed = [unit.site for unit in self._units.values() if self._is_fixed(unit, now_s)]
+        resting = self._site_retries.resting(now_s)
         situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
         soon = outlook.soon(self._lead_of, self._longest_s)
         self._acted = False
         self._prepare(timeline, situation, outlook, now_s)
         for unit in self.units:
-            self._go_on(unit, situation, soon, now_s)
+            self._step(unit, situation, soon, now_s)
         self._create(situation, soon, now_s)
-        self._tell_late(situation, now_s)
-        waits = self._acted or soon or self._late_since or self._troubles.any_waits(now_s)
+        self._report_late(situation, now_s)
+        waits = self._acted or soon or self._late_since or self._site_retries.any_waits(now_s)
         waits = waits or self._standbys.waits(now_s)
-        done = frozenset(self._trials.done)
+        done = frozenset(self._retraining_retries.done)
         most = self._standbys.limit()
         self._settled = None if waits else Settled(timeline, timeline.at(now_s), done, most)
 
-    def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
+    def _reconcile_paused(self, layout: Mapping[Site, Task], now_s: float) -> None:
         """While paused, keep the serving instances running and change nothing else."""
         for unit in self.units:
-            if unit.state is not State.IDLE or self._troubles.rests(unit.site, now_s):
+            if unit.state is not State.IDLE or self._site_retries.rests(unit.site, now_s):
                 continue
-            task = still.get(unit.site)
+            task = layout.get(unit.site)
             if task is not None and not unit.broken:
                 self._begin(unit, task, now_s)
-            elif task is not None or not fits(self._board, unit.site, still):
+            elif task is not None or not fits(self._board, unit.site, layout):
                 self._destroy(unit, now_s)
-        for site in still:
+        for site in layout:
             self._create_one(site, self._units, now_s)
 
     def _prepare(
@@ -307,7 +337,7 @@ class Executor:
         if not self._standbys.is_used:
             return
         if self._leaving:
-            said = self._standbys.clear()
+            instructions = self._standbys.clear()
         else:
             begun = {
                 site: task
@@ -315,9 +345,9 @@ class Executor:
                 if task and task.kind is Kind.INFERENCE
             }
             soon = begun | outlook.coming(self._lead_of, self._longest_s)
-            said = self._standbys.update(soon, timeline.served, self.units, now_s)
-        self._said += said
-        self._acted = self._acted or bool(said)
+            instructions = self._standbys.update(soon, timeline.served, self.units, now_s)
+        self._instructions += instructions
+        self._acted = self._acted or bool(instructions)
 
     def _is_kept(self, unit: Unit, now_s: float) -> bool:
         """Whether a drained worker stays as a standby."""
@@ -329,9 +359,9 @@ class Executor:
         """Whether a unit cannot be changed: it trains, or its site waits after a failure."""
         if unit.state is State.TRAINING:
             return True
-        troubles, site = self._troubles, unit.site
+        retries, site = self._site_retries, unit.site
         return unit.state is State.IDLE and (
-            troubles.rests(site, now_s) or troubles.stuck(site, now_s)
+            retries.rests(site, now_s) or retries.stuck(site, now_s)
         )
 
     def _is_resizable(self, unit: Unit) -> bool:
@@ -343,19 +373,19 @@ class Executor:
         start_s = max(self._overheads_s.get(tenant, 0.0), self._standbys.start_s(tenant))
         return max(self._lead_s, OVERHEADS * start_s)
 
-    def _go_on(
+    def _step(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float
     ) -> None:
         """Move one unit by one step; a unit that waits for an event is left alone."""
         match unit.state:
-            case State.IDLE if not self._troubles.rests(unit.site, now_s):
-                self._use(unit, situation, soon, now_s)
+            case State.IDLE if not self._site_retries.rests(unit.site, now_s):
+                self._step_idle(unit, situation, soon, now_s)
             case State.WARMING | State.READY:
-                self._keep(unit, situation, now_s)
+                self._step_serving(unit, situation, now_s)
             case State.TRAINING:
-                self._let_train(unit, situation.asked, now_s)
+                self._step_training(unit, situation.planned, now_s)
 
-    def _use(
+    def _step_idle(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float
     ) -> None:
         """Give an idle unit its task, keep it as a spare, or destroy it."""
@@ -375,15 +405,15 @@ class Executor:
         if task.kind is Kind.INFERENCE:
             self._standbys.use(unit.site, task)
             self._become(unit.into(State.WARMING, now_s, task), Warm(unit.bare, task.tenant))
-        elif not any(each.task == task for each in self._units.values()):
+        elif not any(unit.task == task for unit in self._units.values()):
             self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
 
     def _destroy(self, unit: Unit, now_s: float) -> None:
-        if self._troubles.stuck(unit.site, now_s):
+        if self._site_retries.stuck(unit.site, now_s):
             return
         self._become(unit.into(State.DESTROYING, now_s), Destroy(unit.bare))
 
-    def _keep(self, unit: Unit, situation: Situation, now_s: float) -> None:
+    def _step_serving(self, unit: Unit, situation: Situation, now_s: float) -> None:
         """Let a serving or warming unit continue, or drain it."""
         task = unit.task
         assert task is not None
@@ -397,11 +427,11 @@ class Executor:
         else:
             self._become(unit.into(State.STOPPING, now_s, task), StopWorker(unit.bare))
 
-    def _let_train(self, unit: Unit, asked: Wanted, now_s: float) -> None:
+    def _step_training(self, unit: Unit, planned: Wanted, now_s: float) -> None:
         """Ask for a new plan if the plan wants the place of a retraining on an instance; end one on
         a share, which continues on another."""
         assert unit.task is not None
-        if asked.get(unit.site) == unit.task:
+        if planned.get(unit.site) == unit.task:
             return
         if self._is_resizable(unit) and not self._leaving:
             stopping = unit.into(State.STOPPING, now_s, unit.task)
@@ -420,19 +450,19 @@ class Executor:
                 self._create_one(site, self._units, now_s)
 
     def _create_one(self, site: Site, beside: Iterable[Site], now_s: float) -> None:
-        if site in self._units or self._troubles.rests(site, now_s):
+        if site in self._units or self._site_retries.rests(site, now_s):
             return
         if fits(self._board, site, beside):
             unit = Unit(site, State.CREATING, now_s)
             self._become(unit, Create(unit.bare))
 
-    def _tell_late(self, situation: Situation, now_s: float) -> None:
+    def _report_late(self, situation: Situation, now_s: float) -> None:
         """Ask for a new plan if a planned instance has been missing for too long."""
-        known, self._late_since = self._late_since, {}
-        for site, task in situation.asked.items():
+        late_since, self._late_since = self._late_since, {}
+        for site, task in situation.planned.items():
             if not situation.late(site):
                 continue
-            before = known.get(site)
+            before = late_since.get(site)
             since = before if before is not None and before[0] == task else (task, now_s)
             self._late_since[site] = since
             late_s = now_s - since[1]
@@ -446,12 +476,12 @@ class Executor:
 
     def _become(self, unit: Unit, instruction: Instruction) -> None:
         self._units[unit.site] = unit
-        self._said.append(instruction)
+        self._instructions.append(instruction)
         self._acted = True
 
     def _replan(self, key: str, reason: str, now_s: float) -> None:
         self._acted = True
-        told_s = self._told_s.get(key)
-        if told_s is None or now_s - told_s >= REPLAN_AGAIN_SLOTS * self._slot_s:
-            self._told_s[key] = now_s
-            self._said.append(Replan(reason, key.partition(" at ")[0]))
+        asked_s = self._replan_asked_s.get(key)
+        if asked_s is None or now_s - asked_s >= REPLAN_AGAIN_SLOTS * self._slot_s:
+            self._replan_asked_s[key] = now_s
+            self._instructions.append(Replan(reason, key.partition(" at ")[0]))

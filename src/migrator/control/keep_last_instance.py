@@ -98,12 +98,12 @@ class Transition:
 
     def _begin_replacements(self, replacements: Iterable[Replacement]) -> None:
         waiting: set[Task] = set()
-        for each in replacements:
-            if each.task not in waiting and self._is_free(each.new, each.task):
-                self.begun[each.new] = self._held[each.new] = each.task
+        for replacement in replacements:
+            if replacement.task not in waiting and self._is_free(replacement.new, replacement.task):
+                self.begun[replacement.new] = self._held[replacement.new] = replacement.task
             else:
-                self._reserved |= each.new.mask
-            waiting.add(each.task)
+                self._reserved |= replacement.new.mask
+            waiting.add(replacement.task)
 
     def _keep_until_own_can_begin(self, layouts: Layouts) -> None:
         """Keep an instance of each task that no order can serve without a gap.
@@ -136,10 +136,12 @@ def find_order(layouts: Layouts) -> Order:
     places.
     """
     for tasks in _choices(layouts):
-        found = [order for each in tasks if (order := _find_order_of(layouts, each)) is not None]
-        found = [order for order in found if _has_short_gaps(layouts, order)]
-        if found:
-            return min(found, key=lambda order: len(order.replacements))
+        orders = [
+            order for choice in tasks if (order := _find_order_of(layouts, choice)) is not None
+        ]
+        orders = [order for order in orders if _has_short_gaps(layouts, order)]
+        if orders:
+            return min(orders, key=lambda order: len(order.replacements))
     return Order((), ())
 
 
@@ -150,17 +152,17 @@ def _has_short_gaps(layouts: Layouts, order: Order) -> bool:
     """
     kept = dict(order.kept)
     left = {task: sites for task, sites in layouts.ready if task not in kept}
-    for each in order.replacements:
-        held = _mask((*kept.values(), each.new))
+    for replacement in order.replacements:
+        held = _mask((*kept.values(), replacement.new))
         for task, sites in tuple(left.items()):
             own = [site for site, wanted in layouts.target if wanted == task]
-            staying = tuple(site for site in sites if not site.mask & each.new.mask)
+            staying = tuple(site for site in sites if not site.mask & replacement.new.mask)
             if not staying and all(site.mask & held for site in own):
                 return False
             left[task] = staying
             if not staying or any(not site.mask & held for site in own):
                 del left[task]
-        kept[each.task] = each.new
+        kept[replacement.task] = replacement.new
     return True
 
 
@@ -171,8 +173,8 @@ def _choices(layouts: Layouts) -> Iterator[list[tuple[tuple[Task, Sites], ...]]]
     gap of that task.
     """
     ready, warming = (
-        sorted(each, key=lambda entry: (max(entry[1]), entry[0]), reverse=True)
-        for each in (layouts.ready, layouts.warming)
+        sorted(entries, key=lambda entry: (max(entry[1]), entry[0]), reverse=True)
+        for entries in (layouts.ready, layouts.warming)
     )
     settled = [
         (task, sites)
@@ -182,8 +184,8 @@ def _choices(layouts: Layouts) -> Iterator[list[tuple[tuple[Task, Sites], ...]]]
     others = [entry for entry in ready if entry not in settled]
     for count in range(len(others), -1, -1):
         for more in range(len(warming), -1, -1):
-            both = product(combinations(others, count), combinations(warming, more))
-            yield [(*settled, *one, *other) for one, other in both]
+            choices = product(combinations(others, count), combinations(warming, more))
+            yield [(*settled, *of_ready, *of_warming) for of_ready, of_warming in choices]
 
 
 def _find_order_of(layouts: Layouts, ready: Sequence[tuple[Task, Sites]]) -> Order | None:
@@ -224,10 +226,10 @@ def _places(
         for entry, own in zip(ready, targets, strict=True)
     ]
     for places in (targets, temporary):
-        possible = [[each for each in own if _is_possible(layouts, each)] for own in places]
+        possible = [[site for site in own if _is_possible(layouts, site)] for own in places]
         if layouts.resting:
             rest = _mask(layouts.resting)
-            yield [[each for each in own if not each.mask & rest] for own in possible]
+            yield [[site for site in own if not site.mask & rest] for own in possible]
         yield possible
 
 
@@ -264,19 +266,19 @@ def _search(
     A* search. The bound is the number of tasks that are not in the target yet. States are tuples of
     site indices, because the search visits many states and sites are slow to hash.
     """
-    sites = [*dict.fromkeys(site for each in (*starts, *places) for site in each)]
+    sites = [*dict.fromkeys(site for group in (*starts, *places) for site in group)]
     number = {site: index for index, site in enumerate(sites)}
     masks = [site.mask for site in sites]
     # a fixed instance already exists, so it is counted once
     gpcs = [0 if site in layouts.fixed else site.gpcs for site in sites]
     free = layouts.board.compute_slices - sum(site.gpcs for site in layouts.fixed)
-    options = [[number[site] for site in each] for each in places]
+    options = [[number[site] for site in own] for own in places]
     ends = [{number[site] for site in own if site in number} for own in targets]
 
     def missing(state: Numbers) -> int:
         return sum(site not in own for site, own in zip(state, ends, strict=True))
 
-    begin = [tuple(number[site] for site in each) for each in starts]
+    begin = [tuple(number[site] for site in start) for start in starts]
     before: dict[Numbers, Numbers | None] = dict.fromkeys(begin)
     steps = dict.fromkeys(begin, 0)
     queue = [(missing(state), order, state) for order, state in enumerate(begin)]
@@ -285,7 +287,7 @@ def _search(
         bound, _, state = heappop(queue)
         done = steps[state]
         if bound == done:
-            return [tuple(sites[site] for site in each) for each in _path(before, state)]
+            return [tuple(sites[site] for site in passed) for passed in _path(before, state)]
         mask, left = 0, free
         for site in state:
             mask |= masks[site]
@@ -325,14 +327,14 @@ def layouts_of(
 ) -> Layouts:
     """The layouts to find an order for. Tasks that the target does not serve are left out."""
     served = {task for task in wanted.values() if task and task.kind is Kind.INFERENCE}
-    found: dict[State, dict[Task, list[Site]]] = {State.READY: {}, State.WARMING: {}}
+    serving: dict[State, dict[Task, list[Site]]] = {State.READY: {}, State.WARMING: {}}
     idle: list[Site] = []
     for unit in units:
-        if unit.state in found and unit.task in served:
-            found[unit.state].setdefault(unit.task, []).append(unit.site)
+        if unit.state in serving and unit.task in served:
+            serving[unit.state].setdefault(unit.task, []).append(unit.site)
         elif unit.state is State.IDLE and unit.site in resting:
             idle.append(unit.site)
-    ready, warming = found[State.READY], found[State.WARMING]
+    ready, warming = serving[State.READY], serving[State.WARMING]
     return Layouts(
         board,
         _entries(ready),

@@ -34,7 +34,7 @@ from migrator.control.executor import LEAD_S, OVERHEADS, Executor
 from migrator.control.units import State
 from migrator.core.catalogue import Board
 from migrator.core.problem import Holding, Instance, Kind, Plan, Problem, Task
-from migrator.plan.check import goodput_of
+from migrator.planning.check import goodput_of
 from migrator.policies.policy import Decision, Observation
 
 Shares = Mapping[str, Sequence[float]]
@@ -51,26 +51,32 @@ def with_prediction(observation: Observation, decision: Decision) -> Decision:
     plan, problem, last = decision.plan, decision.problem, observation.decided
     if plan is None or problem is None or (last is not None and plan is last.plan):
         return decision
-    slots = [tuple(e for e in each if isinstance(e, Instance)) for each in decision.slots]
-    held = [each for each in observation.held if isinstance(each, Instance)]
+    slots = [
+        tuple(holding for holding in holdings if isinstance(holding, Instance))
+        for holdings in decision.slots
+    ]
+    held = [holding for holding in observation.held if isinstance(holding, Instance)]
     cold_s = dict(zip(held, observation.cold_s, strict=False))
-    overheads_s = {each.name: each.overhead_s for each in problem.tenants}
-    found = without_instance(
+    overheads_s = {tenant.name: tenant.overhead_s for tenant in problem.tenants}
+    without = without_instance(
         observation.board, slots, observation.slot_s, overheads_s, held or None, cold_s
     )
-    return replace(decision, rehearsed_goodput=goodput_of(problem, plan, found))
+    return replace(decision, rehearsed_goodput=goodput_of(problem, plan, without))
 
 
 def predicted_goodput(problem: Problem, plan: Plan) -> float:
     """The goodput of a plan that is carried out from the problem's initial instances."""
-    found = without_instance(
+    without = without_instance(
         problem.board,
-        [tuple(e for e in each.instances if e.task is not None) for each in plan.slots],
+        [
+            tuple(instance for instance in slot.instances if instance.task is not None)
+            for slot in plan.slots
+        ],
         problem.slot_s,
-        {each.name: each.overhead_s for each in problem.tenants},
+        {tenant.name: tenant.overhead_s for tenant in problem.tenants},
         problem.initial.instances if problem.initial else None,
     )
-    return goodput_of(problem, plan, found)
+    return goodput_of(problem, plan, without)
 
 
 def without_instance(
@@ -117,7 +123,10 @@ class _Rehearsal:
     def begin(self, held: Iterable[Instance], cold_s: Mapping[Instance, float]) -> None:
         """Set up the instances that exist before slot 0."""
         layout = tuple(held)
-        self._warm_s = {Instance(e.start, e.gpcs): cold_s.get(e, 0.0) for e in layout}
+        self._warm_s = {
+            Instance(instance.start, instance.gpcs): cold_s.get(instance, 0.0)
+            for instance in layout
+        }
         self._do(self._executor.follow(0.0, [layout], self._slot_s))
         self._process_events(0.0)
         self._warm_s = None
@@ -135,7 +144,7 @@ class _Rehearsal:
             if slot in changing:
                 self._do(self._executor.tick(self._now_s))
             end_s = self._now_s + self._slot_s
-            served = {each.task.tenant for each in _serving(layout) if each.task}
+            served = {instance.task.tenant for instance in _serving(layout) if instance.task}
             while self._now_s < end_s - _TOLERANCE_S:
                 self._process_events(self._now_s)
                 until_s = min(end_s, self._queue[0][0]) if self._queue else end_s
@@ -157,7 +166,7 @@ class _Rehearsal:
 
     def _ready(self) -> set[str]:
         units = self._executor.iter_units()
-        return {each.task.tenant for each in units if each.task and each.state is State.READY}
+        return {unit.task.tenant for unit in units if unit.task and unit.state is State.READY}
 
     def _process_events(self, now_s: float) -> None:
         while self._queue and self._queue[0][0] <= now_s + _TOLERANCE_S:
@@ -165,8 +174,8 @@ class _Rehearsal:
             self._do(self._executor.on(now_s, event))
 
     def _do(self, instructions: Iterable[Instruction]) -> None:
-        for each in instructions:
-            match each:
+        for instruction in instructions:
+            match instruction:
                 case Create(instance):
                     self._push(0.0, Created(instance))
                 case Destroy(instance):
@@ -180,7 +189,9 @@ class _Rehearsal:
                     self._push(0.0, Drained(instance))
                 case StopWorker(instance):
                     # a worker that is stopped before it serves never does
-                    self._queue = [e for e in self._queue if not _is_ready(e[2], instance)]
+                    self._queue = [
+                        entry for entry in self._queue if not _is_ready(entry[2], instance)
+                    ]
                     heapify(self._queue)
                     self._push(0.0, Stopped(instance))
                 case Train(Instance() as instance, tenant):
@@ -200,14 +211,16 @@ def _is_ready(event: Event, instance: Holding) -> bool:
 
 
 def _serving(layout: Iterable[Instance]) -> tuple[Instance, ...]:
-    return tuple(each for each in layout if each.task and each.task.kind is Kind.INFERENCE)
+    return tuple(
+        instance for instance in layout if instance.task and instance.task.kind is Kind.INFERENCE
+    )
 
 
 def _lengths_s(slots: _Slots, slot_s: float) -> dict[Instance, float]:
     """Seconds for which the decision has each retraining."""
-    found: dict[Instance, float] = {}
+    lengths_s: dict[Instance, float] = {}
     for layout in slots:
-        for each in layout:
-            if each.task is not None and each.task.kind is Kind.RETRAINING:
-                found[each] = found.get(each, 0.0) + slot_s
-    return found
+        for instance in layout:
+            if instance.task is not None and instance.task.kind is Kind.RETRAINING:
+                lengths_s[instance] = lengths_s.get(instance, 0.0) + slot_s
+    return lengths_s

@@ -34,12 +34,15 @@ def most_standbys(board: Board, services: Iterable[Service]) -> int:
     """
     if not board.is_of_shares:
         return 0
-    known = [(each.profile.serving_mib(each.batch), each.profile.training_mib) for each in services]
-    if not known or not all(serving for serving, _ in known):
+    needs_mib = [
+        (service.profile.serving_mib(service.batch), service.profile.training_mib)
+        for service in services
+    ]
+    if not needs_mib or not all(serving for serving, _ in needs_mib):
         return 0
-    largest_mib, slices = max(serving for serving, _ in known), board.compute_slices
+    largest_mib, slices = max(serving for serving, _ in needs_mib), board.compute_slices
     left_mib = board.memory_mib_of(board.sizes[-1]) - slices * largest_mib
-    left_mib -= sum(training for _, training in known)
+    left_mib -= sum(training for _, training in needs_mib)
     return max(0, int(min(PER_SLICE * slices, left_mib // largest_mib)))
 
 
@@ -92,27 +95,27 @@ class Standbys:
         """
         needed = {key: None for key in soon.items() if _is_in_use(key, units)}
         useful = {
-            (each.site, task): None
-            for each in units
-            if each.state is State.READY and each.site.share is None
+            (unit.site, task): None
+            for unit in units
+            if unit.state is State.READY and unit.site.share is None
             for task in sorted(tasks)
-            if task != each.task
+            if task != unit.task
         }
-        found = self._discard([key for key in self._all if key[1] not in tasks])
+        instructions = self._discard([key for key in self._all if key[1] not in tasks])
         most = self.limit()
-        found += self._evict(len(self._all) - most, useful, needed)
+        instructions += self._evict(len(self._all) - most, useful, needed)
         for wanted, kept in ((needed, needed), (useful, needed | useful)):
             for key in wanted:
                 if key in self._all or now_s - self._lost_s.get(key, -math.inf) < RETRY_S:
                     continue
                 if wanted is useful and self._starting >= AT_ONCE:
                     break
-                found += self._evict(len(self._all) + 1 - most, useful, kept)
+                instructions += self._evict(len(self._all) + 1 - most, useful, kept)
                 if len(self._all) >= most:
                     break
                 self._all[key] = Standby(False, now_s)
-                found.append(Prepare(_instance(key[0]), key[1].tenant))
-        return found
+                instructions.append(Prepare(_instance(key[0]), key[1].tenant))
+        return instructions
 
     def clear(self) -> list[Instruction]:
         """End all standbys."""
@@ -120,7 +123,9 @@ class Standbys:
 
     def on_prepared(self, site: Site, event: Prepared, now_s: float) -> bool:
         """A standby can serve, could not start or was lost; False if it is not wanted any more."""
-        key = next((e for e in self._all if e[0] == site and e[1].tenant == event.tenant), None)
+        key = next(
+            (key for key in self._all if key[0] == site and key[1].tenant == event.tenant), None
+        )
         if key is None:
             return False
         if event.why:
@@ -149,19 +154,19 @@ class Standbys:
 
     def drained_s(self, site: Site) -> float:
         """When the slices of a place last lost a worker."""
-        found = (at_s for at, at_s in self._drained_s.items() if at.mask & site.mask)
-        return max(found, default=-math.inf)
+        drained_s = (at_s for at, at_s in self._drained_s.items() if at.mask & site.mask)
+        return max(drained_s, default=-math.inf)
 
     def is_starting(self, places: Mapping[Site, Task | None], site: Site) -> bool:
         """Whether one of the places that need the slices of `site` has a standby that starts."""
         return any(
-            not each.is_ready and places.get(place) == task and place.mask & site.mask
-            for (place, task), each in self._all.items()
+            not standby.is_ready and places.get(place) == task and place.mask & site.mask
+            for (place, task), standby in self._all.items()
         )
 
     @property
     def _starting(self) -> int:
-        return sum(not each.is_ready for each in self._all.values())
+        return sum(not standby.is_ready for standby in self._all.values())
 
     def _evict(
         self, count: int, useful: Collection[Key], kept: Collection[Key]
@@ -175,20 +180,20 @@ class Standbys:
         return self._discard(spare[: max(0, count)])
 
     def _discard(self, keys: Iterable[Key]) -> list[Instruction]:
-        found: list[Instruction] = []
+        instructions: list[Instruction] = []
         for site, task in keys:
             del self._all[site, task]
-            found.append(Discard(_instance(site), task.tenant))
-        return found
+            instructions.append(Discard(_instance(site), task.tenant))
+        return instructions
 
 
 def _is_in_use(key: Key, units: Iterable[Unit]) -> bool:
     """Whether another task uses the slices. If none does, the worker starts on its instance."""
     site, task = key
     used = False
-    for each in units:
-        if each.task is not None and each.site.mask & site.mask:
-            if each.site == site and each.task == task:
+    for unit in units:
+        if unit.task is not None and unit.site.mask & site.mask:
+            if unit.site == site and unit.task == task:
                 return False
             used = True
     return used

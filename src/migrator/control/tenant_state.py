@@ -1,20 +1,34 @@
-"""The state of one tenant: its request history, model version and retraining."""
+"""The state of one tenant: its request history, its model, and what is known about retraining it.
+
+Only `control` changes it. The daemon and the simulator report what happened: events of the
+retraining (`on`), versions, measurements and operator's actions, one method each.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.gain_lifetime import GainLifetime
+from migrator.control.events import (
+    NothingToLearn,
+    RetrainingEvent,
+    RetrainingPlanned,
+    RetrainingWithdrawn,
+    SamplesMissing,
+    TrainingStarted,
+)
+from migrator.control.expected_accuracy import ExpectedAccuracy
+from migrator.control.retraining import Phase, Retraining, apply_event
+from migrator.control.training_duration import TrainingDuration
+from migrator.control.value_after_window import ValueAfterWindow
 from migrator.core.catalogue import Board
+from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
-from migrator.core.profiles import Curve
+from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import ServedTenant
 from migrator.policies.policy import RetrainingState, TenantView
 
@@ -27,20 +41,11 @@ FEWEST_LABELS = 20
 _HISTORY_SLOTS = 7200
 _NOTHING_LEARNED = -1
 """The first window whose labels are not learned, if none are: some may come before window 0."""
-_FOLLOWED, _FASTEST, _SLOWEST = 0.5, 0.5, 10.0
-"""Smoothing factor for measured durations, and the limits of their ratio to the profile."""
-_DEVIATION, _LATE = 0.1, 0.84
-"""Relative standard deviation of a duration before any is measured, and the number of standard
-deviations that four of five retrainings stay below."""
-_USUAL_GAIN = 0.3
-"""Share of the errors that a retraining is assumed to remove before any is measured."""
 _WINDOW_PART = 0.8
 """Share of a window that all retrainings may take, one after the other."""
 _SMALLER, _SMALLEST = 0.7, 0.1
 """Factor by which a retraining shrinks for every window it waited in vain, and the smallest
 size."""
-_DOUBTED = 3
-"""Windows in a row without a retraining after which an estimate without a gain is ignored."""
 
 
 class ModelVersion(Protocol):
@@ -62,13 +67,20 @@ class ModelVersion(Protocol):
         ...
 
 
-class Phase(StrEnum):
-    """The phase of a window's retraining."""
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a tenant's model is retrained."""
 
-    NONE = "none"
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
+    epochs: int = 1
+    replay: int = 0
+    """Number of replayed samples of each earlier class."""
+    held_out: float = 0.0
+    """Fraction of the labelled requests that is never used for training."""
+
+    @classmethod
+    def of(cls, live: LiveTenant) -> TrainingSettings:
+        """The settings of a live scenario."""
+        return cls(live.epochs, live.replay, live.held_out)
 
 
 @dataclass(frozen=True)
@@ -85,165 +97,285 @@ class TrainingRoom:
         The instance is the largest one beside the smallest instances of all tenants. Every tenant
         gets an equal part of the window, so that all retrainings fit one after the other.
         """
-        left = board.compute_slices - sum(each.live.service.min_gpcs for each in tenants)
-        sizes = [each for each in board.sizes if each <= left] or board.sizes[:1]
+        left = board.compute_slices - sum(tenant.service.min_gpcs for tenant in tenants)
+        sizes = [size for size in board.sizes if size <= left] or board.sizes[:1]
         return cls(board.sms_of(sizes[-1]), _WINDOW_PART * window_s / max(1, len(tenants)))
 
 
-@dataclass
-class Retraining:
-    """A retraining on the labels of earlier windows."""
-
-    window: int
-    """The retraining learns from windows before this one."""
-    seconds: Curve
-    """Duration by SMs, from the profile."""
-    slower: float
-    """Measured duration divided by the profile's duration."""
-    expected: float
-    phase: Phase = Phase.WAITING
-    progress: float = 0.0
-    on: Holding | None = None
-    since: int = 0
-    """The first window that it learns from."""
-    labelled: int = 0
-    """Labels that were not learned yet when it was planned."""
-    most_samples: int | None = None
-    """Maximum number of training samples; None for all."""
-    fixed_s: float = 0.0
-    """Measured seconds that every retraining takes, however small: its duration is these and
-    `slower` times the profile's."""
-
-    @property
-    def planned_s(self) -> Curve:
-        """Expected duration by SMs."""
-        return self.seconds.scaled(self.slower).raised(self.fixed_s)
-
-
-@dataclass
 class TenantState:
     """A tenant's state between requests."""
 
-    live: LiveTenant
-    history: NDArray[np.float64]
-    """Requests per slot, beginning with the scenario's history."""
-    version: Any = None
-    accuracy: float = 1.0
-    """Accuracy of the serving model on the newest labels."""
-    overhead_s: float = 0.0
-    retraining: Retraining | None = None
-    estimate: float | None = None
-    """Expected accuracy after the next retraining."""
-    estimated_for: int = 0
-    """The window of that retraining."""
-    judged: float | None = None
-    """Accuracy of the serving model on the labels of the estimate, when it was made."""
-    began: int = _NOTHING_LEARNED
-    """The window that began last."""
-    answers_labelled: bool = False
-    """Whether labels of answers gave the accuracy with which it began."""
-    replayed: int = 0
-    """Samples of earlier windows that the next retraining replays."""
-    past: list[Any] = field(default_factory=list)
-    slower: float = 1.0
-    """Measured duration of retrainings divided by the profile's duration."""
-    fixed_s: float = 0.0
-    """Measured seconds of a retraining that its samples do not change."""
-    variance: float = _DEVIATION**2
-    """Of that ratio, relative to its square."""
-    gain: GainLifetime = field(default_factory=GainLifetime)
-    removed: float = _USUAL_GAIN
-    """Share of the errors that retrainings removed."""
-    profile_s: float | None = None
-    """Duration of the last window's retraining by the profile."""
-    since: int = _NOTHING_LEARNED
-    """The first window whose labels the model has not learned."""
-    missed: int = 0
-    """Windows in a row that ended with a possible retraining still waiting."""
-    left_out: bool = False
-    """The plan leaves the waiting retraining out although it would fit."""
-    skipped: int = 0
-    """Windows in a row for which the plan left the retraining out."""
-    fruitless: int = 0
-    """Number of labels with which the last retraining found no samples. The next one needs more."""
-    drained: bool = False
-    """The tenant accepts no requests, so nothing is planned for it."""
+    def __init__(
+        self,
+        service: Service,
+        training: TrainingSettings | None = None,
+        history: NDArray[np.float64] | None = None,
+        *,
+        overhead_s: float = 0.0,
+    ) -> None:
+        """`history`: requests per slot before the run. `overhead_s`: seconds until a new instance
+        serves."""
+        self.service = service
+        self.training = training or TrainingSettings()
+        self._history = np.empty(0) if history is None else history
+        self._overhead_s = overhead_s
+        self._drained = False
+        # the model that serves
+        self._version: Any = None
+        self._accuracy = 1.0
+        self._judged: float | None = None
+        """Its accuracy on the labels of the last estimate, when that was made."""
+        self._since = _NOTHING_LEARNED
+        # the window
+        self._window = _NOTHING_LEARNED
+        self._labelled: int | None = None
+        self._answers_labelled = False
+        """Whether labels of answers gave the accuracy with which the window began."""
+        # the retraining, and how the next one is planned
+        self._retraining: Retraining | None = None
+        self._estimate: float | None = None
+        self._estimated_for = 0
+        """The window of the retraining that was estimated."""
+        self._no_estimate = ""
+        self._replayed = 0
+        """Samples of earlier windows that the next retraining replays."""
+        self._profile_s: float | None = None
+        """Duration of the last window's retraining by the profile."""
+        self.duration, self.gains = TrainingDuration(), ExpectedAccuracy()
+        self.value_after = ValueAfterWindow()
+        # windows without a retraining
+        self._missed = 0
+        """Windows in a row that ended with a possible retraining still waiting."""
+        self._skipped = 0
+        """Windows in a row for which the plan left the retraining out."""
+        self._left_out = False
+        self._fruitless = 0
+        """Number of labels with which the last retraining found no samples."""
+        self._not_planned: NotRetrained | None = None
 
     @property
     def name(self) -> str:
         """The tenant's name."""
-        return self.live.name
+        return self.service.tenant
+
+    @property
+    def version(self) -> Any:
+        """The version that serves; None without a model, as in a simulation."""
+        return self._version
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the serving model on the newest labels."""
+        return self._accuracy
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds until a new instance serves the tenant."""
+        return self._overhead_s
+
+    @property
+    def drained(self) -> bool:
+        """Whether the tenant accepts no requests, so that nothing is planned for it."""
+        return self._drained
+
+    @property
+    def retraining(self) -> Retraining | None:
+        """The retraining of the window; None if there is nothing to learn."""
+        return self._retraining
+
+    @property
+    def since(self) -> int:
+        """The first window whose labels the model has not learned."""
+        return self._since
+
+    @property
+    def labelled(self) -> int | None:
+        """Labels that were not learned yet when the window began; None if they are not counted."""
+        return self._labelled
+
+    @property
+    def labels_needed(self) -> int:
+        """Fewest labels with which a retraining is planned: more than left no samples before."""
+        return max(FEWEST_LABELS, self._fruitless + 1)
+
+    @property
+    def estimate(self) -> float | None:
+        """The last estimate of the accuracy after a retraining, while its labels are not
+        learned."""
+        return self._estimate
+
+    @property
+    def no_estimate(self) -> str:
+        """Why the last estimate failed; empty if it did not."""
+        return self._no_estimate
+
+    @property
+    def not_planned(self) -> NotRetrained | None:
+        """Why the last decision of this window does not run the waiting retraining; None before
+        it."""
+        return self._not_planned
 
     @property
     def planned(self) -> bool:
         """Whether plans include the tenant. A drained tenant is included only while it is
         retrained."""
-        return not self.drained or self.is_retraining
+        return not self._drained or self.is_retraining
 
     @property
     def is_retraining(self) -> bool:
         """Whether its retraining runs."""
-        return self.retraining is not None and self.retraining.phase is Phase.RUNNING
+        return self._retraining is not None and self._retraining.phase is Phase.RUNNING
 
-    def goes_on_from(self, version: ModelVersion) -> None:
-        """Set the serving version. Everything received since it was made is to be learned."""
-        self.version, self.since = version, int(version.about.get("window", _NOTHING_LEARNED))
-        self.slower = float(version.about.get("slower", self.slower))
-        self.fixed_s = float(version.about.get("fixed_s", self.fixed_s))
-        if version.accuracy is not None:
-            self.accuracy = version.accuracy
+    @property
+    def learned_before(self) -> int:
+        """The first window whose labels are not learned yet or are being learned."""
+        job = self._retraining
+        if job is not None and job.phase is Phase.RUNNING:
+            return min(self._since, job.since)
+        return self._since
 
-    def saw(self, slot: float) -> None:
+    def outlasted(self, window: int) -> bool:
+        """Whether its retraining ended in a later window than its own."""
+        job = self._retraining
+        return job is not None and job.phase is Phase.DONE and job.window < window
+
+    # Requests and operators.
+
+    def requests(self) -> NDArray[np.float64]:
+        """Requests per slot so far, beginning with the scenario's history."""
+        return self._history
+
+    def count_requests(self, slot: float) -> None:
         """Append a slot with its number of requests to the history. Slots of a drained tenant are
         skipped, because they say nothing about its demand."""
-        if self.drained:
-            return
-        self.history = np.append(self.history, slot)[-_HISTORY_SLOTS:]
+        if not self._drained:
+            self._history = np.append(self._history, slot)[-_HISTORY_SLOTS:]
 
-    def begin(self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom) -> None:
+    def measure_overhead(self, overhead_s: float) -> None:
+        """Plan with another time until a new instance serves."""
+        self._overhead_s = overhead_s
+
+    def drain(self) -> None:
+        """Plan nothing for the tenant, except to the end of a running retraining."""
+        self._drained = True
+
+    def undrain(self) -> None:
+        """Plan for the tenant again."""
+        self._drained = False
+
+    def remove(self) -> None:
+        """Plan nothing for the tenant, not even a running retraining."""
+        self._drained = True
+        self.on(RetrainingWithdrawn())
+
+    # The life of a retraining.
+
+    def on(self, event: RetrainingEvent) -> None:
+        """Apply an event of the retraining; UnexpectedEventError if its phase does not allow it."""
+        before = self._retraining
+        self._retraining = apply_event(before, event)
+        if isinstance(event, SamplesMissing) and before is not None:
+            self._fruitless = before.labelled
+
+    def start_retraining(self, instance: Holding) -> Retraining | None:
+        """Start the waiting retraining on an instance; None if none waits."""
+        job = self._retraining
+        if job is None or job.phase in (Phase.DONE, Phase.CANCELLED):
+            return None
+        self.on(TrainingStarted(instance, min(self._since, job.window - 1)))
+        return self._retraining
+
+    def begin_window(
+        self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom
+    ) -> None:
         """Begin a window in which `labelled` labels are not learned yet.
 
         `accuracy`: of the model on the labels of the last window; None if there were none.
         """
-        self.began, self.answers_labelled = window, accuracy is not None
+        # a version that was made on another machine may name a later window
+        self._since = min(self._since, window)
+        self._window, self._labelled = window, labelled
+        self._answers_labelled = accuracy is not None
         if accuracy is None and self._is_estimate_valid(window):
-            accuracy = self.judged  # samples were uploaded, and no answers were labelled
+            accuracy = self._judged  # samples were uploaded, and no answers were labelled
         if accuracy is not None:
-            self.accuracy = accuracy
-        if self.is_retraining:
-            return  # it continues; later labels are learned afterwards if that pays off
-        self.retraining = None
-        if self.since >= self.estimated_for:
-            self.estimate = None  # its labels are learned
-        if labelled >= max(FEWEST_LABELS, self.fruitless + 1):
-            most = self.most_samples(room)
-            self.retraining = Retraining(
-                window,
-                self.live.training_s(min(most, self.learned(labelled))),
-                self.slower,
-                self.expected_accuracy(window),
-                since=self.since,
-                labelled=labelled,
-                most_samples=most,
-                fixed_s=self.fixed_s,
-            )
-
-    def value_retraining(self, sms: float, window_s: float, windows_left: int | None) -> None:
-        """Begin a window whose retraining is set: learn what its gain is worth afterwards.
-
-        `sms`: of the largest instance that it may have; `windows_left`: after this one.
-        """
-        self.gain.begin_window(self.accuracy)
-        job = self.retraining
-        if job is None or job.phase is not Phase.WAITING:
+            self._accuracy = accuracy
+        if not self.is_retraining and self._since >= self._estimated_for:
+            self._estimate = None  # its labels are learned
+        if labelled < self.labels_needed:
+            self.on(NothingToLearn())
             return
-        profile_s, before_s = job.seconds.at(sms), self.profile_s
-        # a limited number of samples does not outgrow the window
-        grows = before_s is not None and job.most_samples is None
-        growth = 1 - before_s / profile_s if before_s and grows else 0.0
-        longest_s = self.overhead_s + job.planned_s.at(sms) * self._longer
-        self.gain.plan(longest_s / window_s, growth, windows_left)
-        self.profile_s = profile_s
+        most = self.most_samples(room)
+        seconds = self.training_s(min(most, self.samples(labelled)))
+        self._plan_retraining(window, seconds, labelled=labelled, most_samples=most)
+
+    def begin_known_window(
+        self, window: int, accuracy: float, seconds: Curve | None, expected: float | None
+    ) -> None:
+        """Begin a window of which the scenario gives the accuracy and the retraining.
+
+        `seconds`: None if there is nothing to learn; `expected`: the true accuracy after the
+        retraining, if the policy knows it.
+        """
+        self._accuracy = accuracy
+        if seconds is None:
+            self.on(NothingToLearn())
+        else:
+            self._plan_retraining(window, seconds, expected)
+
+    def _plan_retraining(
+        self,
+        window: int,
+        seconds: Curve,
+        expected: float | None = None,
+        *,
+        labelled: int = 0,
+        most_samples: int | None = None,
+    ) -> None:
+        planned = Retraining(
+            window,
+            seconds,
+            self.duration.slower,
+            self.expected_accuracy(window) if expected is None else expected,
+            since=self._since,
+            labelled=labelled,
+            most_samples=most_samples,
+            fixed_s=self.duration.fixed_s,
+            estimated=self.estimate_for(window) if expected is None else None,
+        )
+        self.on(RetrainingPlanned(planned))
+
+    def end_window(self) -> None:
+        """End a window in which plans were followed, and check whether its retraining waited in
+        vain.
+
+        A single long measurement, or an estimate without a gain, must not block retrainings
+        forever.
+        """
+        self.value_after.end_window(self._accuracy)
+        job = self._retraining
+        if job is not None and job.phase is Phase.WAITING:
+            if self._left_out:
+                self._skipped += 1
+            else:
+                self._missed += 1
+                self.duration.doubt()
+        self._left_out = False
+
+    def leave_out(self, *, planned: bool, fits: bool) -> None:
+        """Note whether a plan contains the retraining, and whether it would fit."""
+        # a later plan of the window may have too little time left for it
+        self._left_out = not planned and (self._left_out or fits)
+
+    def explain(self, why: NotRetrained | None) -> None:
+        """Note why the last decision does not run the waiting retraining."""
+        self._not_planned = why
+
+    # Estimates of the next retraining.
+
+    def set_estimate(self, accuracy: float | None, window: int) -> None:
+        """Expect this accuracy after a retraining in a window."""
+        self._estimate, self._estimated_for, self._no_estimate = accuracy, window, ""
 
     def take_estimate(
         self, after: float, before: float, replayed: int, window: int, version: Any
@@ -254,165 +386,157 @@ class TenantState:
         retraining. An estimate that ends after the next window began still tells how the model
         fares on the new data, if no answers are labelled.
         """
-        self.estimate, self.estimated_for = after, window + 1
-        if self.version is not version:
+        self.set_estimate(after, window + 1)
+        if self._version is not version:
             return
-        self.judged, self.replayed = before, replayed
-        if self.began > window and not self.answers_labelled:
-            self.accuracy = before
+        self._judged, self._replayed = before, replayed
+        if self._window > window and not self._answers_labelled:
+            self._accuracy = before
+
+    def fail_estimate(self, why: str) -> None:
+        """Note why there is no estimate."""
+        self._no_estimate = why
 
     def expected_accuracy(self, window: int) -> float:
         """The accuracy to plan with after a retraining in a window: as estimated, or by the gains
         of earlier ones."""
-        known = self.estimate if self._is_estimate_valid(window) else None
-        return max(self.accuracy, self._expected(known))
+        idle = self._missed + self._skipped
+        return self.gains.after_retraining(self._accuracy, self.estimate_for(window), idle)
+
+    def estimate_for(self, window: int) -> float | None:
+        """The estimate of a retraining in a window; None if there is none."""
+        return self._estimate if self._is_estimate_valid(window) else None
 
     def _is_estimate_valid(self, window: int) -> bool:
         """Whether its labels are not learned yet. One made late in a window is for the next."""
-        return self.since < self.estimated_for <= window
+        return self._since < self._estimated_for <= window
 
-    def learned(self, labelled: int) -> int:
+    # Samples and durations.
+
+    def training_s(self, samples: int) -> Curve:
+        """Seconds of a retraining on this number of samples over SMs, according to its profile."""
+        return self.service.profile.training_s(samples * self.training.epochs)
+
+    def samples(self, labelled: int) -> int:
         """The number of samples that a retraining on `labelled` labels trains on, replayed ones
         included."""
-        return max(1, self._new_samples(labelled) + self.replayed)
-
-    def trained_on(self, labelled: int, samples: int, new_classes: int = 0) -> None:
-        """Note the samples of a retraining on `labelled` labels: the others were replayed, and the
-        next one replays its new classes as well."""
-        replayed = max(0, samples - self._new_samples(labelled))
-        self.replayed = replayed + new_classes * self.live.replay
-
-    def _new_samples(self, labelled: int) -> int:
-        return round(labelled * (1 - self.live.held_out))
+        return max(1, self._new_samples(labelled) + self._replayed)
 
     def most_samples(self, room: TrainingRoom) -> int:
         """The largest number of samples that a retraining can train on within the limits.
 
         It shrinks with every window in which the retraining found no room.
         """
-        part = max(_SMALLEST, _SMALLER**self.missed)
-        each_s = self.live.training_s(1).at(room.sms) * self.slower
-        left_s = part * room.seconds - self.overhead_s - self.fixed_s
-        return max(FEWEST_LABELS, int(left_s / each_s))
+        part = max(_SMALLEST, _SMALLER**self._missed)
+        sample_s = self.training_s(1).at(room.sms) * self.duration.slower
+        left_s = part * room.seconds - self._overhead_s - self.duration.fixed_s
+        return max(FEWEST_LABELS, int(left_s / sample_s))
 
-    def end_window(self) -> None:
-        """End a window in which plans were followed, and check whether its retraining waited in
-        vain.
+    def count_samples(self, labelled: int, samples: int, new_classes: int = 0) -> None:
+        """Note the samples of a retraining on `labelled` labels: the others were replayed, and the
+        next one replays its new classes as well."""
+        replayed = max(0, samples - self._new_samples(labelled))
+        self._replayed = replayed + new_classes * self.training.replay
 
-        A single long measurement, or an estimate without a gain, must not block retrainings
-        forever.
-        """
-        self.gain.end_window(self.accuracy)
-        job = self.retraining
-        if job is not None and job.phase is Phase.WAITING:
-            if self.left_out:
-                self.skipped += 1
-            else:
-                self.missed += 1
-                self.slower += _FOLLOWED * (1 - self.slower)
-                self.fixed_s -= _FOLLOWED * self.fixed_s
-        self.left_out = False
+    def _new_samples(self, labelled: int) -> int:
+        return round(labelled * (1 - self.training.held_out))
 
-    def end_without_samples(self, job: Retraining) -> None:
-        """End a retraining whose labels leave nothing to train or to judge on. The next one needs
-        more."""
-        self.fruitless, job.phase = job.labelled, Phase.DONE
-
-    @property
-    def learned_before(self) -> int:
-        """The first window whose labels are not learned yet or are being learned."""
-        job = self.retraining
-        return min(self.since, job.since) if job is not None and self.is_retraining else self.since
-
-    def outlasted(self, window: int) -> bool:
-        """Whether its retraining ended in a later window than its own."""
-        job = self.retraining
-        return job is not None and job.phase is Phase.DONE and job.window < window
-
-    def _expected(self, estimate: float | None) -> float:
-        expected = self._without(self.removed) if estimate is None else estimate
-        doubted = self.missed + self.skipped >= _DOUBTED
-        return max(expected, self._without(_USUAL_GAIN)) if doubted else expected
-
-    def _without(self, removed: float) -> float:
-        """The accuracy without this share of the errors."""
-        return self.accuracy + removed * (1 - self.accuracy)
-
-    def gained(self, before: float, after: float) -> None:
-        """Learn from the accuracies on the same data before and after a retraining."""
-        if before < 1:
-            removed = max(0.0, (after - before) / (1 - before))
-            self.removed += _FOLLOWED * (removed - self.removed)
-
-    def took(
-        self, planned_s: float, seconds: float, fixed_s: float = 0.0, followed: float = _FOLLOWED
+    def measure_training(
+        self, profile_s: float, seconds: float, *, fixed_s: float = 0.0, first: bool = False
     ) -> None:
         """Update the expected duration of retrainings from one that has ended.
 
-        `planned_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
-        `followed`: weight of this measurement against the earlier ones.
+        `profile_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
+        `first`: the first one on this GPU, which replaces what was assumed.
         """
-        factor = min(_SLOWEST, max(_FASTEST, (seconds - fixed_s) / planned_s))
-        off = (factor * planned_s + fixed_s) / (self.slower * planned_s + self.fixed_s) - 1
-        self.variance += _FOLLOWED * (off * off - self.variance)
-        self.slower += followed * (factor - self.slower)
-        self.fixed_s += followed * (fixed_s - self.fixed_s)
-        self.missed = self.skipped = self.fruitless = 0
+        self.duration.measure(profile_s, seconds, fixed_s, replaces=first)
+        self._missed = self._skipped = self._fruitless = 0
 
-    def seen(self) -> NDArray[np.float64]:
-        """Requests per slot so far."""
-        return self.history
+    # The model and what retraining it gains.
 
-    def start_retraining(self, instance: Holding) -> Retraining | None:
-        """Mark the waiting retraining as running on an instance; None if there is none."""
-        job = self.retraining
-        if job is None or job.phase is Phase.DONE:
-            return None
-        job.phase, job.on, job.progress = Phase.RUNNING, instance, 0.0
-        job.since = min(self.since, job.window - 1)
-        return job
+    def switch_version(self, version: ModelVersion) -> None:
+        """Serve another version than the retraining made, or the first. Everything received since
+        it was made is to be learned."""
+        self._version, self._estimate = version, None
+        self._since = int(version.about.get("window", _NOTHING_LEARNED))
+        self.duration.restore(
+            float(version.about.get("slower", self.duration.slower)),
+            float(version.about.get("fixed_s", self.duration.fixed_s)),
+        )
+        if version.accuracy is not None:
+            self._accuracy = version.accuracy
 
-    def end_retraining(self, job: Retraining, planned_s: float, seconds: float) -> None:
-        """Mark a retraining as ended. Its labels are learned, whether the model was adopted or
-        not."""
-        self.took(planned_s, seconds)
-        self.since, job.phase = job.window, Phase.DONE
+    def adopt(self, version: Any, accuracy: float) -> None:
+        """Serve the version that a retraining made."""
+        self._version, self._accuracy = version, accuracy
+        self._judged = None  # another model was judged
+
+    def learn_labels(self, window: int) -> None:
+        """Note that the labels of the windows before this one are learned, or were in vain."""
+        self._since = window
+
+    def measure_accuracy(self, accuracy: float) -> None:
+        """Note the accuracy of the serving model, unless labels of answers gave it."""
+        if not self._answers_labelled:
+            self._accuracy = accuracy
+
+    def compare(self, before: float, after: float, estimated: float | None) -> None:
+        """Learn from the accuracies on the same data before and after a retraining.
+
+        `estimated`: for `after`; None if nothing was estimated, or for other data.
+        """
+        self.gains.completed(before, after, estimated)
+
+    def value_retraining(self, sms: float, window_s: float, windows_left: int | None) -> None:
+        """Begin a window whose retraining is set: learn what its gain is worth afterwards.
+
+        `sms`: of the largest instance that it may have; `windows_left`: after this one.
+        """
+        self.value_after.begin_window(self._accuracy)
+        job = self._retraining
+        if job is None or job.phase is not Phase.WAITING:
+            return
+        profile_s, before_s = job.seconds.at(sms), self._profile_s
+        # a limited number of samples does not outgrow the window
+        grows = before_s is not None and job.most_samples is None
+        growth = 1 - before_s / profile_s if before_s and grows else 0.0
+        longest_s = self._overhead_s + job.planned_s.at(sms) * self.duration.longer
+        self.value_after.plan(longest_s / window_s, growth, windows_left)
+        self._profile_s = profile_s
+
+    # What a policy sees.
 
     def view(self) -> TenantView:
         """The tenant as a policy sees it."""
+        requests = self.requests()
         return TenantView(
-            self.live.service,
-            np.zeros_like(self.history) if self.drained else self.seen(),
+            self.service,
+            np.zeros_like(requests) if self._drained else requests,
             None,
-            self._state(),
-            self.overhead_s,
-            self.accuracy,
+            self._retraining_state(),
+            self._overhead_s,
+            self._accuracy,
             self._value_after(),
         )
 
     def _value_after(self) -> float:
-        job = self.retraining
-        if job is None or job.expected <= 0:
+        job = self._retraining
+        if job is None or job.phase is Phase.CANCELLED or job.expected <= 0:
             return 0.0
-        return self.gain.windows(self.accuracy / job.expected)
+        return self.value_after.windows(self._accuracy / job.expected)
 
-    @property
-    def _longer(self) -> float:
-        """The duration that four of five retrainings do not exceed, relative to the mean."""
-        return 1 + _LATE * math.sqrt(self.variance)
-
-    def _state(self) -> RetrainingState | None:
-        job = self.retraining
-        if job is None or job.phase is Phase.DONE:
+    def _retraining_state(self) -> RetrainingState | None:
+        job = self._retraining
+        if job is None or job.phase not in (Phase.WAITING, Phase.RUNNING):
             return None
         running = job.phase is Phase.RUNNING
         return RetrainingState(
-            self.accuracy,
+            self._accuracy,
             job.expected,
             job.planned_s,
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
-            self._longer,
+            self.duration.longer,
         )
 
 
@@ -421,7 +545,8 @@ def tenant_state_of(
 ) -> TenantState:
     """The state of a tenant before its first request, with the history that its scenario gives."""
     counts = served.trace.counts[: served.offset_s].astype(np.float64)
-    each = round(slot_s)
-    whole = len(counts) // each * each
-    past = counts[len(counts) - whole :].reshape(-1, each).sum(axis=1)
-    return TenantState(live, past[-_HISTORY_SLOTS:], overhead_s=overhead_s)
+    slot_seconds = round(slot_s)
+    whole = len(counts) // slot_seconds * slot_seconds
+    past = counts[len(counts) - whole :].reshape(-1, slot_seconds).sum(axis=1)
+    settings = TrainingSettings.of(live)
+    return TenantState(live.service, settings, past[-_HISTORY_SLOTS:], overhead_s=overhead_s)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from migrator.control.keep_last_instance import Transition, layouts_of
+from migrator.control.keep_last_instance import Layouts, Transition, find_order, layouts_of
 from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
@@ -47,7 +47,7 @@ class Timeline:
         for holdings, run in groupby(slots):
             self._add(begin_s + number * slot_s, _wanted(board, holdings))
             number += sum(1 for _ in run)
-        self._begins_s = [each.begin_s for each in self._stretches]
+        self._begins_s = [stretch.begin_s for stretch in self._stretches]
 
     def at(self, now_s: float) -> Stretch:
         """The stretch at this time."""
@@ -56,7 +56,7 @@ class Timeline:
     @cached_property
     def served(self) -> frozenset[Task]:
         """All tasks that are served at some time."""
-        tasks = (task for each in self._stretches for task in each.wanted.values())
+        tasks = (task for stretch in self._stretches for task in stretch.wanted.values())
         return frozenset(task for task in tasks if task and task.kind is Kind.INFERENCE)
 
     def to_come(self, now_s: float) -> Iterator[Stretch]:
@@ -110,7 +110,7 @@ class Outlook:
         }
 
     @cached_property
-    def asked(self) -> Wanted:
+    def planned(self) -> Wanted:
         """The layout that the plan wants at this time."""
         return self._due(self._timeline.at(self.now_s))
 
@@ -119,36 +119,36 @@ class Outlook:
 
         `lead_s`: per tenant, the seconds that count as soon. `longest_s`: the largest of them.
         """
-        found: dict[Site, Task] = {}
-        before = _mask(site for site, task in self.asked.items() if task is not None)
+        soon: dict[Site, Task] = {}
+        before = _mask(site for site, task in self.planned.items() if task is not None)
         for stretch in self._timeline.to_come(self.now_s):
             left_s = stretch.begin_s - self.now_s
             if left_s > longest_s:
                 break
-            here = self._due(stretch)
-            for site, task in here.items():
+            due = self._due(stretch)
+            for site, task in due.items():
                 free = not before & site.mask
                 if task is not None and free and left_s <= lead_s(task.tenant):
-                    found[site] = task
-            before |= _mask(here)
-        return found
+                    soon[site] = task
+            before |= _mask(due)
+        return soon
 
     def coming(self, lead_s: Callable[[str], float], longest_s: float) -> dict[Site, Task]:
         """The places that soon serve another task than now, whatever their slices do until then.
 
         `lead_s`, `longest_s`: as for `soon`.
         """
-        found: dict[Site, Task] = {}
+        coming: dict[Site, Task] = {}
         for stretch in self._timeline.to_come(self.now_s):
             left_s = stretch.begin_s - self.now_s
             if left_s > longest_s:
                 break
             for site, task in self._due(stretch).items():
-                if task is None or task.kind is Kind.RETRAINING or site in found:
+                if task is None or task.kind is Kind.RETRAINING or site in coming:
                     continue
-                if self.asked.get(site) != task and left_s <= lead_s(task.tenant):
-                    found[site] = task
-        return found
+                if self.planned.get(site) != task and left_s <= lead_s(task.tenant):
+                    coming[site] = task
+        return coming
 
     def next_use(self, site: Site) -> tuple[Task | None] | None:
         """The task that next needs exactly this place; None if there is none or another place
@@ -156,10 +156,10 @@ class Outlook:
         for stretch in self._timeline.to_come(self.now_s):
             if site.mask and not stretch.mask & site.mask:
                 continue  # a share has no slices, so only the stretches themselves tell
-            here = self._due(stretch)
-            if site in here:
-                return (here[site],)
-            if _mask(here) & site.mask:
+            due = self._due(stretch)
+            if site in due:
+                return (due[site],)
+            if _mask(due) & site.mask:
                 return None
         return None
 
@@ -201,7 +201,8 @@ class Situation:
         operation has failed and is not retried yet.
         """
         self._board, self._units, self._outlook = board, units, outlook
-        self.asked = outlook.asked
+        self._available, self._resting = available, resting
+        self.planned = outlook.planned
         self._fixed = set(fixed)
         ready: dict[Task, list[Site]] = {}
         for unit in units.values():
@@ -209,8 +210,7 @@ class Situation:
                 ready.setdefault(unit.task, []).append(unit.site)
         self.wanted = self._possible(ready)
         """The planned layout without what has to wait for fixed units."""
-        layouts = layouts_of(board, units.values(), self.wanted, self._fixed, available, resting)
-        self._transition = Transition(layouts)
+        self._transition = Transition(self._layouts(self.wanted))
         self.begun: Wanted = self._transition.begun
         """Instances to create and use at once: the wanted ones that fit beside the instances kept
         until they are replaced, and temporary replacements of those."""
@@ -233,7 +233,7 @@ class Situation:
 
     def spare(self, site: Site) -> bool:
         """Whether to keep an idle unit, because the plan uses it in this slot or later."""
-        if site in self.asked:
+        if site in self.planned:
             return True
         return fits(self._board, site, self.wanted) and self._outlook.next_use(site) is not None
 
@@ -243,7 +243,7 @@ class Situation:
 
     def late(self, site: Site) -> bool:
         """Whether the planned task of a site is not running there."""
-        task, unit = self.asked[site], self._units.get(site)
+        task, unit = self.planned[site], self._units.get(site)
         return unit is None or (task is not None and not unit.does(task))
 
     def reserved(self, site: Site) -> bool:
@@ -256,34 +256,42 @@ class Situation:
     def _possible(self, ready: Mapping[Task, list[Site]]) -> Wanted:
         """The planned layout, as far as it fits beside the fixed units.
 
-        A retraining that takes longer than planned must not leave a tenant without an instance. If
-        it occupies all planned places of a task, one ready unit of the task is fixed as well.
+        A retraining that takes longer than planned must not leave a tenant without an instance. It
+        may occupy places that the plan gives to a task. If no other place of the task can be
+        created before the task loses its last ready unit, one ready unit of it is fixed as well.
         """
         wanted = self._beside_fixed()
-        while len(wanted) < len(self.asked) or wanted != self.asked:
-            there = set(wanted.values())
+        while len(wanted) < len(self.planned) or wanted != self.planned:
+            blocked = {task for site, task in self.planned.items() if wanted.get(site) != task}
             deprived = [
                 task
                 for task in ready
-                if task in self.asked.values()
-                and task not in there
-                and not self._fixed.intersection(ready[task])
+                if task in blocked and not self._fixed.intersection(ready[task])
             ]
+            if deprived:
+                served = {task for task in wanted.values() if task is not None}
+                served &= {task for task, _ in find_order(self._layouts(wanted)).kept}
+                deprived = [task for task in deprived if task not in served]
             if not deprived:
                 break
             self._fixed.add(max(ready[deprived[0]]))
             wanted = self._beside_fixed()
         return wanted
 
+    def _layouts(self, wanted: Wanted) -> Layouts:
+        """The existing units and this layout, to find an order of steps for."""
+        units, available = self._units.values(), self._available
+        return layouts_of(self._board, units, wanted, self._fixed, available, self._resting)
+
     def _beside_fixed(self) -> Wanted:
         if not self._fixed:
-            return self.asked
+            return self.planned
         taken = list(self._fixed)
         wanted: dict[Site, Task | None] = {}
-        for site, task in self.asked.items():
-            there = self._units.get(site)
-            if there is not None and site in self._fixed and there.task is not None:
-                wanted[site] = there.task
+        for site, task in self.planned.items():
+            unit = self._units.get(site)
+            if unit is not None and site in self._fixed and unit.task is not None:
+                wanted[site] = unit.task
             elif site in taken or fits(self._board, site, taken):
                 wanted[site] = task
                 taken.append(site)
@@ -293,12 +301,12 @@ class Situation:
         """Whether the instances that need the slices cannot be created yet."""
         return any(
             other not in self.begun and (other == site or other.mask & site.mask)
-            for other in self.asked
+            for other in self.planned
         )
 
     def _last(self, unit: Unit, task: Task) -> bool:
         """Whether no other unit serves the task."""
-        return not any(each.does(task) for each in self._units.values() if each != unit)
+        return not any(other.does(task) for other in self._units.values() if other != unit)
 
     def _all_ready(self, task: Task) -> bool:
-        return not any(asked == task and self.late(site) for site, asked in self.asked.items())
+        return not any(other == task and self.late(site) for site, other in self.planned.items())

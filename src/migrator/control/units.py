@@ -32,6 +32,19 @@ from migrator.core.errors import InputError
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
 
 _NOWHERE = -1
+RESUMED = 2
+"""Maximum number of times a failed retraining is resumed while the plan contains it."""
+CREATE_WAIT_SLOTS, CREATE_WAIT_MOST_SLOTS = 2, 16
+"""Slots to wait after a failed creation, doubled with every further failure, and their maximum."""
+DESTROY_WAIT_SLOTS, DESTROY_TRIES = 2, 3
+AVOIDED_SLOTS = 60
+"""Slots before the removal of an instance is retried after repeated failures."""
+LOSSES = 3
+"""Workers lost on an instance before the instance is recreated."""
+LOST_WAIT_SLOTS = 10
+"""Slots for which a site is not used if even a new instance loses its workers."""
+STEADY_SLOTS = 30
+"""Slots after which a worker counts as stable: if it is lost later, the loss count restarts."""
 
 
 class Site(NamedTuple):
@@ -140,17 +153,17 @@ def fits(board: Board, site: Site, beside: Iterable[Site]) -> bool:
     return gpcs <= board.compute_slices
 
 
-def paused_layout(board: Board, units: Collection[Unit], asked: Wanted) -> Mapping[Site, Task]:
+def paused_layout(board: Board, units: Collection[Unit], planned: Wanted) -> Mapping[Site, Task]:
     """The task of each site while plans are paused: every serving or warming instance stays.
 
-    `asked`: the plan's layout at this time. A pause may begin in the middle of a change. A tenant
+    `planned`: the plan's layout at this time. A pause may begin in the middle of a change. A tenant
     without an instance at that moment keeps the one that is being drained, or else gets a planned
     one that fits beside the others, so that a pause never takes a tenant's last instance.
     """
-    kept = {each.site: each.task for each in units if each.state in _SERVES and each.task}
-    trained = [each.site for each in units if each.state is State.TRAINING]
-    leaving = {each.site: each.task for each in units if each.state in _LEAVES}
-    for offered in (leaving, asked):
+    kept = {unit.site: unit.task for unit in units if unit.state in _SERVES and unit.task}
+    trained = [unit.site for unit in units if unit.state is State.TRAINING]
+    leaving = {unit.site: unit.task for unit in units if unit.state in _LEAVES}
+    for offered in (leaving, planned):
         served = {task.tenant for task in kept.values()}
         for site, task in offered.items():
             if task is None or task.kind is Kind.RETRAINING or task.tenant in served:
@@ -158,10 +171,6 @@ def paused_layout(board: Board, units: Collection[Unit], asked: Wanted) -> Mappi
             if site not in kept and fits(board, site, (*kept, *trained)):
                 kept[site] = task
     return kept
-
-
-RESUMED = 2
-"""Maximum number of times a failed retraining is resumed while the plan contains it."""
 
 
 class RetrainingRetries:
@@ -197,19 +206,6 @@ class RetrainingRetries:
             self.done.add(tenant)
 
 
-CREATE_WAIT_SLOTS, CREATE_WAIT_MOST_SLOTS = 2, 16
-"""Slots to wait after a failed creation, doubled with every further failure, and their maximum."""
-DESTROY_WAIT_SLOTS, DESTROY_TRIES = 2, 3
-AVOIDED_SLOTS = 60
-"""Slots before the removal of an instance is retried after repeated failures."""
-LOSSES = 3
-"""Workers lost on an instance before the instance is recreated."""
-LOST_WAIT_SLOTS = 10
-"""Slots for which a site is not used if even a new instance loses its workers."""
-STEADY_SLOTS = 30
-"""Slots after which a worker counts as stable: if it is lost later, the loss count restarts."""
-
-
 class Remedy(Enum):
     """The reaction to a lost worker."""
 
@@ -219,7 +215,7 @@ class Remedy(Enum):
 
 
 @dataclass
-class _Trouble:
+class _Failures:
     creates: int = 0
     destroys: int = 0
     losses: int = 0
@@ -233,11 +229,13 @@ class SiteRetries:
     """Failure counts of every site."""
 
     def __init__(self) -> None:
-        self._at: defaultdict[Site, _Trouble] = defaultdict(_Trouble)
+        self._at: defaultdict[Site, _Failures] = defaultdict(_Failures)
 
     def any_waits(self, now_s: float) -> bool:
         """Whether any site waits after a failure."""
-        return any(now_s < max(here.until_s, here.stuck_s) for here in self._at.values())
+        return any(
+            now_s < max(failures.until_s, failures.stuck_s) for failures in self._at.values()
+        )
 
     def rests(self, site: Site, now_s: float) -> bool:
         """Whether the site must not be used yet."""
@@ -245,7 +243,7 @@ class SiteRetries:
 
     def resting(self, now_s: float) -> set[Site]:
         """The sites that must not be used yet."""
-        return {site for site, here in self._at.items() if now_s < here.until_s}
+        return {site for site, failures in self._at.items() if now_s < failures.until_s}
 
     def stuck(self, site: Site, now_s: float) -> bool:
         """Whether the instance cannot be removed yet. It can still be used."""
@@ -257,10 +255,10 @@ class SiteRetries:
 
     def create_failed(self, site: Site, now_s: float, slot_s: float) -> None:
         """Wait before the next creation, longer every time."""
-        here = self._at[site]
-        slots = min(CREATE_WAIT_SLOTS * 2**here.creates, CREATE_WAIT_MOST_SLOTS)
-        here.creates += 1
-        here.until_s = now_s + slots * slot_s
+        failures = self._at[site]
+        slots = min(CREATE_WAIT_SLOTS * 2**failures.creates, CREATE_WAIT_MOST_SLOTS)
+        failures.creates += 1
+        failures.until_s = now_s + slots * slot_s
 
     def destroyed(self, site: Site) -> None:
         """Reset the count of failed removals."""
@@ -269,26 +267,26 @@ class SiteRetries:
     def destroy_failed(self, site: Site, now_s: float, slot_s: float) -> bool:
         """Wait before the next removal. Returns True if it failed so often that the site is
         avoided."""
-        here = self._at[site]
-        here.destroys += 1
-        given_up = here.destroys >= DESTROY_TRIES
-        here.stuck_s = now_s + (AVOIDED_SLOTS if given_up else DESTROY_WAIT_SLOTS) * slot_s
+        failures = self._at[site]
+        failures.destroys += 1
+        given_up = failures.destroys >= DESTROY_TRIES
+        failures.stuck_s = now_s + (AVOIDED_SLOTS if given_up else DESTROY_WAIT_SLOTS) * slot_s
         if given_up:
-            here.destroys = 0
+            failures.destroys = 0
         return given_up
 
     def lost(self, site: Site, served_s: float, now_s: float, slot_s: float) -> Remedy:
         """The reaction to a worker that was lost after it served for `served_s`."""
-        here = self._at[site]
+        failures = self._at[site]
         if served_s >= STEADY_SLOTS * slot_s:
-            here.losses, here.remade = 0, False
-        here.losses += 1
-        if here.losses <= LOSSES:
+            failures.losses, failures.remade = 0, False
+        failures.losses += 1
+        if failures.losses <= LOSSES:
             return Remedy.WARM
-        here.losses, here.remade = 0, not here.remade
-        if here.remade:
+        failures.losses, failures.remade = 0, not failures.remade
+        if failures.remade:
             return Remedy.REMAKE
-        here.until_s = now_s + LOST_WAIT_SLOTS * slot_s
+        failures.until_s = now_s + LOST_WAIT_SLOTS * slot_s
         return Remedy.REST
 
 
@@ -307,54 +305,54 @@ class Outcome:
 def apply_event(
     unit: Unit,
     event: Event,
-    troubles: SiteRetries,
-    trials: RetrainingRetries,
+    site_retries: SiteRetries,
+    retraining_retries: RetrainingRetries,
     now_s: float,
     slot_s: float,
 ) -> Outcome:
     """Apply an event to its unit. An event that does not fit the unit's state changes nothing."""
-    heard = Outcome(unit)
+    outcome = Outcome(unit)
     idle = unit.into(State.IDLE, now_s)
     match event, unit.state:
         case Created(), State.CREATING:
-            troubles.created(unit.site)
-            heard = Outcome(idle)
+            site_retries.created(unit.site)
+            outcome = Outcome(idle)
         case CreateFailed(why=why), State.CREATING:
-            troubles.create_failed(unit.site, now_s, slot_s)
-            heard = Outcome(None, (), "create", f"{unit.bare} could not be created: {why}")
+            site_retries.create_failed(unit.site, now_s, slot_s)
+            outcome = Outcome(None, (), "create", f"{unit.bare} could not be created: {why}")
         case Ready(), State.WARMING:
-            heard = Outcome(unit.into(State.READY, now_s, unit.task))
+            outcome = Outcome(unit.into(State.READY, now_s, unit.task))
         case Drained() | WorkerLost(), State.DRAINING:
             stopping = unit.into(State.STOPPING, now_s, unit.task)
-            heard = Outcome(stopping, (StopWorker(unit.bare),))
+            outcome = Outcome(stopping, (StopWorker(unit.bare),))
         case Stopped(), State.STOPPING:
-            heard = Outcome(idle)
+            outcome = Outcome(idle)
         case WorkerLost(why=why), State.WARMING | State.READY:
-            heard = _lost(unit, why, troubles, now_s, slot_s)
+            outcome = _lost(unit, why, site_retries, now_s, slot_s)
         case TrainingEnded(tenant=tenant, ok=ok, why=why), State.TRAINING:
-            trials.ended(tenant, ok)
+            retraining_retries.ended(tenant, ok)
             reason = "" if ok else f"{unit.task} failed on {unit.bare}: {why}"
-            heard = Outcome(idle, (), "trained", reason)
+            outcome = Outcome(idle, (), "trained", reason)
         case TrainingEnded(tenant=tenant, ok=ok), State.STOPPING:
             if ok:  # it ended before it could be stopped
-                trials.ended(tenant, ok)
-            heard = Outcome(idle)
+                retraining_retries.ended(tenant, ok)
+            outcome = Outcome(idle)
         case Destroyed(), _:
-            troubles.destroyed(unit.site)
-            heard = Outcome(None)
+            site_retries.destroyed(unit.site)
+            outcome = Outcome(None)
         case DestroyFailed(why=why), State.DESTROYING:
-            given_up = troubles.destroy_failed(unit.site, now_s, slot_s)
+            given_up = site_retries.destroy_failed(unit.site, now_s, slot_s)
             reason = f"{unit.bare} cannot be destroyed and its place is avoided: {why}"
-            heard = Outcome(idle, (), "destroy", reason if given_up else "")
-    return heard
+            outcome = Outcome(idle, (), "destroy", reason if given_up else "")
+    return outcome
 
 
-def _lost(unit: Unit, why: str, troubles: SiteRetries, now_s: float, slot_s: float) -> Outcome:
+def _lost(unit: Unit, why: str, site_retries: SiteRetries, now_s: float, slot_s: float) -> Outcome:
     """Replace a lost worker at once. If workers keep dying, recreate the instance, then rest the
     site."""
     served_s = now_s - unit.since_s if unit.state is State.READY else 0.0
     idle = unit.into(State.IDLE, now_s)
-    match troubles.lost(unit.site, served_s, now_s, slot_s):
+    match site_retries.lost(unit.site, served_s, now_s, slot_s):
         case Remedy.WARM:
             return Outcome(idle)
         case Remedy.REMAKE:

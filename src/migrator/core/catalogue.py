@@ -224,7 +224,7 @@ def place_mask(board: Board, place: Place) -> int:
 
 def all_places(board: Board) -> Iterator[Place]:
     """Every place on the board, of every MIG profile."""
-    return (Place(start, each.name) for each in board.profiles for start in each.starts)
+    return (Place(start, profile.name) for profile in board.profiles for start in profile.starts)
 
 
 def require_start(board: Board, place: Place) -> None:
@@ -242,9 +242,9 @@ def conflict(board: Board, present: Collection[Place], place: Place) -> str | No
     place."""
     require_start(board, place)
     profile = board.profile(place.profile)
-    for other in present:
-        if place_mask(board, other) & place_mask(board, place):
-            return f"it overlaps {other}"
+    for instance in present:
+        if place_mask(board, instance) & place_mask(board, place):
+            return f"it overlaps {instance}"
     if (
         sum(board.profile(each.profile).gpcs for each in present) + profile.gpcs
         > board.compute_slices
@@ -258,15 +258,17 @@ def conflict(board: Board, present: Collection[Place], place: Place) -> str | No
 def board_without(board: Board, places: Collection[Place]) -> Board:
     """The board without the starts whose slices `places` occupy."""
     taken = 0
-    for each in places:
-        taken |= place_mask(board, each)
+    for place in places:
+        taken |= place_mask(board, place)
 
     def is_free(start: int, width: int) -> bool:
         return not slice_mask(start, width) & taken
 
     profiles = tuple(
-        replace(each, starts=tuple(s for s in each.starts if is_free(s, each.memory_slices)))
-        for each in board.profiles
+        replace(
+            profile, starts=tuple(s for s in profile.starts if is_free(s, profile.memory_slices))
+        )
+        for profile in board.profiles
     )
     return replace(board, profiles=profiles) if places else board
 
@@ -304,9 +306,9 @@ def placements(board: Board) -> tuple[Placement, ...]:
 
 def find_placement(board: Board, start: int, gpcs: int) -> Placement | None:
     """The placement of that size at that start; None if the board has none."""
-    for each in placements(board):
-        if each.start == start and each.gpcs == gpcs:
-            return each
+    for placement in placements(board):
+        if placement.start == start and placement.gpcs == gpcs:
+            return placement
     return None
 
 
@@ -355,9 +357,9 @@ def multisets(board: Board) -> tuple[Multiset, ...]:
 @cache
 def configurations(board: Board) -> tuple[Multiset, ...]:
     """The multisets contained in no other: the paper's configurations."""
-    counters = {each: Counter(each) for each in multisets(board)}
+    counters = {multiset: Counter(multiset) for multiset in multisets(board)}
     return tuple(
         each
         for each, count in counters.items()
-        if not any(other != each and count <= counters[other] for other in counters)
+        if not any(counter != each and count <= counters[counter] for counter in counters)
     )

@@ -1,6 +1,7 @@
 """Summary of runs of several policies, scenarios and seeds.
 
-It has a row per scenario and policy, with means over seeds and confidence intervals.
+It has a row per scenario and policy, with the values of every seed. Policies run with the same
+seeds, so differences between two of them are taken seed by seed.
 """
 
 from __future__ import annotations
@@ -70,20 +71,48 @@ class SeedMean:
 
 
 @dataclass(frozen=True)
+class SeedValues:
+    """A measure of a policy on a scenario: a value per seed, at least one."""
+
+    by_seed: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return math.fsum(self.by_seed.values()) / len(self.by_seed)
+
+    def difference_from(self, other: SeedValues) -> SeedMean | None:
+        """The mean difference from `other`, over the seeds that both have; None if they have none
+        in common.
+
+        A seed with many requests is hard for all policies, so differences vary less over seeds
+        than the values do.
+        """
+        both = [seed for seed in self.by_seed if seed in other.by_seed]
+        return (
+            estimate([self.by_seed[seed] - other.by_seed[seed] for seed in both]) if both else None
+        )
+
+
+@dataclass(frozen=True)
 class Row:
     """A policy on a scenario, over its seeds."""
 
     scenario: str
     policy: str
-    seeds: int
-    goodput_share: SeedMean
-    slo_attainment: SeedMean
-    accuracy: SeedMean
-    correct_share: SeedMean
-    late_share: SeedMean
-    dropped_share: SeedMean
-    reconfigurations: SeedMean
-    plan_s: SeedMean
+    goodput_share: SeedValues
+    slo_attainment: SeedValues
+    accuracy: SeedValues
+    correct_share: SeedValues
+    late_share: SeedValues
+    dropped_share: SeedValues
+    reconfigurations: SeedValues
+    plan_s: SeedValues
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds it ran with."""
+        return len(self.goodput_share.by_seed)
 
 
 @dataclass(frozen=True)
@@ -137,7 +166,7 @@ def estimate(values: Sequence[float]) -> SeedMean:
     mean = math.fsum(values) / count
     if count == 1:
         return SeedMean(mean, None)
-    variance = math.fsum((each - mean) ** 2 for each in values) / (count - 1)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     return SeedMean(mean, t95(count - 1) * math.sqrt(variance / count))
 
 
@@ -180,7 +209,7 @@ def summarise(outcomes: Iterable[Run]) -> tuple[Row, ...]:
     cells = {
         cell: {seed: _mean(each) for seed, each in seeds.items()} for cell, seeds in runs.items()
     }
-    rows = [_row(*cell, list(seeds.values())) for cell, seeds in cells.items()]
+    rows = [_row(*cell, seeds) for cell, seeds in cells.items()]
     return (*rows, *_overall(cells))
 
 
@@ -193,14 +222,17 @@ def _overall(cells: Mapping[tuple[str, str], Mapping[int, _Measured]]) -> list[R
         own = [cells.get((scenario, policy), {}) for scenario in scenarios]
         seeds = [seed for seed in own[0] if all(seed in each for each in own)]
         if seeds:
-            means = [_mean([each[seed] for each in own]) for seed in seeds]
+            means = {seed: _mean([each[seed] for each in own]) for seed in seeds}
             rows.append(_row(ALL_SCENARIOS, policy, means))
     return rows
 
 
-def _row(scenario: str, policy: str, seeds: Sequence[_Measured]) -> Row:
-    estimates = {name: estimate([each[name] for each in seeds]) for name in _MEASURES}
-    return Row(scenario, policy, len(seeds), **estimates)
+def _row(scenario: str, policy: str, seeds: Mapping[int, _Measured]) -> Row:
+    values = {
+        name: SeedValues({seed: measured[name] for seed, measured in seeds.items()})
+        for name in _MEASURES
+    }
+    return Row(scenario, policy, **values)
 
 
 def _mean(measured: Sequence[_Measured]) -> _Measured:
@@ -209,6 +241,18 @@ def _mean(measured: Sequence[_Measured]) -> _Measured:
 
 def _part(some: float, whole: float) -> float:
     return some / whole if whole else 0.0
+
+
+def reference_policy(rows: Iterable[Row]) -> str:
+    """The policy that the others are compared with: migrator, or the first one without it."""
+    policies = [row.policy for row in rows]
+    return "migrator" if "migrator" in policies or not policies else policies[0]
+
+
+def reference_row(row: Row, rows: Iterable[Row], to: str) -> Row | None:
+    """The row of policy `to` on the same scenario; None if it has none or is `row` itself."""
+    found = (each for each in rows if each.scenario == row.scenario and each.policy == to)
+    return None if row.policy == to else next(found, None)
 
 
 def relative(rows: Iterable[Row], to: str = "migrator") -> tuple[Relative, ...]:

@@ -1,12 +1,9 @@
-"""The outcome of a run, simulated or as clients of a live one saw it; every request counts once."""
+"""Requests by outcome, and a load as its clients saw it; every request counts once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-
-from migrator.core.problem import Charge, Holding
-from migrator.core.scenario import LabelsAt
 
 
 @dataclass(frozen=True)
@@ -69,114 +66,6 @@ class Tally:
         """
         correct = self.goodput + self.late * self.accuracy
         return correct / self.received if self.received else 0.0
-
-
-@dataclass(frozen=True)
-class TenantOutcome:
-    """One tenant in one window."""
-
-    tenant: str
-    tally: Tally
-    reconfigurations: int
-    """Instances or shares that were new to it."""
-    accuracy_before: float
-    """Accuracy of its model at the window's start, on this window's data."""
-    retrained_s: float | None
-    """Seconds into the window at which a retrained model began to serve; None if none did."""
-    accuracy_after: float
-    received: tuple[int, ...]
-    """Requests per slot."""
-    expected: tuple[float, ...] | None
-    """Per slot, the mean of the forecast at the window's start; None if there was no forecast."""
-    forecast_by: str | None = None
-    """The forecaster, and why it was selected; None if there was no forecast."""
-
-
-@dataclass(frozen=True)
-class PlanGap:
-    """How far a plan is at most from the best one."""
-
-    slot: int
-    """The slot of the window at which the plan was made."""
-    charge: Charge
-    gap: float
-    """Certified gap, relative to the plan's objective; infinite if no bound is known."""
-
-
-@dataclass(frozen=True)
-class WindowOutcome:
-    """One window of a run."""
-
-    window: int
-    tenants: tuple[TenantOutcome, ...]
-    slots: tuple[tuple[Holding, ...], ...]
-    """Of every slot: the layout that was decided."""
-    plan_s: float
-    """Wall time the policy took to decide."""
-    predicted: float | None
-    """Goodput of the policy's plan on its forecast, with the gaps that no order of steps avoids;
-    None if the policy does not plan."""
-    fluid: float | None
-    """Goodput of the same plan in the planner's fluid model with the requests that arrived."""
-    plans: tuple[PlanGap, ...] = ()
-    """Every plan of the window and, after slot 0, of the rest of it. Inference planned again
-    around the same retrainings has no certified gap and is not listed."""
-
-    @property
-    def tally(self) -> Tally:
-        """The counts of all tenants."""
-        return sum((each.tally for each in self.tenants), Tally())
-
-    @property
-    def reconfigurations(self) -> int:
-        """Reconfigurations of all tenants."""
-        return sum(each.reconfigurations for each in self.tenants)
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """A policy's run of a scenario."""
-
-    scenario: str
-    policy: str
-    forecaster: str
-    seed: int
-    windows: tuple[WindowOutcome, ...]
-    labels: LabelsAt = LabelsAt.START
-    """When labels arrived, on which the accuracies rest."""
-
-    @property
-    def tally(self) -> Tally:
-        """The counts of all windows and tenants."""
-        return sum((each.tally for each in self.windows), Tally())
-
-    @property
-    def tenants(self) -> dict[str, Tally]:
-        """The counts of every tenant over all windows."""
-        totals: dict[str, Tally] = {}
-        for window in self.windows:
-            for each in window.tenants:
-                totals[each.tenant] = totals.get(each.tenant, Tally()) + each.tally
-        return totals
-
-    @property
-    def tenant_reconfigurations(self) -> dict[str, int]:
-        """Reconfigurations of every tenant over all windows."""
-        totals: dict[str, int] = {}
-        for window in self.windows:
-            for each in window.tenants:
-                totals[each.tenant] = totals.get(each.tenant, 0) + each.reconfigurations
-        return totals
-
-    @property
-    def reconfigurations(self) -> int:
-        """Reconfigurations in all windows."""
-        return sum(each.reconfigurations for each in self.windows)
-
-    @property
-    def plan_s(self) -> float:
-        """Wall time spent planning."""
-        return sum(each.plan_s for each in self.windows)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ class Problem:
 
     def tenant(self, name: str) -> Tenant:
         """The tenant called `name`."""
-        return next(each for each in self.tenants if each.name == name)
+        return next(tenant for tenant in self.tenants if tenant.name == name)
 
     def slots_left(self, tenant: Tenant) -> int | None:
         """Slots until the tenant's running retraining ends; None if none runs at slot 0."""

@@ -141,7 +141,7 @@ class Profile:
             return self.latency_ms[batch].at(sms) / 1e3
         if batch < sizes[0] or len(sizes) == 1:
             return self.latency_ms[sizes[0]].at(sms) / 1e3 * max(1.0, batch / sizes[0])
-        above = next((each for each in sizes if each > batch), sizes[-1])
+        above = next((size for size in sizes if size > batch), sizes[-1])
         below = sizes[sizes.index(above) - 1]
         low, high = self.latency_ms[below].at(sms), self.latency_ms[above].at(sms)
         return (low + (batch - below) / (above - below) * (high - low)) / 1e3

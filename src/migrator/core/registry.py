@@ -61,7 +61,7 @@ def parts_of(path: str) -> tuple[str, str] | None:
     """Module and class of an import path; None if it is not one. Nothing is imported."""
     module, _, name = path.partition(":")
     words = (*module.split("."), *name.split("."))
-    return (module, name) if all(each.isidentifier() for each in words) else None
+    return (module, name) if all(word.isidentifier() for word in words) else None
 
 
 def import_class(kind: str, path: str) -> object:

@@ -46,9 +46,9 @@ from migrator.report.page import HUES, OUTCOMES, Chart, Paint, legend_of, shades
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
 from migrator.report.slices import held_chart, planned_chart
-from migrator.serve.http.operations import refusal_response
-from migrator.serve.http.requests import Limits, Tokens, require_own_page
-from migrator.serve.http.server import ApiServer, affordable
+from migrator.serving.http.operations import refusal_response
+from migrator.serving.http.requests import Limits, Tokens, require_own_page
+from migrator.serving.http.server import ApiServer, affordable
 
 _LAST_S = 1e12
 """Until when a window lasts that has not ended."""
@@ -93,7 +93,7 @@ def window_json(path: Path, run: int, number: int) -> str:
 def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
     """The charts of a window, each with its title, legend and summary."""
     recorded = _window_run(path, run, number)
-    window = next(each for each in recorded.windows if each.number == number)
+    window = next(window for window in recorded.windows if window.number == number)
     known = board(recorded.records.run.board)
     charts: list[Chart | None] = [
         planned_chart(recorded, window, known, recorded.overheads_s),
@@ -103,7 +103,10 @@ def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
         seconds = seconds_of(recorded, name, [window])
         charts += [arrivals_chart(name, hue % HUES, seconds), seconds_chart(name, seconds)]
     charts.append(starts_chart(recorded))
-    return {"window": number, "charts": [_chart_json(each) for each in charts if each is not None]}
+    return {
+        "window": number,
+        "charts": [_chart_json(chart) for chart in charts if chart is not None],
+    }
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class Source:
 def source_json(source: Source) -> Mapping[str, Any]:
     """The source with its newest runs, oldest first."""
     runs = read_runs(source.path)[-_MOST_RUNS:]
-    return {"name": source.name, "runs": [_run(each) for each in runs]}
+    return {"name": source.name, "runs": [_run(run) for run in runs]}
 
 
 def _run(row: RunRow) -> Mapping[str, Any]:
@@ -212,7 +215,7 @@ def _slices(name: str) -> Mapping[str, Any]:
     return {
         "memory": known.memory_slices,
         "compute": known.compute_slices,
-        "widths": {gpcs: each.memory_slices for gpcs, each in known.plain_profiles.items()},
+        "widths": {gpcs: profile.memory_slices for gpcs, profile in known.plain_profiles.items()},
     }
 
 
@@ -339,8 +342,8 @@ class Dashboard:
         return _json({**self._about, **plotly})
 
     async def _send_sources(self, _: Request) -> Response:
-        sources = [await asyncio.to_thread(source_json, each) for each in self._sources]
-        palette = [asdict(each) for each in shades(HUES)]
+        sources = [await asyncio.to_thread(source_json, source) for source in self._sources]
+        palette = [asdict(shade) for shade in shades(HUES)]
         outcomes = {name: paint.fill for name, paint in OUTCOMES.items()}
         return _json({"sources": sources, "palette": palette, "outcomes": outcomes})
 

@@ -40,7 +40,6 @@ from migrator.records.rows import (
     UnitRecord,
     VersionRecord,
     WindowRecord,
-    columns_of,
     find_run,
     read_rows,
     read_run,
@@ -100,7 +99,7 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
             ActionRecord: (),
             RetrainingRecord: ("window >= ?", first),
         }
-        windows = _with_old_plans(connection, run, since_s, first)
+        windows = _with_plans(connection, run, since_s, first)
         facts = facts_of(replace(read_run(connection, row, wanted), windows=windows))
         facts["run"] |= {"last_run": _last_run(connection)}
     return Update(marker, _update_text(facts, marker, seconds), empty=False)
@@ -154,17 +153,16 @@ def _first_window(connection: sqlite3.Connection, run: int) -> tuple[int, float]
     return (-1, 0.0) if found is None else (int(found[0]) + 1, float(found[1]))
 
 
-def _with_old_plans(
+def _with_plans(
     connection: sqlite3.Connection, run: int, since_s: float, first: int
 ) -> tuple[WindowRecord, ...]:
-    """The windows; those of the history with their plans if these are stored nowhere else."""
+    """The windows; the recent ones with their first plan if the run's other plans are deleted."""
     # seconds are counted from the first one's begin
     wanted = "(window >= ? OR window = (SELECT min(window) FROM window WHERE run = ?))"
     rows = read_windows(connection, run, wanted, first, run)
-    if columns_of(connection, PlanRecord):
-        kept = "SELECT EXISTS (SELECT 1 FROM plan WHERE run = ?)"
-        if connection.execute(kept, (run,)).fetchone()[0]:
-            return rows
+    kept = "SELECT EXISTS (SELECT 1 FROM plan WHERE run = ?)"
+    if connection.execute(kept, (run,)).fetchone()[0]:
+        return rows
     recent_ones = "began_s > ? AND window >= ?"
     recent = read_rows(connection, run, WindowRecord, recent_ones, since_s, first)
     return (*rows[: len(rows) - len(recent)], *recent)
@@ -174,8 +172,8 @@ def _with_their_windows(
     connection: sqlite3.Connection, run: int, plans: Iterable[PlanRecord]
 ) -> tuple[PlanRecord, ...]:
     """All plans of the windows that have a new one: each holds until the next."""
-    windows = sorted({each.window for each in plans})
-    found = [read_rows(connection, run, PlanRecord, "window = ?", each) for each in windows]
+    windows = sorted({plan.window for plan in plans})
+    found = [read_rows(connection, run, PlanRecord, "window = ?", window) for window in windows]
     return tuple(plan for plans_of_window in found for plan in plans_of_window)
 
 
@@ -192,8 +190,8 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
         return kept
 
     units = moved(rows.units, "from_s", "to_s")
-    for each in units:
-        each["parts_s"] = {key: round(value, 3) for key, value in each["parts_s"].items()}
+    for unit in units:
+        unit["parts_s"] = {key: round(value, 3) for key, value in unit["parts_s"].items()}
     facts: dict[str, Any] = {
         "windows": moved(rows.windows, "began_s", "ended_s", without="plan"),
         "tenant_windows": moved(rows.tenant_windows),
@@ -218,7 +216,7 @@ def _planned(
         by_window.setdefault(each.window, []).append(each)
     nothing = WindowRecord(0, 0.0, "", "")
     found = {number: planned_blocks(nothing, own, run.slots) for number, own in by_window.items()}
-    # files of an older version have the first plan of a window only
+    # the file keeps a limited number of plans besides the first one of each window
     for row in windows:
         if row.plan is not None and row.window not in found:
             found[row.window] = planned_blocks(row, (), run.slots)
@@ -240,12 +238,10 @@ COLUMNS = (
 
 def seconds_json(connection: sqlite3.Connection, where: str, *given: object) -> str:
     """{tenant: [column, ...]} of the rows that `where` names, by second."""
-    there = columns_of(connection, SecondRecord)
-    chosen = ", ".join(each if each in there else f"NULL AS {each}" for each in COLUMNS)
-    arrays = ", ".join(f"json_group_array({_rounded(each)})" for each in COLUMNS)
+    arrays = ", ".join(f"json_group_array({_rounded(column)})" for column in COLUMNS)
     query = (
         f"SELECT json_group_object(tenant, json(columns)) FROM (SELECT tenant, json_array({arrays})"
-        f" AS columns FROM (SELECT tenant, {chosen} FROM second WHERE {where}"
+        f" AS columns FROM (SELECT tenant, {', '.join(COLUMNS)} FROM second WHERE {where}"
         " ORDER BY tenant, second) GROUP BY tenant)"
     )
     return str(connection.execute(query, given).fetchone()[0])
@@ -268,9 +264,9 @@ class Marker:
     def parse(text: str) -> Marker:
         """The marker written as `text`; InputError if it is none."""
         parts = text.split(".")
-        if len(parts) != len(TABLES) or not all(each.isdecimal() for each in parts):
+        if len(parts) != len(TABLES) or not all(part.isdecimal() for part in parts):
             raise InputError("after: this is not a marker of this page; load the page again")
-        return Marker(tuple(min(int(each[:18]), 2**62) for each in parts))
+        return Marker(tuple(min(int(part[:18]), 2**62) for part in parts))
 
     @staticmethod
     def now(connection: sqlite3.Connection) -> Marker:
@@ -283,8 +279,6 @@ class Marker:
 
 
 def _last(connection: sqlite3.Connection, kind: type[Record]) -> int:
-    if not columns_of(connection, kind):
-        return 0
     return int(connection.execute(f"SELECT max(rowid) FROM {kind.table}").fetchone()[0] or 0)
 
 
@@ -337,8 +331,8 @@ class Feed:
     def close(self) -> None:
         """Disconnect all pages, also those that are just joining."""
         self._closed = True
-        for each in list(self._followers):
-            self._disconnect(each)
+        for follower in list(self._followers):
+            self._disconnect(follower)
 
     async def _join(self, queue: asyncio.Queue[bytes | None]) -> Marker:
         """Add a page; its queue gets what is newer than the marker returned."""
@@ -383,11 +377,11 @@ class Feed:
             self._send(frame(found))
 
     def _send(self, data: bytes) -> None:
-        for each in list(self._followers):
-            if each.full():
-                self._disconnect(each)
+        for follower in list(self._followers):
+            if follower.full():
+                self._disconnect(follower)
             else:
-                each.put_nowait(data)
+                follower.put_nowait(data)
 
 
 _FAR = Marker((2**62,) * len(Marker().rows))

@@ -211,7 +211,7 @@ def _said(seen: _Seen, learned: _Learned) -> NDArray[np.float64]:
     """Per rival, row and slot the deviation from the level: the means, then the strengths."""
     slots = learned.mixed.shape[1]
     flat = np.repeat(seen.means.T[:, :, None], slots, axis=2)
-    fitted = [seen.pooled @ learned.fitted(each) for each in _STRENGTHS]
+    fitted = [seen.pooled @ learned.fitted(strength) for strength in _STRENGTHS]
     none_came = -over_scale(seen.level[:, None], seen.unit)
     return np.concatenate((flat, np.maximum(np.stack(fitted), none_came)))
 

@@ -3,7 +3,7 @@
 The simple forecaster keeps the job unless another was better by more than a margin: so few
 windows cannot tell small differences from luck. The choice is made once per window and kept
 for the rest of it, and `explain` says why. Here the loss alone decides; where the tenants and
-their GPU are known, `policies/planning` asks what the plans are worth as well. What a window
+their GPU are known, `policies/forecasts` asks what the plans are worth as well. What a window
 cost a forecaster does not change, so it is remembered: with a history that grows only the
 newest window is forecast again.
 
@@ -210,7 +210,7 @@ class Choice:
         return f"{self.chosen}: {why} (loss: {losses})"
 
     def _by_loss(self) -> str:
-        best = min(self.losses, key=lambda each: each[1])[0]
+        best = min(self.losses, key=lambda loss: loss[1])[0]
         if self.chosen == self.simple and best != self.simple:
             return f"{best} is not better by more than {MARGIN:.0%} over {self.windows} windows"
         return f"lowest loss over the last {self.windows} windows"

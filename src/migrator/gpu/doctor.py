@@ -100,7 +100,7 @@ def examine(
     except MigratorError as error:
         checks.append(_problem("driver", str(error)))
     else:
-        holders.update(holder for each in instances for holder in each.holders)
+        holders.update(holder for instance in instances for holder in instance.holders)
         lock = GpuLock.of(gpu, state)
         checks += _gpu_checks(driver, gpu, instances, state, lock)
     checks += _set_aside(state)
@@ -110,7 +110,7 @@ def examine(
             checks.append(capability_check(machine))
         seen, hidden = machine.holders(index)
         known = {each.pid for each in seen}
-        others = [each for each in holders if each.pid not in known]
+        others = [holder for holder in holders if holder.pid not in known]
         checks += holder_checks(sorted([*seen, *others]), hidden)
         checks += mps_checks(state, machine, lock)
         checks.append(compute_mode_check(index, compute_mode(index)))
@@ -156,9 +156,11 @@ def instance_checks(
 ) -> Iterator[Check]:
     """Report the instances on the board, their ownership and use, and the unusable ones."""
     creates = live_creates(entries)
-    ours = [each for each in instances if any(create.is_about(each) for create in creates)]
-    foreign = [each for each in instances if each not in ours]
-    used = sum(bool(each.holders) for each in ours)
+    ours = [
+        instance for instance in instances if any(create.is_about(instance) for create in creates)
+    ]
+    foreign = [instance for instance in instances if instance not in ours]
+    used = sum(bool(instance.holders) for instance in ours)
     words = f"{len(ours)} ours ({used} in use), {len(foreign)} not ours"
     yield _ok("instances", words if instances else "none")
     for each in instances:
@@ -191,7 +193,7 @@ def _journal_check(
 ) -> Check:
     if holder := lock.holder():
         return _warning("journal", f"the GPU is being changed by {holder}")
-    if unfinished or any(each.state is EntryState.BEGUN for each in entries):
+    if unfinished or any(entry.state is EntryState.BEGUN for entry in entries):
         words = "a change was begun and never finished; the next one finishes or undoes it"
         return _warning("journal", words, "migrator gpu apply LAYOUT")
     return _ok("journal", f"sound; instances it knows of: {len(live_creates(entries))}")
@@ -199,11 +201,10 @@ def _journal_check(
 
 def _set_aside(state: Path) -> Iterator[Check]:
     name = journal_path(state).name
-    for each in sorted([*state.glob(f"{name}.damaged-*"), *state.glob(f"{name}.older-*")]):
-        if not each.name.endswith(("-wal", "-shm")):
-            kind = "a damaged one" if ".damaged-" in each.name else "one of an older MIGRator"
-            words = f"{kind} was kept aside as {each}: what it knew counts as not ours now"
-            yield _warning("journal", words, f"rm {each}*")
+    for path in sorted(state.glob(f"{name}.damaged-*")):
+        if not path.name.endswith(("-wal", "-shm")):
+            words = f"a damaged one was kept aside as {path}: what it knew counts as not ours now"
+            yield _warning("journal", words, f"rm {path}*")
 
 
 class Machine:
@@ -275,16 +276,16 @@ def capability_check(machine: Machine) -> Check:
 
 def holder_checks(holders: Sequence[Holder], hidden: int) -> Iterator[Check]:
     """Report the processes that have the GPU's device open, and the consequence of each."""
-    others = [each for each in holders if each.name not in HARMLESS]
-    for each in others:
-        if each.name in WATCHERS:
-            words = f"{each} watches the GPU; its handle can keep an instance in use"
-            yield _warning("held by", words, WATCHERS[each.name])
-        elif each.name in DISPLAYS:
-            words = f"{each} draws on the GPU; MIG mode cannot be switched on while it runs"
+    others = [holder for holder in holders if holder.name not in HARMLESS]
+    for other in others:
+        if other.name in WATCHERS:
+            words = f"{other} watches the GPU; its handle can keep an instance in use"
+            yield _warning("held by", words, WATCHERS[other.name])
+        elif other.name in DISPLAYS:
+            words = f"{other} draws on the GPU; MIG mode cannot be switched on while it runs"
             yield _warning("held by", words, "sudo systemctl isolate multi-user")
         else:
-            yield _ok("held by", f"{each} uses the GPU; its instance stays until it has ended")
+            yield _ok("held by", f"{other} uses the GPU; its instance stays until it has ended")
     if not others:
         yield _ok("held by", "no process" + (" that this user can see" if hidden else ""))
 
@@ -305,7 +306,7 @@ def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -
             words = f"a daemon of another program (process {pid}, pipes {where}); left alone"
             yield _warning("MPS", words, f"ps -o user,lstart,cmd -p {pid}")
     shares = sorted(state.absolute().glob(f"*/{SHARES}"))
-    dead = [each for each in shares if each.parent not in served and _has_shares(each)]
+    dead = [share for share in shares if share.parent not in served and _has_shares(share)]
     for each in dead:
         yield _warning(
             "MPS",

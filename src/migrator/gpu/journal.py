@@ -24,10 +24,17 @@ from migrator.core.errors import GpuError
 from migrator.gpu.drivers.base import Gpu, GpuInstance
 from migrator.gpu.layout import Op, Step
 from migrator.io import database
-from migrator.io.database import DamagedError, OlderError, Synchronous, is_damage, rebuilt, table
+from migrator.io.database import DamagedError, Synchronous, is_damage, transaction
 
 Row = dict[str, Any]
 """A value for each column of a table."""
+KEPT = 200
+"""Number of finished rows that are kept for inspection."""
+_HERE = "driver = :driver AND gpu_uuid = :gpu"
+_PARTS = {
+    "deed": ("start", "profile", "generation", "intent", "state", "number", "uuid", "change"),
+    "change": ("before", "wanted", "state"),
+}
 
 
 class EntryState(StrEnum):
@@ -99,22 +106,22 @@ def live_creates(entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
     """The creates, begun or done, whose instance no finished destroy has removed."""
     entries = tuple(entries)
     removed = {
-        each.generation
-        for each in entries
-        if each.intent is Op.DESTROY and each.state is EntryState.DONE
+        entry.generation
+        for entry in entries
+        if entry.intent is Op.DESTROY and entry.state is EntryState.DONE
     }
     return tuple(
-        each
-        for each in entries
-        if each.intent is Op.CREATE
-        and each.state in (EntryState.BEGUN, EntryState.DONE)
-        and each.generation not in removed
+        entry
+        for entry in entries
+        if entry.intent is Op.CREATE
+        and entry.state in (EntryState.BEGUN, EntryState.DONE)
+        and entry.generation not in removed
     )
 
 
 def find_instance(present: Iterable[GpuInstance], entry: JournalEntry) -> GpuInstance | None:
     """The instance of an entry; None if it does not exist."""
-    return next((each for each in present if entry.is_about(each)), None)
+    return next((instance for instance in present if entry.is_about(instance)), None)
 
 
 def match_creates(
@@ -132,7 +139,7 @@ def match_creates(
 
 def to_row(record: JournalEntry | LayoutChange) -> Row:
     """A record as a row of its table, without its id."""
-    row: Row = {each.name: getattr(record, each.name) for each in fields(record)}
+    row: Row = {field.name: getattr(record, field.name) for field in fields(record)}
     del row["id"]
     if isinstance(record, JournalEntry):
         place = row.pop("place")
@@ -159,10 +166,6 @@ def change_from_row(row: Row) -> LayoutChange:
     return LayoutChange(**{**row, **places, "state": EntryState(row["state"])})
 
 
-KEPT = 200
-"""Number of finished rows that are kept for inspection."""
-
-_HERE = "driver = :driver AND gpu_uuid = :gpu"
 _ALIVE = f"""(intent = 'create' AND state = 'done' AND generation NOT IN (
     SELECT generation FROM deed WHERE {_HERE} AND intent = 'destroy' AND state = 'done'
 ))"""
@@ -171,29 +174,22 @@ _TYPES = {
     **dict.fromkeys(("start", "generation", "number", "change", "pid"), "INTEGER"),
     **dict.fromkeys(("began_s", "ended_s"), "REAL"),
 }
-_PARTS = {
-    "deed": ("start", "profile", "generation", "intent", "state", "number", "uuid", "change"),
-    "change": ("before", "wanted", "state"),
-}
 COLUMNS = {
     name: ("driver", "gpu_uuid", "boot_id", "owner", *parts, "pid", "began_s", "ended_s")
     for name, parts in _PARTS.items()
 }
 """Columns of each table, without its id."""
-_COLUMNS = {
-    name: tuple(f"{each} {_TYPES.get(each, 'TEXT')}" for each in ("id", *columns))
-    for name, columns in COLUMNS.items()
-}
 
 LAYOUT = database.Layout(
     holds="the journal",
     application_id=0x4D494752,
-    version=3,
-    statements=tuple(table(name, columns) for name, columns in _COLUMNS.items()),
-    # Version 1 does not record the driver of an instance, and is set aside.
-    upgrades={
-        2: tuple(each for name, columns in _COLUMNS.items() for each in rebuilt(name, columns))
-    },
+    version=1,
+    statements=tuple(
+        "CREATE TABLE {} ({})".format(
+            table, ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in ("id", *columns))
+        )
+        for table, columns in COLUMNS.items()
+    ),
 )
 
 
@@ -203,10 +199,9 @@ def journal_path(state: Path) -> Path:
 
 
 def describe_set_aside(path: Path) -> str:
-    """Why a journal was set aside as `path`, and the consequence."""
-    why = "is of an older MIGRator" if f".{OlderError.aside}-" in path.name else "was damaged"
+    """That a damaged journal was set aside as `path`, and the consequence."""
     return (
-        f"the journal {why} and is kept as {path}; what is on the GPU now counts as not ours "
+        f"the journal was damaged and is kept as {path}; what is on the GPU now counts as not ours "
         "(`migrator gpu show` lists it)"
     )
 
@@ -220,12 +215,12 @@ class Journal:
         """`read_only`: change nothing, and raise GpuError for a damaged file."""
         self.path = path
         self.damaged: Path | None = None
-        """Path to which a damaged or older journal was moved when this one was opened."""
+        """Path to which a damaged journal was moved when this one was opened."""
         if read_only:
             self._connection = _open_for_reading(path)
         else:
             self._connection, self.damaged = _open_for_writing(path, synchronous)
-        self._file = None if read_only else path.stat()
+        self._read_only = read_only
 
     def close(self) -> None:
         self._connection.close()
@@ -324,13 +319,13 @@ class Journal:
             )
             values = {**_here(gpu), "boot": gpu.boot_id}
             boots = self._connection.execute(query, values).fetchall()
-        gone = [each for (boot,) in boots for each in self.entries(replace(gpu, boot_id=boot))]
+        gone = [entry for (boot,) in boots for entry in self.entries(replace(gpu, boot_id=boot))]
         with self._translate_errors():
             for table in COLUMNS if boots else ():
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE {_HERE} AND boot_id != :boot", values
                 )
-        return tuple(sorted(each.place for each in live_creates(gone)))
+        return tuple(sorted(create.place for create in live_creates(gone)))
 
     def shorten(self, gpu: Gpu) -> None:
         """Delete old finished rows, so that the file stays small."""
@@ -368,33 +363,27 @@ class Journal:
         ordered = [values[column] for column in COLUMNS[table]]
         marks = ", ".join("?" * (len(ordered) + 1))
         with self._translate_errors():
-            self._check_still_there()
-            cursor = self._connection.execute(
-                f"INSERT OR REPLACE INTO {table} VALUES ({marks})",
-                (row, *ordered),
-            )
+            if self._read_only:
+                raise OSError("it was opened read-only")
+            with transaction(self._connection):
+                cursor = self._connection.execute(
+                    f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (row, *ordered)
+                )
         return row or int(cursor.lastrowid or 0)
-
-    def _check_still_there(self) -> None:
-        """Raise OSError if the file was moved or deleted.
-
-        Rows would otherwise be written to the old file.
-        """
-        now = self.path.stat()
-        if self._file is None:
-            raise OSError("it was opened read-only")
-        if (now.st_dev, now.st_ino) != (self._file.st_dev, self._file.st_ino):
-            raise OSError("another file has taken its place")
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            advice = "" if is_damage(error) else "make room or change permissions there, then "
+            advice = (
+                "move the file away"
+                if is_damage(error)
+                else "make room or change permissions there"
+            )
             raise GpuError(
                 f"{self.path}: the journal cannot be used ({error}), and without it the GPU is "
-                f"not touched; {advice}run the command again"
+                f"not touched; {advice}, then run the command again"
             ) from error
 
 
@@ -406,9 +395,9 @@ def _here(gpu: Gpu) -> dict[str, str]:
 def _open_for_writing(
     path: Path, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
-    """A connection, and the path to which a damaged or older file was moved.
+    """A connection, and the path to which a damaged file was moved.
 
-    Raises GpuError, or InputError if a newer version wrote the file.
+    Raises GpuError, or InputError for a file of another version.
     """
     try:
         return database.open_or_replace(path, LAYOUT, synchronous)
@@ -432,7 +421,7 @@ def _open_for_reading(path: Path) -> sqlite3.Connection:
         return database.empty(LAYOUT.statements)
     except DamagedError as error:
         raise GpuError(
-            f"{path}: the journal is damaged or older ({error}); the next change sets it aside, "
+            f"{path}: the journal is damaged ({error}); the next change sets it aside, "
             "and then what is on the GPU counts as not ours"
         ) from error
     except (sqlite3.Error, OSError) as error:

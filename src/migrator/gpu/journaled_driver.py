@@ -193,7 +193,7 @@ class RecoveryReport:
     @property
     def acted(self) -> bool:
         usual = ("adopted", "foreign")
-        return any(getattr(self, each.name) for each in fields(self) if each.name not in usual)
+        return any(getattr(self, field.name) for field in fields(self) if field.name not in usual)
 
 
 def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryReport:
@@ -229,7 +229,7 @@ def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport
     driver.journal.shorten(driver.gpu)
     ours = driver.ours()
     report.adopted = tuple(instance for instance, _ in ours.values())
-    report.foreign = tuple(each for each in driver.present() if each.place not in ours)
+    report.foreign = tuple(instance for instance in driver.present() if instance.place not in ours)
     return report
 
 
@@ -241,8 +241,8 @@ def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gp
     """
     report.forgotten += driver.journal.forget_other_boots(driver.gpu)
     entries = driver.journal.entries(driver.gpu)
-    living = {each.generation for each in live_creates(entries)}
-    for entry in (each for each in entries if each.state is EntryState.BEGUN):
+    living = {create.generation for create in live_creates(entries)}
+    for entry in (entry for entry in entries if entry.state is EntryState.BEGUN):
         if entry.generation not in living:
             # Another entry ended that instance. One that exists at the place is a later instance.
             driver.journal.end(entry, EntryState.UNDONE)
@@ -328,9 +328,9 @@ def _settle_change(
             report.finished += steps
         else:
             report.undone += steps
-        report.destroyed += tuple(each.place for each in steps if each.op is Op.DESTROY)
+        report.destroyed += tuple(step.place for step in steps if step.op is Op.DESTROY)
         return
-    if all(isinstance(each, BlockedError) for each in problems):
+    if all(isinstance(problem, BlockedError) for problem in problems):
         # Other programs have taken the slices: a later attempt would be unexpected.
         driver.journal.end_change(change, EntryState.FORGOTTEN)
     report.unsettled += (

@@ -23,6 +23,8 @@ from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
 
 Places = tuple[Place, ...]
+BETTER_HIGH_GPCS = (1, 3)
+"""Sizes in GPCs that leave more space for other instances at high starts."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _check_places(board: Board, places: Places) -> int:
         require_start(board, place)
         bits = place_mask(board, place)
         if bits & taken:
-            other = next(each for each in places[:index] if place_mask(board, each) & bits)
+            other = next(place for place in places[:index] if place_mask(board, place) & bits)
             raise InputError(
                 f"{other} and {place} overlap on {board.name}; move one of them or leave it out"
             )
@@ -146,26 +148,24 @@ class Difference:
 
 def difference(present: Sequence[GpuInstance], wanted: Layout) -> Difference:
     """The differences between the present instances and the wanted layout."""
-    places = {each.place for each in present}
+    places = {instance.place for instance in present}
     left = Counter({profile: count for profile, count in wanted.counts.items() if count})
     unexpected = []
-    for each in sorted(present, key=lambda one: one.place):
-        if each.place in wanted.places:
+    for instance in sorted(present, key=lambda instance: instance.place):
+        if instance.place in wanted.places:
             continue
-        if left[each.place.profile] > 0:
-            left[each.place.profile] -= 1
+        if left[instance.place.profile] > 0:
+            left[instance.place.profile] -= 1
         else:
-            unexpected.append(each)
+            unexpected.append(instance)
     return Difference(
-        missing=tuple(sorted(each for each in wanted.places if each not in places)),
+        missing=tuple(sorted(place for place in wanted.places if place not in places)),
         fewer={profile: count for profile, count in left.items() if count},
         unexpected=tuple(unexpected),
-        half_made=tuple(each for each in present if each.uuid is None and each not in unexpected),
+        half_made=tuple(
+            instance for instance in present if instance.uuid is None and instance not in unexpected
+        ),
     )
-
-
-BETTER_HIGH_GPCS = (1, 3)
-"""Sizes in GPCs that leave more space for other instances at high starts."""
 
 
 class Op(StrEnum):
@@ -234,7 +234,9 @@ def plan_steps(
             best, best_cost = places, cost
     blockers = transition.blockers(set(best))
     if blockers:
-        sentences = [_describe_blocker(each, each.place in ours, remedy) for each in blockers]
+        sentences = [
+            _describe_blocker(blocker, blocker.place in ours, remedy) for blocker in blockers
+        ]
         raise BlockedError("; ".join(sentences), blockers)
     return transition.steps(set(best))
 
@@ -249,16 +251,21 @@ class _Transition:
         ours: Collection[Place],
         wanted: Layout,
     ) -> None:
-        there = {each.place for each in present}
+        there = {instance.place for instance in present}
         self._bits = {place: place_mask(board, place) for place in there.union(all_places(board))}
-        self._weights = {each.name: _weight(each) for each in board.profiles}
-        mine = [each for each in present if each.place in ours]
+        self._weights = {profile.name: _weight(profile) for profile in board.profiles}
+        mine = [instance for instance in present if instance.place in ours]
         self._movable = {each.place: each for each in mine if not each.holders}
         self._whole = {place for place, each in self._movable.items() if each.uuid}
         self._in_use = {each.place: each for each in mine if each.holders}
-        self._foreign = {each.place: each for each in present if each.place not in ours}
+        self._foreign = {
+            instance.place: instance for instance in present if instance.place not in ours
+        }
         amounts = wanted.amounts
-        self._room = {each.name: each.max_instances - amounts[each.name] for each in board.profiles}
+        self._room = {
+            profile.name: profile.max_instances - amounts[profile.name]
+            for profile in board.profiles
+        }
         """How many more instances of each MIG profile the board allows beside the wanted ones."""
 
     def cost(self, places: Places) -> tuple[int, int, int, Places]:

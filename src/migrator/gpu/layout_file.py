@@ -145,7 +145,7 @@ def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
 
 def layout_to_json(board: Board, places: Iterable[Place]) -> dict[str, object]:
     """The layout as a JSON object, from which `parse_layout` restores the same layout."""
-    entries = [{"profile": each.profile, "start": each.start} for each in sorted(places)]
+    entries = [{"profile": place.profile, "start": place.start} for place in sorted(places)]
     return {"version": VERSION, "gpu": board.name, "instances": entries}
 
 
@@ -229,7 +229,7 @@ def _profile(entry: _InstanceEntry, location: Location, board: Board) -> MigProf
 
 
 def _named_profile(name: str, location: Location, board: Board) -> MigProfile:
-    names = [each.name for each in board.profiles]
+    names = [profile.name for profile in board.profiles]
     if name not in names:
         # Users remember the size, and confuse the memory with that of another board.
         same_size = [each for each in names if each.partition("g")[0] == name.partition("g")[0]]
@@ -291,7 +291,7 @@ def _parse_mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
         _refuse_value(("version",), version, f'"{PARTED_VERSION}", as mig-parted has it')
     if not isinstance(configs, dict) or not configs:
         _refuse_value((_CONFIGS,), configs, "an object with at least one named list")
-    every = {each: _parted_entries(configs[each], (_CONFIGS, each)) for each in configs}
+    every = {config: _parted_entries(configs[config], (_CONFIGS, config)) for config in configs}
     picked = _picked(list(every), name)
     fitting = [each for each in every[picked] if _fits(each, gpu)]
     if not fitting:
@@ -301,15 +301,15 @@ def _parse_mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
             "choose another GPU with --gpu, or another name",
         )
     entry = fitting[-1]
-    for each in entry.counts:
-        location = (*entry.location, "mig-devices", each)
-        if "c." in each:
+    for count in entry.counts:
+        location = (*entry.location, "mig-devices", count)
+        if "c." in count:
             refuse(
                 location,
                 "several compute instances in one GPU instance are not made here",
-                f"use {each.partition('c.')[2]}",
+                f"use {count.partition('c.')[2]}",
             )
-        _named_profile(each, location, gpu.board)
+        _named_profile(count, location, gpu.board)
     notes = () if entry.enabled else (NEVER_OFF,)
     return LayoutFile(_possible(Layout((), entry.counts), gpu.board), notes)
 
@@ -330,7 +330,7 @@ def _parted_entry(value: object, location: Location) -> _PartedEntry:
     devices, enabled = keys.get("devices"), keys.get("mig-enabled")
     if devices != "all":
         numbers = devices if isinstance(devices, list) else [None]
-        valid = all(type(each) is int and each >= 0 for each in numbers)
+        valid = all(type(number) is int and number >= 0 for number in numbers)
         require(valid, "devices", "all, or a list of GPUs such as [0, 2]")
     require(isinstance(enabled, bool), "mig-enabled", "true or false")
     filters = keys.get("device-filter", [])
@@ -384,7 +384,7 @@ def _fits(entry: _PartedEntry, gpu: Gpu) -> bool:
             f"the PCI device of {gpu.board.name} is not known here",
             "write the entry without the filter",
         )
-    ours = {f"0X{each}10DE" for each in PCI_DEVICES[gpu.board.name]}
+    ours = {f"0X{device}10DE" for device in PCI_DEVICES[gpu.board.name]}
     return any(each.strip().upper() in ours for each in entry.filters)
 
 

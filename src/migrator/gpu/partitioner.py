@@ -26,13 +26,14 @@ from migrator.gpu.journaled_driver import (
     settle_journal,
 )
 from migrator.gpu.layout import BlockedError, Layout, Op, Step
-from migrator.io.processes import LockHeldError, SignedLock
+from migrator.io.locks import LockHeldError, SignedLock
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
 """Folders for locks that all users of a machine share. The first writable one is used."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 """Exists if the machine has a GPU that several users may share."""
+_AS_BEFORE = "the GPU is as it was before"
 
 
 class Partitioner:
@@ -111,7 +112,7 @@ class Partitioner:
     def create(self, place: Place) -> GpuInstance:
         """Create one instance, and change nothing else."""
         with self._recovered() as driver:
-            if any(each.place == place for each in driver.present()):
+            if any(instance.place == place for instance in driver.present()):
                 raise GpuError(f"{place} is there already; `migrator gpu show` names its owner")
             driver.steps_to(Layout((*driver.ours(), place)))
             with self._single_step(driver):
@@ -126,7 +127,7 @@ class Partitioner:
                     f"{place} is not an instance of {self.owner} and stays; `migrator gpu show` "
                     "lists instances and owners"
                 )
-            driver.steps_to(Layout(tuple(each for each in ours if each != place)))
+            driver.steps_to(Layout(tuple(kept for kept in ours if kept != place)))
             with self._single_step(driver):
                 driver.destroy(*ours[place])
 
@@ -213,9 +214,6 @@ class Partitioner:
             raise _same_kind(error, _append_unsettled(why, self.recovered.unsettled)) from error
 
 
-_AS_BEFORE = "the GPU is as it was before"
-
-
 def _same_kind(error: MigratorError, words: str) -> MigratorError:
     """An error of the same kind: invalid input, or a refusal of the GPU."""
     return InputError(words) if isinstance(error, InputError) else GpuError(words)
@@ -242,8 +240,8 @@ def _before_and_after(
     driver: JournaledDriver, steps: tuple[Step, ...]
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     before = {place for place, (instance, _) in driver.ours().items() if instance.uuid}
-    after = before - {each.place for each in steps if each.op is Op.DESTROY}
-    after |= {each.place for each in steps if each.op is Op.CREATE}
+    after = before - {step.place for step in steps if step.op is Op.DESTROY}
+    after |= {step.place for step in steps if step.op is Op.CREATE}
     return tuple(sorted(before)), tuple(sorted(after))
 
 
@@ -284,7 +282,7 @@ class GpuLock(SignedLock):
 
 def _machine_wide_folder() -> Path | None:
     """A folder for all users; None without a shared GPU or without such a folder."""
-    if not NVIDIA_DEVICE.exists() or os.environ.get("MIGRATOR_FAKE_NVML"):
+    if not NVIDIA_DEVICE.exists():
         return None
     writable = (each for each in MACHINE_WIDE if os.access(each, os.W_OK | os.X_OK))
     return next(writable, None)

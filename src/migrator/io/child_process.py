@@ -1,205 +1,29 @@
-"""One child process: its environment, its socket, requests with timeouts, and its exit.
+"""The parent's end of the connection to one child process: requests with limits, and its exit.
 
-The parent holds a `ChildProcess`; the child reads the other end of the socket with `Channel` and
-exits with its parent (`exit_with_parent`). Requests and answers are frames: a fixed prefix (magic,
-request number, sizes), a msgspec struct as msgpack, and the raw bytes of an array. No pickle.
+Used by the daemon's event loop for the forkserver, workers and trainings. The child reads the other
+end with `frames.Channel` and exits with its parent (`spawn.exit_with_parent`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import re
-import select
 import signal
 import socket
-import struct
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
 from itertools import count
-from pathlib import Path
-from threading import Thread
-from types import FrameType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
-import msgspec
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-import migrator
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.frames import Frame, FrameError, FrameReader, encode_frame
+from migrator.io.spawn import ChildLostError
 
-MAX_HEADER_BYTES = 1 << 20
-MAX_PAYLOAD_BYTES = 1 << 28
-"""Maximum payload in bytes. A frame that announces more is invalid."""
-_MAGIC = b"MGR2"
-_PREFIX = struct.Struct("<4sIII")
-_CHANNEL_READ_BYTES = 1 << 16
-"""Size of a read in bytes: a batch of small images and its header fit."""
-_JOIN_BYTES = 1 << 17
-"""Size in bytes up to which one copy costs less than a second system call."""
-_DTYPES = {kind.str: kind for kind in (np.dtype(each).newbyteorder("<") for each in "?bBhHilqIefd")}
-
-Message = TypeVar("Message")
 _READ_BYTES = 1 << 12
 """Size of a read in bytes. Answers are small, and each frame takes a new buffer."""
-_PASSED_ON = re.compile(
-    r"PATH|HOME|LANG|LD_LIBRARY_PATH|LD_PRELOAD|TMPDIR|TZ|VIRTUAL_ENV|XDG_CACHE_HOME|"
-    r"MIGRATOR_(DAEMON|DATA|LOG_FORMAT|TRUST_REMOTE_CODE)|HF_(ENDPOINT|HOME|HUB_CACHE|HUB_OFFLINE)|"
-    r"(LC_|PYTHON|OMP_|CUDA_|NVIDIA_).*"
-)
-_SECRET = re.compile("TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY")
-"""Words in names of variables that are never passed on, as in NVIDIA_API_KEY."""
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables set to 1, because a process with a thread pool must not fork."""
-
-
-class FrameError(MigratorError):
-    """The bytes are not a frame. The connection is unusable afterwards."""
-
-
-class Frame(Struct, Generic[Message], frozen=True):
-    """One message and its payload. The buffer belongs to the receiver."""
-
-    number: int
-    """Number of the request. An answer has the number of its request."""
-    message: Message
-    payload: memoryview
-
-
-def encode_frame(
-    number: int, message: Struct, payload: bytes | memoryview = b""
-) -> list[bytes | memoryview]:
-    """The buffers to write, in order."""
-    header = msgspec.msgpack.encode(message, enc_hook=_encode_path)
-    if len(header) > MAX_HEADER_BYTES or len(payload) > MAX_PAYLOAD_BYTES:
-        raise FrameError(
-            f"a message of {len(header)} bytes with an array of {len(payload)} bytes is over the "
-            f"limit of {MAX_PAYLOAD_BYTES >> 20} MiB; send smaller batches"
-        )
-    head = _PREFIX.pack(_MAGIC, number, len(header), len(payload)) + header
-    if len(payload) <= _JOIN_BYTES:
-        return [b"".join((head, payload))]
-    return [head, payload]
-
-
-class FrameReader(Generic[Message]):
-    """Decoder of a stream: read into `space`, then call `add` with the number of bytes read."""
-
-    def __init__(self, messages: Any, read_bytes: int = _CHANNEL_READ_BYTES) -> None:
-        """`messages` is the union of message types that this end accepts."""
-        self._decoder = msgspec.msgpack.Decoder(messages, dec_hook=_decode_path)
-        self._read_bytes = read_bytes
-        self._buffer, self._filled = bytearray(read_bytes), 0
-
-    def space(self) -> memoryview:
-        """The buffer for the next bytes. Never empty."""
-        return memoryview(self._buffer)[self._filled :]
-
-    def add(self, count: int) -> list[Frame[Message]]:
-        """The frames that these bytes complete. Raises FrameError for anything else."""
-        self._filled += count
-        found: list[Frame[Message]] = []
-        at = 0
-        while True:
-            number, header, payload = self._prefix(at)
-            size = _PREFIX.size + header + payload
-            if self._filled - at < size:
-                break
-            found.append(self._frame(number, at + _PREFIX.size, header, payload))
-            at += size
-        # Frames keep the buffer that they arrived in, so the rest moves to a new one.
-        if found or size > len(self._buffer):
-            rest = self._buffer[at : self._filled]
-            self._buffer, self._filled = bytearray(max(self._read_bytes, size)), len(rest)
-            self._buffer[: len(rest)] = rest
-        return found
-
-    def _prefix(self, at: int) -> tuple[int, int, int]:
-        """Number and sizes of the frame at this position; zeros until the prefix is complete."""
-        if self._filled - at < _PREFIX.size:
-            return 0, 0, 0
-        magic, number, header, payload = _PREFIX.unpack_from(self._buffer, at)
-        if magic != _MAGIC or header > MAX_HEADER_BYTES or payload > MAX_PAYLOAD_BYTES:
-            raise _invalid(f"it begins with {bytes(self._buffer[at : at + _PREFIX.size])!r}")
-        return number, header, payload
-
-    def _frame(self, number: int, at: int, header: int, payload: int) -> Frame[Message]:
-        whole, middle = memoryview(self._buffer), at + header
-        try:
-            message = self._decoder.decode(whole[at:middle])
-        except msgspec.MsgspecError as error:
-            raise _invalid(str(error)) from error
-        return Frame(number, message, whole[middle : middle + payload])
-
-
-class Channel(Generic[Message]):
-    """A blocking end of the connection, for the child process."""
-
-    def __init__(self, end: socket.socket, messages: Any) -> None:
-        self.socket, self._reader = end, FrameReader[Message](messages)
-        self._received: list[Frame[Message]] = []
-
-    def receive(self) -> Frame[Message] | None:
-        """The next frame; None at the end of the stream."""
-        while not self._received:
-            try:
-                count = self.socket.recv_into(self._reader.space())
-            except ConnectionError:
-                return None
-            if not count:
-                return None
-            self._received = self._reader.add(count)
-        return self._received.pop(0)
-
-    def send(self, number: int, message: Struct, payload: bytes | memoryview = b"") -> None:
-        for each in encode_frame(number, message, payload):
-            self.socket.sendall(each)
-
-
-def encode_array(array: NDArray[Any]) -> tuple[tuple[int, ...], str, memoryview]:
-    """Shape, type and bytes of an array. Raises TypeError for an array of objects."""
-    if array.dtype.str not in _DTYPES or not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
-    dtype = array.dtype.str
-    if dtype not in _DTYPES:
-        raise TypeError(f"arrays of {array.dtype} cannot be sent; use a numeric type")
-    return array.shape, dtype, array.data.cast("B") if array.size else memoryview(b"")
-
-
-def decode_array(shape: tuple[int, ...], dtype: str, payload: memoryview) -> NDArray[Any]:
-    """The array, without a copy. Raises FrameError if shape and bytes do not match."""
-    kind = _DTYPES.get(dtype)
-    if kind is None or min(shape, default=0) < 0:
-        raise _invalid(f"an array of type {dtype[:20]!r} and shape {shape}")
-    if math.prod(shape) * kind.itemsize != len(payload):
-        raise _invalid(f"{len(payload)} bytes for an array of {shape}")
-    return np.frombuffer(payload, kind).reshape(shape)
-
-
-def _invalid(reason: str) -> FrameError:
-    return FrameError(f"invalid data between two processes of MIGRator ({reason})")
-
-
-def _encode_path(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be part of a message")
-
-
-def _decode_path(kind: type, value: Any) -> object:
-    if kind is Path:
-        return Path(value)
-    raise TypeError(f"{kind.__name__} cannot be part of a message")
-
-
-class ChildLostError(MigratorError):
-    """The process exited, was killed because it did not answer, or cannot be reached."""
 
 
 class FaultKind(StrEnum):
@@ -342,12 +166,12 @@ class ChildProcess(asyncio.BufferedProtocol):
         except FrameError as error:
             self.kill(f"{self.name} was killed: {error}")
             return
-        for each in frames:
-            if not each.number:
-                self.on_notice(each.message)
-            answer = self._waiting.get(each.number)
+        for frame in frames:
+            if not frame.number:
+                self.on_notice(frame.message)
+            answer = self._waiting.get(frame.number)
             if answer is not None and not answer.done():
-                answer.set_result(each)
+                answer.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio: kill the process, which is of no use without its connection."""
@@ -357,14 +181,14 @@ class ChildProcess(asyncio.BufferedProtocol):
 
     def _write(self, number: int, message: Struct, payload: bytes | memoryview = b"") -> None:
         assert self._transport is not None
-        for each in encode_frame(number, message, payload):
-            self._transport.write(each)
+        for buffer in encode_frame(number, message, payload):
+            self._transport.write(buffer)
 
     def _lose(self, reason: str) -> None:
         self._lost = self._lost or reason
-        for each in self._waiting.values():
-            if not each.done():
-                each.set_exception(self.lost_error(reason))
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self.lost_error(reason))
         self._waiting.clear()
 
     def _send_kill(self) -> None:
@@ -402,93 +226,3 @@ class ChildProcess(asyncio.BufferedProtocol):
 
     def _describe(self, event: str) -> str:
         return f"{self.name} (process {self.pid}) {event}"
-
-
-def spawn(command: Sequence[str], log: Path, fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a Python module as a child with its own session, which logs to `log`."""
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env=child_environment(),
-            pass_fds=tuple(fds),
-            start_new_session=True,
-        )
-    finally:
-        os.close(file)
-
-
-def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a child needs, without secrets; limits it to one thread."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if _PASSED_ON.fullmatch(name) and not _SECRET.search(name)
-    }
-    source = str(Path(migrator.__file__).parent.parent)
-    paths = [source, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def exit_status(code: int) -> str:
-    """An exit code in words."""
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-
-
-def one_line(error: BaseException) -> str:
-    """An error as one line of text."""
-    text = str(error).strip().partition("\n")[0][:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-@contextmanager
-def end_on_request() -> Iterator[None]:
-    """Context that SIGTERM ends, in the main thread; at its end the GPU has done what it was given.
-
-    Under MPS a process that dies while the GPU works for it breaks all others on that GPU.
-    """
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise _EndRequested
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except _EndRequested:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends already
-        torch: Any = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            with suppress(RuntimeError):
-                torch.cuda.synchronize()
-
-
-class _EndRequested(BaseException):
-    """Not an error of the model, which may catch those."""
-
-
-@contextmanager
-def exit_with_parent(end: socket.socket) -> Iterator[None]:
-    """Context in which this process exits as soon as the other end of the socket is closed."""
-    number = end.fileno()
-    stop, stopped = os.pipe()
-
-    def exit_at_hangup() -> None:
-        poll = select.poll()
-        poll.register(number, select.POLLRDHUP)
-        poll.register(stop, 0)
-        if number in dict(poll.poll()):
-            os._exit(1)
-
-    thread = Thread(target=exit_at_hangup, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        os.close(stopped)
-        thread.join()  # no other thread may run in a process that forks
-        os.close(stop)

@@ -95,11 +95,11 @@ def recognise(path: Path) -> FileKind | None:
 
 def wrong_kind(path: Path, expected: Collection[FileKind]) -> str | None:
     """The sentence for a file of another kind than expected; None if it may be as expected."""
-    found = recognise(path)
-    if found is None or not expected or found in expected:
+    kind = recognise(path)
+    if kind is None or not expected or kind in expected:
         return None
-    wanted = " or ".join(each.words for each in expected)
-    return f"this is {found.words}, not {wanted}; {found.use.format(file=path)}"
+    wanted = " or ".join(kind.words for kind in expected)
+    return f"this is {kind.words}, not {wanted}; {kind.use.format(file=path)}"
 
 
 def _loaded(text: bytes) -> object:
@@ -126,11 +126,14 @@ def _by_keys(data: Mapping[str, Any]) -> FileKind | None:
 def _has_models(data: Mapping[str, Any]) -> bool:
     tenants = data["tenants"] if isinstance(data["tenants"], list) else []
     return "window_s" in data or any(
-        isinstance(each, Mapping) and not each.keys().isdisjoint(("model", "arrivals", "profile"))
-        for each in tenants
+        isinstance(tenant, Mapping)
+        and not tenant.keys().isdisjoint(("model", "arrivals", "profile"))
+        for tenant in tenants
     )
 
 
+_SCENARIO_KEYS = ("forecaster", "gpu", "policy", "tenants", "window_s", "windows")
+"""Keys of a scenario, which may lack others: one of them is enough if nothing else matches."""
 _KEYS: tuple[tuple[FileKind, Callable[[Mapping[str, Any]], bool]], ...] = (
     (PLAN, lambda data: "upper_bound" in data and "slots" in data),
     (PROBLEM, lambda data: "tenants" in data and ("slots" in data or "charge" in data)),
@@ -140,6 +143,8 @@ _KEYS: tuple[tuple[FileKind, Callable[[Mapping[str, Any]], bool]], ...] = (
     (SCENARIO, lambda data: "tenants" in data and _has_models(data)),
     (LAYOUT, lambda data: "instances" in data or "mig-configs" in data),
     (PROFILES, lambda data: "profiles" in data or "latency_ms" in data),
+    (PROBLEM, lambda data: "slots" in data or "charge" in data),
+    (SCENARIO, lambda data: not data.keys().isdisjoint(_SCENARIO_KEYS)),
 )
 """Kind -> whether an object's keys are of it; the first that matches counts."""
 
@@ -159,8 +164,8 @@ def read_file(
         return parse(load(_text(path, form)))
     except InputError as error:
         name = str(path)
-        words = wrong_kind(path, expected) or error
-        raise InputError(f"{name if name.isprintable() else ascii(name)}: {words}") from error
+        reason = wrong_kind(path, expected) or error
+        raise InputError(f"{name if name.isprintable() else ascii(name)}: {reason}") from error
 
 
 def beside(folder: Path, path: str, location: Location) -> Path:
@@ -222,11 +227,11 @@ def load_json(text: str) -> object:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    data = dict(pairs)
+    if len(data) == len(pairs):
+        return data
     keys = [key for key, _ in pairs]
-    duplicated = _Duplicated(found)
+    duplicated = _Duplicated(data)
     duplicated.key = next(key for key in keys if keys.count(key) > 1)
     return duplicated
 
@@ -244,7 +249,7 @@ def _refuse_duplicates(data: object) -> None:
         elif isinstance(value, list):
             items = enumerate(value)
         waiting.extend(
-            ((*location, key), each) for key, each in items if isinstance(each, dict | list)
+            ((*location, key), value) for key, value in items if isinstance(value, dict | list)
         )
 
 
@@ -270,15 +275,42 @@ def load_yaml(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        # quotes from the file may contain line breaks
-        words = " ".join(f"{error.context or ''}, {error.problem or ''}".strip(", ").split())
-        raise InputError(f"malformed YAML{where} ({words}); correct it there") from error
+        raise InputError(f"malformed YAML{where}: {_yaml_fault(error)}") from error
     except yaml.reader.ReaderError as error:
         raise InputError(
             f"malformed YAML: character {error.position + 1} may not stand in it; remove it"
         ) from error
     except RecursionError:
         raise InputError("lists or objects are nested too deeply; flatten the file") from None
+
+
+_YAML_FAULTS = (
+    ("'\\t'", "a tab stands where spaces are needed; indent with spaces"),
+    (
+        "mapping values are not allowed here",
+        "a colon stands in a value, or the line is indented too far; put the text in double quotes "
+        "or align the line with its neighbours",
+    ),
+    (
+        "expected <block end>",
+        "the line is not aligned with those before it; indent the entries of a list or object "
+        "equally",
+    ),
+    ("could not find expected ':'", "a key lacks its colon; write `key: value`"),
+    ("expected ',' or", "a list or object in brackets lacks a comma or its end; add it"),
+    ("unexpected end of stream", "a quote is not closed; close it"),
+    ("expected the node content", "a value is missing, or a bracket is not closed; add it"),
+    ("expected a single document", "a second document begins; keep one per file"),
+    ("that cannot start any token", "a value begins with @, ` or %; put it in double quotes"),
+)
+"""Part of PyYAML's description -> what it means, and what to do."""
+
+
+def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
+    # quotes from the file may contain line breaks
+    problem = " ".join(f"{error.context or ''}, {error.problem or ''}".strip(", ").split())
+    meanings = (meaning for part, meaning in _YAML_FAULTS if part in problem)
+    return next(meanings, f"{problem}; correct it there")
 
 
 class _Loader(yaml.SafeLoader):
@@ -309,15 +341,15 @@ class _Values:
         if id(node) in self._open:
             refuse(location, "the alias stands for what contains it", "write the value out")
         self._open.add(id(node))
-        found: object
+        value: object
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            found = [self.value(each, (*location, at)) for at, each in enumerate(node.value)]
+            value = [self.value(child, (*location, at)) for at, child in enumerate(node.value)]
         elif isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            found = self._object(node, location)
+            value = self._object(node, location)
         else:
             _refuse_tag(node, location)
         self._open.remove(id(node))
-        return found
+        return value
 
     def _object(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
         nodes: dict[str, yaml.Node] = {}
@@ -328,13 +360,13 @@ class _Values:
             nodes[key] = value_node
         merge = nodes.pop("<<", None)
         merged = {} if merge is None else self._merged(merge, (*location, "<<"))
-        return merged | {key: self.value(each, (*location, key)) for key, each in nodes.items()}
+        return merged | {key: self.value(child, (*location, key)) for key, child in nodes.items()}
 
     def _merged(self, node: yaml.Node, location: Location) -> dict[str, object]:
         """The entries that `<<` merges. If several objects have a key, the first one wins."""
         merged: dict[str, object] = {}
-        for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            value = self.value(each, location)
+        for child in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.value(child, location)
             if not isinstance(value, dict):
                 refuse(location, f"{shown(value)} is not an object", "merge objects only")
             merged = {**value, **merged}

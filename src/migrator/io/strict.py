@@ -47,18 +47,18 @@ class Entry(BaseModel):
 @cache
 def entry_types(model: type[Entry]) -> dict[tuple[str, ...], type[Entry]]:
     """The kind of object at each path of a file, without list positions."""
-    found: dict[tuple[str, ...], type[Entry]] = {(): model}
+    types: dict[tuple[str, ...], type[Entry]] = {(): model}
     for name, field in model.model_fields.items():
-        for each in _entries_in(field.annotation):
-            found |= {(name, *path): kind for path, kind in entry_types(each).items()}
-    return found
+        for entry in _entries_in(field.annotation):
+            types |= {(name, *path): kind for path, kind in entry_types(entry).items()}
+    return types
 
 
 def _entries_in(annotation: object) -> Iterator[type[Entry]]:
     if isinstance(annotation, type(Entry)) and issubclass(annotation, Entry):
         yield annotation
-    for each in get_args(annotation):
-        yield from _entries_in(each)
+    for argument in get_args(annotation):
+        yield from _entries_in(argument)
 
 
 def refuse(location: Location, wrong: str, remedy: str) -> NoReturn:
@@ -85,11 +85,11 @@ def require_version(data: object, version: int) -> None:
     """Reject another version first, because it may have other keys."""
     if not isinstance(data, dict) or "version" not in data:
         return
-    found = data["version"]
-    if type(found) is not int or found != version:
+    written = data["version"]
+    if type(written) is not int or written != version:
         refuse(
             ("version",),
-            f"{shown(found)} is not supported",
+            f"{shown(written)} is not supported",
             f"write the file in version {version}",
         )
 
@@ -120,14 +120,14 @@ def shown(value: object) -> str:
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
     """The valid word that is probably meant by `word`; None if none is similar."""
-    folded = {each.lower(): each for each in valid}
+    folded = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(word.lower()[:100], folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None
 
 
-def listed(words: Sequence[object], last: str = "or") -> str:
-    """The words as an enumeration: a, b or c."""
-    *head, tail = [str(each) for each in words]
+def listed(values: Sequence[object], last: str = "or") -> str:
+    """The values as an enumeration: a, b or c."""
+    *head, tail = [str(value) for value in values]
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
@@ -154,11 +154,11 @@ _WRONG: dict[str, tuple[str, str]] = {
 def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:
     """One sentence per error, unknown keys first, because a misspelt key explains a missing one."""
     parts = entry_types(model)
-    unknown = [each for each in errors if each["type"] == "extra_forbidden"]
-    missing = [each["loc"] for each in errors if each["type"] == "missing"]
+    unknown = [error for error in errors if error["type"] == "extra_forbidden"]
+    missing = [error["loc"] for error in errors if error["type"] == "missing"]
     sentences = []
-    for each in unknown:
-        *parent, key = each["loc"]
+    for error in unknown:
+        *parent, key = error["loc"]
         absent = [str(loc[-1]) for loc in missing if loc[:-1] == tuple(parent)]
         meant = nearest(str(key), absent)
         if meant is not None:
@@ -166,13 +166,13 @@ def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:
         model = parts[_names(tuple(parent))]
         meant = meant or nearest(str(key), model.model_fields)
         remedy = f"did you mean {meant}?" if meant else f"the keys here are {_keys(model)}"
-        sentences.append(f"{key_path(each['loc'])}: unknown key; {remedy}")
-    for each in errors:
-        if each["type"] == "missing" and each["loc"] in missing:
-            give = _description(each["loc"], parts)
-            sentences.append(f"{key_path(each['loc'])}: the key is missing; give {give}")
-        elif each["type"] not in ("missing", "extra_forbidden"):
-            sentences.append(_wrong_value(each, parts))
+        sentences.append(f"{key_path(error['loc'])}: unknown key; {remedy}")
+    for error in errors:
+        if error["type"] == "missing" and error["loc"] in missing:
+            give = _description(error["loc"], parts)
+            sentences.append(f"{key_path(error['loc'])}: the key is missing; give {give}")
+        elif error["type"] not in ("missing", "extra_forbidden"):
+            sentences.append(_wrong_value(error, parts))
     return sentences
 
 
@@ -194,15 +194,15 @@ def _description(location: Location, parts: _Parts) -> str | None:
 
 
 def _names(location: Location) -> tuple[str, ...]:
-    return tuple(each for each in location if isinstance(each, str))
+    return tuple(part for part in location if isinstance(part, str))
 
 
 def _without_choices(location: Location) -> Location:
     """The location without the `<...>` tags that pydantic adds for the assumed kind of list."""
     return tuple(
-        each
-        for each, after in zip_longest(location, location[1:])
-        if not (isinstance(each, str) and each.startswith("<") and isinstance(after, int))
+        part
+        for part, after in zip_longest(location, location[1:])
+        if not (isinstance(part, str) and part.startswith("<") and isinstance(after, int))
     )
 
 
@@ -233,11 +233,11 @@ def require_names(names: Sequence[str]) -> None:
 
 def by_size(values: Mapping[str, _Value], location: Location, board: Board) -> dict[int, _Value]:
     """The values by instance size. Rejects a size that the board does not have."""
-    known = {str(gpcs): gpcs for gpcs in board.sizes}
+    sizes = {str(gpcs): gpcs for gpcs in board.sizes}
     for size in values:
-        if size not in known:
+        if size not in sizes:
             refuse_size((*location, size), shown(size), board)
-    return {known[size]: values[size] for size in sorted(values)}
+    return {sizes[size]: values[size] for size in sorted(values)}
 
 
 def refuse_size(location: Location, size: object, board: Board) -> NoReturn:

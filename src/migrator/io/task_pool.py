@@ -1,7 +1,8 @@
 """Workers for independent tasks: this process, several processes, or a Ray cluster.
 
-All three return the same results in the same order. The pool of processes notices when one of its
-processes dies. Ray is imported on use.
+All three return the same results in the same order. Unlike `object_process` and `child_process`,
+which talk to one process about its own state, any worker may run any task; so the processes are
+those of `concurrent.futures`, which also notices when one of them dies. Ray is imported on use.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from multiprocessing import get_context
+from threading import Thread
 from typing import Any, TypeVar
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import MigratorError
+from migrator.io.ray_cluster import connect_to_ray, first_line
+from migrator.io.spawn import exit_at_hangup
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -43,7 +46,7 @@ class TaskPool:
         self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]
     ) -> Iterator[_Result]:
         """Yield the results in the order of the tasks."""
-        waiting = deque([self._submit(function, each) for each in tasks])
+        waiting = deque([self._submit(function, task) for task in tasks])
         while waiting:
             yield _result(waiting.popleft())
 
@@ -51,7 +54,7 @@ class TaskPool:
         self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]
     ) -> Iterator[_Result]:
         """Yield the results as soon as they are there."""
-        for done in as_completed([self._submit(function, each) for each in tasks]):
+        for done in as_completed([self._submit(function, task) for task in tasks]):
             yield _result(done)
 
     def _submit(self, function: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
@@ -64,18 +67,21 @@ class TaskPool:
 @contextmanager
 def open_pool(processes: int) -> Iterator[TaskPool]:
     """Open a pool of that many processes; at the end of the block running tasks are ended."""
-    # Ctrl-C also reaches the processes; they ignore it and this process ends them
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    executor = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, ignore)
-    try:
-        yield TaskPool(executor)
-    finally:
-        running = list((executor._processes or {}).values())
-        executor.shutdown(wait=False, cancel_futures=True)
-        for each in running:
-            each.terminate()
-        for each in running:
-            each.join()
+    # when this process closes its end, or is killed, every process exits
+    ours, theirs = socket.socketpair()
+    with theirs:
+        executor = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (theirs,))
+        try:
+            yield TaskPool(executor)
+        finally:
+            ours.close()
+            executor.shutdown(cancel_futures=True)
+
+
+def _begin(end: socket.socket) -> None:
+    """Called in each process of a pool; `end` stays open in it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    Thread(target=exit_at_hangup, args=(end.detach(),), daemon=True).start()
 
 
 def _result(done: Future[_Result]) -> _Result:
@@ -90,10 +96,6 @@ def _lost() -> MigratorError:
         "a process of this run died, perhaps because the machine is out of memory; run it again "
         "with fewer processes"
     )
-
-
-ANSWERS_WITHIN_S = 5.0
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
 class TaskWorkers:
@@ -145,14 +147,14 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
 def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
     """Run tasks on machines that have this package; their MigratorErrors are raised again."""
     remote = ray.remote(num_cpus=1)(function)
-    for waiting in [remote.remote(each) for each in tasks]:
+    for waiting in [remote.remote(task) for task in tasks]:
         yield _ray_result(ray, waiting)
 
 
 def _run_on_ray_unordered(ray: Any, function: partial[Any], tasks: Sequence[Any]) -> Iterator[Any]:
     """As `_run_on_ray`, in the order in which the tasks end."""
     remote = ray.remote(num_cpus=1)(_call)
-    waiting = [remote.remote(function, each) for each in tasks]
+    waiting = [remote.remote(function, task) for task in tasks]
     while waiting:
         (ended, *_), waiting = ray.wait(waiting, num_returns=1)
         yield _ray_result(ray, ended)
@@ -170,78 +172,6 @@ def _ray_result(ray: Any, reference: Any) -> Any:
         if isinstance(cause, MigratorError):
             raise cause from error
         raise MigratorError(
-            f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); check "
+            f"--ray: a task failed on the Ray cluster ({first_line(cause or error)}); check "
             "that all machines run this version of migrator, or leave --ray out"
         ) from error
-
-
-def import_ray(option: str = "--cluster") -> Any:
-    """Import ray; InputError if it is not installed."""
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        return import_module("ray")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{option} needs ray, which is not installed: pip install 'migrator[cluster]'"
-        ) from error
-
-
-RAY_TOKEN = (
-    "where Ray asks for a token: `ray get-auth-token --generate` once, the same token on every "
-    "machine, and `export RAY_AUTH_MODE=token` before `ray start` and before this"
-)
-"""How Ray's authentication is set up."""
-
-
-@contextmanager
-def connect_to_ray(address: str, option: str, **settings: Any) -> Iterator[Any]:
-    """Connect to the Ray cluster at the address, and disconnect on exit."""
-    ray = import_ray(option)
-    listens = False
-    try:
-        listens = _is_listening(address)
-        ray.init(address=address, logging_level="ERROR", log_to_driver=False, **settings)
-    except (OSError, ValueError) as error:
-        if not listens:
-            raise InputError(
-                f"{option}: no Ray cluster answers at {address!r} ({type(error).__name__}); start "
-                f"one with `ray start --head` and give its address ({RAY_TOKEN})"
-            ) from error
-        raise InputError(
-            f"{option}: {address!r} is in use, but not by a Ray cluster that can be joined "
-            f"({type(error).__name__}); run this on a machine that is part of it ({RAY_TOKEN})"
-        ) from error
-    except (RuntimeError, ray.exceptions.RayError) as error:
-        # for example if Ray or Python have other versions there
-        raise InputError(
-            f"{option}: the Ray cluster at {address!r} cannot be joined ({_first_line(error)}); "
-            f"have the same Ray and Python on every machine ({RAY_TOKEN})"
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (
-        f"{type(error).__name__}: {lines[0].rstrip('.:')[:200]}" if lines else type(error).__name__
-    )
-
-
-def _is_listening(address: str) -> bool:
-    """Check that HOST:PORT, or Ray's address for `auto`, accepts connections; OSError if not.
-
-    Return False if the address has no port and was not checked. Ray would retry for minutes, also
-    at an address left by a crashed cluster.
-    """
-    if address == "auto":
-        services = import_module("ray._private.services")
-        address = services.get_ray_address_from_environment(address, None)
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
-        return True
-    return False

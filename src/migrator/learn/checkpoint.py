@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.io.files import DamagedWeightsError, WeightsFolder, clear_unfinished, write_atomically
-from migrator.io.processes import FolderLock
+from migrator.io.atomic_write import clear_unfinished, write_atomically
+from migrator.io.locks import FolderLock
+from migrator.io.weights_folder import DamagedWeightsError, WeightsFolder
 from migrator.learn.model import Model
 
 KEPT = 2

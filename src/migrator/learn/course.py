@@ -22,7 +22,7 @@ import torch
 
 from migrator.core.errors import InputError
 from migrator.core.registry import is_import_path
-from migrator.io.files import sha256_of
+from migrator.io.weights_folder import sha256_of
 from migrator.learn.benchmarks.benchmark import (
     Benchmark,
     Material,
@@ -180,7 +180,7 @@ class Course:
     def _about(self) -> dict[str, Any]:
         return {
             "past": [asdict(each) for each in self.past],
-            "rows": [asdict(each) for each in self.rows],
+            "rows": [asdict(row) for row in self.rows],
             "pretraining_stopped": self.pretraining_stopped,
         }
 
@@ -268,7 +268,7 @@ class CourseRun:
             "pixels": settings.pixels,
             "shuffle": settings.shuffle,
             **asdict(result),
-            "rows": [{**asdict(each), "error": each.error} for each in result.rows],
+            "rows": [{**asdict(row), "error": row.error} for row in result.rows],
             "median_error": result.median_error,
             "estimation_part": result.estimation_part,
         }
@@ -329,7 +329,7 @@ class CourseResult:
     @property
     def stops(self) -> list[str]:
         """One sentence for every training that was stopped."""
-        stopped = {0: self.pretraining_stopped, **{each.window: each.stopped for each in self.rows}}
+        stopped = {0: self.pretraining_stopped, **{row.window: row.stopped for row in self.rows}}
         return [
             f"{f'window {window}' if window else 'pre-training'}: {why}"
             for window, why in stopped.items()
@@ -339,13 +339,13 @@ class CourseResult:
     @property
     def median_error(self) -> float | None:
         """Median absolute error of the estimates; None without windows."""
-        return median(abs(each.error) for each in self.rows) if self.rows else None
+        return median(abs(row.error) for row in self.rows) if self.rows else None
 
     @property
     def estimation_part(self) -> float | None:
         """Time spent estimating over time spent retraining; None without windows."""
-        spent = sum(each.retraining_s for each in self.rows)
-        return sum(each.estimation_s for each in self.rows) / spent if spent else None
+        spent = sum(row.retraining_s for row in self.rows)
+        return sum(row.estimation_s for row in self.rows) / spent if spent else None
 
 
 def material_identity(material: Material) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def weights_identity(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    return {"name": path.name, "sha256": {each.name: sha256_of(each) for each in files}}
+    return {"name": path.name, "sha256": {file.name: sha256_of(file) for file in files}}
 
 
 DEVICES = ("auto", "cpu", "cuda")

@@ -96,7 +96,11 @@ def _side_stream() -> Any:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Freeing an older graph during a capture would break the capture."""
+    """Pause garbage collection during a capture.
+
+    Needed for correctness: freeing an older graph that is part of a cycle is a call that CUDA does
+    not permit while a stream is capturing, and the capture fails (seen on an H200 with torch 2.11).
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -214,9 +218,9 @@ def load_cudnn() -> None:
     They are hundreds of megabytes. Loading them does not touch the GPU.
     """
     packages = Path(torch.__file__).parent.parent / "nvidia"
-    for each in sorted(packages.glob("*/lib/libcudnn_*.so.*")):
+    for path in sorted(packages.glob("*/lib/libcudnn_*.so.*")):
         with suppress(OSError):  # cuDNN loads it itself, or says what is wrong
-            ctypes.CDLL(str(each))
+            ctypes.CDLL(str(path))
 
 
 def convert_to_bf16(network: nn.Module) -> None:

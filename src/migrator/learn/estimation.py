@@ -154,6 +154,6 @@ def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -
 def _faded(values: Sequence[float]) -> float:
     """An exponential moving mean: the latest value counts most."""
     mean = values[0]
-    for each in values[1:]:
-        mean = _FADING * mean + (1 - _FADING) * each
+    for value in values[1:]:
+        mean = _FADING * mean + (1 - _FADING) * value
     return mean

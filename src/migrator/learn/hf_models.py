@@ -117,7 +117,6 @@ class HfText(TextModel):
             found.padding,
             found.length,
         )
-        self.mask = found.tokenizer.mask_token_id
         config: Any = network.config
         if getattr(config, "pad_token_id", None) is None:
             config.pad_token_id = found.padding  # decoders find the last token of a text by it

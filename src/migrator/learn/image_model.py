@@ -295,7 +295,7 @@ class TimmNamed(TimmImages):
         if not library.is_model(architecture):
             raise _unknown(architecture)
         usual = library.get_pretrained_cfg(architecture.partition(".")[0])
-        known, keys = usual.to_dict(), {each.name for each in fields(usual)}
+        known, keys = usual.to_dict(), {field.name for field in fields(usual)}
         classes = config.get("num_classes", about.get("num_classes", 0))
         about = {key: each for key, each in about.items() if key in keys}  # later versions add some
         described = {**known, **about, "num_classes": classes}

@@ -93,8 +93,10 @@ def require_model(candidate: object, name: str) -> type[Model]:
     """The class itself if it is complete; otherwise an InputError that lists what is missing."""
     if not isinstance(candidate, type):
         raise InputError(f"model: {name} is not a class; name a class with the methods of a model")
-    missing = [f"{each}()" for each in METHODS if not callable(getattr(candidate, each, None))]
-    missing += [each for each in ATTRIBUTES if not hasattr(candidate, each)]
+    missing = [
+        f"{method}()" for method in METHODS if not callable(getattr(candidate, method, None))
+    ]
+    missing += [attribute for attribute in ATTRIBUTES if not hasattr(candidate, attribute)]
     if missing:
         raise InputError(
             f"model: {name} lacks {', '.join(missing)}; see 'a model of your own' in "
@@ -161,9 +163,9 @@ def split_validation(held_out: Samples, seed: int) -> tuple[Samples, Samples]:
 def concatenate(parts: Sequence[Samples]) -> Samples:
     """The samples of all parts, in their order."""
     return Samples(
-        np.concatenate([each.inputs for each in parts]),
-        np.concatenate([each.labels for each in parts]),
-        np.concatenate([each.arrives for each in parts]),
+        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.arrives for part in parts]),
     )
 
 
@@ -233,13 +235,13 @@ def tokens_of(text: str, length: int = TOKENS) -> NDArray[np.int32]:
     """The first words of a text as token numbers; a word always has the same number."""
     plain = unicodedata.normalize("NFKC", text[: CHARACTERS * length]).casefold()
     words = _WORD.findall(plain)[: length - 1]
-    numbers = [2 + zlib.crc32(each.encode()) % (VOCABULARY - 2) for each in words]
+    numbers = [2 + zlib.crc32(word.encode()) % (VOCABULARY - 2) for word in words]
     return np.array([BEGIN, *numbers] + [PADDING] * (length - 1 - len(words)), dtype=np.int32)
 
 
 def all_tokens(texts: Iterable[str], length: int = TOKENS) -> NDArray[np.int32]:
     """One row per text."""
-    return np.stack([tokens_of(each, length) for each in texts])
+    return np.stack([tokens_of(text, length) for text in texts])
 
 
 HASHED = "hashed words"
@@ -267,7 +269,7 @@ def text_encoder(tokenizer: str, length: int, padding: int) -> TextEncoder:
     read.enable_padding(length=length, pad_id=padding)
 
     def encode(texts: list[str]) -> NDArray[np.int32]:
-        begins = [each[: CHARACTERS * length] for each in texts]
+        begins = [text[: CHARACTERS * length] for text in texts]
         rows = [each.ids for each in read.encode_batch(begins)]
         return np.array(rows, np.int32).reshape(len(texts), length)
 

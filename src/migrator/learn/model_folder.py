@@ -20,7 +20,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from migrator.core.errors import InputError
-from migrator.io.files import cache_folder, replace_file
+from migrator.io.atomic_write import replace_file
+from migrator.io.folders import cache_folder
 from migrator.learn.model import damaged
 
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")

@@ -6,7 +6,6 @@ Optional libraries are imported when a model needs them; InputError names the ex
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import math
 from collections.abc import Callable, Iterator
@@ -29,9 +28,6 @@ from migrator.learn.model import Modality, Model, Samples, all_tokens, require_m
 
 if TYPE_CHECKING:
     from migrator.learn.torch_model import TorchModel
-
-
-_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
 def transformers() -> Any:
@@ -116,21 +112,6 @@ def models() -> dict[str, type[TorchModel]]:
     return {each.name: each for each in offered}
 
 
-@contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Import and build with rare garbage collections, in a process without other threads.
-
-    The libraries of models make half a million objects that stay. To search them for garbage again
-    and again takes a tenth of the import.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 50, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 def model_class(name: str) -> type[Model]:
     """The model called `name`, hf:FOLDER_OR_ID, timm:NAME, or the class at package.module:Class."""
     if name.startswith(LIBRARIES):
@@ -161,13 +142,24 @@ def encoder(name: str, modality: Modality) -> Encode:
 
 
 def build(
-    name: str, classes: int, seed: int, pixels: int | None = None, *, pretrained: bool = True
+    name: str,
+    classes: int,
+    seed: int,
+    pixels: int | None = None,
+    *,
+    input_pixels: int | None = None,
+    pretrained: bool = True,
 ) -> Model:
     """A new model; `pixels` is the side of the images, for models that accept several.
 
+    `input_pixels`: side of the images that it is given and resizes to `pixels`; None: the same.
     Without `pretrained` its weights are random, also where published ones belong to the name.
     """
     model = _new_model(name, classes, seed, pixels)
+    if input_pixels is not None:
+        if not hasattr(model, "input_pixels"):
+            raise InputError(f"live.input_pixels: {name} does not resize images; leave the key out")
+        model.input_pixels = input_pixels
     load = getattr(model, "load_pretrained", None)
     if pretrained and load is not None:
         load()

@@ -16,7 +16,6 @@ from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
 from migrator.learn.model import (
-    BEGIN,
     PADDING,
     TOKENS,
     VOCABULARY,
@@ -103,7 +102,9 @@ class TorchModel(ABC):
     @property
     def kept_bytes(self) -> int:
         """Approximate size of a training checkpoint: every weight and its two moments."""
-        return 3 * sum(each.numel() * each.element_size() for each in self.network.parameters())
+        return 3 * sum(
+            parameter.numel() * parameter.element_size() for parameter in self.network.parameters()
+        )
 
     def infer(self, inputs: Inputs) -> Scores:
         """One row of scores per input."""
@@ -258,7 +259,7 @@ class TorchModel(ABC):
         `words` is the origin, `path` is named in errors.
         """
         if classes is None:
-            tensors = {k: each for k, each in tensors.items() if not k.startswith(self.head)}
+            tensors = {k: tensor for k, tensor in tensors.items() if not k.startswith(self.head)}
         tensors, fewer = self._extended(tensors)
         self._adopt(tensors, range(classes or 0), f"{words}{_extension(fewer)}", path)
 
@@ -301,7 +302,7 @@ class TorchModel(ABC):
         own = self.network.state_dict()
         prefix = getattr(self.network, "base_model_prefix", "")
         if prefix and not any(name in own for name in tensors):
-            tensors = {f"{prefix}.{name}": each for name, each in tensors.items()}
+            tensors = {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
         left = [k for k in own if k not in tensors or tensors[k].shape != own[k].shape]
         taken = [k for k in own if k not in left]
         # batch counters are missing in files from elsewhere and have no effect
@@ -456,8 +457,6 @@ class TextModel(TorchModel):
     vocabulary: int = VOCABULARY
     """Inputs are numbers from 0 to below this."""
     padding: int = PADDING
-    mask: int | None = BEGIN
-    """Token in the place of a word to be guessed when pre-training; None: there is none."""
 
     @classmethod
     @abstractmethod

@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
-from migrator.io.files import NOTE, write_atomically
+from migrator.io.atomic_write import write_atomically
+from migrator.io.weights_folder import NOTE
 from migrator.learn.model import Inputs, Labels, damaged
 
 _MOMENT = "training."
@@ -56,9 +57,9 @@ def write_weights(
 ) -> None:
     """Write tensors, moments and training state into one file."""
     named = {
-        f"{_MOMENT}{index}.{name}": each
+        f"{_MOMENT}{index}.{name}": value
         for index, values in moments.items()
-        for name, each in values.items()
+        for name, value in values.items()
     }
     every = {**tensors, **named}
     plain = {name: each.detach().cpu().contiguous().clone() for name, each in every.items()}
@@ -75,7 +76,7 @@ def read_weights(path: Path) -> Saved:
     try:
         note = _saved_state(json.loads(about[NOTE])) if NOTE in about else None
         moments: Moments = {}
-        for key in [each for each in tensors if each.startswith(_MOMENT)]:
+        for key in [tensor for tensor in tensors if tensor.startswith(_MOMENT)]:
             index, _, name = key.removeprefix(_MOMENT).partition(".")
             moments.setdefault(int(index), {})[name] = tensors.pop(key)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -100,19 +101,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         )
     tensors: dict[str, Tensor] = {}
     about: dict[str, str] = {}
-    for each in files:
+    for file in files:
         try:
-            with safe_open(each, framework="pt") as opened:
+            with safe_open(file, framework="pt") as opened:
                 about.update(opened.metadata() or {})
                 names = opened.keys()
                 tensors.update({name: opened.get_tensor(name) for name in names})
         except FileNotFoundError:
             raise InputError(
-                f"{each}: no such file; save the model's weights there as safetensors, "
+                f"{file}: no such file; save the model's weights there as safetensors, "
                 "or leave --weights out to start from random weights"
             ) from None
         except (OSError, SafetensorError, RuntimeError, ValueError, KeyError) as error:
-            raise damaged(each) from error
+            raise damaged(file) from error
     return tensors, about
 
 

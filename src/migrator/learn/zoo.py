@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.files import cache_folder
+from migrator.io.folders import cache_folder
 from migrator.learn.image_model import ImageModel, TimmImages
 from migrator.learn.model import PADDING, VOCABULARY
 from migrator.learn.registry import torchvision, transformers
@@ -196,7 +196,7 @@ class VitB16(TransformersImages):
 
     def mismatch(self, names: list[str]) -> str:
         """Weights for images of another size have other positions, and else fit."""
-        if all("position_embeddings" in each for each in names):
+        if all("position_embeddings" in name for name in names):
             return (
                 f"its weights are for images of another side than {self.pixels}; give that side "
                 "with --pixels, or leave --pixels out"
@@ -227,9 +227,9 @@ def _without_mask(network: Any) -> None:
     which the attention is several times slower.
     """
     library = transformers()
-    if hasattr(library, "AttentionInterface"):
+    if hasattr(network, "set_attn_implementation"):  # older versions are slower, not wrong
         library.AttentionInterface.register(_UNMASKED, _unmasked)
-        network.config._attn_implementation = _UNMASKED
+        network.set_attn_implementation(_UNMASKED)
 
 
 class BertBase(TextModel):
@@ -325,7 +325,7 @@ class PublishedWeights:
         # found without running the package's code
         spec = find_spec(self.package)
         folders = [] if spec is None else list(spec.submodule_search_locations or ())
-        files = [path for each in folders for path in sorted(Path(each).glob("models/*.pth"))]
+        files = [path for folder in folders for path in sorted(Path(folder).glob("models/*.pth"))]
         if not files:
             raise InputError(
                 f"its published weights come with the package {self.package}, which is not "

@@ -14,8 +14,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from migrator.control import events
-from migrator.control.controller import Controller, Estimate
+from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
+from migrator.control.retraining_plans import Estimate
 from migrator.core.catalogue import Place, board_without
 from migrator.core.errors import MigratorError
 from migrator.core.problem import Holding, Share, bare, sms_of
@@ -23,8 +24,8 @@ from migrator.live.context import Context
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder
 from migrator.live.training import JobKind
-from migrator.serve.workers.messages import Assignment
-from migrator.serve.workers.pool import ServingWorker
+from migrator.serving.workers.messages import Assignment
+from migrator.serving.workers.pool import ServingWorker
 
 LOOK_S = 0.05
 LEAVE_S = 15.0
@@ -56,12 +57,13 @@ class Actuation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._foreign: tuple[Place, ...] = ()
         context.workers.lost = self._on_worker_lost
+        context.workers.forkserver.changed = self._on_forkserver_changed
 
     def do(self, instructions: Iterable[Instruction]) -> None:
         """Begin all instructions; their outcomes arrive as events."""
-        for each in instructions:
-            self._recorder.decisions.instructed(each)
-            match each:
+        for instruction in instructions:
+            self._recorder.instructed(instruction)
+            match instruction:
                 case events.Create(instance):
                     self.in_background(self._create(instance))
                 case events.Destroy(instance):
@@ -87,8 +89,8 @@ class Actuation:
                     self._context.trainings.cancel(tenant, JobKind.RETRAIN)
                 case events.Train(instance, tenant):
                     self.in_background(self._train(instance, tenant))
-                case events.Replan(reason):
-                    self._recorder.event("replan", reason)  # the planning loop does it
+                case events.Replan():
+                    pass  # the planning loop does it
 
     def tick(self) -> None:
         """Let the executor act on the passed time."""
@@ -147,18 +149,9 @@ class Actuation:
 
     def on_event(self, event: Event) -> None:
         """Record the outcome of an instruction, and do what the controller makes of it."""
-        self._recorder.decisions.ended(event)
-        why = getattr(event, "why", "")
-        if isinstance(event, events.TrainingEnded):
-            if not event.ok:
-                words = f"{event.tenant}: {why}"
-                self._recorder.event("retraining", words, tenant=event.tenant)
-        elif why:
-            if isinstance(event, events.CreateFailed):
-                self.in_background(self.update_foreign_instances())
-            instance = str(event.instance)
-            kind = "standby" if isinstance(event, events.Prepared) else type(event).__name__
-            self._recorder.event(kind, f"{instance}: {why}", instance=instance)
+        self._recorder.ended(event)
+        if isinstance(event, events.CreateFailed):
+            self.in_background(self.update_foreign_instances())
         self.do(self._controller.on(event))
         self._recorder.update_units()
 
@@ -168,7 +161,7 @@ class Actuation:
         """The assignment of a worker on the instance: the newest version of the tenant's model."""
         state, serving = self._context.tenants[tenant], self._context.serving
         latency_s, version = self._latency_s(tenant, instance), state.version
-        batch = state.live.service.batch
+        batch = state.service.batch
         times = {each: 1e3 * latency_s(each) for each in range(1, batch + 1)}
         return Assignment(
             tenant=tenant,
@@ -184,7 +177,7 @@ class Actuation:
 
     def _latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
         """A function from the batch size to the seconds of a batch on the instance."""
-        service = self._context.tenants[tenant].live.service
+        service = self._context.tenants[tenant].service
         sms = sms_of(self._context.board, instance)
         # a share that takes turns with others has the SMs for a part of the time
         duty = instance.duty if isinstance(instance, Share) else 1.0
@@ -253,7 +246,7 @@ class Actuation:
             return False
         if run.version is not None and run.version.number != standby.assignment.version:
             return False
-        waiting = [each for (where, _), each in self._standbys.items() if where == place]
+        waiting = [standby for (where, _), standby in self._standbys.items() if where == place]
         return all(map(self._router.is_idle, (serving, *waiting)))
 
     async def _end_standby(self, worker: ServingWorker) -> None:
@@ -330,7 +323,7 @@ class Actuation:
         """Report to the controller how long an instance took until it served."""
         took_s = parts_s["create_s"] + parts_s["warm_s"]
         late_s = self._controller.measured(tenant, instance, took_s)
-        self._recorder.overhead(bare(instance), {**parts_s, "late_s": late_s})
+        self._recorder.started(bare(instance), {**parts_s, "late_s": late_s})
         self._recorder.decisions.measured(tenant, parts_s, late_s)
 
     async def _start(
@@ -399,10 +392,8 @@ class Actuation:
                     wanted.tenant, wanted.window, environment, wanted.most_samples
                 )
         except TimeoutError:
-            _log.warning(
-                "%s: the estimate took too long and was stopped before the window's end; the one "
-                "before stands until its labels are learned",
-                wanted.tenant,
+            self._learning.no_estimate(
+                wanted.tenant, "it took too long and was stopped before the window's end"
             )
 
     def _on_worker_lost(self, worker: ServingWorker, how: str) -> None:
@@ -416,6 +407,18 @@ class Actuation:
                 del self._standbys[key]
                 self._router.detach(worker)
                 self.on_event(events.Prepared(*key, how))
+
+    def _on_forkserver_changed(self, runs: bool) -> None:
+        """Change no instance while no worker and no training can be started: the workers that serve
+        could not be replaced."""
+        executor, now_s = self._context.executor, self._context.clock.now_s()
+        if runs:
+            self._recorder.event("workers", "the forkserver runs again, and plans are followed")
+            self.do(executor.release(now_s))
+        else:
+            words = "the forkserver died: workers go on serving, and plans wait until it runs again"
+            self._recorder.event("workers", words)
+            self.do(executor.hold(now_s))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -19,24 +19,27 @@ from starlette.requests import Request
 
 import migrator
 from migrator.control.controller import Controller
-from migrator.control.tenant_state import Phase, Retraining, TenantState
+from migrator.control.retraining import Phase, Retraining
+from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Place
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Share
 from migrator.dashboard.routes import Dashboard, Source
+from migrator.io.database import FileMovedError
 from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import Context, Serving
-from migrator.live.instruments import FAILED, REPEATED, STORED
-from migrator.live.labels import NotKeptError
-from migrator.live.recording import Recorder, extent
-from migrator.serve.http.app import application
-from migrator.serve.http.metrics import counter, gauge, info
-from migrator.serve.http.operations import ApiState, Backend, Feedback, TenantChanges
-from migrator.serve.http.protocol import WindowNow
-from migrator.serve.http.requests import Limits, require_admin
-from migrator.serve.http.server import ApiServer, affordable
-from migrator.serve.queue import LATENCY_BOUNDS_S
+from migrator.live.instruments import CONFLICTING, FAILED, REPEATED, STORED
+from migrator.live.labels import ConflictingLabelError, NotKeptError
+from migrator.live.recording import Recorder
+from migrator.records.recorder import extent
+from migrator.serving.http.app import application
+from migrator.serving.http.metrics import counter, gauge, info
+from migrator.serving.http.operations import ApiState, Backend, Feedback, TenantChanges
+from migrator.serving.http.protocol import WindowNow
+from migrator.serving.http.requests import Limits, require_admin
+from migrator.serving.http.server import ApiServer, affordable
+from migrator.serving.queue import LATENCY_BOUNDS_S
 
 
 def collectors(
@@ -58,7 +61,7 @@ class RunMetrics(Collector):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._profiles = {
-            gpcs: each.name for gpcs, each in context.gpu.board.plain_profiles.items()
+            gpcs: profile.name for gpcs, profile in context.gpu.board.plain_profiles.items()
         }
 
     def collect(self) -> Iterator[Metric]:
@@ -91,15 +94,15 @@ class RunMetrics(Collector):
 
     def _instances(self) -> Metric:
         units = self._context.executor.units
-        found = Counter((str(each.state), self._profile(each)) for each in units)
+        found = Counter((str(unit.state), self._profile(unit)) for unit in units)
         profiles = list(self._profiles.values())
-        if any(isinstance(each.instance, Share) for each in units):
+        if any(isinstance(unit.instance, Share) for unit in units):
             profiles.append("")
         return gauge(
             "migrator_instances",
             "Instances by state and MIG profile; MPS shares have an empty profile.",
             ["state", "GPU_I_PROFILE"],
-            {(state, each): found[state, each] for state in State for each in profiles},
+            {(state, profile): found[state, profile] for state in State for profile in profiles},
         )
 
     def _labels(self, unit: Unit) -> Mapping[str, str]:
@@ -141,7 +144,7 @@ class TenantMetrics(Collector):
     """The state of every tenant."""
 
     def __init__(self, context: Context, recorder: Recorder) -> None:
-        self._context, self._tenants = context, context.tenants
+        self._context, self._tenants, self._recorder = context, context.tenants, recorder
         self._goodput, self._forecasts = recorder.goodput, recorder.forecasts
 
     def collect(self) -> Iterator[Metric]:
@@ -162,8 +165,12 @@ class TenantMetrics(Collector):
             "migrator_model",
             "The model of every tenant.",
             [
-                {"tenant": name, "model": each.live.model, "version": str(_version(each))}
-                for name, each in self._tenants.items()
+                {
+                    "tenant": name,
+                    "model": tenant.service.profile.model,
+                    "version": str(_version(tenant)),
+                }
+                for name, tenant in self._tenants.items()
             ],
         )
         yield self._gauge(
@@ -176,6 +183,7 @@ class TenantMetrics(Collector):
             "1 while a retraining runs, else 0.",
             lambda tenant: _phase(tenant.retraining) is Phase.RUNNING,
         )
+        yield self._not_retrained()
         yield self._gauge(
             "migrator_workers_prepared",
             "Worker processes with a built model that wait for an instance.",
@@ -206,9 +214,9 @@ class TenantMetrics(Collector):
 
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
-        for name, each in self._tenants.items():
-            values[name, "served"] = each.accuracy
-            measured, expected = self._goodput.measured(name), _expected(each)
+        for name, tenant in self._tenants.items():
+            values[name, "served"] = tenant.accuracy
+            measured, expected = self._goodput.measured(name), _expected(tenant)
             if measured is not None:
                 values[name, "measured"] = measured
             if expected is not None:
@@ -219,6 +227,17 @@ class TenantMetrics(Collector):
             "window, estimated is expected of the next retraining.",
             ["tenant", "source"],
             values,
+        )
+
+    def _not_retrained(self) -> Metric:
+        found = {name: self._recorder.why_not_retrained(name) for name in self._tenants}
+        return gauge(
+            "migrator_retraining_waiting",
+            "1 while a tenant is not being retrained and was not in this window, with the reason: "
+            "no_data, drained, paused, no_plan, planned, out_of_memory, too_long, no_room, "
+            "left_out or failed.",
+            ["tenant", "reason"],
+            {(name, waits.reason.value): 1 for name, waits in found.items() if waits is not None},
         )
 
     def _gauge(self, name: str, words: str, value: Callable[[TenantState], float]) -> Metric:
@@ -338,8 +357,11 @@ class Api:
         )
 
     async def store_label(self, feedback: Feedback) -> bool:
-        """Store a label. Returns when it is on disk, whether it is new; raises if it is not
-        stored."""
+        """Store a label. Returns when it is on disk, whether it is new.
+
+        HttpError 409 if the request already has another label, 503 if the file of labels was
+        moved, 507 if there is no space.
+        """
         tenant, outcome = feedback.tenant, FAILED
         try:
             new = await self._context.labels.add(
@@ -352,6 +374,12 @@ class Api:
             )
             outcome = STORED if new else REPEATED
             return new
+        except ConflictingLabelError as error:
+            outcome = CONFLICTING
+            raise HttpError(409, str(error)) from error
+        except FileMovedError as error:
+            self._recorder.label_refused(tenant, str(error))
+            raise HttpError(503, f"the label is not stored: {error}") from error
         except NotKeptError as error:
             self._recorder.label_refused(tenant, str(error))
             raise HttpError(507, f"the label is not stored: {error}") from error
@@ -379,17 +407,18 @@ class Api:
             "into_s": round(clock.into_s, 3),
             "paused": context.executor.paused,
             "store": self._admission.store_trouble,
-            "drained": [name for name, each in context.tenants.items() if each.drained],
+            "files": context.labels.moved or context.records.moved,
+            "drained": [name for name, tenant in context.tenants.items() if tenant.drained],
             "tenants": {name: self._tenant_status(name) for name in context.tenants},
-            "pids": {each.name: each.pid for each in context.serving_workers.values()},
+            "pids": {worker.name: worker.pid for worker in context.serving_workers.values()},
             "units": [
                 {
-                    "instance": str(each.instance),
-                    **extent(each.instance, scenario.board),
-                    "state": each.state,
-                    "task": str(each.task) if each.task else None,
+                    "instance": str(unit.instance),
+                    **extent(unit.instance, scenario.board),
+                    "state": unit.state,
+                    "task": str(unit.task) if unit.task else None,
                 }
-                for each in context.executor.units
+                for unit in context.executor.units
             ],
         }
 
@@ -397,6 +426,7 @@ class Api:
         tenant, router = self._context.tenants[name], self._context.router
         counts = router.counts[name]
         total, job, number = counts.total, tenant.retraining, self._version(name)
+        waits = self._recorder.why_not_retrained(name)
         return {
             "received": total.received,
             "in_time": total.in_time,
@@ -414,6 +444,8 @@ class Api:
             "accuracy": round(tenant.accuracy, 4),
             "retraining": job.phase if job else "none",
             "progress": round(job.progress, 3) if job else 0.0,
+            "reason": waits.reason.value if waits else "",
+            "why": waits.words if waits else "",
             "overhead_s": round(tenant.overhead_s, 3),
         }
 
@@ -425,9 +457,8 @@ class Api:
 def limits_of(serving: Serving) -> Limits:
     """Limits for clients, within the number of files that this process may open."""
     live = serving.live.live
-    return affordable(
-        Limits(body_bytes=round(live.max_body_mib * 2**20), connections=live.connections)
-    )
+    limits = Limits(body_bytes=round(live.max_body_mib * 2**20), connections=live.connections)
+    return affordable(limits, files_each=1 if live.grpc_port is None else 2)
 
 
 def _dashboard(serving: Serving) -> Dashboard:

@@ -20,7 +20,7 @@ from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
-from migrator.io.files import write_atomically
+from migrator.io.atomic_write import write_atomically
 from migrator.live.actuation import Actuation
 from migrator.live.context import (
     PREPARED,
@@ -112,7 +112,7 @@ class OperatorActions:
         """Drain the tenants that were drained when the daemon last ran."""
         for name, tenant in self._tenants.items():
             if name in self._drained:
-                tenant.drained = True
+                tenant.drain()
                 self._router.refuse(name, REFUSAL)
 
     async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
@@ -160,9 +160,9 @@ class OperatorActions:
         return "reconfiguration is resumed: the newest plan is followed"
 
     def _replan(self) -> str:
-        if not any(each.planned for each in self._tenants.values()):
+        if not any(tenant.planned for tenant in self._tenants.values()):
             raise ActionRefusedError("every tenant is drained; undrain one, then replan")
-        self._planning.at_once(REQUESTED)
+        self._planning.request_plan_now(REQUESTED)
         return f"the policy is asked for another plan{self._unless_paused()}"
 
     async def _roll_back(self, name: str) -> str:
@@ -175,7 +175,7 @@ class OperatorActions:
         self._recorder.begin_version(name, now, words)
         words = f"{name}: version {now.number} serves again, version {was.number} is withdrawn"
         workers = self._context.workers_of(name)
-        old = [each.name for each in workers if each.assignment.version != now.number]
+        old = [worker.name for worker in workers if worker.assignment.version != now.number]
         if old:
             raise MigratorError(
                 f"{words}, but {', '.join(old)} could not load it; drain {name}, or restart the "
@@ -191,7 +191,7 @@ class OperatorActions:
         self._router.refuse(name, REFUSAL)
         total = self._router.counts[name].total
         await wait_until(lambda: not total.open, self._empty_s)
-        tenant.drained = True
+        tenant.drain()
         self._planning.changed(f"{name} is drained")
         rest = f", {total.open} requests are still unanswered" if total.open else ""
         return (
@@ -204,7 +204,7 @@ class OperatorActions:
         if not tenant.drained:
             return f"{name} was not drained"
         await asyncio.to_thread(self._drained.set, name, drained=False)
-        tenant.drained = False
+        tenant.undrain()
         self._router.refuse(name, None)
         self._planning.changed(f"{name} is no longer drained")
         return (
@@ -319,7 +319,7 @@ class Admission:
         await self._workers.add(name, spec)
         overhead_s = assumed_overhead_s(live)
         run = tenant_state_of(served, live, context.clock.slot_s, overhead_s)
-        context.models[name] = spec
+        context.models[name], context.live_tenants[name] = spec, live
         await self._bring(name)
         await self._learning.prepare(run)
         context.overheads_s[name] = overhead_s
@@ -335,7 +335,7 @@ class Admission:
 
     async def _plan_with(self, name: str) -> None:
         """Return once an instance serves the tenant; if none does, it is removed again."""
-        first = not any(each.planned for each in self._tenants.values() if each.name != name)
+        first = not any(tenant.planned for tenant in self._tenants.values() if tenant.name != name)
         followed = self._recorder.plans_followed
         if first or self._split_at == followed:
             # there is no plan that this would disturb, so it need not wait for one
@@ -380,9 +380,9 @@ class Admission:
         self._leaving.setdefault(name, tenant.drained)
         self._router.refuse(name, MOVED)
         # with a retraining it would be planned until that ends
-        tenant.drained, tenant.retraining = True, None
+        tenant.remove()
         context.trainings.cancel(name)
-        if any(each.planned for each in self._tenants.values()):
+        if any(tenant.planned for tenant in self._tenants.values()):
             self._controller.planning.changed(f"{name} was removed")
         else:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
@@ -396,7 +396,8 @@ class Admission:
         """Serve a tenant again whose removal failed, unless an operator drained it."""
         tenant, drained_before = self._tenants[name], self._leaving[name]
         await self._workers.prepare(name, PREPARED)
-        tenant.drained = tenant.drained and drained_before
+        if not drained_before:
+            tenant.undrain()
         self._router.refuse(name, REFUSAL if tenant.drained else None)
         del self._leaving[name]
         if not tenant.drained:
@@ -404,7 +405,7 @@ class Admission:
 
     def _has_instance(self, name: str) -> bool:
         units = self._context.executor.units
-        return any(each.task and each.task.tenant == name for each in units)
+        return any(unit.task and unit.task.tenant == name for unit in units)
 
     async def _require_ready(self) -> None:
         if not await wait_until(lambda: self._controller.started, READY_S):

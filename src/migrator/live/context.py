@@ -15,27 +15,27 @@ from pathlib import Path
 from migrator.control.controller import standbys_of
 from migrator.control.executor import Executor
 from migrator.control.observation import Routing, Sharing, lends, policy_named
-from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import TenantState, tenant_state_of
+from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
 from migrator.core.problem import Holding
 from migrator.core.scenario import ResizedTraining
 from migrator.gpu.drivers.base import Gpu
-from migrator.io.files import private_folder
+from migrator.io.folders import private_folder
 from migrator.io.processes import Process
 from migrator.learn.registry import benchmark
 from migrator.live.gpu_thread import GpuThread, kill_orphans, mark_children, wait_until_gone
 from migrator.live.instruments import Instruments
 from migrator.live.labels import Labels
-from migrator.live.shared_store import SharedStore
+from migrator.live.store import TenantStore
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
 from migrator.records.store import Records
-from migrator.serve.http.requests import Tokens
-from migrator.serve.queue import QueueSettings
-from migrator.serve.router import Router
-from migrator.serve.workers.messages import ModelInterface, ModelSpec
-from migrator.serve.workers.pool import ServingWorker, Workers
+from migrator.serving.http.requests import Tokens
+from migrator.serving.queue import QueueSettings
+from migrator.serving.router import Router
+from migrator.serving.workers.messages import ModelInterface, ModelSpec
+from migrator.serving.workers.pool import ServingWorker, Workers
 from migrator.workload.live import LiveScenario, LiveTenant
 
 EMULATED = "emulated"
@@ -63,7 +63,7 @@ class Serving:
     """The first window begins with the first request instead of immediately."""
     reader: Callable[[object], LiveScenario] | None = None
     """Reads one tenant entry of a scenario; None: tenants cannot be added at run time."""
-    shared: SharedStore | None = None
+    shared: TenantStore | None = None
     """Stores weights and labels outside this machine."""
     ahead: tuple[str, ...] = ()
     """Models of tenants that may be added later; imported at the start."""
@@ -106,17 +106,24 @@ class Serving:
 
     @property
     def models(self) -> dict[str, ModelSpec]:
-        return {each.name: model_spec(each) for each in self.live.tenants}
+        return {tenant.name: model_spec(tenant) for tenant in self.live.tenants}
 
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:
     """A tenant's model, as worker processes build it."""
+    known = None if tenant.benchmark is None else benchmark(tenant.benchmark)
     classes = tenant.classes
     if classes is None:
-        assert tenant.benchmark is not None, "the scenario sets one of both"
-        classes = benchmark(tenant.benchmark).classes
+        assert known is not None, "the scenario sets one of both"
+        classes = known.classes
     return ModelSpec(
-        tenant.model, classes, tenant.pixels, tenant.seed, tenant.input_pixels, tenant.weights
+        tenant.model,
+        classes,
+        tenant.pixels,
+        tenant.seed,
+        tenant.input_pixels,
+        tenant.weights,
+        () if known is None else known.names,
     )
 
 
@@ -152,6 +159,8 @@ class Context:
         self.gpu, self.gpu_thread, self.labels, self.records = gpu, gpu_thread, labels, records
         self.workers, self.trainings, self.tenants = workers, trainings, tenants
         self.models = serving.models
+        self.live_tenants = {each.name: each for each in live}
+        """How the models of all tenants are built and trained, also of removed ones."""
         self.offered: dict[str, ModelInterface] = {}
         """Models that the API answers for."""
         self.overheads_s = {each.name: assumed_overhead_s(each) for each in live}
@@ -179,7 +188,7 @@ class Context:
         return [e for e in self.serving_workers.values() if e.assignment.tenant == tenant]
 
     def standbys_of(self, tenant: str) -> list[ServingWorker]:
-        return [each for (_, name), each in self.standby_workers.items() if name == tenant]
+        return [worker for (_, name), worker in self.standby_workers.items() if name == tenant]
 
     def versions_of(self, tenant: str) -> Versions:
         return self._versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))
@@ -288,7 +297,7 @@ def _open_records(serving: Serving) -> Records:
         about={
             "window_s": scenario.window_s,
             "slot_s": scenario.slot_s,
-            "tenants": [each.name for each in serving.live.tenants],
+            "tenants": [tenant.name for tenant in serving.live.tenants],
             "lends": lends(policy_named(scenario.policy), scenario.board),
         },
     )

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from migrator.control.controller import Controller, RetrainingPlans
+from migrator.control.controller import Controller
+from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
-from migrator.control.planning_loop import ForecastingPolicy
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
+from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
@@ -27,7 +28,7 @@ from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import PREPARED, Context, Serving, open_context
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
-from migrator.serve.http.server import new_grpc_server, require_address
+from migrator.serving.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05
 """Seconds between two polls for the policy's answer."""
@@ -64,7 +65,9 @@ class Daemon:
             run.api.url = server.url
             context.records.add_about(url=server.url)
             if where.grpc_port is not None:
-                beside = new_grpc_server(server.app, where.host, where.grpc_port, limits)
+                beside = new_grpc_server(
+                    server.app, where.host, where.grpc_port, limits, self._serving.tokens
+                )
                 await beside.start()
                 stack.push_async_callback(beside.stop)
                 self._report(f"gRPC at {beside.address}")
@@ -113,9 +116,9 @@ class _Run:
         context, admission, workers = self._context, self.admission, self._context.workers
         self._report("importing and building the models")
         self._clock.start()
-        self.controller.planning.rehearse()
+        self.controller.planning.warm_up()
         await asyncio.gather(*map(admission.bring_at_start, self._tenants))
-        await asyncio.gather(workers.start(), self.learning.prepare_all())
+        await asyncio.gather(workers.start(), self.learning.prepare_all(self._report))
         # windows that a version has learned are over, even if no label or record of them is left
         self._clock.first = max([self._clock.first, *(e.since for e in self._tenants.values())])
         self._clock.start()
@@ -127,7 +130,7 @@ class _Run:
     async def create_first_instances(self) -> None:
         """Divide the board evenly. Returns once every tenant is served."""
         workers = self._context.workers
-        await asyncio.gather(*(workers.prepare(each, PREPARED) for each in self._tenants))
+        await asyncio.gather(*(workers.prepare(tenant, PREPARED) for tenant in self._tenants))
         self._report("creating the first instances")
         await self._context.gpu_thread.cleared()
         self._clock.start()
@@ -163,14 +166,16 @@ class _Run:
 
     async def _all_ready(self) -> None:
         # read every time: a tenant may be removed before it was ever ready
-        while not all(self._router.ready(n) for n, each in self._tenants.items() if each.planned):
+        while not all(
+            self._router.ready(n) for n, tenant in self._tenants.items() if tenant.planned
+        ):
             await asyncio.sleep(LOOK_S)
             self.actuation.tick()
 
     async def _wait_for_first_request(self, stopping: asyncio.Task[bool]) -> None:
         """Begin the first window with the first request. Samples that come before are for it."""
         counts = self._router.counts.values()
-        while not stopping.done() and not any(each.total.received for each in counts):
+        while not stopping.done() and not any(count.total.received for count in counts):
             self._clock.start()
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
@@ -183,7 +188,7 @@ class _Run:
             self.actuation.do(self.controller.plan())
             await asyncio.wait([stopping], timeout=min(LOOK_S, left_s))
         for name, received in self.recorder.end_slot().items():
-            self._tenants[name].saw(received)
+            self._tenants[name].count_requests(received)
         if self._clock.over:
             self.retrainings.end_window()
             self.recorder.end_window()

@@ -60,7 +60,7 @@ def kill_orphans(folder: Path) -> tuple[Process, ...]:
 def wait_until_gone(processes: Sequence[Process]) -> None:
     """Wait for killed processes to exit: a process on a GPU takes a while to release it."""
     until_s = time.monotonic() + GONE_S
-    while any(each.alive for each in processes) and time.monotonic() < until_s:
+    while any(process.alive for process in processes) and time.monotonic() < until_s:
         time.sleep(_LOOK_S)
 
 
@@ -130,7 +130,7 @@ class GpuThread:
 
         def find() -> tuple[Place, ...]:
             ours = {each.place for each in self._partitioner.ours()}
-            there = {each.place for each in self._driver.instances()}
+            there = {instance.place for instance in self._driver.instances()}
             return tuple(sorted(there - ours))
 
         return await self._run(find)

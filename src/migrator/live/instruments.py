@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from migrator.control import events
 from migrator.control.events import Event, Instruction
 from migrator.control.observation import Decision
-from migrator.control.planning_loop import WindowClock
+from migrator.control.window_clock import WindowClock
 from migrator.core.action import ActionKind, Outcome
+from migrator.core.not_retrained import Reason
 from migrator.core.problem import Holding, bare
 
 _PART_BOUNDS_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -28,7 +29,7 @@ _FILES = ("journal.db", "labels.db", "records.db")
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
 HIDDEN, VISIBLE = "hidden", "visible"
 ADOPTED, REFUSED = "adopted", "refused"
-STORED, REPEATED = "stored", "repeated"
+STORED, REPEATED, CONFLICTING = "stored", "repeated", "conflicting"
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -89,8 +90,14 @@ class Instruments:
         )
         self.retrainings = counter("retrainings", words, "tenant", "outcome")
         words = (
-            "Labels that clients sent: stored ones are on disk, repeated ones were known, failed "
-            "ones could not be written."
+            "Windows that ended without a retraining of the tenant, by reason; "
+            "migrator_retraining_waiting describes the reasons."
+        )
+        self.not_retrained = counter("windows_not_retrained", words, "tenant", "reason")
+        words = (
+            "Labels that clients sent: stored ones are on disk, repeated ones were known, "
+            "conflicting ones differ from the stored label of their request, failed ones could not "
+            "be written."
         )
         self.labels = counter("labels", words, "tenant", "outcome")
         words = "Workers that died, hung and were killed, or could not start; each is replaced."
@@ -130,7 +137,9 @@ class Instruments:
     def add_tenant(self, name: str) -> None:
         for outcome in (ADOPTED, REFUSED, FAILED):
             self.retrainings.labels(name, outcome)
-        for outcome in (STORED, REPEATED, FAILED):
+        for reason in Reason:
+            self.not_retrained.labels(name, reason.value)
+        for outcome in (STORED, REPEATED, CONFLICTING, FAILED):
             self.labels.labels(name, outcome)
         for seen in (HIDDEN, VISIBLE):
             self.overhead_s.labels(name, seen)
@@ -161,8 +170,8 @@ class Decisions:
         self._preparing_s: dict[tuple[str, Holding, str], float] = {}
         self._tenants: dict[Holding, str] = {}
         self._failures: dict[Holding, str] = {}
-        for each in REASONS:
-            instruments.asked.labels(each)
+        for reason in REASONS:
+            instruments.asked.labels(reason)
 
     def plan_requested(self, reason: str) -> None:
         """Count a request for a plan."""
@@ -173,14 +182,16 @@ class Decisions:
         self._instruments.asked.labels(kind).inc()
         self._kinds.clear()
 
-    def plan_followed(self, decision: Decision, seconds: float) -> None:
+    def plan_followed(self, decision: Decision, seconds: float, *, changed: bool = True) -> None:
+        """Count and log a plan. One that is the last one again (not `changed`) is a detail."""
         plan, reason = decision.plan, self._requested_because
         goodput = decision.predicted_goodput
         self._instruments.plan_s.observe(seconds)
-        self._because = (
-            f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked for "
-            f"because {reason}"
-        )
+        if changed:
+            self._because = (
+                f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked "
+                f"for because {reason}"
+            )
         fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
         words = ""
         if plan is not None:
@@ -190,7 +201,8 @@ class Decisions:
                 "gap": plan.gap,
                 "solver": plan.solver,
             }
-        _log.info(
+        _log.log(
+            logging.INFO if changed else logging.DEBUG,
             "plan for %d slots by %s after %.2f s%s; because %s",
             len(decision.slots),
             self._planned_by,

@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.database import (
     AGAIN_S,
+    FileMovedError,
     Layout,
+    describe_moved,
     explain_errors,
     open_as_is,
     open_database,
-    rebuilt,
-    table,
     transaction,
 )
 
@@ -42,35 +42,18 @@ PRETRAINED = -1
 HELD_OUT, TRAINED = -1.0, 2.0
 """Lots of samples that are always held out, or always trained on."""
 
-_SAMPLE = (
-    "sample",
-    (
-        "id INTEGER PRIMARY KEY",
-        "tenant TEXT",
-        "request TEXT",
-        "window INTEGER",
-        "label INTEGER",
-        "predicted INTEGER",
-        "lot REAL",
-        "dtype TEXT",
-        "shape TEXT",
-        "inputs BLOB",
-    ),
-    "UNIQUE (tenant, request)",
-)
-_BY_CLASS = "CREATE INDEX by_class ON sample (tenant, label, window)"
-_TALLY = (
-    "tally",
-    ("tenant TEXT", "window INTEGER", "labelled INTEGER", "judged INTEGER", "wrong INTEGER"),
-    "PRIMARY KEY (tenant, window)",
-)
-
 LAYOUT = Layout(
     holds="labels",
     application_id=0x4D494C41,
-    version=2,
-    statements=(table(*_SAMPLE), _BY_CLASS, table(*_TALLY)),
-    upgrades={1: (*rebuilt(*_SAMPLE), _BY_CLASS, *rebuilt(*_TALLY))},
+    version=1,
+    statements=(
+        "CREATE TABLE sample (id INTEGER PRIMARY KEY, tenant TEXT, request TEXT, window INTEGER, "
+        "label INTEGER, predicted INTEGER, lot REAL, dtype TEXT, shape TEXT, inputs BLOB, "
+        "UNIQUE (tenant, request))",
+        "CREATE INDEX by_class ON sample (tenant, label, window)",
+        "CREATE TABLE tally (tenant TEXT, window INTEGER, labelled INTEGER, judged INTEGER, "
+        "wrong INTEGER, PRIMARY KEY (tenant, window))",
+    ),
 )
 
 LearnedBefore = Callable[[str], int | None]
@@ -92,6 +75,10 @@ _log = logging.getLogger(__name__)
 
 class NotKeptError(InputError):
     """The label was not stored: the disk is full, or too many labels are not learned yet."""
+
+
+class ConflictingLabelError(InputError):
+    """The request already has another label, or its id names other inputs; the first is kept."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +177,26 @@ def insert(connection: sqlite3.Connection, row: SampleRow) -> bool:
         (row.tenant, row.window, judged, judged and row.predicted != row.label),
     )
     return True
+
+
+def find_conflict(connection: sqlite3.Connection, row: SampleRow) -> str | None:
+    """How a sample differs from the stored one of the same request; None if it does not."""
+    query = "SELECT label, dtype, shape, inputs FROM sample WHERE tenant = ? AND request = ?"
+    found = connection.execute(query, (row.tenant, row.request)).fetchone()
+    if found is None:
+        return None
+    label, *inputs = found
+    if inputs != [row.dtype, row.shape, row.inputs]:
+        return (
+            f"id: {row.request} of {row.tenant} already names other inputs, whose label {label} is "
+            "kept; send each request under an id of its own"
+        )
+    if label != row.label:
+        return (
+            f"id: {row.request} of {row.tenant} already has label {label}, which is kept; label "
+            f"{row.label} is not stored, send the inputs with it under another id"
+        )
+    return None
 
 
 def is_kept(connection: sqlite3.Connection, row: SampleRow) -> bool:
@@ -294,7 +301,7 @@ class Labels:
         self._pending: list[_Write] = []
         self._writing: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "labels")
-        self._closed = False
+        self._closed = self._logged_moved = False
 
     async def add(
         self,
@@ -307,14 +314,20 @@ class Labels:
     ) -> bool:
         """Store one sample (without the batch axis); it is on disk when this returns.
 
-        Returns False if the request already has a label, which is kept. Raises InputError for an
-        invalid sample and NotKeptError if labels cannot be stored at present.
+        Returns False if the same sample is already stored. Raises InputError for an invalid
+        sample, ConflictingLabelError if the request has another label, and NotKeptError or
+        FileMovedError if labels cannot be stored at present.
         """
         row = sample_row(tenant, window, inputs, label, predicted, request_id)
         if self._closed:
             raise NotKeptError(f"{self.path}: labels are closed; start the daemon again")
         # the label is stored even if the client disconnects
         return await asyncio.shield(self._put(row))
+
+    @property
+    def moved(self) -> str:
+        """Why labels are refused while the file is not at its path; "" if it is."""
+        return describe_moved(self._connection, self.path, LAYOUT)
 
     async def bring(self, rows: Iterable[SampleRow]) -> int:
         """Store labels of other daemons. Returns the number of new ones."""
@@ -361,16 +374,23 @@ class Labels:
             for write, result in zip(writes, results, strict=True):
                 if write.done.done():
                     continue
-                if isinstance(result, NotKeptError):
+                if isinstance(result, InputError):
                     write.done.set_exception(result)
                 else:
                     write.done.set_result(result)
         self._writing = None
 
-    def _results(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+    def _results(self, writes: Sequence[_Write]) -> Sequence[bool | InputError]:
         """Write all. Returns whether each was new, or the error; never raises."""
         try:
-            return self._write(writes)
+            results = self._write(writes)
+            self._logged_moved = False
+            return results
+        except FileMovedError as error:
+            if not self._logged_moved:
+                _log.error("labels are refused: %s", error)
+            self._logged_moved = True
+            return [error] * len(writes)
         except InputError as error:
             return [NotKeptError(str(error))] * len(writes)
         except Exception as error:
@@ -381,18 +401,18 @@ class Labels:
             )
             return [why] * len(writes)
 
-    def _write(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+    def _write(self, writes: Sequence[_Write]) -> Sequence[bool | InputError]:
         """Write all in one transaction. Returns which were new.
 
         Trimming comes first, so that rows added in this transaction are kept.
         """
         if not self._writable:
             self._reopen()
-        tenants = {each.row.tenant for each in writes}
+        tenants = {write.row.tenant for write in writes}
         with explain_errors(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)
             space = {tenant: self._space(tenant) for tenant in tenants}
-            results = [self._insert(each, space) for each in writes]
+            results = [self._insert(write, space) for write in writes]
             new = [e for e, added in zip(writes, results, strict=True) if added is True]
             own = [each.row for each in new if not each.shared]
             if self._share is not None and own:
@@ -424,8 +444,11 @@ class Labels:
             self._kept = kept_by_window(self._connection)
         self._counts = {(tenant, window): LabelCounts(*each) for tenant, window, *each in rows}
 
-    def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
-        """Insert a row. A label that another daemon has acknowledged is never refused."""
+    def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | InputError:
+        """Insert a row. Return whether it is new, or why it is refused.
+
+        A label that another daemon has acknowledged is never refused.
+        """
         row, size = write.row, len(write.row.inputs)
         rows, left = space[row.tenant]
         if not write.shared and (rows < 1 or left < size) and not is_kept(self._connection, row):
@@ -436,6 +459,8 @@ class Labels:
         new = insert(self._connection, row)
         if new:
             space[row.tenant] = rows - 1, left - size
+        elif not write.shared and (conflict := find_conflict(self._connection, row)):
+            return ConflictingLabelError(conflict)
         return new
 
     def _trim(self, tenants: Iterable[str]) -> Kept:

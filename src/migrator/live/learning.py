@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
 import msgspec
 
-from migrator.control.tenant_state import Phase, TenantState
+from migrator.control.events import (
+    RetrainingEvent,
+    SamplesMissing,
+    TrainingCompleted,
+    TrainingInterrupted,
+    TrainingProgressed,
+)
+from migrator.control.retraining import Retraining
+from migrator.control.tenant_state import TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
-from migrator.io.files import knows_classes
-from migrator.learn.estimation import AccuracyEstimate
+from migrator.io.weights_folder import knows_classes
+from migrator.learn.estimation import AccuracyEstimate, Past
 from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recording import Recorder
-from migrator.live.shared_store import NotOwnerError, SharedStore
+from migrator.live.store import NotOwnerError, TenantStore
 from migrator.live.training import (
     JobKind,
     TrainingEmptyError,
@@ -34,10 +43,12 @@ from migrator.live.training import (
     TrainingResult,
 )
 from migrator.live.versions import Version
-from migrator.serve.workers.pool import ServingWorker
+from migrator.serving.workers.pool import ServingWorker
 
 PRETRAIN_TRIES = 3
 """Attempts of a pre-training. After a lost process the next one continues from its checkpoints."""
+_PRETRAIN_PARTS = (0.25, 0.5, 0.75)
+"""Parts of a pre-training after which its progress is printed."""
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
@@ -88,7 +99,7 @@ class Rollout:
                 return tenant not in self._unclaimed
             return True
 
-    async def _keep(self, shared: SharedStore, run: TenantState) -> None:
+    async def _keep(self, shared: TenantStore, run: TenantState) -> None:
         """Share the version. A version that another daemon has shared meanwhile serves first."""
         versions, claim = self._context.versions_of(run.name), run.name in self._unclaimed
         if run.version is None and claim:
@@ -108,8 +119,7 @@ class Rollout:
         """Serve a version of another daemon, unless a retraining has ended here meanwhile."""
         if version is None or run.version != before:
             return
-        run.goes_on_from(version)
-        run.estimate = None
+        run.switch_version(version)
         words = "shared by the daemon that served it before"
         self._recorder.begin_version(run.name, version, words)
         await self._swap_all(version)
@@ -164,39 +174,52 @@ class Learning:
         self._board = context.board
         self._estimates: defaultdict[str, dict[int, AccuracyEstimate]] = defaultdict(dict)
         """By tenant and by the window for which they were made."""
+        self.past_estimates: defaultdict[str, list[Past]] = defaultdict(list)
+        """Of each tenant, the estimates whose retraining has ended, with what it reached."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
         self._rolling_out: set[asyncio.Task[None]] = set()
         self._timed: set[str] = set()
         """Tenants of which a retraining has been measured here."""
 
-    async def prepare_all(self) -> None:
+    async def prepare_all(self, report: Callable[[str], None]) -> None:
         """Give every tenant a first version: its last good one, given weights, or a pre-training.
 
-        Pre-trainings use the whole GPU; it is divided later.
+        Pre-trainings use the whole GPU; it is divided later. `report`: prints their progress for
+        the user.
         """
         tenants = list(self._tenants.values())
         first = await asyncio.gather(*map(self._find, tenants))
         found = {tenant.name: each for tenant, each in zip(tenants, first, strict=True)}
-        missing = [e for e in tenants if found[e.name] is None and e.live.benchmark]
+        live_tenants = self._context.live_tenants
+        missing = [
+            tenant
+            for tenant in tenants
+            if found[tenant.name] is None and live_tenants[tenant.name].benchmark
+        ]
         if missing:
+            names = ", ".join(tenant.name for tenant in missing)
+            report(f"pre-training {names}: there is no model of them yet")
             # emulated GPUs do not compute
             emulated, whole = self._context.serving.emulated, self._context.gpu_thread.whole
             async with nullcontext() if emulated else whole() as environment:
-                made = await asyncio.gather(*(self._pretrain(e, environment) for e in missing))
+                made = await asyncio.gather(
+                    *(self._pretrain(tenant, environment, report) for tenant in missing)
+                )
             found |= {each.tenant: each for each in made}
         for tenant in tenants:
             version = found[tenant.name]
             if version is not None:
-                tenant.goes_on_from(version)
+                tenant.switch_version(version)
 
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
+        self.past_estimates.pop(tenant.name, None)
         found = await self._find(tenant)
-        if found is None and tenant.live.benchmark:
-            found = await self._pretrain(tenant, None)
+        if found is None and self._context.live_tenants[tenant.name].benchmark:
+            found = await self._pretrain(tenant, None, _log.info)
         if found is not None:
-            tenant.goes_on_from(found)
+            tenant.switch_version(found)
 
     async def roll_back(self, name: str) -> Version | None:
         """Serve the last good version before the present one; None if there is none.
@@ -209,8 +232,7 @@ class Learning:
             if serving is None or not versions.earlier(serving.number):
                 return None
             before = await asyncio.to_thread(versions.roll_back, serving.number)
-            tenant.goes_on_from(before)
-            tenant.estimate = None
+            tenant.switch_version(before)
             await self._rollout.roll_out(before)
         return before
 
@@ -234,9 +256,7 @@ class Learning:
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
             result = await self._trainings.estimate(job)
         except MigratorError as error:
-            _log.warning(
-                "%s: no estimate (%s); the earlier one, or the usual gain, is assumed", name, error
-            )
+            self.no_estimate(name, str(error))
             return
         found = result.estimate
         tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
@@ -246,22 +266,25 @@ class Learning:
             self._estimates[name].clear()
         self._estimates[name][window + 1] = found
 
+    def no_estimate(self, name: str, why: str) -> None:
+        """Record why the retraining of a tenant could not be estimated."""
+        if name in self._tenants:  # else it was removed meanwhile
+            self._tenants[name].fail_estimate(why)
+        words = f"{name}: no estimate: {why}; the earlier one, or the usual gain, is assumed"
+        self._recorder.warn("estimate", words, tenant=name)
+
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on an instance. Returns why the model was adopted or not."""
         tenant = self._tenants[name]
-        job = tenant.retraining
-        if job is None or job.phase is Phase.DONE:
+        if isinstance(instance, Instance):
+            instance = replace(instance, task=Task(name, Kind.RETRAINING))
+        job = tenant.start_retraining(instance)
+        if job is None:
             return "there is nothing to retrain on"
-        job.phase, job.since = Phase.RUNNING, min(tenant.since, job.window - 1)
         began_from = tenant.version
-
-        def set_progress(part: float) -> None:
-            job.progress = part
-
+        # a model that could not be stored was not learned either: it may be retried
+        ended: RetrainingEvent = TrainingInterrupted()
         try:
-            if isinstance(instance, Instance):
-                instance = replace(instance, task=Task(name, Kind.RETRAINING))
-            job.on = instance
             sms = sms_of(self._board, instance)
             planned_s, profile_s = job.planned_s.at(sms), job.seconds.at(sms)
             pace_s = profile_s if self._context.serving.emulated else None
@@ -270,7 +293,9 @@ class Learning:
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
             )
-            result = await self._trainings.train(training, set_progress)
+            result = await self._trainings.train(
+                training, lambda part: tenant.on(TrainingProgressed(part))
+            )
             # what a process before this one had learned is not part of it
             epochs = training.settings.epochs
             part = 1 - result.epochs_resumed / epochs
@@ -278,18 +303,19 @@ class Learning:
                 left_s = planned_s - (1 - part) * profile_s * job.slower
                 self._recorder.training_took(name, job.window, instance, result, left_s)
                 if pace_s is None:  # what it learned may be more or less than was planned
-                    profile_s = tenant.live.training_s(result.samples).at(sms)
+                    profile_s = tenant.training_s(result.samples).at(sms)
                 # none if its first epoch failed; fewer than planned if the last ones were worse
                 made = (len(result.curve) - result.epochs_resumed) / epochs
                 if made > 0:
                     self._measure(tenant, made * profile_s, result)
-            tenant.trained_on(job.labelled, result.samples, len(result.new_classes))
+            tenant.count_samples(job.labelled, result.samples, len(result.new_classes))
             async with self._locks[name]:
-                why = await self._adopt(tenant, job.window, result, began_from)
-            job.phase = Phase.DONE
+                why = await self._adopt(tenant, job, result, began_from)
+            await _remove_files(training)
+            ended = TrainingCompleted()
             return why
         except TrainingEmptyError as error:
-            tenant.end_without_samples(job)
+            ended = SamplesMissing()
             return f"not retrained: {error}"
         except MigratorError:
             raise
@@ -299,14 +325,12 @@ class Learning:
                 f"{name}: {type(error).__name__}: {error}; see the daemon's log"
             ) from error
         finally:
-            if job.phase is Phase.RUNNING:
-                # a model that could not be stored was not learned either: it may be retried
-                job.phase, job.on = Phase.WAITING, None
+            tenant.on(ended)
 
     async def _adopt(
         self,
         tenant: TenantState,
-        window: int,
+        job: Retraining,
         result: TrainingResult,
         began_from: Version | None,
     ) -> str:
@@ -317,19 +341,18 @@ class Learning:
             self._recorder.retrained(tenant.name, refused, None)
             return why
         served = result.accuracy_after if result.adopted else result.accuracy_before
-        tenant.gained(result.accuracy_before, served)
+        tenant.compare(result.accuracy_before, served, job.estimated)
         made = self._estimates[tenant.name]
         # one for the next window may have been made while this retraining ran
-        estimates = [made.pop(each) for each in sorted(made) if each <= window]
+        estimates = [made.pop(each) for each in sorted(made) if each <= job.window]
         if estimates:
-            tenant.past.append(estimates[-1].past(served))
+            self.past_estimates[tenant.name].append(estimates[-1].past(served))
         version = None
         self._recorder.goodput.settle(tenant.name, result.accuracy_before)
-        if not tenant.answers_labelled:
-            tenant.accuracy = result.accuracy_before
+        tenant.measure_accuracy(result.accuracy_before)
         if result.adopted and result.weights is not None:
             about = {
-                "window": window,
+                "window": job.window,
                 "new_classes": list(result.new_classes),
                 **_durations(tenant),
             }
@@ -337,9 +360,8 @@ class Learning:
             version = await asyncio.to_thread(
                 versions.add, result.weights, result.accuracy_after, about
             )
-            tenant.version, tenant.accuracy = version, result.accuracy_after
-            tenant.judged = None  # another model was judged
-        tenant.since = window
+            tenant.adopt(version, result.accuracy_after)
+        tenant.learn_labels(job.window)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, result, version, ended_s))
@@ -366,48 +388,62 @@ class Learning:
 
     async def _find(self, tenant: TenantState) -> Version | None:
         """The newest good version, or one made from the weights in the scenario."""
-        versions, given = self._context.versions_of(tenant.name), tenant.live.weights
+        live = self._context.live_tenants[tenant.name]
+        versions, given = self._context.versions_of(tenant.name), live.weights
         found = await asyncio.to_thread(versions.newest_good)
         if found is not None or given is None:
             return found
-        if tenant.live.benchmark and not await asyncio.to_thread(knows_classes, given):
+        if live.benchmark and not await asyncio.to_thread(knows_classes, given):
             return None  # a pre-training on the first classes begins with them
         return await asyncio.to_thread(versions.add, given, None, {"from": given.name})
 
     async def _pretrain(
-        self, tenant: TenantState, environment: Mapping[str, str] | None
+        self,
+        tenant: TenantState,
+        environment: Mapping[str, str] | None,
+        report: Callable[[str], None],
     ) -> Version:
         versions = self._context.versions_of(tenant.name)
         job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
-        job = replace(job, weights=tenant.live.weights)
-        result = await self._pretrain_with_retries(job)
+        job = replace(job, weights=self._context.live_tenants[tenant.name].weights)
+        to_tell = list(_PRETRAIN_PARTS)
+
+        def tell_progress(part: float) -> None:
+            if to_tell and part >= to_tell[0]:
+                report(f"pre-training {tenant.name}: {part:.0%}")
+                to_tell[:] = [later for later in to_tell if later > part]
+
+        result = await self._pretrain_with_retries(job, tell_progress)
+        report(f"pre-trained {tenant.name}: accuracy {result.accuracy_after:.1%}")
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")
         if environment is not None:
-            whole_s = tenant.live.training_s(result.samples).at(self._board.sms)
+            whole_s = tenant.training_s(result.samples).at(self._board.sms)
             # several share the GPU now, and only a pre-training reads a benchmark: a hint
             other_s = sum(result.parts_s.get(each, 0.0) for each in (DATA, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
-            tenant.took(whole_s, result.training_s - other_s, fixed_s)
+            tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         about = {"pre-trained": True, **_durations(tenant)}
-        return await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
+        added = await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
+        await _remove_files(job)
+        return added
 
     def _measure(self, tenant: TenantState, profile_s: float, result: TrainingResult) -> None:
         """Plan later retrainings with what this one took. The start of its process is not part of
         it: plans add it as the overhead of a new instance."""
         first = not self._context.serving.emulated and tenant.name not in self._timed
         self._timed.add(tenant.name)
-        # the first one on this GPU replaces what was assumed
-        weight = {"followed": 1.0} if first else {}
-        tenant.took(profile_s, result.training_s, result.fixed_s, **weight)
+        tenant.measure_training(profile_s, result.training_s, fixed_s=result.fixed_s, first=first)
 
-    async def _pretrain_with_retries(self, job: TrainingJob) -> TrainingResult:
+    async def _pretrain_with_retries(
+        self, job: TrainingJob, progress: Callable[[float], None]
+    ) -> TrainingResult:
         for _ in range(PRETRAIN_TRIES - 1):
             try:
-                return await self._trainings.train(job)
+                return await self._trainings.train(job, progress)
             except TrainingLostError as error:
                 _log.warning("%s", error)
-        return await self._trainings.train(job)
+        return await self._trainings.train(job, progress)
 
     def _job(
         self,
@@ -417,7 +453,7 @@ class Learning:
         environment: Mapping[str, str] | None,
         pace_s: float | None = None,
     ) -> TrainingJob:
-        live, serving = tenant.live, self._context.serving
+        live, serving = self._context.live_tenants[tenant.name], self._context.serving
         return TrainingJob(
             kind=kind,
             tenant=tenant.name,
@@ -430,7 +466,7 @@ class Learning:
             settings=RetrainingSettings(epochs=live.epochs, seed=live.seed),
             replay=live.replay,
             held_out=live.held_out,
-            past=tuple(tenant.past),
+            past=tuple(self.past_estimates[tenant.name]),
             environment=environment or {},
             device=serving.device if environment else "cpu",
             pace_s=pace_s,
@@ -438,6 +474,12 @@ class Learning:
         )
 
 
+async def _remove_files(job: TrainingJob) -> None:
+    """Remove the checkpoints and the result of a training that has ended: a version has a copy."""
+    await asyncio.to_thread(shutil.rmtree, job.folder, ignore_errors=True)
+
+
 def _durations(tenant: TenantState) -> dict[str, float]:
     """What retrainings take, for the next daemon."""
-    return {"slower": round(tenant.slower, 3), "fixed_s": round(tenant.fixed_s, 3)}
+    duration = tenant.duration
+    return {"slower": round(duration.slower, 3), "fixed_s": round(duration.fixed_s, 3)}

@@ -1,4 +1,4 @@
-"""Requests of every tenant: expected by the plan, received, answered in time and correctly."""
+"""Requests of every tenant by second and window: received, answered in time and correctly."""
 
 from __future__ import annotations
 
@@ -6,77 +6,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from migrator.control.planning_loop import WindowClock
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
-from migrator.core.problem import Problem
+from migrator.control.window_clock import WindowClock
 from migrator.live.labels import Labels
+from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
-from migrator.serve.queue import Counts, Second
-from migrator.serve.router import Router
+from migrator.serving.queue import Counts, Second
+from migrator.serving.router import Router
 
 _SETTLED_S = 10
 """Seconds after which a request's answer is not waited for."""
 _TenantSecond = tuple[str, int]
 """A tenant and a second of the router's clock."""
-
-
-class Forecasts:
-    """The requests that the last plan expected, and its errors. Not every policy forecasts."""
-
-    def __init__(self, clock: WindowClock) -> None:
-        self._clock = clock
-        self._expected: dict[str, NDArray[np.float64]] = {}
-        """Requests by scenario and slot."""
-        self._from_s = 0.0
-        self._window: dict[str, tuple[float, float]] = {}
-        self.absolute: defaultdict[str, float] = defaultdict(float)
-        """Sum of absolute errors of the scenarios' mean over all slots, in requests."""
-        self.slots: defaultdict[str, int] = defaultdict(int)
-        self.received: defaultdict[str, float] = defaultdict(float)
-        """Requests received in those slots."""
-        self.last: dict[str, float] = {}
-        """Absolute errors divided by requests in the last window; absent if there were no
-        requests."""
-
-    def expect(self, problem: Problem) -> None:
-        """Use the forecast of a plan, from its first slot to the window's end."""
-        clock, left_s = self._clock, problem.slots * self._clock.slot_s
-        self._expected = {each.name: np.asarray(each.received, float) for each in problem.tenants}
-        self._from_s = clock.began_s + clock.window_s - left_s
-
-    def band(self, tenant: str, second: int) -> tuple[float | None, float | None, float | None]:
-        """Mean, low and high of the forecast for a second of the clock."""
-        values = self._slot(tenant, int((second - self._from_s) / self._clock.slot_s))
-        if values is None:
-            return None, None, None
-        low, high = np.quantile(values / self._clock.slot_s, (0.1, 0.9))
-        return float(values.mean() / self._clock.slot_s), float(low), float(high)
-
-    def compare(self, received: Mapping[str, float]) -> None:
-        """Compare the requests of a slot that has just ended with the forecast."""
-        at = round((self._clock.now_s() - self._from_s) / self._clock.slot_s) - 1
-        for tenant, count in received.items():
-            values = self._slot(tenant, at)
-            if values is None:
-                continue
-            error = abs(float(values.mean()) - count)
-            self.absolute[tenant] += error
-            self.received[tenant] += count
-            self.slots[tenant] += 1
-            errors, counts = self._window.get(tenant, (0.0, 0.0))
-            self._window[tenant] = (errors + error, counts + count)
-
-    def end_window(self) -> None:
-        self.last = {each: errors / n for each, (errors, n) in self._window.items() if n}
-        self._window = {}
-
-    def _slot(self, tenant: str, slot: int) -> NDArray[np.float64] | None:
-        values = self._expected.get(tenant)
-        return None if values is None or not 0 <= slot < values.shape[1] else values[:, slot]
 
 
 class Goodput:
@@ -176,7 +118,7 @@ class SecondRows:
     router: Router
     clock: WindowClock
     goodput: Goodput
-    forecasts: Forecasts
+    forecasts: ExpectedArrivals
     reconfiguring: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Requests of this window lost while an instance of their tenant was not warm, by tenant."""
     _unsettled: dict[_TenantSecond, SecondRecord] = field(default_factory=dict)

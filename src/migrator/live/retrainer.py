@@ -16,20 +16,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import register_use
-from migrator.io.child_process import Channel, end_on_request, exit_with_parent, one_line
-from migrator.io.files import write_atomically
-from migrator.learn.benchmarks.benchmark import Origin
+from migrator.io.atomic_write import write_atomically
+from migrator.io.frames import Channel
+from migrator.io.spawn import end_on_request, exit_with_parent, one_line
+from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Model, NoSamplesError, WindowData
+from migrator.learn.model import Modality, Model, NoSamplesError, Samples, WindowData
 from migrator.learn.registry import benchmark, benchmarks, encoder
 from migrator.learn.retraining import (
     DATA,
@@ -123,7 +123,7 @@ class Work:
         job, laps, model = self.job, Laps(self.began_s), self._model()
         started_s = time.monotonic()
         laps.end(START)
-        data = self._data(job.model.input_pixels or getattr(model, "pixels", None))
+        data = self._data(_picture_side(model))
         samples = len(data.new) + len(data.replay)
         checkpoints = self._checkpoints()
         found = checkpoints.newest_good()
@@ -215,7 +215,10 @@ class Work:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
         known = benchmark(job.benchmark)
         origin = Origin(seed=seed, encode=encoder(job.model.model, known.modality), pixels=pixels)
-        return scenario_data(known, known.load(origin), 0, job.replay, seed)
+        data = scenario_data(known, known.load(origin), 0, job.replay, seed)
+        if known.modality is not Modality.IMAGES or pixels is None:
+            return data
+        return _with_pictures_of(data, pixels)
 
     def _model(self) -> Model:
         model = self.built
@@ -252,6 +255,27 @@ def _expect(model: Model, steps: int) -> None:
     """Let the model prepare for a training of `steps` steps, if it has a method for that."""
     if hasattr(model, "expect_training"):
         model.expect_training(steps)
+
+
+def _picture_side(model: Model) -> int | None:
+    """The side of the pictures that clients send; None if the model takes no square pictures."""
+    shape = model.example(1).shape[1:]
+    return shape[2] if len(shape) == 3 and shape[1] == shape[2] else None
+
+
+def _with_pictures_of(data: WindowData, pixels: int) -> WindowData:
+    """The samples in the size in which clients send theirs, so that they are learned together."""
+
+    def resized(samples: Samples) -> Samples:
+        return replace(samples, inputs=resize_images(samples.inputs, pixels))
+
+    return replace(
+        data,
+        new=resized(data.new),
+        replay=resized(data.replay),
+        held_out=resized(data.held_out),
+        validation=resized(data.validation),
+    )
 
 
 def _identity(job: TrainingJob) -> str:
@@ -319,7 +343,7 @@ def run(end: socket.socket, model: Model, name: str) -> None:
     with suppress(OSError):
         os.nice(_POLITE)
     channel = Channel[Begin](end, Begin)
-    with exit_with_parent(end), end_on_request(), suppress(BrokenPipeError):
+    with exit_with_parent(end.fileno()), end_on_request(), suppress(BrokenPipeError):
         frame = channel.receive()
         if frame is None:
             return
@@ -333,10 +357,9 @@ def run(end: socket.socket, model: Model, name: str) -> None:
 def import_ahead() -> None:
     """Import what trainings need; the forkserver calls it, so that they begin at once."""
     benchmarks()
-    if "torch" in sys.modules:
+    if torch := sys.modules.get("torch"):
         # the first optimiser of a process loads a compiler, which takes as long as torch itself
-        with suppress(ImportError):
-            import_module("torch._dynamo")
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)])
 
 
 def _limit_threads(count: int) -> None:

@@ -20,12 +20,13 @@ import msgspec
 from msgspec import Struct
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.child_process import ChildLostError, ChildProcess
+from migrator.io.child_process import ChildProcess
+from migrator.io.spawn import ChildLostError
 from migrator.learn.estimation import AccuracyEstimate, Past
 from migrator.learn.retraining import EPOCHS, FIRST_STEPS, RetrainingSettings
-from migrator.serve.workers.forkserver import BUILD_S, Forkserver, Reaper
-from migrator.serve.workers.messages import Fork, ModelSpec, WorkerLostError
-from migrator.serve.workers.pool import GRACE_S
+from migrator.serving.workers.forkserver import BUILD_S, Forkserver, Reaper
+from migrator.serving.workers.messages import Fork, ModelSpec, WorkerLostError
+from migrator.serving.workers.pool import GRACE_S
 
 PREPARE = ("migrator.live.retrainer:import_ahead",)
 """What the forkserver calls before it forks trainings."""
@@ -312,6 +313,11 @@ class Trainings:
     def _admit(self, job: TrainingJob, progress: Progress | None) -> _Running:
         if self._closed:
             raise TrainingLostError(f"{job.tenant}: nothing is trained while the daemon stops")
+        home = self._log.parent
+        if not home.is_dir():  # the retrainer would create it, and it could not be moved back
+            raise TrainingLostError(
+                f"{job.tenant}: {home} was moved or deleted; put it back, or restart the daemon"
+            )
         if any(each.job.folder == job.folder for each in self._running):
             raise InputError(
                 f"{job.folder}: a training uses this folder already; wait for it, or name another"

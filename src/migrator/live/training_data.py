@@ -71,8 +71,8 @@ def window_data(
             raise NoSamplesError(
                 f"{path}: {tenant} has no labels up to window {window}; send labels for its answers"
             )
-        trained = [each for each in rows if each.lot >= held_out]
-        judged = _judged([each for each in rows if each.lot < held_out], first)
+        trained = [row for row in rows if row.lot >= held_out]
+        judged = _judged([row for row in rows if row.lot < held_out], first)
         new = [each for each in trained if each.is_new(first)]
         earlier = [each for each in trained if not each.is_new(first)]
         order = np.random.default_rng((seed, 3)).permutation(len(earlier))
@@ -81,14 +81,14 @@ def window_data(
             chosen = _balanced(most, [*new, *replayed])
             new = [each for each in new if each in chosen]
             replayed = [each for each in replayed if each in chosen]
-        known = {each.label for each in rows if not each.is_new(first)}
+        known = {row.label for row in rows if not row.is_new(first)}
         reported, validation = split_validation(_samples(connection, path, judged, rows[0]), seed)
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
             replay=_samples(connection, path, replayed, rows[0]),
             held_out=reported,
             validation=validation,
-            new_classes=frozenset(each.label for each in rows) - known,
+            new_classes=frozenset(row.label for row in rows) - known,
         )
 
 
@@ -111,15 +111,15 @@ def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: in
 def _of_usual_form(found: Iterable[Sequence[object]]) -> list[_Row]:
     """Rows of the most common type and shape, because a batch must be uniform."""
     rows = [_Row._make(each) for each in found]
-    forms = Counter((each.dtype, each.shape) for each in rows)
+    forms = Counter((row.dtype, row.shape) for row in rows)
     usual = max(forms, key=forms.__getitem__, default=None)
-    return [each for each in rows if (each.dtype, each.shape) == usual]
+    return [row for row in rows if (row.dtype, row.shape) == usual]
 
 
 def _judged(held: Sequence[_Row], first: int) -> list[_Row]:
     """Limit every class to the count of the window's most frequent class; otherwise old classes
     would outweigh it."""
-    new = Counter(each.label for each in held if each.is_new(first))
+    new = Counter(holding.label for holding in held if holding.is_new(first))
     most = max(new.values(), default=HELD_OUT_PER_CLASS)
     return _at_most(min(HELD_OUT_PER_CLASS, max(_FEW, most)), held)
 

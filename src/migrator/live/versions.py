@@ -18,13 +18,8 @@ from threading import Lock
 from typing import Any
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.files import (
-    DESCRIPTION,
-    DamagedWeightsError,
-    WeightsFolder,
-    clear_unfinished,
-    sync_to_disk,
-)
+from migrator.io.atomic_write import clear_unfinished, sync_to_disk
+from migrator.io.weights_folder import DESCRIPTION, DamagedWeightsError, WeightsFolder
 
 KEPT = 3
 """Number of good versions that are kept."""
@@ -103,9 +98,9 @@ class Versions:
         again."""
         with self._changing, self._writing():
             self._weights.create()
-            for each in self._weights.numbers():
-                if each <= highest and each not in kept:
-                    self._withdraw(each)
+            for number in self._weights.numbers():
+                if number <= highest and number not in kept:
+                    self._withdraw(number)
             if self.highest < highest:
                 self._weights.path(highest, _WITHDRAWN).touch()
             sync_to_disk(self.folder)

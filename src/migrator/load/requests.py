@@ -27,8 +27,8 @@ from migrator.core.outcome import ClientSeconds, ClientTally, ClientWindow, Late
 from migrator.core.scenario import Scenario
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
-from migrator.learn.benchmarks.benchmark import Benchmark, Material
-from migrator.learn.model import Samples, concatenate
+from migrator.learn.benchmarks.benchmark import Benchmark, Material, resize_images
+from migrator.learn.model import Inputs, Samples, concatenate
 from migrator.load.server import ModelInput, Server, encode_samples, error_in
 from migrator.workload.arrivals import TenantArrivals
 from migrator.workload.live import LiveTenant
@@ -260,7 +260,7 @@ def _tally(accounts: Iterable[Account]) -> ClientTally:
     counts["latencies"] = None
     if whole.latencies:
         points = np.percentile(whole.latencies, (50, 95, 99))
-        counts["latencies"] = Latencies(*(float(each) for each in points))
+        counts["latencies"] = Latencies(*(float(point) for point in points))
     return ClientTally(**counts)
 
 
@@ -280,6 +280,11 @@ class Target:
     questions: Questions
     run: str = field(default_factory=lambda: uuid4().hex[:8])
     """Part of every request id, which makes ids of different loads distinct."""
+
+    def inputs(self, rows: Rows) -> Inputs:
+        """The inputs of these samples, with pictures of the size that the model takes."""
+        found, pixels = self.questions.samples.inputs[rows], self.input.pixels
+        return found if pixels is None or found.ndim != 4 else resize_images(found, pixels)
 
 
 def lead_s(window_s: float) -> float:
@@ -327,11 +332,11 @@ class Uploads:
     async def _send(
         self, target: Target, window: int, number: int, rows: Rows, ledger: Ledger
     ) -> None:
-        name, samples = target.tenant.name, target.questions.samples
+        name = target.tenant.name
         body, headers = encode_samples(
             target.input,
-            samples.inputs[rows],
-            samples.labels[rows],
+            target.inputs(rows),
+            target.questions.samples.labels[rows],
             f"{name}-{target.run}-samples-{window}-{number}",
         )
         headers |= self._server.headers(name)
@@ -356,6 +361,5 @@ def _parts(target: Target, rows: Rows) -> Iterator[Rows]:
     """The rows in parts that fit into one request."""
     if not len(rows):
         return
-    size = target.questions.samples.inputs[rows[0]].nbytes
-    most = max(1, _BODY_BYTES // max(1, size))
+    most = max(1, _BODY_BYTES // max(1, target.inputs(rows[:1]).nbytes))
     yield from np.split(rows, range(most, len(rows), most))

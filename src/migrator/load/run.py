@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from migrator.core.errors import InputError
 from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
@@ -115,7 +117,7 @@ async def load(
     """Send all requests and count the responses. `stop` ends it early with the results so far."""
     scenario = live.scenario
     indices = _chosen(live, settings.tenants)
-    tenants = [live.tenants[each] for each in indices]
+    tenants = [live.tenants[index] for index in indices]
     at_start = settings.labels_at is LabelsAt.START
     pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
     labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
@@ -126,7 +128,7 @@ async def load(
         first, begin_s, skipped_s = _begin(now, live, settings)
         windows = range(first, first + settings.windows)
         seconds = int(-(-settings.windows * scenario.window_s // 1))
-        ledger = Ledger([each.name for each in tenants], windows, seconds)
+        ledger = Ledger([tenant.name for tenant in tenants], windows, seconds)
         stop = stop or asyncio.Event()
         uploads = Uploads(server, labels, targets, settings.labels if at_start else 0.0, windows)
         await uploads.upload(first, ledger, stop)
@@ -136,7 +138,7 @@ async def load(
             begin_s = asyncio.get_running_loop().time() + first_s
         share = 0.0 if at_start else settings.labels
         sender = Sender(server, labels, share, targets, ledger, begin_s, first)
-        questions = [each.questions for each in targets]
+        questions = [target.questions for target in targets]
         due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
         beside = [
             asyncio.create_task(_watch(sender, settings, scenario.window_s, watch, stop, ledger)),
@@ -169,13 +171,13 @@ async def load(
 
 def _chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
     """The indices of the named tenants; InputError for an unknown name."""
-    known = [each.name for each in live.tenants]
-    unknown = [each for each in names if each not in known]
+    known = [tenant.name for tenant in live.tenants]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(
             f"--tenant: {live.scenario.name} has no {unknown[0][:60]!r}; use {', '.join(known)}"
         )
-    return [known.index(each) for each in dict.fromkeys(names)] or list(range(len(known)))
+    return [known.index(name) for name in dict.fromkeys(names)] or list(range(len(known)))
 
 
 async def _targets(
@@ -186,14 +188,15 @@ async def _targets(
     for tenant in tenants:
         found = await server.model_input(tenant.name)
         asked = questions_of(tenant, held_out=held_out, pixels=found.pixels)
-        sample = asked.samples.inputs[0]
+        target = Target(tenant, found, asked)
+        sample = target.inputs(np.array([0]))[0]
         if not found.fits(sample):
             raise InputError(
                 f"{tenant.name}: its model takes {found.datatype} of shape {list(found.shape)}, "
                 f"and samples of {tenant.benchmark} are {sample.dtype.name} of shape "
-                f"{list(sample.shape)}; correct live.input_pixels or live.benchmark"
+                f"{list(sample.shape)}; name a benchmark of the model's kind in live.benchmark"
             )
-        targets.append(Target(tenant, found, asked))
+        targets.append(target)
     for tenant in tenants:
         await server.wait_until_ready(tenant.name)
     return targets
@@ -334,7 +337,7 @@ class Sender:
     async def _settle(self, request: _Request) -> None:
         """Send a request and count its outcome."""
         account = self._ledger.account(request.name, request.window)
-        sample = request.target.questions.samples.inputs[request.row]
+        sample = request.target.inputs(np.array([request.row]))[0]
         body, headers = encode_request(request.target.input, sample, request.id)
         headers |= self._server.headers(request.name)
         try:

@@ -39,7 +39,7 @@ class _Tensor(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
-    data: list[float] | None = None
+    data: list[float | str] | None = None
     parameters: dict[str, Any] = {}
 
 
@@ -294,12 +294,12 @@ def read_answer(body: bytes, headers: Mapping[str, str]) -> LabelAnswer | None:
 
 def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
-    for each in outputs:
-        size = each.parameters.get("binary_data_size")
+    for output in outputs:
+        size = output.parameters.get("binary_data_size")
         if size is None:
-            found[each.name] = np.asarray(each.data if each.data is not None else [])
+            found[output.name] = np.asarray(output.data if output.data is not None else [])
             continue
-        found[each.name] = np.frombuffer(raw[:size], _DATATYPES.get(each.datatype, "uint8"))
+        found[output.name] = np.frombuffer(raw[:size], _DATATYPES.get(output.datatype, "uint8"))
         raw = raw[size:]
     return found
 

@@ -118,7 +118,7 @@ def _load_rps(view: TenantView, menu: _Menu, slot_s: float, steps: int) -> float
     seen = view.history[-max(1, round(SEEN_S / slot_s)) :]
     if len(seen):
         return float(seen.mean()) / slot_s
-    within = [each for each in menu.levels if each.steps <= steps]
+    within = [level for level in menu.levels if level.steps <= steps]
     return (within or menu.levels[:1])[-1].capability_rps
 
 

@@ -88,17 +88,17 @@ def _equal(jobs: list[Task], percent: float, observation: Observation) -> _Share
     leaves."""
     board, limits = observation.board, observation.limits
     least = limits.least_percent(board)
-    serving = [each for each in jobs if each.kind is Kind.INFERENCE]
+    serving = [job for job in jobs if job.kind is Kind.INFERENCE]
     if percent / len(jobs) < least - _TINY:
         left = max(0.0, percent - len(serving) * least)
         training = mps_workers.equal_parts(
-            [each.tenant for each in jobs[len(serving) :]], left, board, limits
+            [job.tenant for job in jobs[len(serving) :]], left, board, limits
         )
         parts = {Task(name, Kind.RETRAINING): each for name, each in training.items()}
         return {**dict.fromkeys(serving, least), **parts}
-    keys = [str(each) for each in jobs]
+    keys = [str(job) for job in jobs]
     found = mps_workers.equal_parts(keys, percent, board, limits)
-    return {each: found[str(each)] for each in jobs}
+    return {job: found[str(job)] for job in jobs}
 
 
 def _rate_rps(observation: Observation, view: TenantView) -> float | None:

@@ -186,7 +186,7 @@ class Static(Policy):
     def _require_room(self, observation: Observation) -> None:
         board, tenants = observation.board, observation.tenants
         if board.compute_slices != GPCS:
-            seven = [name for name, each in boards().items() if each.compute_slices == GPCS]
+            seven = [name for name, board in boards().items() if board.compute_slices == GPCS]
             raise InputError(
                 f"policy: {self.name} splits {GPCS} GPCs and {board.name} has "
                 f"{board.compute_slices}; use {', '.join(seven)}"
@@ -260,8 +260,8 @@ def _mean_completion_s(
 def _next_in_line(observation: Observation) -> tuple[Instance, ...]:
     """The current layout, with waiting retrainings on the instances of those that have ended."""
     kept = running(observation).values()
-    held = [each for each in observation.held if isinstance(each, Instance)]
-    ended = [each for each in held if _is_retrainings(each) and each not in kept]
+    held = [holding for holding in observation.held if isinstance(holding, Instance)]
+    ended = [holding for holding in held if _is_retrainings(holding) and holding not in kept]
     ended.sort(key=lambda each: each.gpcs, reverse=True)
     takers = {
         each: Task(view.name, Kind.RETRAINING)

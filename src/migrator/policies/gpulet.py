@@ -77,7 +77,7 @@ class Gpulet(Policy):
             for view, model in zip(observation.tenants, models, strict=True)
         ]
         room = 100 - mps_workers.reserved_percent(observation)
-        by_load = sorted(demands, key=lambda each: -each[1] * each[0].service.slo_s)
+        by_load = sorted(demands, key=lambda demand: -demand[1] * demand[0].service.slo_s)
         partitions = _plan(by_load, room)
         return Decision((tuple(_shares(partitions, observation)),))
 
@@ -90,9 +90,9 @@ def percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
         return PERCENTS
     step = limits.least_percent(board)
     steps = int(100 / step + 1e-6)
-    small = {max(1, int(each * steps / 100 + 0.5)) for each in PERCENTS if each <= _HALF}
+    small = {max(1, int(percent * steps / 100 + 0.5)) for percent in PERCENTS if percent <= _HALF}
     multiples = {*small, *(steps - each for each in small if each < steps)}
-    return (*(each * step for each in sorted(multiples)), 100.0)
+    return (*(multiple * step for multiple in sorted(multiples)), 100.0)
 
 
 @dataclass(eq=False)
@@ -108,7 +108,8 @@ class _Model:
     def knee(self) -> float:
         """The share with the steepest throughput."""
         return max(
-            self.percents, key=lambda each: (round(self.throughput_rps(each) / each, 6), each)
+            self.percents,
+            key=lambda percent: (round(self.throughput_rps(percent) / percent, 6), percent),
         )
 
     @property
@@ -135,7 +136,7 @@ class _Model:
 
     def size(self, rate_rps: float) -> float:
         """The smallest share that serves the rate; the largest if none does."""
-        fits = (each for each in self.percents if self.serves(rate_rps, each))
+        fits = (percent for percent in self.percents if self.serves(rate_rps, percent))
         return next(fits, self.percents[-1])
 
     def turns(self, rate_rps: float, percent: float) -> int:
@@ -147,7 +148,7 @@ class _Model:
         """Its processes on a share for a part of the time."""
         slowed = self._slower(self._slowdown(percent) / duty)
         shares = mps_workers.serving(slowed, self.board, percent, self.limits)
-        return [replace(each, duty=duty) for each in shares]
+        return [replace(share, duty=duty) for share in shares]
 
     def _slower(self, factor: float) -> Service:
         """The service with batches slower by a factor, expressed as a shorter objective."""
@@ -271,16 +272,20 @@ def _shares(partitions: list[_Partition], observation: Observation) -> Iterable[
     """The models' processes, and those of the retrainings in the remaining room."""
     waiting = [view.name for view in observation.tenants if view.retraining]
     if not waiting:
-        whole = 100 - sum(each.percent for each in partitions)
-        largest = max(partitions, key=lambda each: each.percent)
+        whole = 100 - sum(partition.percent for partition in partitions)
+        largest = max(partitions, key=lambda partition: partition.percent)
         return _numbered(
             share
-            for each in partitions
-            for share in _in_turns(each, each.percent + (whole if each is largest else 0.0))
+            for partition in partitions
+            for share in _in_turns(
+                partition, partition.percent + (whole if partition is largest else 0.0)
+            )
         )
-    percent = 100 - sum(each.needs for each in partitions)
+    percent = 100 - sum(partition.needs for partition in partitions)
     if percent >= observation.limits.least_percent(observation.board) - 1e-6:
-        serving = [share for each in partitions for share in _in_turns(each, each.needs)]
+        serving = [
+            share for partition in partitions for share in _in_turns(partition, partition.needs)
+        ]
         parts = mps_workers.equal_parts(waiting, percent, observation.board, observation.limits)
         return _numbered([*serving, *mps_workers.trainings(observation, parts)])
     return _numbered(_between_turns(partitions, waiting, observation))
@@ -290,11 +295,14 @@ def _between_turns(
     partitions: list[_Partition], waiting: Sequence[str], observation: Observation
 ) -> Iterable[Share]:
     """No SMs are left: retraining takes the remaining turns on the partition with most, if any."""
-    idle = [(TURNS - sum(each.turns(each.percent))) * each.percent for each in partitions]
+    idle = [
+        (TURNS - sum(partition.turns(partition.percent))) * partition.percent
+        for partition in partitions
+    ]
     place = idle.index(max(idle))
-    for each in partitions:
-        if each is not partitions[place] or idle[place] <= 0:
-            yield from _in_turns(each, each.percent)
+    for partition in partitions:
+        if partition is not partitions[place] or idle[place] <= 0:
+            yield from _in_turns(partition, partition.percent)
     if idle[place] > 0:
         chosen = partitions[place]
         needed = chosen.turns(chosen.percent)

@@ -110,7 +110,7 @@ class _Pool:
     @property
     def most_rps(self) -> float:
         """The highest rate that the processes accept."""
-        return sum(self._config(each).most_rps for each in self.shares)
+        return sum(self._config(share).most_rps for share in self.shares)
 
     @property
     def covered(self) -> float:
@@ -119,8 +119,8 @@ class _Pool:
 
     def drain(self) -> None:
         """Drain the least efficient processes at a low rate, while the others accept all of it."""
-        for share in sorted(self.shares, key=lambda each: self._config(each).efficiency):
-            least_rps = sum(self._config(each).least_rps for each in self.shares)
+        for share in sorted(self.shares, key=lambda share: self._config(share).efficiency):
+            least_rps = sum(self._config(share).least_rps for share in self.shares)
             most_rps = self.most_rps
             if self.peak_rps >= least_rps + LOAD_FACTOR * (most_rps - least_rps):
                 return
@@ -130,12 +130,12 @@ class _Pool:
     def wanted(self, free_percent: float) -> _Config | None:
         """The next process for the uncovered rate; None if none is needed or fits."""
         residue_rps = self.rate_rps - self.most_rps
-        fitting = (each for each in self.menu.configs if each.percent <= free_percent + 1e-6)
+        fitting = (config for config in self.menu.configs if config.percent <= free_percent + 1e-6)
         return next((each for each in fitting if each.least_rps <= residue_rps), None)
 
     def add(self, percent: float) -> None:
         """Add one more process."""
-        taken = {each.number for each in self.shares}
+        taken = {share.number for share in self.shares}
         number = next(each for each in range(len(taken) + 1) if each not in taken)
         self.shares.append(Share(number, percent, Task(self.tenant, Kind.INFERENCE)))
 
@@ -166,12 +166,12 @@ def _inference_held(observation: Observation) -> dict[str, list[Share]]:
     held: dict[str, list[Share]] = {view.name: [] for view in observation.tenants}
     usable = percents(observation.board, observation.limits)
     room = 100 - usable[0] * len(held)
-    for each in observation.held:
-        if isinstance(each, Share) and _serves(each, usable) and each.task.tenant in held:
-            mine = held[each.task.tenant]
-            needs = each.percent - (0 if mine else usable[0])
+    for holding in observation.held:
+        if isinstance(holding, Share) and _serves(holding, usable) and holding.task.tenant in held:
+            mine = held[holding.task.tenant]
+            needs = holding.percent - (0 if mine else usable[0])
             if needs <= room + 1e-9:
-                mine.append(each)
+                mine.append(holding)
                 room -= needs
     return held
 
@@ -180,9 +180,11 @@ def percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
     """The shares that a process of this policy may have, ascending."""
     least = limits.least_percent(board)
     if limits.allows_any_share(board):
-        return tuple(sorted({max(least, each) for each in PERCENTS}))
-    sizes = {mps_workers.process_percent(board, limits, max(least, each)) for each in PERCENTS}
-    return tuple(sorted(round(each, 9) for each in sizes))
+        return tuple(sorted({max(least, percent) for percent in PERCENTS}))
+    sizes = {
+        mps_workers.process_percent(board, limits, max(least, percent)) for percent in PERCENTS
+    }
+    return tuple(sorted(round(size, 9) for size in sizes))
 
 
 def _serves(share: Share, usable: tuple[float, ...]) -> bool:
@@ -194,7 +196,7 @@ def _pool(view: TenantView, observation: Observation, shares: list[Share]) -> _P
     menu = _menu(view.service, observation.board, observation.limits)
     seen_rps = _seen_rps(view, observation.slot_s)
     if not seen_rps:
-        tasks = sum(1 + (each.retraining is not None) for each in observation.tenants)
+        tasks = sum(1 + (tenant.retraining is not None) for tenant in observation.tenants)
         seen_rps = [menu.configs[0].efficiency * 100 / tasks if menu.configs else 0.0]
     return _Pool(view.name, menu, seen_rps[-1], max(seen_rps), shares)
 

@@ -52,9 +52,9 @@ def inference_wish(service: Service, board: Board, gpcs: int, largest: int | Non
     most = max(least, largest or board.sizes[-1])
     usable = {size for size in usable_sizes(service, board) if size <= most}
     choices = [
-        each
-        for each in multisets(board)
-        if sum(each) <= gpcs and max(each) >= least and usable.issuperset(each)
+        multiset
+        for multiset in multisets(board)
+        if sum(multiset) <= gpcs and max(multiset) >= least and usable.issuperset(multiset)
     ]
     return Wish(Task(service.tenant, Kind.INFERENCE), tuple(choices) or ((least,),))
 
@@ -81,6 +81,15 @@ def least_gpcs(service: Service, board: Board) -> int:
     return min(allowed)
 
 
+def training_sizes_beside(service: Service, least: Sequence[int], board: Board) -> tuple[int, ...]:
+    """The sizes on which a tenant can be retrained beside instances of the sizes `least`."""
+    return tuple(
+        gpcs
+        for gpcs in service.training_sizes(board)
+        if tuple(sorted((*least, gpcs), reverse=True)) in multisets(board)
+    )
+
+
 def even_parts(gpcs: int, least: Sequence[int]) -> tuple[int, ...]:
     """Divide `gpcs` GPCs as evenly as possible with no part below its minimum; first parts first.
 
@@ -99,7 +108,7 @@ def relative_capabilities(
     relative = []
     for view, wish in zip(observation.tenants, serving, strict=True):
         rps = view.service.capabilities_rps(observation.board)
-        total = {each: sum(rps[size] for size in each) for each in wish.choices}
+        total = {choice: sum(rps[size] for size in choice) for choice in wish.choices}
         relative.append({each: rate / max(total.values()) for each, rate in total.items()})
     return relative
 
@@ -143,10 +152,10 @@ def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tupl
     found: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
     for wish in wishes:
         found = [
-            (together, (*chosen, each))
+            (together, (*chosen, choice))
             for held, chosen in found
-            for each in wish.choices
-            if (together := _joined(held, each)) in free
+            for choice in wish.choices
+            if (together := _joined(held, choice)) in free
         ]
     return [chosen for _, chosen in found]
 
@@ -226,9 +235,9 @@ def _owners(observation: Observation) -> dict[_Spot, str]:
     """The tenant of every instance. A training instance may continue as one that serves its
     tenant."""
     return {
-        (each.start, each.gpcs): each.task.tenant
-        for each in observation.held
-        if isinstance(each, Instance) and each.task is not None
+        (holding.start, holding.gpcs): holding.task.tenant
+        for holding in observation.held
+        if isinstance(holding, Instance) and holding.task is not None
     }
 
 

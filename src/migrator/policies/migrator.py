@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from migrator.core.errors import SolverError
 from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task
 from migrator.forecast.nowcast import Nowcast
-from migrator.plan.solve import preinitialize
+from migrator.planning.preinitialization import preinitialize
 from migrator.policies.fixed_shares import equal_allocation
 from migrator.policies.planning import planned
 from migrator.policies.policy import Decision, Observation, Policy, Sight, TenantView
@@ -38,6 +38,14 @@ _SKILL, _DOUBT = 0.1, 2.0
 """Share of the error of the last window's mean that a nowcast must remove to replan on it, and the
 standard errors by which it must be missed to rule that out. Replanning on noise costs next to
 nothing; a burst that is not followed costs a lot, and bursts are rare in what was measured."""
+FIRST_SEEN, FIRST_SEEN_S = 0.05, 10.0
+"""Share of a window that is observed before the first plan, and its limit in seconds."""
+LEAST_GAIN = 0.005
+"""Share of the smallest tenant's goodput by which a replan must be better than no change. The best
+of many changes on a noisy forecast looks better than it is."""
+_JUDGED, _FAR, _FAR_SHARE = 5, 4.0, 0.25
+"""Slots whose arrivals are compared with a forecast, and the standard errors and the share of the
+forecast by which they must differ from it for a new one."""
 _EARLY = 1
 """Slots before its planned end at which a completed retraining is worth a new plan."""
 
@@ -69,24 +77,26 @@ class Migrator(Policy):
             problem, plan = planned(observation, self.charge, optional=self.optional)
         except SolverError:
             return Decision((observation.held or equal_allocation(observation),))
-        slots = [_used(each.instances) for each in plan.slots]
+        slots = [_used(slot.instances) for slot in plan.slots]
         if self.charge is Charge.PAPER:
             slots = _prepared_early(problem, plan, slots)
         return Decision(tuple(slots), problem, plan, observation.slot)
 
 
 def _used(instances: tuple[Instance, ...]) -> tuple[Instance, ...]:
-    return tuple(each for each in instances if each.task is not None)
+    return tuple(instance for instance in instances if instance.task is not None)
 
 
 def _prepared_early(
     problem: Problem, plan: Plan, slots: list[tuple[Instance, ...]]
 ) -> list[tuple[Instance, ...]]:
     """Give every instance that can be prepared to its tenant as soon as its slices are unused."""
-    early = [list(each) for each in slots]
-    for each in preinitialize(problem, plan).preparations:
-        instance = Instance(each.start, each.gpcs, Task(each.tenant, Kind.INFERENCE))
-        for slot in range(each.from_slot, each.slot):
+    early = [list(slot) for slot in slots]
+    for preparation in preinitialize(problem, plan).preparations:
+        instance = Instance(
+            preparation.start, preparation.gpcs, Task(preparation.tenant, Kind.INFERENCE)
+        )
+        for slot in range(preparation.from_slot, preparation.slot):
             early[slot].append(instance)
     return [tuple(sorted(each, key=lambda one: one.start)) for each in early]
 
@@ -95,7 +105,9 @@ class Replanned(Migrator):
     """The window's plan, planned again within the window.
 
     Every `every_s` seconds the inference, if `always` or if that would have paid lately. All of
-    it if a retraining is not where the plan has it.
+    it if a retraining is not where the plan has it. Before the first requests nothing is known of
+    the tenants: they share the board evenly, and the plan follows after some seconds. While there
+    are none at all, every tenant is retrained in its part.
     """
 
     on_completion = True
@@ -109,27 +121,32 @@ class Replanned(Migrator):
     def decide(self, observation: Observation) -> Decision:
         """The window's plan at its start, later what is to be planned again."""
         last = observation.decided
+        if _is_unseen(observation):
+            serving = replace(observation, tenants=tuple(map(_serving, observation.tenants)))
+            return Decision((equal_allocation(serving),))
+        if not any(view.history.any() for view in observation.tenants):
+            return Decision((equal_allocation(observation),))  # retraining costs nothing now
         if observation.slot == 0:
-            pays = self.always or self._pays(observation)
-            return replace(super().decide(observation), replan=pays)
+            keeps = not self.always and not self._pays(observation)
+            return replace(super().decide(observation), keeps_plan=keeps)
+        keeps = last is not None and last.keeps_plan and not _left_forecast(observation, last)
         if last is None or not _as_planned(observation, last):
-            pays = last.replan if last is not None else self.always
-            return replace(super().decide(self._foreseen(observation, last)), replan=pays)
+            decided = super().decide(self._foreseen(observation, last))
+            return replace(decided, keeps_plan=keeps)
         assert last.plan is not None
-        if not last.replan:
+        if keeps:
             rest = last.plan.slots[observation.slot - last.begin :]
             return replace(last, slots=tuple(_used(each.instances) for each in rest))
-        return self._replanned(observation, last)
+        return replace(self._replanned(observation, last), keeps_plan=False)
 
     def _replanned(self, observation: Observation, last: Decision) -> Decision:
         """The inference planned again around the plan's retrainings."""
-        from migrator.plan.survivors.fixed_schedule import (
-            replan,  # imports numba, which takes 0.3 s
-        )
+        # imports numba, which takes 0.3 s
+        from migrator.planning.survivors.replanning import replan
 
         assert last.plan is not None
         assert last.problem is not None
-        held = [each for each in observation.held if isinstance(each, Instance)]
+        held = [holding for holding in observation.held if isinstance(holding, Instance)]
         cold_s = dict(zip(held, observation.cold_s, strict=False))
         try:
             found = replan(
@@ -140,6 +157,7 @@ class Replanned(Migrator):
                 tuple(held),
                 cold_slots={each: left / observation.slot_s for each, left in cold_s.items()},
                 again_in=max(1, round((self.every_s or 0) / observation.slot_s)),
+                least_gain=LEAST_GAIN,
             )
         except SolverError:
             return replace(last, slots=(observation.held,))
@@ -175,7 +193,7 @@ class Replanned(Migrator):
         The last seconds say nothing about minutes ahead; plans on a nowcast of all of them
         followed its noise.
         """
-        known = _forecast_left(observation, last)
+        known = {} if _left_forecast(observation, last) else _forecast_left(observation, last)
         tenants = (
             replace(view, ahead=known.get(view.name, self._nowcast_left(observation, view)))
             for view in observation.tenants
@@ -186,6 +204,18 @@ class Replanned(Migrator):
         return self._nowcast.ahead(view.history, observation.slots_left, observation.slots)
 
 
+def _is_unseen(observation: Observation) -> bool:
+    """Whether no tenant has been observed for long enough to plan."""
+    seconds = min(FIRST_SEEN_S, FIRST_SEEN * observation.slots * observation.slot_s)
+    least = max(1.0, seconds / observation.slot_s)
+    return all(len(view.history) < least for view in observation.tenants)
+
+
+def _serving(view: TenantView) -> TenantView:
+    """The tenant without its retraining."""
+    return replace(view, retraining=None)
+
+
 def _forecast_left(observation: Observation, last: Decision | None) -> dict[str, Floats]:
     """Per tenant, the forecast that the last plan was made on, from now on; empty if it ends
     before the window does."""
@@ -193,7 +223,30 @@ def _forecast_left(observation: Observation, last: Decision | None) -> dict[str,
     if last is None or problem is None or last.begin + problem.slots != observation.slots:
         return {}
     now = observation.slot - last.begin
-    return {each.name: np.array(each.received)[:, now:] for each in problem.tenants}
+    return {tenant.name: np.array(tenant.received)[:, now:] for tenant in problem.tenants}
+
+
+def _left_forecast(observation: Observation, last: Decision | None) -> bool:
+    """Whether the arrivals of some tenant are far from the forecast that the last plan is made on.
+
+    Compared are the mean of the latest slots and that of every scenario in the same slots.
+    """
+    if last is None or last.problem is None:
+        return False
+    now = observation.slot - last.begin
+    slots = min(now, _JUDGED, last.problem.slots)
+    if slots < _JUDGED:
+        return False
+    for view in observation.tenants:
+        forecast = [tenant for tenant in last.problem.tenants if tenant.name == view.name]
+        if not forecast or len(view.history) < slots:
+            continue
+        means = np.array(forecast[0].received)[:, now - slots : now].mean(axis=1)
+        came, mean = float(view.history[-slots:].mean()), float(means.mean())
+        error = (float(means.var()) + mean / slots) ** 0.5
+        if abs(came - mean) > max(_FAR * error, _FAR_SHARE * mean):
+            return True
+    return False
 
 
 def _as_planned(observation: Observation, last: Decision) -> bool:
@@ -204,9 +257,9 @@ def _as_planned(observation: Observation, last: Decision) -> bool:
         return False
     now = observation.slot - last.begin
     due = {
-        each.tenant: each.end - now
-        for each in last.plan.retrainings
-        if each.start < now and each.end > now
+        retraining.tenant: retraining.end - now
+        for retraining in last.plan.retrainings
+        if retraining.start < now and retraining.end > now
     }
     running = {
         view.name
@@ -216,7 +269,9 @@ def _as_planned(observation: Observation, last: Decision) -> bool:
     done = {view.name for view in observation.tenants if view.retraining is None}
     if any(left > _EARLY for name, left in due.items() if name in done):
         return False
-    return running <= {each.tenant for each in last.plan.retrainings if each.end > now}
+    return running <= {
+        retraining.tenant for retraining in last.plan.retrainings if retraining.end > now
+    }
 
 
 POLICIES = (

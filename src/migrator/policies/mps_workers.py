@@ -74,8 +74,8 @@ def _process_percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
 def capability_rps(service: Service, board: Board, percent: float, limits: PeerLimits) -> float:
     """Requests per second on `percent` of the SMs with the best processes."""
     return sum(
-        service.capability_rps(sms_of(board, each))
-        for each in _processes(service, board, percent, limits)
+        service.capability_rps(sms_of(board, process))
+        for process in _processes(service, board, percent, limits)
     )
 
 
@@ -109,15 +109,15 @@ def _runtime_processes(
 ) -> tuple[float, ...]:
     """The best processes of the runtime's sizes; the fewest of equally good ones."""
     *parts, whole = _process_percents(board, limits)
-    able_rps = {each: service.capability_rps(sms_of(board, each)) for each in (*parts, whole)}
+    able_rps = {part: service.capability_rps(sms_of(board, part)) for part in (*parts, whole)}
     best: list[tuple[float, tuple[float, ...]]] = [(0.0, ())]
     for room in range(1, int(percent / parts[0] + _TINY) + 1):
         best.append(
             max(
                 (
-                    (round(before[0] + able_rps[each], 9), (each, *before[1]))
-                    for each in parts
-                    if (left := room - round(each / parts[0])) >= 0
+                    (round(before[0] + able_rps[part], 9), (part, *before[1]))
+                    for part in parts
+                    if (left := room - round(part / parts[0])) >= 0
                     for before in [best[left]]
                 ),
                 key=lambda found: (found[0], -len(found[1])),
@@ -160,7 +160,7 @@ def trainings(observation: Observation, wanted: Mapping[str, float]) -> list[Sha
     room = sum(wanted.values()) - sum(each.percent * each.duty for each in kept.values())
     parts = _pooled(wanted, limits.least_percent(board), kept)
     shares = []
-    for name in sorted(parts, key=lambda each: each in kept):  # those that wait first
+    for name in sorted(parts, key=lambda part: part in kept):  # those that wait first
         share = kept.get(name)
         used = share.percent * share.duty if share else 0.0
         percent = process_percent(board, limits, min(parts[name], used + room))
@@ -180,7 +180,7 @@ def reserved_shares(observation: Observation) -> dict[str, Share]:
 
 def reserved_percent(observation: Observation) -> float:
     """Percent of the SMs of these shares, over the time."""
-    return sum(each.percent * each.duty for each in reserved_shares(observation).values())
+    return sum(share.percent * share.duty for share in reserved_shares(observation).values())
 
 
 def _pooled(
@@ -188,7 +188,7 @@ def _pooled(
 ) -> dict[str, float]:
     """The same percentages, without any that are too little for a process."""
     parts = dict(wanted)
-    while little := [name for name, each in parts.items() if each < least - _TINY]:
+    while little := [name for name, part in parts.items() if part < least - _TINY]:
         small = min(little, key=lambda name: (name in kept, parts[name]))
         left = parts.pop(small)
         if not parts:

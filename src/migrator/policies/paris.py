@@ -84,7 +84,7 @@ class Paris(Policy):
 
 def _complete(observation: Observation) -> bool:
     """Whether the current layout has an instance for every task."""
-    tasks = {each.task for each in observation.held}
+    tasks = {holding.task for holding in observation.held}
     needed = [Task(view.name, Kind.INFERENCE) for view in observation.tenants]
     needed += [Task(view.name, Kind.RETRAINING) for view in waiting(observation)]
     return all(each in tasks for each in needed)
@@ -116,7 +116,7 @@ def _demand_rps(observation: Observation, view: TenantView) -> float:
     if rate is None:
         whole = inference_wish(view.service, observation.board, observation.board.compute_slices)
         rps = view.service.capabilities_rps(observation.board)
-        most = max(sum(rps[size] for size in each) for each in whole.choices)
+        most = max(sum(rps[size] for size in choice) for choice in whole.choices)
         return most / (len(observation.tenants) + len(waiting(observation)))
     return max(rate, 1 / (observation.slots * observation.slot_s))
 

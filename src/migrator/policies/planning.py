@@ -1,171 +1,37 @@
-"""Converts an observation and its forecasts to a planning problem and solves it.
-
-Also chooses the forecaster of every tenant: with `auto`, the one whose plans of past windows have
-the most goodput.
-"""
+"""Converts an observation and its forecasts to a planning problem and solves it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board
-from migrator.core.errors import InfeasibleError, SolverError
+from migrator.core.catalogue import Board, Multiset
+from migrator.core.errors import InfeasibleError
 from migrator.core.problem import (
+    Allocation,
     Charge,
     Initial,
     Instance,
     Kind,
     Plan,
     Problem,
+    Retraining,
     RunningRetraining,
     Task,
     Tenant,
 )
 from migrator.core.profiles import Service
-from migrator.forecast.forecaster import Forecaster, without_gaps
-from migrator.forecast.selection import Auto, Choice, fingerprint
-from migrator.plan.check import goodput_of
-from migrator.plan.solve import make_plan
+from migrator.planning.check import check_plan, goodput_of, later_goodput_of, violations
+from migrator.planning.solve import make_plan
+from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish
 from migrator.policies.mps_workers import BUSY, beside_busy
 from migrator.policies.policy import Observation, TenantView, remaining_s, running, waiting
 
-Ahead = NDArray[np.float64]
-
-PLANNED_WINDOWS = 6
-"""Number of windows of the backtest that are planned again, evenly spaced, as bursts are rare."""
-MARGIN = 0.001
-"""Share of the goodput below which a difference may be chance on so few windows. Within it the loss
-decides."""
-_KEPT = 4096
-
-
-class Forecasts(Protocol):
-    """Forecasts for all tenants of a GPU."""
-
-    def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the remaining slots of the window, tenant by tenant."""
-
-    def words(self, now: Observation) -> tuple[str, ...]:
-        """The forecaster of each tenant, and why it was chosen."""
-
-
-def forecasts_of(forecaster: Forecaster) -> Forecasts:
-    """One forecaster for all tenants, or with `auto` one per tenant."""
-    return Chosen(forecaster) if isinstance(forecaster, Auto) else Alike(forecaster)
-
-
-class Alike:
-    """The same forecaster for every tenant."""
-
-    def __init__(self, forecaster: Forecaster) -> None:
-        self._forecaster = forecaster
-
-    def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the remaining slots of the window, tenant by tenant."""
-        return tuple(
-            self._forecaster.ahead(each.history, now.slots_left, now.slots) for each in now.tenants
-        )
-
-    def words(self, now: Observation) -> tuple[str, ...]:
-        """The forecaster of each tenant."""
-        return (self._forecaster.name,) * len(now.tenants)
-
-
-class Chosen:
-    """The best forecaster for each tenant, chosen once per window."""
-
-    def __init__(self, auto: Auto) -> None:
-        self._auto = auto
-        self._worth: dict[tuple[object, ...], float] = {}
-
-    def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the remaining slots of the window, tenant by tenant."""
-        return tuple(
-            self._auto.named(choice.chosen).ahead(each.history, now.slots_left, now.slots)
-            for each, choice in zip(now.tenants, self.choices(now), strict=True)
-        )
-
-    def words(self, now: Observation) -> tuple[str, ...]:
-        """The forecaster of each tenant, and why it was chosen."""
-        return tuple(str(each) for each in self.choices(now))
-
-    def choices(self, now: Observation) -> tuple[Choice, ...]:
-        """The forecaster of each tenant, the same throughout the window."""
-        start = _at_start(now)
-        by_loss = [self._auto.explain(each.history, now.slots) for each in start.tenants]
-        return tuple(self._settled(start, m, each) for m, each in enumerate(by_loss))
-
-    def _settled(self, start: Observation, m: int, by_loss: Choice) -> Choice:
-        """Of the forecasters with less loss than the simple one, the one whose plans have most
-        goodput."""
-        rivals = by_loss.rivals
-        windows = min(by_loss.windows, *(len(e.history) // start.slots - 2 for e in start.tenants))
-        if not rivals or windows < 1:
-            return by_loss
-        spaced = np.unique(np.linspace(0, windows - 1, PLANNED_WINDOWS).astype(int)).tolist()
-        goodputs = {
-            name: sum(self._goodput(start, by_loss.simple, m, name, ago) for ago in spaced)
-            for name in (by_loss.simple, *rivals)
-        }
-        enough = (1 - MARGIN) * max(goodputs.values())
-        # rivals come in the order of their loss
-        chosen = next((name for name in rivals if goodputs[name] >= enough), by_loss.simple)
-        return replace(
-            by_loss, chosen=chosen, goodputs=tuple(goodputs.items()), planned=len(spaced)
-        )
-
-    def _goodput(self, start: Observation, simple: str, m: int, name: str, ago: int) -> float:
-        """Goodput of the window that ended `ago` windows ago, planned with `name` for tenant `m`.
-
-        The other tenants use the simple forecaster.
-        """
-        who = tuple(name if other == m else simple for other in range(len(start.tenants)))
-        past = [each.history[: len(each.history) - ago * start.slots] for each in start.tenants]
-        key = (who, *(fingerprint(each, start.slots) for each in past))
-        if key not in self._worth:
-            if len(self._worth) >= _KEPT:
-                self._worth.clear()
-            self._worth[key] = self._planned(start, who, past)
-        return self._worth[key]
-
-    def _planned(self, start: Observation, who: tuple[str, ...], past: Sequence[Ahead]) -> float:
-        views, came = [], []
-        for view, name, history in zip(start.tenants, who, past, strict=True):
-            before = history[: -start.slots]
-            ahead = self._auto.named(name).ahead(before, start.slots, start.slots)
-            views.append(replace(view, history=before, ahead=ahead, retraining=None))
-            came.append(history[-start.slots :])
-        problem = problem_of(replace(start, tenants=tuple(views), held=()), Charge.PAPER)
-        try:
-            plan = make_plan(problem, steady=True)
-        except SolverError:
-            return 0.0
-        return goodput_of(_with(problem, came), plan)
-
-
-def _with(problem: Problem, came: Sequence[Ahead]) -> Problem:
-    tenants = (
-        replace(each, received=(tuple(map(float, counts)),))
-        for each, counts in zip(problem.tenants, came, strict=True)
-    )
-    return replace(problem, tenants=tuple(tenants))
-
-
-def _at_start(now: Observation) -> Observation:
-    """The observation at the window's start; histories lose old slots beyond whole windows."""
-
-    def cut(view: TenantView) -> TenantView:
-        until = len(view.history) - now.slot
-        whole = view.history[max(0, until) % now.slots : max(0, until)]
-        return replace(view, history=without_gaps(whole))
-
-    return replace(now, slot=0, tenants=tuple(map(cut, now.tenants)), decided=None)
+LONGEST_WINDOWS = 2
+"""Windows within which a retraining that outlasts its own must be over."""
+_ROUNDING = 1e-9
 
 
 def planned(
@@ -174,22 +40,146 @@ def planned(
     """The window's problem and plan.
 
     With `optional`, the plan retrains those tenants for which it pays, in this window and after
-    it. Otherwise it retrains as many as fit: if not all do, they are added one after the other
-    while the rest still fits. Those with the highest value (accuracy gained x requests) per GPC
-    and slot come first.
+    it, and keeps the present layout unless it is better than that. Otherwise it retrains as many
+    as fit: if not all do, they are added one after the other while the rest still fits. Those with
+    the highest value (accuracy gained x requests) per GPC and slot come first.
     """
-    problem = problem_of(observation, charge, optional=optional)
+    if optional:
+        return _planned_beyond(observation, charge, _horizon(observation))
+    problem = problem_of(observation, charge)
     try:
         return problem, make_plan(problem, steady=True)
     except InfeasibleError:
-        if not any(problem.must_retrain(each) for each in problem.tenants):
+        if not any(problem.must_retrain(tenant) for tenant in problem.tenants):
             raise
     problem = _with_what_fits(problem)
     return problem, make_plan(problem, steady=True)
 
 
+def _horizon(observation: Observation) -> int:
+    """Slots to plan: the rest of the window, or more if a waiting retraining may outlast it.
+
+    Only at the window's start: later, the retraining of the next window learns newer data. And
+    only for gains that are worth something after the window.
+    """
+    slots = observation.slots_left
+    if observation.slot > 0:
+        return slots
+    lengths = (
+        _length(observation, view, gpcs, late=True)
+        for view in waiting(observation)
+        if view.value_after > 0
+        for gpcs in view.service.training_sizes(observation.board)
+    )
+    return max((length for length in lengths if length <= LONGEST_WINDOWS * slots), default=slots)
+
+
+def _planned_beyond(observation: Observation, charge: Charge, slots: int) -> tuple[Problem, Plan]:
+    """The plan of `slots` slots, cut off at the window's end."""
+    whole = problem_of(observation, charge, optional=True, slots=slots)
+    plan = staying_unless_better(whole, make_plan(whole, steady=True))
+    if slots <= observation.slots_left:
+        return whole, plan
+    window = problem_of(observation, charge, optional=True)
+    begun = {
+        retraining.tenant: retraining
+        for retraining in plan.retrainings
+        if retraining.start < window.slots
+    }
+    tenants = tuple(
+        _within_window(observation, window, tenant, longer, begun.get(tenant.name))
+        for tenant, longer in zip(window.tenants, whole.tenants, strict=True)
+    )
+    window = replace(window, tenants=tenants)
+    inside = tuple(replace(each, end=min(each.end, window.slots)) for each in begun.values())
+    cut = replace(plan, slots=plan.slots[: window.slots], retrainings=inside)
+    cut = _valued(window, cut)
+    # the certificate is of the longer plan
+    cut = replace(cut, upper_bound=cut.objective * (1 + plan.gap))
+    check_plan(window, cut)
+    return window, cut
+
+
+def _within_window(
+    observation: Observation,
+    window: Problem,
+    tenant: Tenant,
+    longer: Tenant,
+    begun: Retraining | None,
+) -> Tenant:
+    """The tenant of a window's problem whose plan was made for a longer time.
+
+    A retraining that the plan begins ends with the window at the latest, and its value after the
+    window is less by the time that it is late. One that the plan leaves out keeps its lengths.
+    """
+    if window.slots_left(tenant) is not None:
+        return tenant
+    if begun is None:
+        return replace(tenant, retraining_slots=longer.retraining_slots)
+    inside = min(begun.end, window.slots) - begun.start
+    late = (begun.end - begun.start - inside) / window.slots
+    value = observation.tenant(tenant.name).value_after
+    lasting = max(0.0, value - late) / value if value > 0 else 0.0
+    return replace(
+        tenant,
+        retraining_slots={**(tenant.retraining_slots or {}), begun.gpcs: inside},
+        value_after=lasting * tenant.value_after,
+    )
+
+
+def _valued(problem: Problem, plan: Plan) -> Plan:
+    """The plan with the goodput of its slots."""
+    return replace(
+        plan, goodput=goodput_of(problem, plan), later_goodput=later_goodput_of(problem, plan)
+    )
+
+
+def staying_unless_better(problem: Problem, plan: Plan) -> Plan:
+    """The plan, or one that keeps the present layout if the plan is not worth more on the same
+    forecast and charge. Of two that are worth the same the one that retrains is taken."""
+    stay = _staying(problem, plan)
+    if stay is None or plan.objective > stay.objective * (1 + _ROUNDING):
+        return plan
+    retrains = len(plan.retrainings) > len(stay.retrainings)
+    return plan if retrains and plan.objective >= stay.objective else stay
+
+
+def _staying(problem: Problem, plan: Plan) -> Plan | None:
+    """A plan that changes nothing; None if that is not allowed."""
+    if problem.initial is None:
+        return None
+    slots = tuple(
+        Allocation(
+            tuple(
+                instance
+                for instance in problem.initial.instances
+                if _stays(problem, instance, slot)
+            )
+        )
+        for slot in range(problem.slots)
+    )
+    running = {
+        retraining.tenant: Retraining(retraining.tenant, 0, retraining.slots_left, instance.gpcs)
+        for retraining in problem.initial.retrainings
+        for instance in problem.initial.instances
+        if instance.task == Task(retraining.tenant, Kind.RETRAINING)
+    }
+    stay = _valued(problem, replace(plan, slots=slots, retrainings=tuple(running.values())))
+    stay = replace(stay, upper_bound=max(stay.objective, plan.upper_bound))
+    return None if violations(problem, stay) else stay
+
+
+def _stays(problem: Problem, instance: Instance, slot: int) -> bool:
+    """Whether an instance still has its task in a slot of a plan that changes nothing."""
+    if instance.task is None:
+        return False
+    if instance.task.kind is Kind.INFERENCE:
+        return True
+    return slot < (problem.slots_left(problem.tenant(instance.task.tenant)) or 0)
+
+
 def _with_what_fits(problem: Problem) -> Problem:
-    wanted = [each for each in problem.tenants if problem.must_retrain(each)]
+    wanted = [tenant for tenant in problem.tenants if problem.must_retrain(tenant)]
     fitting = _retraining_only(problem, ())
     kept: tuple[Tenant, ...] = ()
     for tenant in sorted(wanted, key=_promise, reverse=True):
@@ -202,21 +192,46 @@ def _with_what_fits(problem: Problem) -> Problem:
     return fitting
 
 
-def problem_of(observation: Observation, charge: Charge, *, optional: bool = False) -> Problem:
-    """The rest of the window as a planning problem.
+def problem_of(
+    observation: Observation, charge: Charge, *, optional: bool = False, slots: int | None = None
+) -> Problem:
+    """The rest of the window as a planning problem, or the next `slots` slots if that is longer.
 
-    A retraining that no size can finish within the window is left out, and an `optional` one
+    A retraining that no size can finish within these slots is left out, and an `optional` one
     that would probably not fit. Durations are means: plans with longer ones hold the instance of
-    a retraining that has ended, which cost more than plans that run late.
+    a retraining that has ended, which cost more than plans that run late. Beyond the window the
+    same arrivals are expected again.
     """
+    if slots is not None and slots > observation.slots_left:
+        observation = _extended(observation, slots)
+    answered = answered_shares(observation) if optional else {}
     return Problem(
         board=observation.board,
         slot_s=observation.slot_s,
         slots=observation.slots_left,
         charge=charge,
-        tenants=tuple(_tenant(observation, view, optional) for view in observation.tenants),
+        tenants=tuple(
+            _tenant(observation, view, optional, answered.get(view.name, 0.0))
+            for view in observation.tenants
+        ),
         initial=_initial(observation, charge) if observation.held else None,
     )
+
+
+def _extended(observation: Observation, slots: int) -> Observation:
+    """The observation of a window that lasts until `slots` slots from now."""
+    again = np.arange(slots) % observation.slots_left
+    beyond = (slots - observation.slots_left) / observation.slots
+
+    def extended(view: TenantView) -> TenantView:
+        assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+        # what the gain is worth within the slots beyond the window is part of the plan
+        value = max(0.0, view.value_after - beyond) * observation.slots
+        value /= observation.slot + slots
+        return replace(view, ahead=view.ahead[:, again], value_after=value)
+
+    views = tuple(map(extended, observation.tenants))
+    return replace(observation, slots=observation.slot + slots, tenants=views)
 
 
 def _promise(tenant: Tenant) -> float:
@@ -229,8 +244,8 @@ def _promise(tenant: Tenant) -> float:
 def _retraining_only(problem: Problem, kept: tuple[Tenant, ...]) -> Problem:
     """The same problem in which only `kept` start a retraining."""
     tenants = tuple(
-        each if each in kept or not problem.must_retrain(each) else _spared(each)
-        for each in problem.tenants
+        tenant if tenant in kept or not problem.must_retrain(tenant) else _spared(tenant)
+        for tenant in problem.tenants
     )
     return replace(problem, tenants=tenants)
 
@@ -239,7 +254,46 @@ def _spared(tenant: Tenant) -> Tenant:
     return replace(tenant, retraining_slots=None)
 
 
-def _tenant(observation: Observation, view: TenantView, optional: bool) -> Tenant:
+def answered_shares(observation: Observation) -> dict[str, float]:
+    """Tenant -> the share of its requests that the best layout without retrainings answers.
+
+    After the window a better model gains only on requests that are answered at all.
+    """
+    board = observation.board
+    views = tuple(replace(view, retraining=None) for view in observation.tenants)
+    wishes = [inference_wish(view.service, board, board.compute_slices) for view in views]
+    answered = [
+        _answered(observation, view, wish) for view, wish in zip(views, wishes, strict=True)
+    ]
+
+    def worth(chosen: tuple[Multiset, ...]) -> Worth:
+        rows = zip(views, answered, chosen, strict=True)
+        return (sum(view.accuracy * requests[sizes] for view, requests, sizes in rows),)
+
+    best = best_allocation(replace(observation, tenants=views, held=()), wishes, worth)
+    shares = {}
+    for view, requests in zip(views, answered, strict=True):
+        task = Task(view.name, Kind.INFERENCE)
+        sizes = sorted((each.gpcs for each in best if each.task == task), reverse=True)
+        assert view.ahead is not None
+        received = float(view.ahead.mean(axis=0).sum())
+        shares[view.name] = requests[tuple(sizes)] / received if received > 0 else 0.0
+    return shares
+
+
+def _answered(observation: Observation, view: TenantView, wish: Wish) -> dict[Multiset, float]:
+    """Sizes -> expected requests that instances of these sizes answer in the rest of the window."""
+    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+    capability = _capability(observation, view)
+    return {
+        sizes: float(
+            np.minimum(view.ahead, sum(capability[gpcs] for gpcs in sizes)).mean(axis=0).sum()
+        )
+        for sizes in wish.choices
+    }
+
+
+def _tenant(observation: Observation, view: TenantView, optional: bool, answered: float) -> Tenant:
     assert view.ahead is not None, "a policy that plans has sight of what is ahead"
     state = view.retraining
     return Tenant(
@@ -253,7 +307,7 @@ def _tenant(observation: Observation, view: TenantView, optional: bool) -> Tenan
         min_gpcs=view.service.min_gpcs,
         retraining_optional=optional,
         # per request of the rest of the window
-        value_after=optional * view.value_after * observation.slots / observation.slots_left,
+        value_after=answered * view.value_after * observation.slots / observation.slots_left,
     )
 
 
@@ -286,19 +340,18 @@ def _retraining_slots(
     """
     if view.name not in {each.name for each in waiting(observation)}:
         return None
-    board = observation.board
-    drain_s = _drain_s(observation)
-
-    def slots(gpcs: int, *, late: bool) -> int:
-        seconds = remaining_s(view, board.sms_of(gpcs), late=late) + drain_s
-        return max(1, math.ceil(seconds / observation.slot_s))
-
     in_time = {
-        gpcs: slots(gpcs, late=False)
-        for gpcs in view.service.training_sizes(board)
-        if slots(gpcs, late=late) <= observation.slots_left
+        gpcs: _length(observation, view, gpcs, late=False)
+        for gpcs in view.service.training_sizes(observation.board)
+        if _length(observation, view, gpcs, late=late) <= observation.slots_left
     }
     return in_time or None
+
+
+def _length(observation: Observation, view: TenantView, gpcs: int, *, late: bool) -> int:
+    """Slots that a waiting retraining holds an instance."""
+    seconds = remaining_s(view, observation.board.sms_of(gpcs), late=late) + _drain_s(observation)
+    return max(1, math.ceil(seconds / observation.slot_s))
 
 
 def _drain_s(observation: Observation) -> float:
@@ -309,15 +362,15 @@ def _drain_s(observation: Observation) -> float:
     """
     smallest = observation.board.sms_of(observation.board.sizes[0])
     services = [view.service for view in observation.tenants]
-    return max(each.latency_s(each.batch, smallest) for each in services)
+    return max(service.latency_s(service.batch, smallest) for service in services)
 
 
 def _initial(observation: Observation, charge: Charge) -> Initial:
     kept = running(observation)
     instances = (
-        _as_held(observation, each, charge)
-        for each in observation.held
-        if isinstance(each, Instance) and each not in kept.values()
+        _as_held(observation, holding, charge)
+        for holding in observation.held
+        if isinstance(holding, Instance) and holding not in kept.values()
     )
     return Initial(
         instances=(*instances, *kept.values()),

@@ -117,7 +117,7 @@ class Observation:
 
     def tenant(self, name: str) -> TenantView:
         """The tenant called `name`."""
-        return next(each for each in self.tenants if each.name == name)
+        return next(tenant for tenant in self.tenants if tenant.name == name)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Decision:
     """The plan of a policy that plans, with its problem, for the records."""
     begin: int = 0
     """The slot of the window at which the plan begins."""
-    replan: bool = True
-    """Whether to ask again at the policy's interval."""
+    keeps_plan: bool = False
+    """The plan is kept at the policy's interval unless arrivals leave its forecast."""
     rehearsed_goodput: float | None = None
     """The plan's goodput with the gaps that no order of steps avoids; set by the controller."""
 

@@ -11,7 +11,7 @@ from inspect import getdoc, getmodule
 from types import FunctionType
 from typing import cast
 
-from migrator.core.catalogue import Multiset
+from migrator.core.catalogue import Board, Multiset
 from migrator.core.errors import InputError
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.core.registry import found_in, import_class, pick
@@ -53,7 +53,7 @@ class FunctionPolicy:
         """Send it by its import path if it has one: a decorated function cannot be pickled."""
         if ":" in self.name:
             return _imported, (self.name,)
-        parts = {key: each for key, each in vars(self).items() if key not in _DERIVED}
+        parts = {key: var for key, var in vars(self).items() if key not in _DERIVED}
         return partial(FunctionPolicy, self.function, **parts), ()
 
     def decide(self, observation: Observation) -> Decision:
@@ -65,7 +65,7 @@ class FunctionPolicy:
             return Decision((self._placed(observation, answer),))
         if isinstance(answer, Iterable) and not isinstance(answer, str | bytes):
             holdings = tuple(answer)
-            if all(isinstance(each, Instance | Share) for each in holdings):
+            if all(isinstance(holding, Instance | Share) for holding in holdings):
                 return Decision((holdings,))
         raise InputError(
             f"policy: {self.name} returned {type(answer).__name__}; return the GPCs of each task, "
@@ -75,14 +75,17 @@ class FunctionPolicy:
     def _placed(self, observation: Observation, layout: Layout) -> tuple[Instance, ...]:
         """The layout on slices, beside the retrainings that run."""
         kept = {Task(name, Kind.RETRAINING) for name in running(observation)}
-        sizes = {self._task(key, observation): self._sizes(key, layout[key]) for key in layout}
-        wishes = [Wish(task, (each,)) for task, each in sizes.items() if each and task not in kept]
+        sizes = {
+            self._task(key, observation): self._sizes(key, layout[key], observation.board)
+            for key in layout
+        }
+        wishes = [Wish(task, (size,)) for task, size in sizes.items() if size and task not in kept]
         if not wishes:
             return tuple(running(observation).values())
         try:
             return best_allocation(observation, wishes, lambda _: ())
         except InputError as error:
-            wanted = ", ".join(f"{task} {list(each)}" for task, each in sizes.items())
+            wanted = ", ".join(f"{task} {list(size)}" for task, size in sizes.items())
             busy = [f"{name} on {each}" for name, each in running(observation).items()]
             beside = f" beside the running retraining of {', '.join(busy)}" if busy else ""
             raise InputError(
@@ -92,7 +95,7 @@ class FunctionPolicy:
             ) from error
 
     def _task(self, key: str, observation: Observation) -> Task:
-        tenants = [each.name for each in observation.tenants]
+        tenants = [tenant.name for tenant in observation.tenants]
         if key in tenants:
             return Task(key, Kind.INFERENCE)
         try:
@@ -106,11 +109,18 @@ class FunctionPolicy:
             )
         return task
 
-    def _sizes(self, key: str, given: int | Sequence[int]) -> Multiset:
+    def _sizes(self, key: str, given: int | Sequence[int], board: Board) -> Multiset:
         sizes = (given,) if isinstance(given, int) else tuple(given)
-        if not all(isinstance(each, int) and each > 0 for each in sizes):
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
             raise InputError(
                 f"policy: {self.name} gives {key} {given!r}; give GPCs such as 3, or a list of them"
+            )
+        missing = [gpcs for gpcs in sizes if gpcs not in board.sizes]
+        if missing:
+            *smaller, largest = map(str, board.sizes)
+            raise InputError(
+                f"policy: {self.name} gives {key} {missing[0]} GPCs, and {board.name} has no "
+                f"instance of that size; use {', '.join(smaller)} or {largest} GPCs"
             )
         return tuple(sorted(sizes, reverse=True))
 
@@ -171,7 +181,7 @@ def _own(path: str) -> Policy:
             f"policy: {path} cannot be made ({type(error).__name__}: {error}); it must take no "
             "arguments"
         ) from error
-    missing = [each for each in _PARTS if not hasattr(made, each)]
+    missing = [part for part in _PARTS if not hasattr(made, part)]
     if missing:
         raise InputError(
             f"policy: {path} lacks {', '.join(missing)}; add what migrator.policies.policy.Policy "

@@ -33,7 +33,7 @@ def print_measurement(measurement: Measurement, row: Json) -> None:
 
 def read(path: Path) -> list[Profile]:
     """The profiles in a file that this package wrote."""
-    return [profile_of(each) for each in json.loads(path.read_text("utf-8"))["profiles"]]
+    return [profile_of(load) for load in json.loads(path.read_text("utf-8"))["profiles"]]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def _main(options: argparse.Namespace) -> int:
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
         todo = _todo(options, board or driver(options.driver, options.gpu, None).board)
-        print("\n".join(f"{each.study:<13}{each.words}" for each in todo))
+        print("\n".join(f"{job.study:<13}{job.words}" for job in todo))
         print(f"{len(todo)} measurements, about {estimate_s(todo):.0f} s")
         return 0
     found = driver(options.driver, options.gpu, board)

@@ -6,7 +6,6 @@ switched. What a driver creates is removed at the end, or by the next run after 
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ from migrator.core.errors import InputError
 from migrator.core.registry import pick
 from migrator.gpu.drivers import nvidia_smi, registry
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, InUseError
-from migrator.gpu.drivers.mig import FAKE_NVML
 from migrator.gpu.drivers.mps import (
     PERCENTAGE,
     MpsDaemon,
@@ -32,7 +30,7 @@ from migrator.gpu.drivers.nvml import INSTEAD
 from migrator.gpu.journal import Journal, journal_path
 from migrator.gpu.layout import BlockedError, Layout
 from migrator.gpu.partitioner import GpuLock, Partitioner
-from migrator.io.files import state_folder
+from migrator.io.folders import state_folder
 
 Json = dict[str, Any]
 
@@ -102,8 +100,8 @@ class Driver(ABC):
 
     def memory_gib(self, sms: int) -> float | None:
         """The smallest memory of an instance with this number of SMs."""
-        profiles = [each for each in self.board.plain_profiles.values() if each.sms == sms]
-        return min((each.memory_gib for each in profiles if each.memory_gib), default=None)
+        profiles = [profile for profile in self.board.plain_profiles.values() if profile.sms == sms]
+        return min((profile.memory_gib for profile in profiles if profile.memory_gib), default=None)
 
 
 class Cpu(Driver):
@@ -192,18 +190,15 @@ class Mps(Driver):
 
 
 class Mig(Driver):
-    """Shares as MIG instances, recorded in the journal. With a fake NVML the CPU computes."""
+    """Shares as MIG instances, recorded in the journal."""
 
     name = "mig"
     coexist = False
+    words = "MIG instances"
 
     def __init__(self, gpu: Gpu, *, end_s: float = 10.0) -> None:
         """`end_s` is the time in seconds for processes to leave an instance."""
         super().__init__(gpu.board, gpu.index, gpu.name, gpu.driver_version)
-        fake = bool(os.environ.get(FAKE_NVML))
-        self.device = "cpu" if fake else "cuda"
-        simulated = "instances of a fake GPU, one CPU thread in place of each"
-        self.words = simulated if fake else "MIG instances"
         self._end_s = end_s
         self._partitioner: Partitioner | None = None
 
@@ -265,17 +260,17 @@ class Mig(Driver):
         raise InputError("--driver: in MIG mode nothing runs without instances; use --driver mps")
 
     def _profile(self, sms: int) -> MigProfile:
-        for each in self.board.plain_profiles.values():
-            if each.sms == sms:
-                return each
-        known = ", ".join(str(each.sms) for each in self.board.plain_profiles.values())
+        for profile in self.board.plain_profiles.values():
+            if profile.sms == sms:
+                return profile
+        known = ", ".join(str(profile.sms) for profile in self.board.plain_profiles.values())
         raise InputError(
             f"gpu: {self.board.name} has no instance of {sms} SMs; this GPU has sizes of {known}"
         )
 
     def _free_place(self, partitioner: Partitioner, profile: MigProfile) -> Place:
         """A place for such an instance beside all existing ones."""
-        there = {each.place for each in partitioner.driver.instances()}
+        there = {instance.place for instance in partitioner.driver.instances()}
         ours = tuple(each.place for each in partitioner.ours())
         reasons: list[str] = []
         for place in (Place(start, profile.name) for start in profile.starts):

@@ -17,7 +17,7 @@ from typing import Any
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import INTERFERING_PART, Profile, profiles
-from migrator.profiling.measurements import TRAINING_BATCH, Partition, Study, Task
+from migrator.profiling.measurements import TRAINING_BATCH, ImageSizes, Partition, Study, Task
 
 Json = dict[str, Any]
 
@@ -92,7 +92,7 @@ def entry(
         "interference": _interference(found, latency_ms),
         "contention": _contention(found),
     }
-    known = next((each for (name, _), each in profiles().items() if name == model), None)
+    known = next((profile for (name, _), profile in profiles().items() if name == model), None)
     figures, words = _filled(known, measured)
     overhead, parts = _overhead(found, known, words)
     created, created_parts = _created(reconfigurations, words)
@@ -178,9 +178,9 @@ def _overhead(found: Found, known: Profile | None, words: list[str]) -> tuple[Js
     """Process and GPU overheads from cold starts, as the median over sizes."""
     starts = list(found.alone(Task.START, Study.START))
     parts = {
-        name: round(median(each[name] for each in starts), 4)
+        name: round(median(start[name] for start in starts), 4)
         for name in _PARTS
-        if starts and all(name in each for each in starts)
+        if starts and all(name in start for start in starts)
     }
     if parts:
         start_s = round(sum(parts[name] for name in _STARTING), 3)
@@ -199,7 +199,7 @@ def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, 
         return {"create_s": CREATE_S}, {}
     words.append("create_s measured")
     destroyed_s, created_s = (
-        round(median(each[name] for each in reconfigurations), 4)
+        round(median(reconfiguration[name] for reconfiguration in reconfigurations), 4)
         for name in ("destroy_s", "create_s")
     )
     create_s = round(destroyed_s + created_s, 4)
@@ -208,11 +208,12 @@ def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, 
 
 def _served(found: Found) -> str:
     jobs = list(found.alone(Task.INFERENCE, Study.LATENCY))
-    graphs = sum(bool(each.get("graph")) for each in jobs)
+    graphs = sum(bool(job.get("graph")) for job in jobs)
     kind = "CUDA graphs" if graphs == len(jobs) else "eager" if not graphs else "graphs and eager"
-    odd = sorted({each["sms"] for each in jobs if not each.get("finite", True)})
+    odd = sorted({job["sms"] for job in jobs if not job.get("finite", True)})
     wrong = f", answers not finite on {', '.join(map(str, odd))} SMs" if odd else ""
-    return f"{kind}, weights at random{wrong}"
+    images = ImageSizes(**jobs[0].get("images", {})).words
+    return ", ".join(filter(None, (kind, "weights at random", images))) + wrong
 
 
 def _text_keys(by_batch: Mapping[int, Mapping[int, float]]) -> Json:

@@ -9,7 +9,7 @@ interference  the same inferences beside siblings and a training, with and witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
@@ -71,12 +71,30 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class ImageSizes:
+    """Sides of the images of a model, as the scenario has them."""
+
+    pixels: int | None = None
+    """Of the network; None: the model's own."""
+    input_pixels: int | None = None
+    """Of those that clients send; None: that of the network."""
+
+    @property
+    def words(self) -> str:
+        """Both in words; empty if the scenario has none."""
+        network = "" if self.pixels is None else f"images of {self.pixels} pixels"
+        sent = "" if self.input_pixels is None else f"sent with {self.input_pixels} pixels"
+        return ", ".join(filter(None, (network, sent)))
+
+
+@dataclass(frozen=True)
 class Job:
     """Work of one process."""
 
     task: Task
     model: str
     batch: int
+    images: ImageSizes = ImageSizes()
 
 
 @dataclass(frozen=True)
@@ -100,7 +118,9 @@ class Measurement:
     @property
     def key(self) -> str:
         """Identifier of the measurement, the same in every run."""
-        jobs = " + ".join(f"{job.task} {job.model} x{job.batch} @{sms}" for sms, job in self.jobs)
+        jobs = " + ".join(
+            f"{job.task} {job.model} x{job.batch} @{sms}{_bracketed(job)}" for sms, job in self.jobs
+        )
         return f"{self.study} {self.partition} {self.round}: {jobs}"
 
     @property
@@ -109,7 +129,7 @@ class Measurement:
         counted = Counter(self.jobs)
         parts = [
             f"{f'{number} times ' if number > 1 else ''}{job.task} of {job.model}, "
-            f"batch {job.batch}, on {sms} SMs"
+            f"batch {job.batch}, on {sms} SMs{_bracketed(job)}"
             for (sms, job), number in counted.items()
         ]
         whole = " without shares" if self.partition is Partition.NONE else ""
@@ -136,13 +156,15 @@ def measurements(
     models: Sequence[str],
     batches: Sequence[int],
     *,
+    images: Mapping[str, ImageSizes] | None = None,
     interference: bool = False,
     rounds: int = 1,
     pace: float = 1.0,
 ) -> list[Measurement]:
     """All measurements of the models on the board's instance sizes, in order.
 
-    `pace` is a factor on the duration of each repetition.
+    `images`: by model, for those that do not have images of their own size. `pace` is a factor on
+    the duration of each repetition.
     """
     sizes = [board.sms_of(gpcs) for gpcs in board.sizes]
     found = _latency(sizes, models, batches, 0)
@@ -152,12 +174,22 @@ def measurements(
         for sms in sizes
     ]
     # On the smallest size only, because a start depends little on the size.
-    found += [_alone(Study.START, min(sizes), Job(Task.START, each, 1)) for each in models]
+    found += [_alone(Study.START, min(sizes), Job(Task.START, model, 1)) for model in models]
     for each in range(1, rounds):
         found += _latency(sizes, models, batches, each)
     if interference:
         found += _interference(board, models, sorted(batches)[:2])
-    return [replace(each, stretch=pace) for each in found]
+    return [replace(each, jobs=_sized(each.jobs, images or {}), stretch=pace) for each in found]
+
+
+def _sized(
+    jobs: Sequence[tuple[int, Job]], images: Mapping[str, ImageSizes]
+) -> tuple[tuple[int, Job], ...]:
+    return tuple((sms, replace(job, images=images.get(job.model, job.images))) for sms, job in jobs)
+
+
+def _bracketed(job: Job) -> str:
+    return f" ({job.images.words})" if job.images.words else ""
 
 
 def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
@@ -166,24 +198,24 @@ def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
     Instances are created and destroyed between sizes. The largest size is first, so that anything
     that blocks an instance is found before the first measurement.
     """
-    if any(each.study is Study.INTERFERENCE for each in todo):
+    if any(job.study is Study.INTERFERENCE for job in todo):
         # Interference between MIG instances must not be recorded as interference between MPS
         # shares.
         raise InputError(
             "--interference: it is what models do to one another under MPS, not on MIG instances; "
             "leave it out, or use --driver mps"
         )
-    parts = list(dict.fromkeys((each.study, each.round) for each in todo))
+    parts = list(dict.fromkeys((job.study, job.round) for job in todo))
     return sorted(
         todo,
-        key=lambda each: (parts.index((each.study, each.round)), [-sms for sms, _ in each.jobs]),
+        key=lambda job: (parts.index((job.study, job.round)), [-sms for sms, _ in job.jobs]),
     )
 
 
 def estimate_s(todo: Sequence[Measurement]) -> float:
     """Approximate duration of all measurements on a GPU in seconds, including process starts."""
-    starting_s = 15.0 * len({each.partition for each in todo if each.study is not Study.START})
-    return starting_s + sum(each.estimate_s for each in todo)
+    starting_s = 15.0 * len({job.partition for job in todo if job.study is not Study.START})
+    return starting_s + sum(job.estimate_s for job in todo)
 
 
 def _alone(study: Study, sms: int, job: Job, number: int = 0) -> Measurement:
@@ -210,7 +242,7 @@ def _interference(
         if number > 1:
             share = (board.sms_of(gpcs), Job(Task.INFERENCE, model, batch))
             yield Measurement(Study.INTERFERENCE, (share,) * number)
-    known = [each for each in _NEIGHBOURS if each in models]
+    known = [neighbour for neighbour in _NEIGHBOURS if neighbour in models]
     for trained in known or models[:1]:
         yield from _beside_training(board, trained, models, batches)
     for model in models:

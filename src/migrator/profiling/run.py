@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.files import write_atomically
+from migrator.io.atomic_write import write_atomically
 from migrator.profiling.drivers import Driver, Json
 from migrator.profiling.entries import VERSION, Results, entry
 from migrator.profiling.measurements import Measurement, Study, on_instances
@@ -73,26 +73,28 @@ def profile(
     until_s = time.monotonic() + budget_s
     require_torch()
     todo = todo if driver.coexist else on_instances(todo)
-    missing = [each for each in todo if not results.has(each.key)]
+    missing = [job for job in todo if not results.has(job.key)]
     measured = 0
     if missing:
         with _ended_by_signals(), driver.open():
             measured = Measuring(driver, results, report, until_s).measure(missing)
-    rows = [results.rows[each.key] for each in todo if each.key in results.rows]
+    rows = [results.rows[job.key] for job in todo if job.key in results.rows]
     faults = tuple(
         dict.fromkeys(row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
     )
     about = provenance(driver, results)
     where = f"{_hardware(about)}; {driver.words}"
-    models = dict.fromkeys(each.model for each in todo)
-    found = [entry(each, driver.board, rows, where, results.reconfigurations()) for each in models]
+    models = dict.fromkeys(job.model for job in todo)
+    found = [
+        entry(model, driver.board, rows, where, results.reconfigurations()) for model in models
+    ]
     entries = [each for each in found if each is not None]
     if not entries:
         raise MigratorError(
             faults[0] if faults else "there was no time to measure anything; raise --budget-s"
         )
     _write(out, about, entries)
-    left = sum(not results.has(each.key) for each in todo)
+    left = sum(not results.has(job.key) for job in todo)
     return Profiled(tuple(entries), measured, len(todo) - len(missing), left, faults)
 
 
@@ -111,7 +113,7 @@ class Measuring:
     def measure(self, todo: Sequence[Measurement]) -> int:
         """Run the measurements and return how many were measured."""
         waiting = deque(todo)
-        models = list(dict.fromkeys(each.model for each in todo))
+        models = list(dict.fromkeys(job.model for job in todo))
         try:
             while waiting and self._has_time(waiting[0].estimate_s):
                 together = self._driver.coexist and not self._driver.alike
@@ -193,7 +195,7 @@ class Measuring:
 
     def _save(self, measurement: Measurement, answers: list[Json]) -> None:
         row = _head(measurement)
-        faults = [each for each in answers if "fault" in each]
+        faults = [answer for answer in answers if "fault" in answer]
         if faults:
             row["fault"] = self._sentence(measurement, faults[0])
         else:
@@ -309,7 +311,7 @@ def _version(package: str) -> str | None:
 
 def _write(out: Path, about: Json, entries: list[Json]) -> None:
     """Write one line per profile, short enough to read and to compare by eye."""
-    lines = ",\n".join(f"  {json.dumps(each, allow_nan=False)}" for each in entries)
+    lines = ",\n".join(f"  {json.dumps(entry, allow_nan=False)}" for entry in entries)
     text = (
         f'{{\n "version": {VERSION},\n "measured": {json.dumps(about, allow_nan=False)},\n'
         f' "profiles": [\n{lines}\n ]\n}}\n'

@@ -1,9 +1,9 @@
 """The work that a worker repeats with torch: an inference or a training step.
 
 Uses a CUDA graph if possible. Imported in worker processes only. A torch model is served with
-weights in bf16 on a GPU and in single precision on a CPU. Images are already normalised, which
-otherwise takes a few microseconds. For a class that only has the methods of a model, `infer` and
-`train_step` are measured as they are, including copies to and from the GPU.
+weights in bf16 on a GPU and in single precision on a CPU. Images that are not resized are already
+normalised, which otherwise takes a few microseconds. For a class that only has the methods of a
+model, `infer` and `train_step` are measured as they are, including copies to and from the GPU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from migrator.learn.cuda_graphs import convert_to_bf16
 from migrator.learn.image_model import ImageModel
+from migrator.learn.model import Model
 from migrator.learn.registry import build
 from migrator.learn.torch_model import TorchModel
 from migrator.profiling.measurements import Job
@@ -59,10 +60,10 @@ def synchronize(device: str) -> None:
 class Serving:
     """A model as it is served."""
 
-    def __init__(self, name: str, device: str) -> None:
+    def __init__(self, job: Job, device: str) -> None:
         self.device = device
         began = time.monotonic()
-        self.model = build(name, CLASSES, 0, pretrained=False)
+        self.model = _build(job)
         if isinstance(self.model, TorchModel) and device == "cuda":
             convert_to_bf16(self.model.network)
         built = time.monotonic()
@@ -117,7 +118,7 @@ class Serving:
 
 def training(job: Job, device: str) -> Prepared:
     """A training step of a new model, as in a retraining."""
-    model = build(job.model, CLASSES, 0, pretrained=False)
+    model = _build(job)
     model.to(device)
     inputs = model.example(job.batch)
     labels = (np.arange(job.batch) % CLASSES).astype(np.int64)
@@ -129,9 +130,25 @@ def training(job: Job, device: str) -> Prepared:
     return Prepared(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
 
 
+def _build(job: Job) -> Model:
+    """The job's model, with random weights."""
+    images = job.images
+    return build(
+        job.model,
+        CLASSES,
+        0,
+        images.pixels,
+        input_pixels=images.input_pixels,
+        pretrained=False,
+    )
+
+
 def _forward(model: TorchModel, batch: int) -> tuple[Forward, Tensor]:
-    """Scores of a batch on the device, with images in the network's own format."""
-    if isinstance(model, ImageModel):
+    """Scores of a batch on the device.
+
+    Images are in the network's own format, or resized as those that clients send.
+    """
+    if isinstance(model, ImageModel) and model.input_pixels == model.pixels:
         size = (batch, 3, model.pixels, model.pixels)
         images = torch.randn(size, device=model.device)
         return model.image_logits, images.contiguous(memory_format=model.memory_format)

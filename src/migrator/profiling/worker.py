@@ -1,7 +1,7 @@
-"""One process on one share: `python -m migrator.profiling.worker FD`, which answers requests.
+"""The object of a worker process on one share: prepares, repeats and times jobs.
 
 The process starts after its share exists, and imports torch itself, so that the start is measured
-as well. It ends when the connection FD to its parent closes.
+as well. `workers` has the parent's side.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 import math
 import os
 import resource
-import signal
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from migrator.core.errors import InputError
 from migrator.gpu.drivers.nvidia_smi import process_mib
-from migrator.learn.registry import fewer_collections, model_class
+from migrator.learn.registry import model_class
 from migrator.profiling.measurements import Job, Pace, Task
 
 if TYPE_CHECKING:
@@ -36,27 +32,28 @@ CONTEXT_GIB = 0.5
 class Worker:
     """The work of one process. It keeps one model and one step for a similar next request.
 
-    `check`, `prepare`, `forget`, `run` and `start` are the requests.
+    The parent calls `hello`, `check`, `prepare`, `forget`, `run` and `start`.
     """
 
-    def __init__(self, device: str, memory_gib: float | None, python_s: float) -> None:
+    def __init__(self, device: str, memory_gib: float | None, spawned_s: float) -> None:
+        """`spawned_s`: when the process was started, by the monotonic clock."""
         began = time.monotonic()
-        with fewer_collections():
-            self._torch: Any = import_module("torch")
-            self._torch.set_num_threads(1)
-            self._steps: Any = import_module("migrator.profiling.steps")
+        self._torch: Any = import_module("torch")
+        self._torch.set_num_threads(1)
+        self._steps: Any = import_module("migrator.profiling.steps")
         imported = time.monotonic()
         self._device = device
         if device == "cuda":
             self._open_gpu(memory_gib)
         self._parts_s = {
-            "python_s": python_s,
+            "python_s": began - spawned_s,
             "import_s": imported - began,
             "context_s": time.monotonic() - imported,
         }
         self._job: Job | None = None
         self._description: Json = {}
-        self._serving: tuple[str, Serving] | None = None
+        self._serving: tuple[Job, Serving] | None = None
+        """The job that it was built for, and the model."""
         self._step: Step | None = None
 
     def hello(self, sms: int) -> Json:
@@ -72,8 +69,8 @@ class Worker:
 
     def check(self, models: list[str]) -> Json:
         """Raise InputError for a model that does not exist or lacks methods."""
-        for each in models:
-            model_class(each)
+        for model in models:
+            model_class(model)
         return {}
 
     def prepare(self, job: Job) -> Json:
@@ -82,7 +79,7 @@ class Worker:
             return self._description
         self._make_room(job)
         prepared: Prepared = (
-            self._served(job.model).prepared(job.batch)
+            self._served(job).prepared(job.batch)
             if job.task is Task.INFERENCE
             else self._steps.training(job, self._device)
         )
@@ -111,7 +108,7 @@ class Worker:
         Then measure the capture and the memory.
         """
         self._make_room(job)
-        serving = self._served(job.model)
+        serving = self._served(job)
         first_s = serving.first_s()
         began = time.monotonic()
         graph = serving.prepared(job.batch).graph
@@ -142,16 +139,21 @@ class Worker:
         Its memory would otherwise count as the job's.
         """
         self._job = self._step = None
-        served = None if job is None or job.task is not Task.INFERENCE else job.model
-        if self._serving is not None and self._serving[0] != served:
+        served = job is not None and job.task is Task.INFERENCE and self._serves(job)
+        if not served:
             self._serving = None
         if self._device == "cuda":
             self._torch.cuda.empty_cache()
             self._torch.cuda.reset_peak_memory_stats()
 
-    def _served(self, model: str) -> Serving:
-        if self._serving is None or self._serving[0] != model:
-            self._serving = (model, self._steps.Serving(model, self._device))
+    def _serves(self, job: Job) -> bool:
+        """Whether the kept model is the job's."""
+        kept = None if self._serving is None else self._serving[0]
+        return kept is not None and (kept.model, kept.images) == (job.model, job.images)
+
+    def _served(self, job: Job) -> Serving:
+        if self._serving is None or not self._serves(job):
+            self._serving = (job, self._steps.Serving(job, self._device))
         return self._serving[1]
 
     def _memory(self) -> Json:
@@ -196,41 +198,3 @@ def percentiles(times_s: Sequence[float]) -> dict[str, float]:
 
 def _resident_mib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)
-
-
-def _fault(error: Exception) -> Json:
-    """A failed request: invalid input, too little memory, or another error."""
-    said = str(error).partition("\n")[0][:300]
-    kinds = [type(each).__name__ for each in (error, error.__cause__)]
-    if "OutOfMemoryError" in kinds:
-        return {"fault": "memory", "said": said}
-    if isinstance(error, InputError):
-        return {"fault": "input", "said": said}
-    return {"fault": "error", "said": f"{type(error).__name__}: {said}"}
-
-
-def main() -> None:
-    """Answer requests until the parent closes the connection.
-
-    The first message describes the share. The first answer describes this process.
-    """
-    began_s = time.monotonic()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
-    connection: Connection[Json, Any] = Connection(int(sys.argv[1]))
-    device, sms, memory_gib, spawned_s = connection.recv()
-    try:
-        worker = Worker(device, memory_gib, max(0.0, began_s - spawned_s))
-        connection.send(worker.hello(sms))
-        while True:
-            request, *arguments = connection.recv()
-            try:
-                answer = getattr(worker, request)(*arguments)
-            except Exception as error:
-                answer = _fault(error)
-            connection.send(answer)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(0)  # the parent has closed the connection
-
-
-if __name__ == "__main__":
-    main()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
-import migrator
 from migrator.core.errors import MigratorError
+from migrator.io.object_process import CallFailedError, ObjectProcess
+from migrator.io.spawn import ChildLostError
 from migrator.profiling.drivers import Driver, GpuShare, Json
 from migrator.profiling.measurements import Measurement, Partition
+from migrator.profiling.worker import Worker
 
 WorkerKey = tuple[Partition, int, int]
 """Division of the GPU, SMs of a process, and its number among the processes of its size."""
@@ -23,7 +20,6 @@ WorkerKey = tuple[Partition, int, int]
 ANSWER_S = 240.0
 """Seconds after which a process without an answer counts as lost."""
 _END_S = 10.0
-_LAST_BYTES = 4096
 
 
 class WorkerLostError(MigratorError):
@@ -38,21 +34,15 @@ class WorkerProcess:
 
     def __init__(self, share: GpuShare, device: str) -> None:
         self._share = share
-        self._log, path = tempfile.mkstemp(prefix="worker")
-        Path(path).unlink()  # the file exists only while a process has it open
-        source = str(Path(migrator.__file__).parent.parent)
-        paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        self._connection, theirs = multiprocessing.Pipe()
-        self._connection.send((device, share.sms, share.memory_gib, time.monotonic()))
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "migrator.profiling.worker", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env={**os.environ, **share.environment, "PYTHONPATH": os.pathsep.join(paths)},
-                pass_fds=[theirs.fileno()],
-            )
+        self._process = ObjectProcess(
+            "a worker process",
+            Worker,
+            *(device, share.memory_gib, time.monotonic()),
+            environment={**os.environ, **share.environment},
+            keeps_output=True,
+            finishes_calls=True,  # under MPS the exit of a busy process breaks its neighbours
+        )
+        self.ask("hello", share.sms)
         self.hello: Json | None = None
 
     def ready(self) -> Json:
@@ -70,45 +60,35 @@ class WorkerProcess:
 
     def ask(self, request: str, *arguments: object) -> None:
         """Send a request, which is a method of `Worker`."""
-        try:
-            self._connection.send((request, *arguments))
-        except OSError as error:
-            raise self._lost() from error
+        self._process.call(request, *arguments)
 
     def answer(self, timeout_s: float = ANSWER_S) -> Json:
-        """The next answer. Raises WorkerLostError if none arrives."""
+        """The next answer, which for a failed request says why: "fault" and "said".
+
+        Raises WorkerLostError if none arrives.
+        """
         try:
-            if not self._connection.poll(timeout_s):
-                raise WorkerLostError(f"a worker did not answer within {timeout_s:g} s")
-            answer: Json = self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._lost() from error
+            answer: Json = self._process.answer(timeout_s)
+        except ChildLostError as error:
+            raise WorkerLostError(str(error)) from error
+        except CallFailedError as error:
+            return {"fault": _kind(error), "said": str(error).partition("\n")[0][:300]}
         return answer
 
     def hang_up(self) -> None:
         """Close the connection, which makes the process exit."""
-        self._connection.close()
+        self._process.hang_up()
 
     def end(self) -> None:
         """Wait until the process has exited; kill it if it does not."""
-        self.hang_up()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._log)
+        self._process.end(_END_S)
 
-    def _lost(self) -> WorkerLostError:
-        try:
-            code: int | None = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            code = None
-        end = os.fstat(self._log).st_size
-        written = os.pread(self._log, _LAST_BYTES, max(0, end - _LAST_BYTES))
-        lines = written.decode(errors="replace").strip().splitlines()
-        said = f": {lines[-1][:300]}" if lines else ""
-        return WorkerLostError(f"a worker process ended (exit code {code}){said}")
+
+def _kind(error: CallFailedError) -> str:
+    """Too little memory, invalid input, or another error."""
+    if "OutOfMemoryError" in error.types:
+        return "memory"
+    return "input" if "InputError" in error.types else "error"
 
 
 class Pool:

@@ -1,1 +1,1 @@
-"""Records of a run: what happened, whether simulated or live, in one SQLite file."""
+"""Records of a run, simulated or live: the recorder, the rows in one SQLite file, their readers."""

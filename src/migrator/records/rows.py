@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from migrator.io.database import Layout, rebuilt, table
+from migrator.io.database import Layout
 
 WINDOW_S, SLOT_S = 200.0, 1.0
 """Lengths assumed for runs that do not state them."""
@@ -25,6 +25,13 @@ class Record:
     table: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()
     """The fields that identify a row within its run; empty: rows are never replaced."""
+
+
+def key_of(record: Record) -> object:
+    """What identifies a row within its run; unlike all others if it has no key."""
+    if not record.keys:
+        return object()
+    return type(record), *(getattr(record, name) for name in record.keys)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class RunRow:
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that the run began with, in its order; empty in old records."""
+        """The tenants that the run began with, in its order; empty if it does not say so."""
         return tuple(each for each in self.about.get("tenants", ()) if isinstance(each, str))
 
 
@@ -80,8 +87,9 @@ class WindowRecord(Record):
     predicted_goodput: float | None = None
     """Of its first plan, with the gaps that no order of steps avoids."""
     plan_s: float | None = None
-    """Planning time; None: no plan arrived, or the time was not recorded."""
+    """Planning time of its first plan, on the clock of the run; None: no plan arrived."""
     replans: int = 0
+    """How often the plan changed within the window."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +254,10 @@ class RetrainingRecord(Record):
     """Duration without the start of its process."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of its parts, with the start and the handing over (`learn.retraining`)."""
+    reason: str = ""
+    """Why the tenant is not being retrained (`core.not_retrained`); empty if it is or was."""
+    why: str = ""
+    """The same as a sentence."""
 
 
 TABLES: tuple[type[Record], ...] = (
@@ -278,54 +290,26 @@ _JSON = {"plan", "parts_s", "about", "blocks"}
 
 def column_names(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:
     """The columns of a table."""
-    return tuple(each.name for each in fields(kind))
+    return tuple(field.name for field in fields(kind))
 
 
-_Definition = tuple[str, list[str], *tuple[str, ...]]
-"""Name, columns and constraints; columns have no types, since the writer guarantees them."""
-
-
-def _definition(kind: type[Record]) -> _Definition:
-    keys = kind.keys
-    unique = (f"PRIMARY KEY ({', '.join(('run', *keys))})",) if keys else ()
-    return kind.table, ["run INTEGER", *column_names(kind)], *unique
-
-
-_EVERY: tuple[_Definition, ...] = (
-    ("run", ["run INTEGER PRIMARY KEY", *column_names(RunRow)[1:]]),
-    *map(_definition, TABLES),
-)
-
-_ADDED = ("planned_s", "taken_s", "parts_s")
-"""Columns of retrainings since version 4."""
-
-
-def _before_4(kind: type[Record]) -> _Definition:
-    name, columns, *constraints = _definition(kind)
-    if kind is RetrainingRecord:
-        columns = [each for each in columns if each not in _ADDED]
-    return name, columns, *constraints
+def _create_table(kind: type[Record]) -> str:
+    """The statement for a table; columns have no types, since the writer guarantees them."""
+    columns = ["run INTEGER", *column_names(kind)]
+    if kind.keys:
+        columns.append(f"PRIMARY KEY ({', '.join(('run', *kind.keys))})")
+    return f"CREATE TABLE {kind.table} ({', '.join(columns)})"
 
 
 LAYOUT = Layout(
     holds="records",
     application_id=0x4D495245,
-    version=4,
-    statements=tuple(table(*each) for each in _EVERY),
-    upgrades={
-        1: (
-            "ALTER TABLE second ADD COLUMN failed DEFAULT 0",
-            "ALTER TABLE second ADD COLUMN wrong",
-            "ALTER TABLE second ADD COLUMN reconfiguring DEFAULT 0",
-            *(table(*_before_4(each)) for each in (PlanRecord, ActionRecord, RetrainingRecord)),
-        ),
-        2: tuple(
-            statement
-            for each in (_EVERY[0], *map(_before_4, TABLES))
-            for statement in rebuilt(*each)
-        ),
-        3: rebuilt(*_definition(RetrainingRecord), added=_ADDED),
-    },
+    version=1,
+    statements=(
+        f"CREATE TABLE run ({', '.join(('run INTEGER PRIMARY KEY', *column_names(RunRow)[1:]))})",
+        *map(_create_table, TABLES),
+    ),
+    check="quick_check",
 )
 
 
@@ -353,13 +337,11 @@ def read_rows(
     *given: object,
     without: tuple[str, ...] = (),
 ) -> tuple[R, ...]:
-    """Rows of a run ordered by key; tables and columns that an older file lacks are left out.
+    """Rows of a run ordered by key.
 
     Columns named in `without` are not read and get their default.
     """
-    names = tuple(each for each in columns_of(connection, kind) if each not in without)
-    if not names:
-        return ()
+    names = tuple(name for name in column_names(kind) if name not in without)
     order = ", ".join(kind.keys) or "rowid"
     query = (
         f"SELECT {', '.join(names)} FROM {kind.table} WHERE run = ? AND {where} ORDER BY {order}"
@@ -379,13 +361,6 @@ def read_run(connection: sqlite3.Connection, row: RunRow, wanted: Conditions) ->
         for kind in TABLES
     ]
     return RunRecords(row, *found)
-
-
-def columns_of(connection: sqlite3.Connection, kind: type[Record]) -> tuple[str, ...]:
-    """The columns that the file has; empty if it has no such table."""
-    found = connection.execute(f"PRAGMA table_info({kind.table})")
-    there = {name for _, name, *_ in found}
-    return tuple(each for each in column_names(kind) if each in there)
 
 
 def read_run_rows(connection: sqlite3.Connection) -> tuple[RunRow, ...]:
@@ -412,8 +387,6 @@ def _fields(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
     named = dict(zip(names, row, strict=True))
     for name in _JSON & named.keys():
         named[name] = None if named[name] is None else json.loads(named[name])
-    if "parts_s" in named:
-        named["parts_s"] = named["parts_s"] or {}
     if "adopted" in named:
         named["adopted"] = bool(named["adopted"])
     if "blocks" in named:

@@ -49,8 +49,8 @@ def held_blocks(
         held = set(holdings)
         closes = end if slot == first + len(slots) else slot
         found += [_block(e, since.pop(e), closes, board) for e in list(since) if e not in held]
-        for each in held:
-            since.setdefault(each, slot)
+        for holding in held:
+            since.setdefault(holding, slot)
     return tuple(sorted(found, key=_order))
 
 
@@ -61,7 +61,7 @@ def planned_blocks(
     if not plans:
         return _file_blocks(window.plan, slots)
     found: list[Block] = []
-    ordered = sorted(plans, key=lambda each: each.at_s)
+    ordered = sorted(plans, key=lambda plan: plan.at_s)
     ends = [*(each.slot for each in ordered[1:]), slots]
     for plan, end in zip(ordered, ends, strict=True):
         found += _cut(plan.blocks, plan.slot, end)
@@ -74,7 +74,7 @@ def first_plan_blocks(
     """The plan made at the beginning of a window."""
     if window.plan is not None or not plans:
         return _file_blocks(window.plan, slots)
-    return tuple(min(plans, key=lambda each: each.at_s).blocks)
+    return tuple(min(plans, key=lambda plan: plan.at_s).blocks)
 
 
 def _file_blocks(plan: Mapping[str, Any] | None, slots: int) -> tuple[Block, ...]:
@@ -89,8 +89,8 @@ def _file_blocks(plan: Mapping[str, Any] | None, slots: int) -> tuple[Block, ...
 
 def _cut(blocks: Iterable[Block], first: int, end: int) -> list[Block]:
     cut = [
-        {**each, "from": max(each["from"], first), "until": min(each["until"], end)}
-        for each in blocks
+        {**block, "from": max(block["from"], first), "until": min(block["until"], end)}
+        for block in blocks
     ]
     return [each for each in cut if each["from"] < each["until"]]
 
@@ -99,13 +99,13 @@ def _joined(blocks: Iterable[Block]) -> list[Block]:
     """Join blocks of the same holding that follow one another without a break."""
     last: dict[tuple[object, ...], dict[str, Any]] = {}
     found: list[dict[str, Any]] = []
-    for each in sorted(blocks, key=_order):
-        key = tuple(each.get(name) for name in ("start", "gpcs", "task", "number"))
+    for block in sorted(blocks, key=_order):
+        key = tuple(block.get(name) for name in ("start", "gpcs", "task", "number"))
         before = last.get(key)
-        if before is not None and before["until"] == each["from"]:
-            before["until"] = each["until"]
+        if before is not None and before["until"] == block["from"]:
+            before["until"] = block["until"]
             continue
-        last[key] = dict(each)
+        last[key] = dict(block)
         found.append(last[key])
     return [*found]
 
@@ -200,7 +200,7 @@ class RecordedRun:
     @property
     def forecaster(self) -> str:
         """The forecaster, or several names if it changed."""
-        return ", ".join(sorted({each.row.forecaster for each in self.windows}))
+        return ", ".join(sorted({window.row.forecaster for window in self.windows}))
 
     @property
     def window_s(self) -> float:
@@ -212,7 +212,7 @@ class RecordedRun:
 
     @cached_property
     def ended(self) -> tuple[RecordedWindow, ...]:
-        return tuple(each for each in self.windows if each.ended)
+        return tuple(window for window in self.windows if window.ended)
 
     @cached_property
     def totals(self) -> dict[str, Tally]:
@@ -237,14 +237,14 @@ class RecordedRun:
     @cached_property
     def starts(self) -> tuple[UnitRecord, ...]:
         """The starts of instances and shares whose duration was recorded, by time."""
-        return tuple(sorted(_starts(self.records), key=lambda each: each.from_s))
+        return tuple(sorted(_starts(self.records), key=lambda start: start.from_s))
 
     @property
     def overheads_s(self) -> dict[str, float]:
         """Per tenant the mean duration of a start, from creation until it serves."""
         found: dict[str, list[float]] = {}
-        for each in self.starts:
-            found.setdefault(each.tenant or "", []).append(start_duration_s(each.parts_s))
+        for start in self.starts:
+            found.setdefault(start.tenant or "", []).append(start_duration_s(start.parts_s))
         return {name: sum(values) / len(values) for name, values in found.items()}
 
     def second_s(self, row: SecondRecord) -> float:
@@ -262,14 +262,20 @@ class RecordedRun:
         return earlier[-1] if earlier else None
 
     def events_of(self, window: RecordedWindow) -> tuple[EventRecord, ...]:
-        return tuple(each for each in self.records.events if window.contains(each.at_s))
+        return tuple(event for event in self.records.events if window.contains(event.at_s))
 
     def retrainings_of(self, window: RecordedWindow) -> tuple[RetrainingRecord, ...]:
         """The retrainings planned in a window whose durations are known."""
         return tuple(
-            each
-            for each in self.records.retrainings
-            if each.window == window.number and each.taken_s is not None
+            retraining
+            for retraining in self.records.retrainings
+            if retraining.window == window.number and retraining.taken_s is not None
+        )
+
+    def not_retrained_in(self, window: RecordedWindow) -> tuple[RetrainingRecord, ...]:
+        """The tenants that were not retrained in a window, with the reason."""
+        return tuple(
+            row for row in self.records.retrainings if row.window == window.number and row.reason
         )
 
     def adoptions(self, tenant: str) -> tuple[VersionRecord, ...]:
@@ -279,9 +285,9 @@ class RecordedRun:
     @cached_property
     def _adoptions(self) -> dict[str, tuple[VersionRecord, ...]]:
         found: dict[str, list[VersionRecord]] = {}
-        for each in sorted(self.records.versions, key=lambda row: row.at_s):
-            if each.adopted:
-                found.setdefault(each.tenant, []).append(each)
+        for version in sorted(self.records.versions, key=lambda row: row.at_s):
+            if version.adopted:
+                found.setdefault(version.tenant, []).append(version)
         return {name: tuple(rows) for name, rows in found.items()}
 
     def retrained_s(self, window: RecordedWindow, tenant: str) -> float | None:
@@ -314,14 +320,14 @@ def start_duration_s(parts_s: Mapping[str, float]) -> float:
 
 
 def _starts(records: RunRecords) -> list[UnitRecord]:
-    return [each for each in records.units if each.parts_s and each.tenant]
+    return [unit for unit in records.units if unit.parts_s and unit.tenant]
 
 
 def _tenants(records: RunRecords) -> tuple[str, ...]:
     """In the order of the run if it states one, then by name."""
-    found = {each.tenant for each in records.tenant_windows}
-    found |= {each.tenant for each in records.seconds}
-    found |= {each.tenant for each in records.units if each.tenant}
+    found = {window.tenant for window in records.tenant_windows}
+    found |= {second.tenant for second in records.seconds}
+    found |= {unit.tenant for unit in records.units if unit.tenant}
     return tuple(dict.fromkeys((*records.run.tenants, *sorted(found))))
 
 
@@ -367,10 +373,10 @@ def _reconfigurations(records: RunRecords, tenants: tuple[str, ...]) -> list[dic
             for at in range(len(records.windows))
         ]
     found = [dict.fromkeys(tenants, 0) for _ in records.windows]
-    for each in _starts(records):
-        place = bisect_right(records.windows, each.from_s, key=lambda row: row.began_s) - 1
-        if place >= 0 and each.tenant in found[place]:
-            found[place][each.tenant] += 1
+    for start in _starts(records):
+        place = bisect_right(records.windows, start.from_s, key=lambda row: row.began_s) - 1
+        if place >= 0 and start.tenant in found[place]:
+            found[place][start.tenant] += 1
     return found
 
 
@@ -388,7 +394,7 @@ def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondReco
             row.while_reconfiguring,
             row.failed,
         )
-    own = [each for each in seconds if each.tenant == tenant]
+    own = [second for second in seconds if second.tenant == tenant]
     tally = Tally(
         received=sum(each.received for each in own),
         late=sum(each.late for each in own),

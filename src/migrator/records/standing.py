@@ -69,7 +69,7 @@ class RateMeter:
         if spent_s < _SHORTEST_S:
             return Pace(p50_ms=p50_ms, p99_ms=p99_ms)
         new = {each: now.get(each, 0) - before.get(each, 0) for each in ("received", *_ENDS)}
-        ended = sum(new[each] for each in _ENDS)
+        ended = sum(new[end] for end in _ENDS)
         return Pace(
             new["received"] / spent_s,
             new["in_time"] / spent_s,
@@ -81,12 +81,12 @@ class RateMeter:
 
 def _recorded_pace(seconds: Sequence[SecondRecord]) -> Pace:
     """The pace of one tenant from its last recorded seconds."""
-    spent_s = sum(each.span_s for each in seconds)
+    spent_s = sum(second.span_s for second in seconds)
     if not spent_s:
         return Pace()
-    in_time = sum(each.in_time or 0 for each in seconds)
-    ended = in_time + sum(each.late + each.dropped + each.failed for each in seconds)
-    rate_rps = sum(each.received for each in seconds) / spent_s
+    in_time = sum(second.in_time or 0 for second in seconds)
+    ended = in_time + sum(second.late + second.dropped + second.failed for second in seconds)
+    rate_rps = sum(second.received for second in seconds) / spent_s
     return Pace(rate_rps, in_time / spent_s, in_time / ended if ended else None)
 
 
@@ -164,6 +164,10 @@ class TenantStanding:
     progress: float | None = None
     drained: bool = False
     pace: Pace = field(default_factory=Pace)
+    reason: str = ""
+    """Why it is not being retrained (`core.not_retrained`); empty if it is, or was just now."""
+    why: str = ""
+    """The same as a sentence."""
 
     @property
     def goodput_rps(self) -> float | None:
@@ -230,15 +234,17 @@ class Standing:
     events: tuple[EventRecord, ...]
     usage: tuple[UnitUsage, ...] = ()
     """Empty where there is no GPU, or another machine has it."""
+    files: str = ""
+    """Why the daemon cannot write labels or records; "" if it can."""
 
     @property
     def distinct_events(self) -> tuple[EventRecord, ...]:
         """The events without reasons for a plan that the next event repeats."""
-        following = (*(each.words for each in self.events[1:]), "")
+        following = (*(event.words for event in self.events[1:]), "")
         return tuple(
-            each
-            for each, after in zip(self.events, following, strict=False)
-            if each.kind != "replan" or each.words not in after
+            event
+            for event, after in zip(self.events, following, strict=False)
+            if event.kind != "replan" or event.words not in after
         )
 
 
@@ -266,10 +272,11 @@ def standing(
         slot=slot,
         slots=slots,
         paused=bool(reply.get("paused", _is_paused(rows, probe))),
-        tenants=tuple(_tenant(each, rows, reply, meter) for each in _names(rows, reply)),
+        tenants=tuple(_tenant(name, rows, reply, meter) for name in _names(rows, reply)),
         planned=_planned(rows, window, slot, slots),
         held=_held(rows, reply),
         events=rows.events,
+        files=str(reply.get("files", "")),
     )
 
 
@@ -287,8 +294,8 @@ def _position(
 
 
 def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {each.tenant for each in rows.seconds} | {e.tenant for e in rows.tenant_windows}
-    known |= {each.tenant for each in rows.units if each.tenant} | rows.totals.keys()
+    known = {second.tenant for second in rows.seconds} | {e.tenant for e in rows.tenant_windows}
+    known |= {unit.tenant for unit in rows.units if unit.tenant} | rows.totals.keys()
     return tuple(dict.fromkeys((*rows.run.tenants, *reply.get("tenants", {}), *sorted(known))))
 
 
@@ -302,7 +309,7 @@ def _last_action(
     rows: RecentRows, kinds: tuple[ActionKind, ActionKind], tenant: str | None
 ) -> str | None:
     """The last of these actions that was done."""
-    done = [each for each in rows.actions if each.outcome == Outcome.DONE]
+    done = [action for action in rows.actions if action.outcome == Outcome.DONE]
     found = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
     return found[-1] if found else None
 
@@ -334,32 +341,36 @@ def _tenant(
         replied.get("progress"),
         bool(replied.get("drained")),
         pace,
+        str(replied.get("reason", "")),
+        str(replied.get("why", "")),
     )
 
 
 def _recorded(name: str, rows: RecentRows) -> TenantStanding:
-    units = [each for each in rows.units if each.tenant == name]
-    job = next((each for each in rows.retrainings if each.tenant == name), None)
-    trains = any(each.state == "training" for each in units)
+    units = [unit for unit in rows.units if unit.tenant == name]
+    job = next((retraining for retraining in rows.retrainings if retraining.tenant == name), None)
+    trains = any(unit.state == "training" for unit in units)
     accuracy, version = _model(name, rows)
     drained = _last_action(rows, (ActionKind.DRAIN, ActionKind.UNDRAIN), name) == ActionKind.DRAIN
     return TenantStanding(
         name,
         rows.totals.get(name, Tally()),
         None,
-        sum(each.state == "ready" for each in units),
+        sum(unit.state == "ready" for unit in units),
         accuracy,
         version,
         job.phase if job else "running" if trains else None,
         job.progress if job else None,
         drained,
-        _recorded_pace([each for each in rows.seconds if each.tenant == name]),
+        _recorded_pace([second for second in rows.seconds if second.tenant == name]),
+        job.reason if job else "",
+        job.why if job else "",
     )
 
 
 def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
-    newest = next((each for each in rows.versions if each.tenant == name), None)
-    last = next((each for each in rows.tenant_windows if each.tenant == name), None)
+    newest = next((version for version in rows.versions if version.tenant == name), None)
+    last = next((window for window in rows.tenant_windows if window.tenant == name), None)
     if last is not None and (newest is None or newest.number == last.version):
         return last.accuracy_after, last.version
     return (newest.accuracy, newest.number) if newest else (None, None)
@@ -373,7 +384,7 @@ def _planned(
     blocks = planned_blocks(rows.window, rows.plans, slots)
     if not blocks:
         return None
-    now = [each for each in blocks if each["from"] <= slot < each["until"]]
+    now = [block for block in blocks if block["from"] <= slot < block["until"]]
     return _ordered([_unit(e["start"], e["gpcs"], e["task"], "planned") for e in now])
 
 
@@ -382,9 +393,11 @@ def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...
         return _ordered(
             [UnitStanding(e.start, e.gpcs, e.tenant, e.task, e.state, e.from_s) for e in rows.units]
         )
-    since_s = {(each.start, each.gpcs, each.state): each.from_s for each in rows.units}
+    since_s = {(unit.start, unit.gpcs, unit.state): unit.from_s for unit in rows.units}
     held = [(each["start"], each["gpcs"], each["task"], each["state"]) for each in reply["units"]]
-    return _ordered([_unit(*each, since_s.get((each[0], each[1], each[3]))) for each in held])
+    return _ordered(
+        [_unit(*holding, since_s.get((holding[0], holding[1], holding[3]))) for holding in held]
+    )
 
 
 def _unit(

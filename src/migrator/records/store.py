@@ -24,6 +24,7 @@ from migrator.core.outcome import Tally
 from migrator.io.data_file import RECORDS, wrong_kind
 from migrator.io.database import (
     AGAIN_S,
+    describe_moved,
     explain_errors,
     open_as_is,
     open_database,
@@ -45,9 +46,9 @@ from migrator.records.rows import (
     UnitRecord,
     VersionRecord,
     WindowRecord,
-    columns_of,
     find_run,
     insert_into,
+    key_of,
     read_run,
     read_run_rows,
     values_of,
@@ -139,9 +140,9 @@ class Records:
             self._begin()
 
     def put(self, record: Record) -> None:
-        key = (type(record), *(getattr(record, each) for each in record.keys))
+        key = key_of(record)
         with self._queue_lock:
-            self._queue[key if record.keys else object()] = record
+            self._queue[key] = record
 
     def event(self, kind: str, words: str) -> None:
         self.put(EventRecord(time.time(), kind, words))
@@ -163,6 +164,11 @@ class Records:
                     self._queue = dict(kept)
                 raise
             self._flushes += 1
+
+    @property
+    def moved(self) -> str:
+        """Why nothing can be written while the file is not at its path; "" if it is."""
+        return describe_moved(self._connection, self.path, LAYOUT)
 
     def add_about(self, **more: object) -> None:
         """Add facts that were not known when the run began."""
@@ -195,7 +201,7 @@ class Records:
 
     def _write(self, records: list[Record]) -> None:
         for kind in TABLES:
-            rows = [(self.run, *values_of(each)) for each in records if type(each) is kind]
+            rows = [(self.run, *values_of(record)) for record in records if type(record) is kind]
             self._connection.executemany(insert_into(kind), rows)
 
     def _thin(self) -> None:
@@ -240,7 +246,7 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
     with reading(path, LAYOUT) as connection:
         row = find_run(connection, run)
         if row is None:
-            known = ", ".join(str(each.run) for each in read_run_rows(connection)) or "none"
+            known = ", ".join(str(row.run) for row in read_run_rows(connection)) or "none"
             raise InputError(f"{path}: there is no run {run}; give one of {known}")
         return read_run(connection, row, dict.fromkeys(TABLES, ()))
 
@@ -271,7 +277,7 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
     with reading(path, LAYOUT) as connection:
         row, newest = find_run(connection, run), find_run(connection)
         if row is None or newest is None:
-            known = ", ".join(str(each.run) for each in read_run_rows(connection))
+            known = ", ".join(str(row.run) for row in read_run_rows(connection))
             if not known:
                 raise InputError(f"{path}: it has no run yet; start `migrator serve SCENARIO`")
             raise InputError(f"{path}: there is no run {run}; give one of {known}")
@@ -305,10 +311,9 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
 
 
 def _totals(connection: sqlite3.Connection, run: int) -> dict[str, Tally]:
-    failed = "sum(failed)" if "failed" in columns_of(connection, SecondRecord) else "0"
     query = (
         "SELECT tenant, sum(received), sum(coalesce(in_time, 0)), sum(late), sum(dropped), "
-        f"{failed} FROM second WHERE run = ? GROUP BY tenant"
+        "sum(failed) FROM second WHERE run = ? GROUP BY tenant"
     )
     return {
         name: Tally(received=received, unjudged=in_time, late=late, dropped=dropped, failed=lost)

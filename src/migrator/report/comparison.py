@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, leads, over_best_peer, relative
+from migrator.core.comparison import (
+    ALL_SCENARIOS,
+    Row,
+    SeedValues,
+    leads,
+    over_best_peer,
+    reference_policy,
+    reference_row,
+    relative,
+)
 from migrator.core.errors import InputError
 from migrator.report.html_page import check_figure_path, write_figure
 from migrator.report.page import (
@@ -22,6 +31,7 @@ from migrator.report.page import (
     Table,
     anchor_of,
     paint_of,
+    policy_paints,
 )
 from migrator.report.terminal import (
     COLUMNS,
@@ -34,7 +44,8 @@ from migrator.report.terminal import (
     wrapped,
 )
 
-_MEASURES: dict[str, tuple[str, Callable[[Row], SeedMean]]] = {
+_Measure = Callable[[Row], SeedValues]
+_MEASURES: dict[str, tuple[str, _Measure]] = {
     "goodput share": (
         "answered in time and correctly, over received",
         lambda row: row.goodput_share,
@@ -45,7 +56,35 @@ _MEASURES: dict[str, tuple[str, Callable[[Row], SeedMean]]] = {
 """What is drawn of every row: its meaning and its value."""
 _MOST_BARS = 60
 """If there are more scenarios times policies, a page shows them as a heat map."""
-_INTERVALS = "Error bars and ± are 95% confidence intervals over seeds."
+
+
+class _Reference:
+    """The policy that all others are compared with, seed by seed."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.policy = reference_policy(rows)
+        self._rows = rows
+
+    @property
+    def interval_words(self) -> str:
+        """What an interval is; empty with one seed, which has none."""
+        if all(row.seeds == 1 for row in self._rows):
+            return ""
+        return (
+            f"95% confidence interval of the difference from {short(self.policy, 28)} with the "
+            "same seeds, in percentage points"
+        )
+
+    def half_width(self, row: Row, measure: _Measure) -> float | None:
+        """Of the interval of a row's difference from the policy; None without one."""
+        own = reference_row(row, self._rows, self.policy)
+        found = None if own is None else measure(row).difference_from(measure(own))
+        return None if found is None else found.half_width
+
+    def percent(self, row: Row, measure: _Measure, width: str = "\u00a0±\u00a0{:.1f}") -> str:
+        """The mean of a measure, with the half width if there is one."""
+        mean, half_width = f"{100 * measure(row).mean:.1f}", self.half_width(row, measure)
+        return mean if half_width is None else mean + width.format(100 * half_width)
 
 
 # What replanning regains
@@ -54,9 +93,9 @@ _INTERVALS = "Error bars and ± are 95% confidence intervals over seeds."
 def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
     """Scenario -> what replanning regains of the oracle's lead, if all three policies were run."""
     return {
-        each.scenario: f"window plan {each.window_plan:.2%}, replanned {each.replanned:.2%}, "
-        f"oracle {each.oracle:.2%}: {_regained(each.regained)}"
-        for each in leads(rows)
+        lead.scenario: f"window plan {lead.window_plan:.2%}, replanned {lead.replanned:.2%}, "
+        f"oracle {lead.oracle:.2%}: {_regained(lead.regained)}"
+        for lead in leads(rows)
     }
 
 
@@ -83,14 +122,17 @@ _HEADERS = (
     *("new", "plan s", "vs peer"),
 )
 _KEY = (
-    "SLO: in time / received; new: instances or shares that were new; ±: 95% confidence\n"
+    "SLO: in time / received; new: instances or shares that were new\n"
     "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
     "peer, nor are migrator and migrator-replanned of each other"
 )
 
 
-def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
-    """Per scenario the policies, highest goodput first; means over seeds with half widths."""
+def comparison_table(rows: Sequence[Row]) -> str:
+    """Per scenario the policies, highest goodput first: means over seeds, and the half widths of
+    the intervals of their differences from the reference policy."""
+    reference = _Reference(rows)
+    to, words = reference.policy, reference.interval_words
     changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
     sentences = lead_sentences(rows)
     headers = (*_HEADERS, short(f"vs {to}", 11))
@@ -101,6 +143,7 @@ def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
         cells = [
             _text_cells(
                 row,
+                reference,
                 over_best_peer(row, own),
                 None if row.policy == to else changes.get((scenario, row.policy)),
             )
@@ -109,7 +152,7 @@ def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
         lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
         lines += table_lines(headers, [cells], words=1, shrinks=0)
         lines += [*wrapped(sentences.get(scenario, "")), ""]
-    return "\n".join([*lines, _KEY])
+    return "\n".join([*lines, *wrapped(f"±: {words}" if words else "", indent=""), _KEY])
 
 
 def _seeds(rows: Sequence[Row]) -> str:
@@ -119,24 +162,23 @@ def _seeds(rows: Sequence[Row]) -> str:
     return f"{numbers[0]} to {numbers[-1]} seeds"
 
 
-def _text_cells(row: Row, peer: float | None, change: float | None) -> tuple[str, ...]:
-    measured = (row.goodput_share, row.slo_attainment, row.accuracy)
+def _text_cells(
+    row: Row, reference: _Reference, peer: float | None, change: float | None
+) -> tuple[str, ...]:
+    measures = [measure for _, measure in _MEASURES.values()]
+    measured = [reference.percent(row, measure, " ±{:4.1f}") for measure in measures]
+    if reference.interval_words:
+        # room for an interval, so that all means stand below each other
+        measured = [words if "±" in words else words + " " * 6 for words in measured]
     return (
         row.policy,
-        *(_percent(each, " ±{:4.1f}") for each in measured),
+        *measured,
         *(f"{100 * each.mean:.1f}" for each in (row.late_share, row.dropped_share)),
         count(row.reconfigurations.mean),
         f"{row.plan_s.mean:.3g}",
         _signed(peer),
         _signed(change),
     )
-
-
-def _percent(estimate: SeedMean, width: str = "\u00a0±\u00a0{:.1f}") -> str:
-    mean = f"{100 * estimate.mean:.1f}"
-    if estimate.half_width is None:
-        return mean
-    return mean + width.format(100 * estimate.half_width)
 
 
 def _signed(part: float | None) -> str:
@@ -158,8 +200,8 @@ def draw_comparison(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) 
         scenarios, policies = _names(rows)
         if any(row.scenario == ALL_SCENARIOS for row in rows):
             scenarios = [*scenarios, ALL_SCENARIOS]
-        charts = (_bars(each, rows, scenarios, policies) for each in _MEASURES)
-        return Picture("", "", tuple(charts))
+        charts = (_bars(measure, rows, scenarios, policies) for measure in _MEASURES)
+        return Picture("Policies compared", _interval_sentence(rows), tuple(charts))
 
     write_figure(path, "--figure", lambda: comparison_page(rows, notes), picture)
 
@@ -167,16 +209,24 @@ def draw_comparison(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) 
 def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     """The page of at least one row. `notes`: what holds for all of them."""
     scenarios, policies = _names(rows)
+    reference = _Reference(rows)
     sections = []
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
-        sections.append(_section("All scenarios", overall))
+        sections.append(_section("All scenarios", overall, reference))
     sections.append(_measures_section(rows, scenarios, policies))
     for scenario in scenarios:
-        sections.append(_section(scenario, [row for row in rows if row.scenario == scenario]))
-    lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}. {_INTERVALS}"
-    lead += "".join(f" {capitalised(each)}." for each in notes)
+        own = [row for row in rows if row.scenario == scenario]
+        sections.append(_section(scenario, own, reference))
+    lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}."
+    lead += f" {_interval_sentence(rows)}" if reference.interval_words else ""
+    lead += "".join(f" {capitalised(note)}." for note in notes)
     return Page("Policies compared", lead, tuple(sections))
+
+
+def _interval_sentence(rows: Sequence[Row]) -> str:
+    words = _Reference(rows).interval_words
+    return f"Error bars and ±: {words}." if words else ""
 
 
 def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -185,50 +235,54 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     return scenarios, list(dict.fromkeys(row.policy for row in rows))
 
 
-def _section(title: str, rows: Sequence[Row]) -> Section:
+def _section(title: str, rows: Sequence[Row], reference: _Reference) -> Section:
     """A scenario's policies, highest goodput first."""
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
-    blocks = (_ranking(ranked), _table(ranked))
+    blocks = (_ranking(ranked, reference), _table(ranked, reference))
     return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
 
 
-def _ranking(rows: Sequence[Row]) -> Bars:
+def _ranking(rows: Sequence[Row], reference: _Reference) -> Bars:
     return Bars(
         title="Goodput share, mean over seeds",
         categories=tuple(row.policy for row in rows),
-        series=(_series("goodput share", rows, lambda row: row.goodput_share),),
+        series=(
+            replace(
+                _series("goodput share", rows, reference, lambda row: row.goodput_share),
+                bar_paints=policy_paints([row.policy for row in rows]),
+            ),
+        ),
         x=Axis("policy"),
-        y=Axis("goodput over received", share=True),
+        y=Axis("goodput over received", share=True, bounded=True),
         horizontal=True,
     )
 
 
 def _series(
-    name: str, rows: Sequence[Row | None], measure: Callable[[Row], SeedMean], at: int | None = None
+    name: str, rows: Sequence[Row | None], reference: _Reference, measure: _Measure
 ) -> Series:
-    found = [None if row is None else measure(row) for row in rows]
-    widths = tuple(None if each is None else each.half_width for each in found)
+    widths = tuple(None if row is None else reference.half_width(row, measure) for row in rows)
     return Series(
         name,
-        tuple(None if each is None else each.mean for each in found),
-        half_widths=widths if any(each is not None for each in widths) else None,
-        paint=None if at is None else paint_of(at),
+        tuple(None if row is None else measure(row).mean for row in rows),
+        half_widths=widths if any(width is not None for width in widths) else None,
     )
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    gains = {each.policy: each.change for each in relative(rows) if each.policy != "migrator"}
+def _table(rows: Sequence[Row], reference: _Reference) -> Table:
+    to, words = reference.policy, reference.interval_words
+    gains = {each.policy: each.change for each in relative(rows, to) if each.policy != to}
     headers = (
         *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
-        *("reconfig\u00adurations", "planning (s)", "vs best peer", "vs migrator"),
+        *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
     )
     cells = tuple(
         (
             row.policy,
             str(row.seeds),
-            *(_percent(measure(row)) for _, measure in _MEASURES.values()),
-            _percent(row.late_share),
-            _percent(row.dropped_share),
+            *(reference.percent(row, measure) for _, measure in _MEASURES.values()),
+            reference.percent(row, lambda row: row.late_share),
+            reference.percent(row, lambda row: row.dropped_share),
             f"{row.reconfigurations.mean:,.1f}",
             f"{row.plan_s.mean:.3g}",
             _signed(over_best_peer(row, rows)),
@@ -237,7 +291,7 @@ def _table(rows: Sequence[Row]) -> Table:
         for row in rows
     )
     return Table(
-        caption="Mean over seeds",
+        caption=f"Mean over seeds{f'; ±: {words}' if words else ''}",
         headers=headers,
         rows=cells,
         numeric=frozenset(range(1, len(headers))),
@@ -262,20 +316,21 @@ def _bars(
     """Grouped by scenario; a policy has the same colour everywhere."""
     found = {(row.scenario, row.policy): row for row in rows}
     meaning, measure = _MEASURES[name]
-    series = tuple(
-        _series(policy, [found.get((scenario, policy)) for scenario in scenarios], measure, at)
-        for at, policy in enumerate(policies)
-    )
-    title = f"{capitalised(name)}: {meaning}"
-    return Bars(title, tuple(scenarios), series, Axis("scenario"), Axis(name, share=True))
+    reference = _Reference(rows)
+    series = []
+    for policy, paint in zip(policies, policy_paints(policies), strict=True):
+        drawn = [found.get((scenario, policy)) for scenario in scenarios]
+        series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
+    title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
+    return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
 
 
 def _heat_map(bars: Bars) -> HeatMap:
     return HeatMap(
         title=bars.title,
-        columns=tuple(each.name for each in bars.series),
+        columns=tuple(row.name for row in bars.series),
         rows=bars.categories,
-        values=tuple(zip(*(each.values for each in bars.series), strict=True)),
+        values=tuple(zip(*(row.values for row in bars.series), strict=True)),
         x=Axis("policy"),
         y=Axis("scenario"),
         z=bars.y,
@@ -323,7 +378,7 @@ def forecast_cells(row: ForecastRow) -> tuple[str, ...]:
         row.forecaster,
         str(row.windows),
         f"{row.mean:.2f}",
-        *(NONE if each is None else f"{each:.3f}" for each in numbers),
+        *(NONE if number is None else f"{number:.3f}" for number in numbers),
         f"{row.ms:.1f}",
     )
 
@@ -352,7 +407,7 @@ def forecast_page(rows: Sequence[ForecastRow], notes: Sequence[str]) -> Page:
 
 
 def _error_charts(rows: Sequence[ForecastRow]) -> tuple[Bars, ...]:
-    return tuple(_error_bars(each, rows) for each in _ERRORS)
+    return tuple(_error_bars(error, rows) for error in _ERRORS)
 
 
 def _error_bars(measure: str, rows: Sequence[ForecastRow]) -> Bars:

@@ -15,7 +15,8 @@ from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
-from migrator.io.files import check_path, drawing_module, write_atomically
+from migrator.io.atomic_write import write_atomically
+from migrator.io.output_file import check_path, drawing_module
 from migrator.report.page import (
     Axis,
     Bars,
@@ -115,7 +116,7 @@ def write_page(page: Page, path: Path, option: str = "--report") -> None:
 def page_text(page: Page, library: str) -> str:
     """The whole file; `library` is plotly.js, embedded if there are charts."""
     charts: list[Chart] = []
-    sections = "\n".join(_section(each, charts) for each in page.sections)
+    sections = "\n".join(_section(section, charts) for section in page.sections)
     items = "\n".join(_contents(page.sections))
     return _PAGE.format(
         title=html.escape(page.title),
@@ -129,7 +130,7 @@ def page_text(page: Page, library: str) -> str:
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
     """One entry per section; one for all of a subject ("ekya, seed 0: Windows", "...: Starts")."""
-    for subject, found in groupby(sections, key=lambda each: each.title.rpartition(": ")[0]):
+    for subject, found in groupby(sections, key=lambda section: section.title.rpartition(": ")[0]):
         group = list(found)
         alone = not subject or len(group) == 1
         for each in group if alone else ():
@@ -144,7 +145,7 @@ def _link(section: Section, words: str) -> str:
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:
-    figures = json.dumps([figure_of(each) for each in charts], separators=(",", ":"))
+    figures = json.dumps([figure_of(chart) for chart in charts], separators=(",", ":"))
     return _SCRIPTS.format(
         # "</script>" inside a script would end it; "\u003c" says the same in JSON.
         charts=figures.replace("<", "\\u003c"),
@@ -162,7 +163,7 @@ def _section(section: Section, charts: list[Chart]) -> str:
         f'<section id="{_attribute(section.anchor)}">',
         f"<h2>{html.escape(section.title)}</h2>",
     ]
-    parts += [f"<p>{_inline(each)}</p>" for each in section.paragraphs]
+    parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
     parts += _blocks(section.blocks[: section.shown], charts)
     if section.shown is not None and (rest := section.blocks[section.shown :]):
         parts.append(f'<details class="more">\n<summary>{html.escape(section.more)}</summary>')
@@ -172,7 +173,7 @@ def _section(section: Section, charts: list[Chart]) -> str:
 
 def _blocks(blocks: Sequence[Block], charts: list[Chart]) -> Iterator[str]:
     """The blocks in order, neighbouring notes in one row."""
-    for is_note, group in groupby(blocks, key=lambda each: isinstance(each, Note)):
+    for is_note, group in groupby(blocks, key=lambda block: isinstance(block, Note)):
         if is_note:
             notes = "\n".join(_note(each) for each in group if isinstance(each, Note))
             yield f'<div class="notes">\n{notes}\n</div>'
@@ -186,7 +187,7 @@ def _blocks(blocks: Sequence[Block], charts: list[Chart]) -> Iterator[str]:
 
 
 def _note(note: Note) -> str:
-    words = "\n".join(f"<p>{_inline(each)}</p>" for each in note.paragraphs)
+    words = "\n".join(f"<p>{_inline(paragraph)}</p>" for paragraph in note.paragraphs)
     return f'<aside class="note">\n<h3>{html.escape(note.title)}</h3>\n{words}\n</aside>'
 
 
@@ -220,7 +221,7 @@ def _forms(chart: Chart) -> dict[str, str]:
     """The classes of swatches of lines and of the areas below them."""
     if not isinstance(chart, Lines) or chart.stacked:
         return {}
-    return {each.name: " area" if each.area else " line" for each in chart.series}
+    return {row.name: " area" if row.area else " line" for row in chart.series}
 
 
 def _swatch(paint: Paint, dashed: bool, *, is_line: bool) -> str:
@@ -320,7 +321,7 @@ def summary_of(chart: Chart) -> str:
     match chart:
         case Bars() | Lines():
             kind = "bars" if isinstance(chart, Bars) else "areas" if chart.stacked else "lines"
-            spans = [_span(each, chart.y) for each in chart.series[:8]]
+            spans = [_span(row, chart.y) for row in chart.series[:8]]
             more = len(chart.series) - len(spans)
             rest = f"; and {more} more" if more else ""
             return (
@@ -349,7 +350,7 @@ def summary_of(chart: Chart) -> str:
 
 
 def _span(series: Series, axis: Axis) -> str:
-    known = [each for each in series.values if each is not None and math.isfinite(each)]
+    known = [value for value in series.values if value is not None and math.isfinite(value)]
     if not known:
         return f"{series.name}: no values"
     low, high = axis.text(min(known)), axis.text(max(known))
@@ -363,10 +364,10 @@ def _numbers_table(
     series: Sequence[Series],
     remark: str = "",
 ) -> Table:
-    cells = [_number_cells(each, chart.y) for each in series]
+    cells = [_number_cells(row, chart.y) for row in series]
     return Table(
         caption=f"{chart.title}: {chart.y.label}{remark}",
-        headers=(place, *(each.name for each in series)),
+        headers=(place, *(row.name for row in series)),
         rows=tuple(zip(places, *cells, strict=True)),
         numeric=frozenset(range(1, len(series) + 1)),
         folded=True,
@@ -391,27 +392,27 @@ def _lines_table(chart: Lines) -> Table:
     starts = range(0, len(chart.at), stride)
     places = [f"{chart.at[start]:g}" for start in starts]
     series = [
-        Series(each.name, tuple(_mean(each.values[start : start + stride]) for start in starts))
-        for each in chart.series
+        Series(row.name, tuple(_mean(row.values[start : start + stride]) for start in starts))
+        for row in chart.series
     ]
     remark = f", means of {stride} neighbouring points"
     return _numbers_table(chart, places, f"{chart.x.label}, from", series, remark)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
 
 def _areas_table(chart: Lines) -> Table:
     """A row per stretch in which nothing changes."""
-    columns = list(zip(*(each.values for each in chart.series), strict=True))
+    columns = list(zip(*(row.values for row in chart.series), strict=True))
     stretches = [list(each) for _, each in groupby(range(len(columns)), key=columns.__getitem__)]
     ends = [*chart.at[1:], chart.until or 0.0]
-    places = [f"{chart.at[each[0]]:g} to {ends[each[-1]]:g}" for each in stretches]
+    places = [f"{chart.at[stretch[0]]:g} to {ends[stretch[-1]]:g}" for stretch in stretches]
     series = [
-        Series(each.name, tuple(each.values[stretch[0]] for stretch in stretches))
-        for each in chart.series
+        Series(row.name, tuple(row.values[stretch[0]] for stretch in stretches))
+        for row in chart.series
     ]
     return _numbers_table(chart, places, chart.x.label, series)
 
@@ -422,7 +423,7 @@ def _heat_table(chart: HeatMap) -> Table:
         caption=f"{chart.title}: {chart.z.label}",
         headers=(chart.y.title, *chart.columns),
         rows=tuple(
-            (name, *(bare.text(each) for each in values))
+            (name, *(bare.text(value) for value in values))
             for name, values in zip(chart.rows, chart.values, strict=True)
         ),
         numeric=frozenset(range(1, len(chart.columns) + 1)),
@@ -450,12 +451,12 @@ def _class_table(chart: ClassMap) -> Table:
 
 def _slices_table(chart: Slices) -> Table:
     rows = []
-    for each in chart.slabs:
-        last = each.start + each.width - 1
-        where = f"{each.start:g}" if each.width == 1 else f"{each.start:g} to {last:g}"
-        size = each.note or each.size
-        span = (f"{round(at_s, 1):g}" for at_s in (each.from_s, each.until_s))
-        rows.append((each.name, size, where, *span))
+    for slab in chart.slabs:
+        last = slab.start + slab.width - 1
+        where = f"{slab.start:g}" if slab.width == 1 else f"{slab.start:g} to {last:g}"
+        size = slab.note or slab.size
+        span = (f"{round(at_s, 1):g}" for at_s in (slab.from_s, slab.until_s))
+        rows.append((slab.name, size, where, *span))
     return Table(
         caption=chart.title,
         headers=("task", "instance", "memory slices", "from (s)", "until (s)"),

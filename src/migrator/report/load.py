@@ -97,7 +97,7 @@ def _cells(tally: ClientTally) -> tuple[str, ...]:
         count(tally.dropped),
         count(sum(tally.refused.values())),
         count(sum(tally.failed.values())),
-        *(f"{each * 1e3:.0f}" for each in times),
+        *(f"{time * 1e3:.0f}" for time in times),
         *[NONE] * (3 - len(times)),
         versions_text(tally.versions),
     )
@@ -105,7 +105,7 @@ def _cells(tally: ClientTally) -> tuple[str, ...]:
 
 def versions_text(versions: Mapping[str, int]) -> str:
     """The versions that answered, the first and the last where there are many."""
-    names = sorted(versions, key=lambda each: (len(each), each))
+    names = sorted(versions, key=lambda version: (len(version), version))
     return ",".join(names) if len(names) <= 3 else f"{names[0]}..{names[-1]}"
 
 
@@ -118,7 +118,7 @@ def load_page(outcome: LoadOutcome) -> Page:
         f"{outcome.whole.sent:,} requests to {outcome.url}, of which {outcome.whole.goodput:,} "
         f"({outcome.whole.goodput_share:.1%}) were answered in time and correctly."
     )
-    sentences = [f"{capitalised(each)}." for each in load_sentences(outcome)]
+    sentences = [f"{capitalised(sentence)}." for sentence in load_sentences(outcome)]
     sections = (
         Section("Result", "result", (_WORDS, *sentences), (_table(outcome), _outcomes(outcome))),
         Section("Windows", "windows", (), (_accuracies(outcome), _latencies(outcome))),
@@ -144,14 +144,14 @@ def _names(outcome: LoadOutcome) -> tuple[str, ...]:
 
 
 def _outcomes(outcome: LoadOutcome) -> Bars:
-    tallies = [each.whole for each in outcome.windows]
+    tallies = [window.whole for window in outcome.windows]
     parts = {
-        "goodput": (GOOD, [each.goodput for each in tallies]),
-        "wrong": (WRONG, [each.wrong for each in tallies]),
-        "late": (LATE, [each.late for each in tallies]),
-        "dropped": (DROPPED, [each.dropped for each in tallies]),
-        "refused": (REFUSED, [sum(each.refused.values()) for each in tallies]),
-        "failed": (FAILED, [sum(each.failed.values()) for each in tallies]),
+        "goodput": (GOOD, [tally.goodput for tally in tallies]),
+        "wrong": (WRONG, [tally.wrong for tally in tallies]),
+        "late": (LATE, [tally.late for tally in tallies]),
+        "dropped": (DROPPED, [tally.dropped for tally in tallies]),
+        "refused": (REFUSED, [sum(tally.refused.values()) for tally in tallies]),
+        "failed": (FAILED, [sum(tally.failed.values()) for tally in tallies]),
     }
     series = tuple(
         Series(name, tuple(map(float, values)), paint=paint)
@@ -166,7 +166,7 @@ def _accuracies(outcome: LoadOutcome) -> Bars:
     series = tuple(
         Series(
             tenant,
-            tuple(each.tenants[tenant].accuracy for each in outcome.windows),
+            tuple(window.tenants[tenant].accuracy for window in outcome.windows),
             paint=tenant_paint(at),
         )
         for at, tenant in enumerate(outcome.tenants)
@@ -225,7 +225,7 @@ def load_json(outcome: LoadOutcome) -> dict[str, Any]:
         "ended": outcome.ended,
         "labels_at": outcome.labels_at,
         **_tally_json(outcome.whole),
-        "tenants": {name: _tally_json(each) for name, each in outcome.tenants.items()},
+        "tenants": {name: _tally_json(tenant) for name, tenant in outcome.tenants.items()},
         "windows": [
             {
                 "window": each.window,
@@ -234,7 +234,7 @@ def load_json(outcome: LoadOutcome) -> dict[str, Any]:
             }
             for each in outcome.windows
         ],
-        "seconds": {name: asdict(each) for name, each in outcome.seconds.items()},
+        "seconds": {name: asdict(second) for name, second in outcome.seconds.items()},
     }
 
 

@@ -7,6 +7,7 @@ Reports build a `Page`. `html_page.py` writes it as a page, `png.py` its charts 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -44,14 +45,14 @@ def _shade(fill: str) -> Shade:
         fill=fill,
         light=_mix(fill, "#FFFFFF", 0.68),
         dark=_line(fill),
-        ink="#FFFFFF" if luminance(fill) < 0.23 else "#1A1A1A",
+        ink=max("#FFFFFF", "#000000", key=lambda ink: contrast(ink, fill)),
     )
 
 
 def _line(fill: str) -> str:
     """The fill, darkened until it is legible on white."""
     steps = (_mix(fill, "#000000", step / 20) for step in range(20))
-    return next(each for each in steps if luminance(each) <= _LINE_LUMINANCE)
+    return next(step for step in steps if luminance(step) <= _LINE_LUMINANCE)
 
 
 def _channels(colour: str) -> tuple[int, int, int]:
@@ -60,10 +61,20 @@ def _channels(colour: str) -> tuple[int, int, int]:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance as in WCAG, with gamma 2.2 instead of its piecewise curve."""
+    """The relative luminance of WCAG 2."""
     weights = (0.2126, 0.7152, 0.0722)
     pairs = zip(weights, _channels(colour), strict=True)
-    return float(sum(weight * (channel / 255) ** 2.2 for weight, channel in pairs))
+    return sum(weight * _linear(channel / 255) for weight, channel in pairs)
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2, from 1 to 21; text needs 4.5 for level AA."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
 
 
 def _mix(colour: str, other: str, share: float) -> str:
@@ -71,7 +82,7 @@ def _mix(colour: str, other: str, share: float) -> str:
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
 
-_GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#767676", ink="#1A1A1A")
+_GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#767676", ink="#000000")
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,47 @@ def paint_of(index: int) -> Paint:
     return Paint(hue, light=rounds % 4 >= 2, hatched=rounds % 2 == 1)
 
 
+_PLAIN = ("migrator", "ekya", "astraea", "paris-reconfiguring", "paris", "migrator-replanned")
+_HATCHED = ("migrator-required", "gpulet", "infless", "miso", "equal-mps", "migrator-paper")
+_LIGHT = ("static-6-1", "static-5-2", "static-4-3", "static-3-4", "static-2-5", "static-1-6")
+_POLICIES: Mapping[str, Paint] = {
+    **{policy: Paint(hue) for hue, policy in enumerate((*_PLAIN, "equal-mig"))},
+    **{
+        policy: Paint(hue, hatched=True)
+        for hue, policy in enumerate((*_HATCHED, "best static split"))
+    },
+    **{policy: Paint(hue, light=True) for hue, policy in enumerate(("migrator-once", *_LIGHT))},
+    "oracle": Paint(None, dark=True),
+    "oracle-required": Paint(None),
+    "unpartitioned": Paint(None, hatched=True),
+}
+"""The looks of the packaged policies. Those that are often compared have a hue each."""
+_OTHER_POLICIES = (
+    *(Paint(hue, light=True, hatched=True) for hue in range(HUES)),
+    *(Paint(hue, light=True) for hue in range(1, HUES)),
+)
+"""The looks of all other policies: only the static splits may look the same."""
+
+
+def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
+    """The looks of policies in one chart. A policy has the same hue in every chart.
+
+    Where two of them would look the same, such as two runs of one policy, the later one has
+    another pattern.
+    """
+    found: list[Paint] = []
+    for policy in policies:
+        own = _POLICIES.get(policy)
+        if own is None:
+            own = _OTHER_POLICIES[zlib.crc32(policy.encode()) % len(_OTHER_POLICIES)]
+        patterns = (
+            replace(own, light=own.light != light, hatched=own.hatched != hatched, dark=False)
+            for light, hatched in ((True, False), (False, True), (True, True))
+        )
+        found.append(next((each for each in (own, *patterns) if each not in found), own))
+    return tuple(found)
+
+
 def tenant_paint(index: int) -> Paint:
     """The look of the `index`-th tenant; hues repeat after `HUES`."""
     return Paint(index % HUES)
@@ -135,6 +187,8 @@ class Axis:
     unit: str = ""
     share: bool = False
     """Values are parts of one and shown in percent."""
+    bounded: bool = False
+    """Values are between 0 and 1, and error bars end there."""
 
     @property
     def label(self) -> str:
@@ -162,6 +216,8 @@ class Series:
     """Of the 95% confidence intervals, for bars and lines."""
     paint: Paint | None = None
     """None: by its position."""
+    bar_paints: tuple[Paint, ...] | None = None
+    """Of bars: a look for each value instead of one for all."""
     dashed: bool = False
     filled: str = ""
     """Of lines: the name of the band between this series and the one before; their lines are not
@@ -312,7 +368,7 @@ class Slices:
     @property
     def keys(self) -> tuple[tuple[str, Paint], ...]:
         """Names and looks of the slabs, in the order of the legend."""
-        found = {each.name: each for each in self.slabs}
+        found = {slab.name: slab for slab in self.slabs}
         ranks = list(Use)
         ordered = sorted(
             found.values(), key=lambda each: (self.place(each.tenant), ranks.index(each.use))
@@ -403,25 +459,41 @@ def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
         return ()
     floors = band_floors(chart.series)
     return tuple(
-        (each.filled or each.name, paint, each.dashed)
-        for at, (each, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True))
+        (row.filled or row.name, paint, row.dashed)
+        for at, (row, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True))
         if at not in floors
     )
 
 
 def band_floors(series: Sequence[Series]) -> set[int]:
     """The places of series that are only the lower edge of a band."""
-    return {at - 1 for at, each in enumerate(series) if each.filled}
+    return {at - 1 for at, row in enumerate(series) if row.filled}
 
 
 def paints(series: Sequence[Series]) -> list[Paint]:
     """The looks of a chart's series."""
-    return [each.paint or paint_of(index) for index, each in enumerate(series)]
+    return [row.paint or paint_of(index) for index, row in enumerate(series)]
+
+
+def error_bars(series: Series, axis: Axis) -> tuple[list[float | None], list[float | None]] | None:
+    """How far the error bar of each value reaches below and above it; None without any."""
+    if series.half_widths is None:
+        return None
+    below: list[float | None] = []
+    above: list[float | None] = []
+    for value, width in zip(series.values, series.half_widths, strict=True):
+        if value is None or width is None or not axis.bounded:
+            below.append(width)
+            above.append(width)
+        else:
+            below.append(min(width, max(0.0, value)))
+            above.append(min(width, max(0.0, 1 - value)))
+    return below, above
 
 
 def present(*blocks: Block | None) -> tuple[Block, ...]:
     """The blocks without those that have nothing to show."""
-    return tuple(each for each in blocks if each is not None)
+    return tuple(block for block in blocks if block is not None)
 
 
 def anchor_of(text: str) -> str:

@@ -57,10 +57,11 @@ def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
     lines.append(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
     lines.append(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
     lines += [
-        f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs"
-        for each in made.retrainings
+        f"retraining   {retraining.tenant}: slots {retraining.start} to {retraining.end - 1}, "
+        f"{retraining.gpcs} GPCs"
+        for retraining in made.retrainings
     ]
-    retrained = {each.tenant for each in made.retrainings}
+    retrained = {retraining.tenant for retraining in made.retrainings}
     return lines + [
         f"retraining   {tenant.name}: left out, it costs more goodput than it gains"
         for tenant in problem.tenants
@@ -106,7 +107,7 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
     charts = plan_charts(problem, plan)
     has_changes = isinstance(charts[0], Slices) and charts[0].changes
     words = [_WORDS, _CHANGES] if has_changes else [_WORDS]
-    if any(isinstance(each, Lines) and _is_below_zero(each) for each in charts):
+    if any(isinstance(chart, Lines) and _is_below_zero(chart) for chart in charts):
         words.append(_BELOW_ZERO)
     section = Section("Instances and requests", "plan", tuple(words), charts)
     lead = f"{capitalised(verdict(plan))}. {headline(problem)}."
@@ -116,7 +117,7 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
 def plan_charts(problem: Problem, plan: Plan) -> tuple[Slices | Lines, ...]:
     """The slices, then a panel per tenant, all over the same time."""
     board = plan_slices(problem, plan)
-    found = [tenant_series(problem, plan, board, each) for each in problem.tenants]
+    found = [tenant_series(problem, plan, board, tenant) for tenant in problem.tenants]
     slot_s = problem.slot_s
     board = replace(
         board,
@@ -141,19 +142,19 @@ def plan_slices(problem: Problem, plan: Plan, *, cold: bool = True) -> Slices:
         before = held_blocks([problem.initial.instances], board)
     return planned_slices(
         "Instances on memory slices",
-        held_blocks([each.instances for each in plan.slots], board),
+        held_blocks([slot.instances for slot in plan.slots], board),
         board,
         len(plan.slots),
         problem.slot_s,
-        [each.name for each in problem.tenants],
-        {each.name: each.overhead_s if charged else 0.0 for each in problem.tenants},
+        [tenant.name for tenant in problem.tenants],
+        {tenant.name: tenant.overhead_s if charged else 0.0 for tenant in problem.tenants},
         before,
     )
 
 
 def title_of(problem: Problem) -> str:
     """For whom and for which board the plan is."""
-    *others, last = [each.name for each in problem.tenants]
+    *others, last = [tenant.name for tenant in problem.tenants]
     names = f"{', '.join(others)} and {last}" if others else last
     return f"Plan for {names} on {problem.board.name}"
 
@@ -207,7 +208,10 @@ def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -
         capability = _warm_capability(problem, board, tenant)
     else:
         capability, changes = _charged_capability(problem, plan, tenant)
-    completed = next((each.end for each in plan.retrainings if each.tenant == tenant.name), None)
+    completed = next(
+        (retraining.end for retraining in plan.retrainings if retraining.tenant == tenant.name),
+        None,
+    )
     served = np.minimum(received, capability).mean(axis=0)
     return TenantSeries(
         name=tenant.name,
@@ -239,11 +243,11 @@ def _warm_capability(problem: Problem, board: Slices, tenant: Tenant) -> Values:
     """Charge `survivors`: an instance counts for the part of each slot in which it is warm."""
     begins = np.arange(problem.slots) * problem.slot_s
     capability = np.zeros(problem.slots)
-    for each in board.slabs:
-        if each.tenant == tenant.name and each.use is Use.SERVING:
-            ends = np.minimum(begins + problem.slot_s, each.until_s)
-            warm_s = np.clip(ends - np.maximum(begins, each.from_s), 0.0, None)
-            gpcs = int(each.size.removesuffix("g"))
+    for slab in board.slabs:
+        if slab.tenant == tenant.name and slab.use is Use.SERVING:
+            ends = np.minimum(begins + problem.slot_s, slab.until_s)
+            warm_s = np.clip(ends - np.maximum(begins, slab.from_s), 0.0, None)
+            gpcs = int(slab.size.removesuffix("g"))
             capability += warm_s / problem.slot_s * tenant.capability[gpcs]
     return capability
 
@@ -267,7 +271,7 @@ def _charged_capability(problem: Problem, plan: Plan, tenant: Tenant) -> tuple[V
 
 def _sizes(instances: Sequence[Instance], tenant: Tenant) -> list[int]:
     task = Task(tenant.name, Kind.INFERENCE)
-    return sorted(each.gpcs for each in instances if each.task == task)
+    return sorted(instance.gpcs for instance in instances if instance.task == task)
 
 
 # Panels

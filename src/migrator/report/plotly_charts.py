@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +25,7 @@ from migrator.report.page import (
     Slab,
     Slices,
     band_floors,
+    error_bars,
     paints,
     tenant_paint,
 )
@@ -31,6 +33,11 @@ from migrator.report.page import (
 Figure = dict[str, Any]
 
 INK, GREY, FAINT = "#222222", "#777777", "#E4E4E4"
+PAGE_INK = "#1C1C1C"
+"""Text on translucent grey, through which the page shows: style sheets replace this colour by the
+ink of the theme."""
+_PALE_CIVIDIS = ((0.0, "#928C78"), (0.4, "#B7AB70"), (0.7, "#DAC661"), (1.0, "#FFE945"))
+"""The light half of Cividis, on which `INK` is legible."""
 _DASHES = {"color": GREY, "width": 1.2, "dash": "5px,3px"}
 _HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
 _MOST_MARKERS = 40
@@ -115,38 +122,53 @@ def _marker(paint: Paint) -> Figure:
 def _clean(values: Sequence[float | None]) -> list[float | None]:
     """Six digits keep the page small; JSON has no NaN and no infinity."""
     return [
-        None if each is None or not math.isfinite(each) else float(f"{each:.6g}") for each in values
+        None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+        for value in values
     ]
 
 
 def _bars(chart: Bars) -> list[Figure]:
     traces = []
-    names = [safe(each) for each in chart.categories]
-    along, across = ("y", "x") if chart.horizontal else ("x", "y")
     for series, paint in zip(chart.series, paints(chart.series), strict=True):
-        said = [chart.y.text(each) for each in series.values]
-        trace: Figure = {
-            "type": "bar",
-            "orientation": "h" if chart.horizontal else "v",
-            "name": safe(series.name),
-            along: names,
-            across: _clean(series.values),
-            "marker": _marker(paint),
-            "customdata": said,
-            "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
-        }
-        if series.half_widths is not None:
-            trace[f"error_{across}"] = _error(series.half_widths)
-        elif chart.horizontal and len(chart.series) == 1:
-            trace |= {"text": said, "textposition": "auto", "cliponaxis": False}
-        traces.append(trace)
+        if series.bar_paints is None:
+            traces.append(_bar_trace(chart, series, chart.categories, paint))
+            continue
+        # plotly chooses the colours of hatching itself unless every look has a trace of its own
+        widths = series.half_widths or (None,) * len(series.values)
+        bars = zip(chart.categories, series.values, widths, series.bar_paints, strict=True)
+        for name, value, width, own in bars:
+            part = replace(series, values=(value,), half_widths=None if width is None else (width,))
+            traces.append(_bar_trace(chart, part, (name,), own) | {"offsetgroup": series.name})
     return traces
 
 
-def _error(half_widths: Sequence[float | None]) -> Figure:
+def _bar_trace(chart: Bars, series: Series, categories: Sequence[str], paint: Paint) -> Figure:
+    along, across = ("y", "x") if chart.horizontal else ("x", "y")
+    said = [chart.y.text(value) for value in series.values]
+    trace: Figure = {
+        "type": "bar",
+        "orientation": "h" if chart.horizontal else "v",
+        "name": safe(series.name),
+        along: [safe(category) for category in categories],
+        across: _clean(series.values),
+        "marker": _marker(paint),
+        "customdata": said,
+        "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
+    }
+    if series.half_widths is not None:
+        trace[f"error_{across}"] = _error(series, chart.y)
+    elif chart.horizontal and len(chart.series) == 1 and chart.series[0].half_widths is None:
+        trace |= {"text": said, "textposition": "auto", "cliponaxis": False}
+    return trace
+
+
+def _error(series: Series, axis: Axis) -> Figure:
+    below, above = error_bars(series, axis) or ([], [])
     return {
         "type": "data",
-        "array": _clean(half_widths),
+        "symmetric": False,
+        "array": _clean(above),
+        "arrayminus": _clean(below),
         "color": INK,
         "thickness": 1.2,
         "width": 3,
@@ -156,11 +178,11 @@ def _error(half_widths: Sequence[float | None]) -> Figure:
 def _lines(chart: Lines) -> list[Figure]:
     if chart.stacked:
         pairs = zip(chart.series, paints(chart.series), strict=True)
-        return [_area(chart, *each) for each in pairs]
+        return [_area(chart, *pair) for pair in pairs]
     at: list[float | None] = _clean(chart.at)
     steps = chart.until is not None
     # a noisy line would hide the forecast below it
-    faint = steps and any(each.dashed for each in chart.series)
+    faint = steps and any(row.dashed for row in chart.series)
     mode = "lines" if steps or len(at) > _MOST_MARKERS else "lines+markers"
     traces, floors = [], band_floors(chart.series)
     for number, (series, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True)):
@@ -181,7 +203,7 @@ def _lines(chart: Lines) -> list[Figure]:
             "hovertemplate": _hover(chart.y),
         }
         if series.half_widths is not None:
-            trace["error_y"] = _error(series.half_widths)
+            trace["error_y"] = _error(series, chart.y)
         if series.filled or number in floors:
             trace |= {"mode": "lines", "opacity": 1, "line": trace["line"] | {"width": 0}}
         if series.filled:
@@ -221,9 +243,9 @@ def _heat(chart: HeatMap) -> Figure:
     cells = len(chart.rows) * len(chart.columns)
     trace: Figure = {
         "type": "heatmap",
-        "x": [safe(each) for each in chart.columns],
-        "y": [safe(each) for each in chart.rows],
-        "z": [_clean(each) for each in chart.values],
+        "x": [safe(column) for column in chart.columns],
+        "y": [safe(row) for row in chart.rows],
+        "z": [_clean(value) for value in chart.values],
         "customdata": [[chart.z.text(each) for each in row] for row in chart.values],
         "hovertemplate": "%{y}<br>%{x}: %{customdata}<extra></extra>",
         "colorscale": "Cividis",
@@ -238,6 +260,7 @@ def _heat(chart: HeatMap) -> Figure:
     }
     if cells <= _MOST_CELLS:
         trace["texttemplate"] = "%{z:.0%}" if chart.z.share else "%{z:.3~g}"
+        trace |= {"colorscale": _PALE_CIVIDIS, "textfont": {"color": INK}}
     return trace
 
 
@@ -249,13 +272,14 @@ def _class_heat(chart: ClassMap) -> Figure:
     names = [name for name, _ in chart.classes]
     return {
         "type": "heatmap",
-        "x": [safe(each) for each in chart.columns],
-        "y": [safe(each) for each in chart.rows],
+        "x": [safe(column) for column in chart.columns],
+        "y": [safe(row) for row in chart.rows],
         "z": [[at for at, _ in row] for row in chart.cells],
         "zmin": -0.5,
         "zmax": count - 0.5,
         "text": [[safe(words).replace("\n", "<br>") for _, words in row] for row in chart.cells],
         "texttemplate": "%{text}",
+        "textfont": {"color": INK},
         "customdata": [[safe(names[at]) for at, _ in row] for row in chart.cells],
         "hovertemplate": "%{y}<br>%{x}: %{customdata}<br>%{text}<extra></extra>",
         "colorscale": colours,
@@ -318,23 +342,25 @@ def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
     if not paint.hatched:
         marker["line"] = {"color": "#FFFFFF", "width": 0.5}
     ink = INK if paint.hatched or paint.light else paint.shade.ink
+    if paint.hue is None:
+        ink = PAGE_INK
     return {
         "type": "bar",
         "orientation": "h",
         "name": safe(name),
-        "base": _clean([each.from_s for each in slabs]),
-        "x": _clean([each.until_s - each.from_s for each in slabs]),
-        "y": [each.start + each.width / 2 for each in slabs],
-        "width": [each.width - 0.1 for each in slabs],
-        "text": [safe(each.size) for each in slabs],
+        "base": _clean([slab.from_s for slab in slabs]),
+        "x": _clean([slab.until_s - slab.from_s for slab in slabs]),
+        "y": [slab.start + slab.width / 2 for slab in slabs],
+        "width": [slab.width - 0.1 for slab in slabs],
+        "text": [safe(slab.size) for slab in slabs],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
         "insidetextfont": {"color": ink},
         "hovertext": [
-            f"<b>{safe(name)}</b><br>{safe(each.note or each.size)}"
-            f"<br>{round(each.from_s, 1):g}-{round(each.until_s, 1):g} s"
-            for each in slabs
+            f"<b>{safe(name)}</b><br>{safe(slab.note or slab.size)}"
+            f"<br>{round(slab.from_s, 1):g}-{round(slab.until_s, 1):g} s"
+            for slab in slabs
         ],
         "hoverinfo": "text",
         "marker": marker,
@@ -423,7 +449,7 @@ def _xy_layout(x: Axis, y: Axis) -> Figure:
 def _lines_layout(chart: Lines) -> Figure:
     """Ticks are at the points if there is room."""
     layout = _xy_layout(chart.x, chart.y)
-    layout["shapes"] = [_dashed("x", each) for each in chart.marks]
+    layout["shapes"] = [_dashed("x", mark) for mark in chart.marks]
     if chart.y_range is not None:
         layout["yaxis"] |= {"range": list(chart.y_range)}
     if chart.until is not None:

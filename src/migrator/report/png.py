@@ -33,6 +33,7 @@ from migrator.report.page import (
     Slices,
     Use,
     band_floors,
+    error_bars,
     legend_of,
     paints,
     tenant_paint,
@@ -122,7 +123,7 @@ class _CategoryLabels:
     """The names of categories, slanted if they are too long to stand side by side."""
 
     def __init__(self, names: Sequence[str], room: float) -> None:
-        self.names = [short(each, 28) for each in names]
+        self.names = [short(name, 28) for name in names]
         longest = max(map(len, self.names), default=1) * 0.055
         self.slanted = longest > room
         self.tall = 0.15 + (longest * 0.7 if self.slanted else 0.1)
@@ -135,21 +136,21 @@ class _CategoryLabels:
 
 
 def _figure(picture: Picture) -> Figure:
-    width = max(_width(each) for each in picture.charts)
+    width = max(_width(chart) for chart in picture.charts)
     panels = list(_panels(picture.charts, width))
     header = _HEADER if picture.title else 0.12
-    height = header + sum(each.above + each.tall + each.below for each in panels)
+    height = header + sum(panel.above + panel.tall + panel.below for panel in panels)
     figure, left = Figure(figsize=(width, height)), _LEFT / width
     figure.text(left, 1 - 0.12 / height, picture.title, va="top", fontsize=9, weight="bold")
     figure.text(left, 1 - 0.30 / height, picture.subtitle, va="top", fontsize=8, color="#444444")
     top = header
-    for each in panels:
-        _put_titles(figure, each, top, width, height)
-        top += each.above
-        box = (left, 1 - (top + each.tall) / height, 1 - (_LEFT + _RIGHT) / width)
-        axes = figure.add_axes((*box, each.tall / height))
-        _draw(axes, each, (width - _LEFT - _RIGHT) * 72)
-        top += each.tall + each.below
+    for panel in panels:
+        _put_titles(figure, panel, top, width, height)
+        top += panel.above
+        box = (left, 1 - (top + panel.tall) / height, 1 - (_LEFT + _RIGHT) / width)
+        axes = figure.add_axes((*box, panel.tall / height))
+        _draw(axes, panel, (width - _LEFT - _RIGHT) * 72)
+        top += panel.tall + panel.below
     return figure
 
 
@@ -198,12 +199,12 @@ def _handle(chart: Chart, name: str, paint: Paint, dashed: bool) -> Artist:
 
 
 def _is_filled(chart: Lines, name: str) -> bool:
-    return any(name in (each.filled, each.name if each.area else "") for each in chart.series)
+    return any(name in (row.filled, row.name if row.area else "") for row in chart.series)
 
 
 def _legend_columns(handles: Sequence[Artist], room: float) -> int:
     """All in one row if they fit, else as many as the widest one allows."""
-    wide = [_SMALL / 72 * (0.53 * len(str(each.get_label())) + 4.0) for each in handles]
+    wide = [_SMALL / 72 * (0.53 * len(str(handle.get_label())) + 4.0) for handle in handles]
     if sum(wide) <= room:
         return max(1, len(handles))
     return max(1, int(room / max(wide)))
@@ -269,7 +270,7 @@ def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
     axes.tick_params(axis="y", length=0)
     axes.hlines(range(chart.slices + 1), 0, chart.until_s, color=_FAINT, lw=0.4, zorder=0)
     for name, paint in chart.keys:
-        own = [each for each in chart.slabs if each.name == name]
+        own = [slab for slab in chart.slabs if slab.name == name]
         _draw_slabs(axes, own, paint, points / chart.until_s)
     for slab in chart.slabs:
         _label_slab(axes, slab, chart.paint(slab), points / chart.until_s)
@@ -287,13 +288,13 @@ def _draw_slabs(axes: Axes, slabs: Sequence[Slab], paint: Paint, points_per_s: f
         look = {"facecolor": "none", "edgecolor": "#BBBBBB", "lw": 0.5}
     elif not paint.hatched and not paint.light:
         # white between neighbours, thinner where slabs are so narrow that it would hide them
-        typical = float(np.median([each.until_s - each.from_s for each in slabs]))
+        typical = float(np.median([slab.until_s - slab.from_s for slab in slabs]))
         between = min(0.6, 0.1 * typical * points_per_s)
         look = {"facecolor": paint.fill, "edgecolor": "white", "lw": between}
     corners = []
-    for each in slabs:
-        low, high = each.start + 0.05, each.start + each.width - 0.05
-        left, right = each.from_s, each.until_s
+    for slab in slabs:
+        low, high = slab.start + 0.05, slab.start + slab.width - 0.05
+        left, right = slab.from_s, slab.until_s
         corners.append([(left, low), (right, low), (right, high), (left, high)])
     axes.add_collection(PolyCollection(corners, **look), autolim=False)
 
@@ -309,7 +310,7 @@ def _label_slab(axes: Axes, slab: Slab, paint: Paint, points_per_s: float) -> No
         return
     plain = not paint.hatched and not paint.light
     ground = "white" if slab.tenant is None else paint.fill if plain else paint.ground
-    ink = _GREY if slab.tenant is None else paint.shade.ink if plain else _INK
+    ink = paint.shade.ink if plain else _INK
     axes.text(
         (slab.from_s + slab.until_s) / 2,
         slab.start + slab.width / 2,
@@ -353,8 +354,8 @@ def _draw_lines(axes: Axes, chart: Lines) -> None:
             look |= {"ls": "--"} if series.dashed else {}
             axes.step(x, y, where="post", **look)
         below = y
-    for each in chart.marks:
-        axes.axvline(each, **_DASHED)
+    for mark in chart.marks:
+        axes.axvline(mark, **_DASHED)
     if chart.until is not None and chart.at:
         axes.set_xlim(chart.at[0], chart.until)
     if chart.y_range is not None:
@@ -366,7 +367,7 @@ def _draw_lines(axes: Axes, chart: Lines) -> None:
 
 def _steps(chart: Lines, series: Series) -> tuple[Any, Any]:
     """The values, the last one repeated so that its step has a width."""
-    y = np.array([np.nan if each is None else each for each in series.values])
+    y = np.array([np.nan if value is None else value for value in series.values])
     if chart.until is None:
         return np.array(chart.at), y
     return np.array([*chart.at, chart.until]), np.append(y, y[-1])
@@ -377,16 +378,19 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
     part = _GROUP if chart.stacked else _GROUP / len(chart.series)
     base = np.zeros(len(chart.categories))
     for at, (series, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True)):
-        values = np.array([np.nan if each is None else scale * each for each in series.values])
+        values = np.array([np.nan if value is None else scale * value for value in series.values])
         middle = 0.0 if chart.stacked else part * (at + 0.5) - _GROUP / 2
         x = np.arange(len(values)) + middle
-        axes.bar(x, values, part * 0.92, bottom=base if chart.stacked else None, **_look(paint))
+        bottom = base if chart.stacked else None
+        drawn = axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
+        for bar, own in zip(drawn, series.bar_paints or (), strict=series.bar_paints is not None):
+            bar.set(**_look(own))
         if chart.stacked:
             base = base + np.nan_to_num(values)
-        if series.half_widths is not None:
-            widths = [np.nan if each is None else scale * each for each in series.half_widths]
-            look: dict[str, Any] = {"ecolor": _INK, "elinewidth": 0.6, "capsize": 1}
-            axes.errorbar(x, values, widths, fmt="none", **look)
+        if (reach := error_bars(series, chart.y)) is not None:
+            widths = [[np.nan if e is None else scale * e for e in side] for side in reach]
+            thin: dict[str, Any] = {"ecolor": _INK, "elinewidth": 0.6, "capsize": 1}
+            axes.errorbar(x, values, widths, fmt="none", **thin)
     if chart.mark is not None:
         axes.axhline(scale * chart.mark, **_DASHED)
     axes.set_ylabel(chart.y.label)

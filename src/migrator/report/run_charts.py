@@ -102,16 +102,16 @@ def table(
 def outcome_chart(title: str, names: Sequence[str], tallies: Sequence[Tally], x: Axis) -> Bars:
     """What became of requests, stacked."""
     series = [
-        Series(name, tuple(float(part(each)) for each in tallies), paint=paint)
+        Series(name, tuple(float(part(tally)) for tally in tallies), paint=paint)
         for name, (paint, part) in _OUTCOMES.items()
     ]
-    shown = tuple(each for each in series if any(each.values))
+    shown = tuple(row for row in series if any(row.values))
     return Bars(title, tuple(names), shown or tuple(series[:1]), x, _REQUESTS, stacked=True)
 
 
 def window_outcomes(run: RecordedRun, tenant: str | None = None) -> Bars:
     """What became of the requests of every window, of all tenants or of one."""
-    tallies = [each.tenants[tenant] if tenant else each.tally for each in run.windows]
+    tallies = [window.tenants[tenant] if tenant else window.tally for window in run.windows]
     title = "What became of the requests, by window"
     title = f"{tenant}: {title[0].lower()}{title[1:]}" if tenant else title
     return outcome_chart(title, _numbers(run.windows), tallies, _WINDOW)
@@ -126,7 +126,7 @@ def tenant_outcomes(run: RecordedRun) -> Bars | None:
 
 
 def _numbers(windows: Sequence[RecordedWindow]) -> list[str]:
-    return [str(each.number) for each in windows]
+    return [str(window.number) for window in windows]
 
 
 def prediction_chart(run: RecordedRun) -> Bars | None:
@@ -149,7 +149,7 @@ def prediction_chart(run: RecordedRun) -> Bars | None:
 
 def tenants_table(run: RecordedRun) -> Table:
     """Every tenant over the windows that have ended."""
-    rows = [(name, *tally_cells(each)) for name, each in run.totals.items()]
+    rows = [(name, *tally_cells(total)) for name, total in run.totals.items()]
     if len(rows) > 1:
         rows.append(("all", *tally_cells(run.tally)))
     return table("All windows that have ended", ("tenant", *TALLY_HEADERS), rows, words=1)
@@ -159,9 +159,9 @@ def windows_table(run: RecordedRun) -> Table:
     """Every window and tenant: what was measured."""
     rows = []
     for window in run.windows:
-        for name, each in window.tenants.items():
+        for name, tenant in window.tenants.items():
             new = window.reconfigurations.get(name, 0)
-            cells = (*tally_cells(each), f"{new:,}", _retrained(run, window, name))
+            cells = (*tally_cells(tenant), f"{new:,}", _retrained(run, window, name))
             rows.append((_name(window), name, *cells))
         new = sum(window.reconfigurations.values())
         rows.append((_name(window), "all", *tally_cells(window.tally), f"{new:,}", ""))
@@ -187,7 +187,7 @@ def plans_table(run: RecordedRun) -> Table:
         *("window", "forecaster", "goodput predicted", "measured", "predicted to measured"),
         *("planning (s)", "replanned"),
     ]
-    has_fluid = any(each.fluid is not None for each in run.windows)
+    has_fluid = any(window.fluid is not None for window in run.windows)
     if has_fluid:
         headers[5:5] = ["fluid model", "fluid model to measured"]
     rows = []
@@ -217,9 +217,9 @@ def seconds_of(
         return ()
     first_s, until_s = windows[0].row.began_s, windows[-1].until_s
     return tuple(
-        each
-        for each in run.records.seconds
-        if each.tenant == tenant and first_s <= run.second_s(each) + 0.5 < until_s
+        second
+        for second in run.records.seconds
+        if second.tenant == tenant and first_s <= run.second_s(second) + 0.5 < until_s
     )
 
 
@@ -227,16 +227,16 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
     """Arrivals of one tenant, the forecast and its band."""
     if not seconds:
         return None
-    received = tuple(each.received / each.span_s for each in seconds)
+    received = tuple(second.received / second.span_s for second in seconds)
     series = [Series("received", received, paint=Paint(hue))]
-    if any(each.forecast_low is not None for each in seconds):
+    if any(second.forecast_low is not None for second in seconds):
         band = Paint(None, light=True)
         low = Series("forecast, 10% quantile", tuple(e.forecast_low for e in seconds), paint=band)
-        high = tuple(each.forecast_high for each in seconds)
+        high = tuple(second.forecast_high for second in seconds)
         name, filled = "forecast, 90% quantile", "forecast, 10% to 90%"
         series = [low, Series(name, high, paint=band, filled=filled), *series]
-    if any(each.forecast_mean is not None for each in seconds):
-        mean = tuple(each.forecast_mean for each in seconds)
+    if any(second.forecast_mean is not None for second in seconds):
+        mean = tuple(second.forecast_mean for second in seconds)
         series.append(Series("forecast, mean", mean, paint=Paint(hue), dashed=True))
     return Lines(
         f"{tenant}: arrivals against the forecast",
@@ -260,14 +260,14 @@ def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Lines | None:
         "failed": (FAILED, lambda each: each.failed),
     }
     series = tuple(
-        Series(name, tuple(part(each) / each.span_s for each in seconds), paint=paint)
+        Series(name, tuple(part(second) / second.span_s for second in seconds), paint=paint)
         for name, (paint, part) in parts.items()
     )
     always = ("in time", "late", "dropped")
     return Lines(
         f"{tenant}: in time, late and dropped",
         tuple(float(each.second) for each in seconds),
-        tuple(each for each in series if each.name in always or any(each.values)),
+        tuple(row for row in series if row.name in always or any(row.values)),
         _TIME,
         _PER_S,
         until=_until(seconds),
@@ -302,9 +302,9 @@ def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
         row = window.rows.get(tenant)
         if row is not None and row.accuracy_before is not None:
             yield window.row.began_s, row.accuracy_before
-    for each in run.adoptions(tenant):
-        if each.accuracy is not None:
-            yield each.at_s, each.accuracy
+    for adoption in run.adoptions(tenant):
+        if adoption.accuracy is not None:
+            yield adoption.at_s, adoption.accuracy
 
 
 def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
@@ -330,12 +330,12 @@ def _steps(
         if each
     )
     until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
-    at = tuple(round(each - run.zero_s, 1) for each in moments)
+    at = tuple(round(moment - run.zero_s, 1) for moment in moments)
     return Lines(title, at, series, _TIME, y, until=round(until - run.zero_s, 1))
 
 
 def _at(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
-    known = [each for each in sorted(values) if each[0] <= at_s]
+    known = [value for value in sorted(values) if value[0] <= at_s]
     return known[-1][1] if known else None
 
 
@@ -358,14 +358,14 @@ def versions_table(run: RecordedRun) -> Table | None:
     """Every model that was retrained, adopted or refused."""
     rows = [
         (
-            when(run, each.at_s),
-            each.tenant,
-            str(each.number) if each.adopted else NONE,
-            percent(each.accuracy),
-            "adopted" if each.adopted else "refused",
-            each.why,
+            when(run, version.at_s),
+            version.tenant,
+            str(version.number) if version.adopted else NONE,
+            percent(version.accuracy),
+            "adopted" if version.adopted else "refused",
+            version.why,
         )
-        for each in sorted(run.records.versions, key=lambda row: row.at_s)
+        for version in sorted(run.records.versions, key=lambda row: row.at_s)
     ]
     headers = ("time", "tenant", "version", "accuracy", "result", "why")
     return table("Retrained models", headers, rows, words=2) if rows else None
@@ -435,7 +435,7 @@ def starts_chart(run: RecordedRun) -> Bars | None:
     return Bars(
         "Duration of every start, by part",
         tuple(f"{_since(run, each)}: {each.tenant} {_place(each)}" for each in shown),
-        tuple(each for each in series if any(each.values)) or tuple(series[:1]),
+        tuple(row for row in series if any(row.values)) or tuple(series[:1]),
         Axis("start"),
         Axis("overhead", "s"),
         stacked=True,
@@ -451,14 +451,14 @@ def starts_table(run: RecordedRun) -> Table | None:
     )
     rows = [
         (
-            _since(run, each),
-            _place(each),
-            each.tenant or "",
-            *(f"{each.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
-            f"{_rest_s(each):.3f}",
-            f"{start_duration_s(each.parts_s):.3f}",
+            _since(run, start),
+            _place(start),
+            start.tenant or "",
+            *(f"{start.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
+            f"{_rest_s(start):.3f}",
+            f"{start_duration_s(start.parts_s):.3f}",
         )
-        for each in run.starts
+        for start in run.starts
     ]
     return table("Starts and their parts in seconds", headers, rows, words=3) if rows else None
 

@@ -1,4 +1,4 @@
-"""Runs as JSON: simulations, clusters, and the state and windows of recorded runs."""
+"""Runs as JSON: simulations, and the state and windows of recorded runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from migrator.core.cluster import ClusterOutcome, ClusterPlan
-from migrator.core.comparison import Lead
-from migrator.core.outcome import RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
+from migrator.core.outcome import Tally
+from migrator.records.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.records.standing import Standing
 
@@ -35,10 +35,10 @@ def run_json(outcome: RunOutcome) -> Json:
         **pick(outcome, "policy", "scenario", "forecaster", "seed", "labels"),
         **_tally(outcome.tally),
         **pick(outcome, "reconfigurations", "plan_s"),
-        "predicted": _sum(each.predicted for each in outcome.windows),
-        "fluid": _sum(each.fluid for each in outcome.windows),
+        "predicted": _sum(window.predicted for window in outcome.windows),
+        "fluid": _sum(window.fluid for window in outcome.windows),
         "tenants": _tenants(outcome),
-        "windows": [_window(each) for each in outcome.windows],
+        "windows": [_window(window) for window in outcome.windows],
     }
 
 
@@ -47,6 +47,32 @@ def runs_json(runs: Sequence[Json], lead: Lead | None = None) -> object:
     if lead is not None:
         return {"runs": list(runs), "lead": lead_json(lead)}
     return runs[0] if len(runs) == 1 else list(runs)
+
+
+def rows_json(rows: Sequence[Row]) -> list[Json]:
+    """Rows of a comparison: each measure's mean, values by seed and difference from the reference
+    policy with the same seeds, null for that policy itself."""
+    to = reference_policy(rows)
+    return [
+        {
+            **pick(row, "scenario", "policy", "seeds"),
+            "reference": to,
+            **_measures(row, reference_row(row, rows, to)),
+        }
+        for row in rows
+    ]
+
+
+def _measures(row: Row, reference: Row | None) -> Json:
+    found: Json = {}
+    for name, values in vars(row).items():
+        if isinstance(values, SeedValues):
+            difference = reference and values.difference_from(getattr(reference, name))
+            found[name] = {
+                **pick(values, "mean", "by_seed"),
+                "difference": difference and asdict(difference),
+            }
+    return found
 
 
 def lead_json(lead: Lead) -> Json:
@@ -69,18 +95,20 @@ def _window(window: WindowOutcome) -> Json:
         "window": window.window,
         **_tally(window.tally),
         **pick(window, "reconfigurations", "plan_s", "predicted", "fluid"),
-        "plans": [pick(each, "slot", "charge", "gap") for each in window.plans],
-        "tenants": [_tenant(each, part_s) for each in window.tenants],
+        "plans": [pick(plan, "slot", "charge", "gap") for plan in window.plans],
+        "tenants": [_tenant(tenant, part_s) for tenant in window.tenants],
     }
 
 
 def _tenant(tenant: TenantOutcome, part_s: float | None) -> Json:
+    waits = tenant.not_retrained
     return {
         "tenant": tenant.tenant,
         **_tally(tenant.tally),
         "reconfigurations": tenant.reconfigurations,
         "plan_s": part_s,
         **pick(tenant, "accuracy_before", "retrained_s", "accuracy_after", "forecast_by"),
+        "not_retrained": waits and {"reason": waits.reason.value, "why": waits.words},
     }
 
 
@@ -103,47 +131,6 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-# Clusters
-
-
-def cluster_plan_json(plan: ClusterPlan) -> Json:
-    """A placement; a later placement can start from it."""
-    return {
-        **pick(plan, "scenario", "goodput_rps", "upper_bound_rps", "gap", "place_s"),
-        "one_more_rps": dict(plan.one_more_rps),
-        "gpus": [
-            {
-                "gpu": each.gpu.name,
-                "board": each.gpu.board.name,
-                "node": each.gpu.node,
-                "tenants": list(each.tenants),
-                **pick(each, "goodput_rps", "load", "planned"),
-            }
-            for each in plan.gpus
-        ],
-        "unplaced": [pick(each, "tenant", "why") for each in plan.unplaced],
-        "moved": list(plan.moved),
-        "notes": list(plan.notes),
-        "placement": plan.placement,
-    }
-
-
-def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
-    """All GPUs together, and the run of each one."""
-    busy = [each for each in outcome.plan.gpus if each.tenants]
-    counts = ("goodput", "goodput_share", "slo_attainment", "accuracy", "late", "dropped")
-    return {
-        **pick(outcome, "scenario", "policy", "forecaster", "seed"),
-        **pick(outcome.tally, "received", *counts),
-        **pick(outcome, "reconfigurations", "plan_s"),
-        "plan": cluster_plan_json(outcome.plan),
-        "gpus": [
-            {"gpu": each.gpu.name, **run_json(run)}
-            for each, run in zip(busy, outcome.runs, strict=True)
-        ],
-    }
-
-
 # Recorded runs
 
 
@@ -155,20 +142,22 @@ def status_json(now: Standing) -> Json:
         "life": now.probe.state,
         "why": now.probe.why,
         "answered": now.probe.reply is not None,
-        **pick(now, "last_s", "window", "slot", "slots", "paused"),
+        **pick(now, "last_s", "window", "slot", "slots", "paused", "files"),
         "tenants": [
             {
-                "name": each.name,
-                "received": each.tally.received,
-                "in_time": each.tally.unjudged,
-                **pick(each.tally, "late", "dropped", "failed"),
-                **pick(each, "waiting", "workers", "accuracy", "version", "retraining"),
-                **pick(each, "progress", "drained"),
+                "name": tenant.name,
+                "received": tenant.tally.received,
+                "in_time": tenant.tally.unjudged,
+                **pick(tenant.tally, "late", "dropped", "failed"),
+                **pick(tenant, "waiting", "workers", "accuracy", "version", "retraining"),
+                **pick(tenant, "progress", "drained", "reason", "why"),
             }
-            for each in now.tenants
+            for tenant in now.tenants
         ],
-        "units": [pick(each, "start", "gpcs", "state", "task", "since_s") for each in now.held],
-        "events": [asdict(each) for each in now.events[-_STATUS_EVENTS:]],
+        "units": [
+            pick(holding, "start", "gpcs", "state", "task", "since_s") for holding in now.held
+        ],
+        "events": [asdict(event) for event in now.events[-_STATUS_EVENTS:]],
     }
 
 
@@ -183,18 +172,18 @@ def top_json(now: Standing) -> Json:
         **pick(now, "window", "slot", "slots", "paused"),
         "tenants": [
             {
-                "name": each.name,
-                "paced": asdict(each.pace),
-                **pick(each, "goodput_rps", "waiting", "accuracy", "version"),
-                "retraining": None if each.retraining == "none" else each.retraining,
-                **pick(each, "progress", "drained"),
+                "name": tenant.name,
+                "paced": asdict(tenant.pace),
+                **pick(tenant, "goodput_rps", "waiting", "accuracy", "version"),
+                "retraining": None if tenant.retraining == "none" else tenant.retraining,
+                **pick(tenant, "progress", "drained", "reason", "why"),
             }
-            for each in now.tenants
+            for tenant in now.tenants
         ],
         "planned": None if now.planned is None else [pick(each, *unit) for each in now.planned],
-        "held": [pick(each, *unit) for each in now.held],
+        "held": [pick(holding, *unit) for holding in now.held],
         "usage": [asdict(each) for each in now.usage],
-        "lines": [asdict(each) for each in now.distinct_events],
+        "lines": [asdict(event) for event in now.distinct_events],
     }
 
 
@@ -202,8 +191,8 @@ def windows_json(run: RecordedRun) -> Json:
     """What `migrator windows --json` prints; plans are in that of a single window."""
     return {
         "run": asdict(run.records.run),
-        "windows": [_recorded_window(run, each) for each in run.windows],
-        "tenants": {name: _recorded_tally(each) for name, each in run.totals.items()},
+        "windows": [_recorded_window(run, window) for window in run.windows],
+        "tenants": {name: _recorded_tally(total) for name, total in run.totals.items()},
         "whole": _recorded_tally(run.tally),
     }
 
@@ -212,9 +201,9 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
     """What `migrator windows N --json` prints."""
     until_s = window.until_s
     units = [
-        asdict(each)
-        for each in run.records.units
-        if each.from_s < until_s and (each.to_s or until_s) > window.row.began_s
+        asdict(unit)
+        for unit in run.records.units
+        if unit.from_s < until_s and (unit.to_s or until_s) > window.row.began_s
     ]
     return _recorded_window(run, window) | {
         "plan": window.row.plan,
@@ -226,13 +215,15 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
 
 def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     row = {name: value for name, value in asdict(window.row).items() if name != "plan"}
-    tenants = {name: _recorded_tally(each) for name, each in window.tenants.items()}
+    tenants = {name: _recorded_tally(tenant) for name, tenant in window.tenants.items()}
     accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
     for name, known in window.rows.items():
         tenants[name] |= pick(known, "labelled", *accuracies, "version")
     for each in run.retrainings_of(window):
         duration = pick(each, "planned_s", "taken_s") | {"parts_s": dict(each.parts_s)}
         tenants.setdefault(each.tenant, {})["retraining"] = duration
+    for each in run.not_retrained_in(window):
+        tenants.setdefault(each.tenant, {})["not_retrained"] = pick(each, "reason", "why")
     whole = _recorded_tally(window.tally)
     return row | {"ended": window.ended, "tenants": tenants, "whole": whole}
 

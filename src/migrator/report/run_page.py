@@ -18,12 +18,13 @@ from migrator.report.page import (
     Block,
     Lines,
     Page,
+    Paint,
     Section,
     Series,
     Slices,
     Table,
     anchor_of,
-    paint_of,
+    policy_paints,
     present,
 )
 from migrator.report.run_charts import (
@@ -107,12 +108,12 @@ def run_page(runs: Sequence[RecordedRun], board: Board, beside: Sequence[Recorde
         anchor = f"run-{at}-{anchor_of(names[at])}-" if several else ""
         is_compared = several or bool(beside)
         sections += _run_sections(run, board, title, anchor, is_compared=is_compared)
-    shown = tuple(each for each in sections if each.blocks or each.anchor == "result")
+    shown = tuple(section for section in sections if section.blocks or section.anchor == "result")
     return Page(_title(runs), _lead(runs[0]), shown)
 
 
 def _title(runs: Sequence[RecordedRun]) -> str:
-    scenarios = list(dict.fromkeys(each.scenario for each in runs))
+    scenarios = list(dict.fromkeys(run.scenario for run in runs))
     title = scenarios[0] if len(scenarios) == 1 else f"{len(scenarios)} scenarios"
     if len(runs) == 1:
         title += f" under {runs[0].policy}"
@@ -156,11 +157,11 @@ def _names(runs: Sequence[RecordedRun]) -> list[str]:
         lambda run: f"run {run.records.run.run}",
         lambda run: moment(run.records.run.began_s),
     )
-    names = [facts[0](each) for each in runs]
+    names = [facts[0](run) for run in runs]
     for fact in facts[1:]:
         if len(set(names)) == len(names):
             break
-        found = [fact(each) for each in runs]
+        found = [fact(run) for run in runs]
         if len(set(found)) > 1:
             names = [f"{name}, {each}" for name, each in zip(names, found, strict=True)]
     return names
@@ -206,16 +207,21 @@ def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, .
 
 
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
-    shares = [each.tally.goodput_share for each in runs]
-    pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
+    shares, looks = [run.tally.goodput_share for run in runs], _looks(runs)
+    order = sorted(range(len(runs)), key=lambda at: -shares[at])
+    values = tuple(shares[at] for at in order)
     return Bars(
         title="Goodput share",
-        categories=tuple(name for name, _ in pairs),
-        series=(Series("goodput share", tuple(share for _, share in pairs)),),
+        categories=tuple(names[at] for at in order),
+        series=(Series("goodput share", values, bar_paints=tuple(looks[at] for at in order)),),
         x=Axis("run"),
         y=_SHARE,
         horizontal=True,
     )
+
+
+def _looks(runs: Sequence[RecordedRun]) -> tuple[Paint, ...]:
+    return policy_paints([run.policy for run in runs])
 
 
 def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Table:
@@ -238,15 +244,16 @@ def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Tab
 
 def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
     """Goodput by window, by tenant and by both; windows count from the first of each run."""
-    longest = max(len(each.ended) for each in runs)
+    longest = max(len(run.ended) for run in runs)
     tenants = list(dict.fromkeys(name for run in runs for name in run.totals))
     windows = [dict(enumerate(window.tally for window in run.ended)) for run in runs]
+    looks = list(zip(names, _looks(runs), strict=True))
     if longest > 1:
-        yield _by_window("Goodput share by window", windows, names, longest, _SHARE)
+        yield _by_window("Goodput share by window", windows, looks, longest, _SHARE)
         goodput = Axis("goodput", "requests")
-        yield _by_window("Goodput by window", windows, names, longest, goodput)
+        yield _by_window("Goodput by window", windows, looks, longest, goodput)
     if len(tenants) > 1:
-        series = _series([run.totals for run in runs], names, tenants, share=True)
+        series = _series([run.totals for run in runs], looks, tenants, share=True)
         title = "Goodput share by tenant"
         yield Bars(title, tuple(tenants), series, Axis("tenant"), _SHARE)
     if longest * len(tenants) > 1:
@@ -254,9 +261,13 @@ def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[B
 
 
 def _by_window(
-    title: str, windows: Sequence[Mapping[int, Tally]], names: Sequence[str], longest: int, y: Axis
+    title: str,
+    windows: Sequence[Mapping[int, Tally]],
+    looks: Sequence[tuple[str, Paint]],
+    longest: int,
+    y: Axis,
 ) -> Bars | Lines:
-    series = _series(windows, names, range(longest), share=y.share)
+    series = _series(windows, looks, range(longest), share=y.share)
     x = Axis("window of its run")
     if longest * len(windows) > _MOST_BARS:
         return Lines(title, tuple(map(float, range(longest))), series, x, y)
@@ -265,12 +276,12 @@ def _by_window(
 
 def _series(
     tallies: Sequence[Mapping[_Key, Tally]],
-    names: Sequence[str],
+    looks: Sequence[tuple[str, Paint]],
     keys: Sequence[_Key],
     *,
     share: bool,
 ) -> tuple[Series, ...]:
-    """A series per run; None where it received nothing."""
+    """A series per run, whose names and looks are given; None where it received nothing."""
 
     def value(tally: Tally | None) -> float | None:
         if tally is None or not tally.received:
@@ -278,8 +289,8 @@ def _series(
         return tally.goodput_share if share else tally.goodput
 
     return tuple(
-        Series(name, tuple(value(own.get(key)) for key in keys), paint=paint_of(at))
-        for at, (own, name) in enumerate(zip(tallies, names, strict=True))
+        Series(name, tuple(value(own.get(key)) for key in keys), paint=paint)
+        for own, (name, paint) in zip(tallies, looks, strict=True)
     )
 
 
@@ -334,12 +345,12 @@ def _run_sections(
     yield section(
         "Windows", "windows", (_WINDOW_WORDS,), compared, tables, "Tables of windows and plans"
     )
-    words = [_SLICES_WORDS] if run.is_simulated else [_HELD_WORDS, _SLICES_WORDS]
+    words = [_HELD_WORDS, _SLICES_WORDS]
     if len(drawn) < len(run.windows):
         words.append(f"The last {len(drawn)} of {len(run.windows)} windows are drawn.")
-    name = "Instances and shares" if run.is_simulated else "Planned and held"
     lead = [_allocation(run, board)] if is_compared else []
-    yield section(name, "slices", words, lead, _slices(run, drawn, board), "Window by window")
+    slices = _slices(run, drawn, board)
+    yield section("Planned and held", "slices", words, lead, slices, "Window by window")
     arrivals, outcomes = _requests(run, drawn)
     words = [_FORECAST_WORDS]
     yield section("Requests", "requests", words, arrivals, outcomes, "Outcomes by tenant")
@@ -350,12 +361,11 @@ def _run_sections(
         words.append(_RETRAININGS_WORDS)
     shown = [accuracy_chart(run), durations]
     yield section("Models", "models", words, shown, (version_chart(run), *models), more)
-    if not run.is_simulated:
-        words = [_STARTS_WORDS]
-        if len(run.starts) > MOST_STARTS:
-            words.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
-        starts = [starts_table(run)]
-        yield section("Starts", "starts", words, [starts_chart(run)], starts, "Table of starts")
+    words = [_STARTS_WORDS]
+    if len(run.starts) > MOST_STARTS:
+        words.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
+    starts = [starts_table(run)]
+    yield section("Starts", "starts", words, [starts_chart(run)], starts, "Table of starts")
     events = events_table(run)
     is_long = events is not None and len(events.rows) > _MOST_EVENTS
     many = f"{len(events.rows):,} events" if events is not None else ""
@@ -363,35 +373,27 @@ def _run_sections(
 
 
 def _allocation(run: RecordedRun, board: Board) -> Slices | None:
-    """The drawn windows as one chart: planned in a simulation, held in a live run."""
+    """What was held in the drawn windows, as one chart."""
     drawn = run.windows[-MOST_WINDOWS:]
-    overheads_s = run.overheads_s
-    charts = []
-    for window in drawn:
-        chart = (
-            planned_chart(run, window, board, overheads_s)
-            if run.is_simulated
-            else held_chart(run, window, board)
-        )
-        if chart is not None:
-            charts.append((round(window.row.began_s - drawn[0].row.began_s, 1), chart))
-    if not charts:
+    if not drawn:
         return None
+    charts = [
+        (round(window.row.began_s - drawn[0].row.began_s, 1), held_chart(run, window, board))
+        for window in drawn
+    ]
     first, last = drawn[0].number, drawn[-1].number
     which = f"Window {first}" if first == last else f"Windows {first} to {last}"
-    words = "instances and shares" if run.is_simulated else "held"
-    return joined(f"{which}: {words}", charts)
+    return joined(f"{which}: held", charts)
 
 
 def _slices(
     run: RecordedRun, drawn: Sequence[RecordedWindow], board: Board
 ) -> Iterator[Block | None]:
-    """A simulation holds what it planned, so that one chart per window says all."""
+    """Per window the first plan, and what was held."""
     overheads_s = run.overheads_s
     for window in drawn:
         yield planned_chart(run, window, board, overheads_s)
-        if not run.is_simulated:
-            yield held_chart(run, window, board)
+        yield held_chart(run, window, board)
 
 
 def _requests(

@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from migrator.core.catalogue import Board
-from migrator.core.outcome import RunOutcome, Tally
+from migrator.core.not_retrained import Reason
+from migrator.core.outcome import Tally
+from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRow
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
 from migrator.records.standing import (
@@ -63,7 +65,7 @@ def run_table(outcome: RunOutcome) -> str:
     table = table_lines(_RUN_HEADERS, groups, words=2, shrinks=1)
     what = f"{outcome.scenario} under {outcome.policy}"
     how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
-    words = [*_run_sentences(outcome), *_forecast_lines(outcome)]
+    words = [*_run_sentences(outcome), *_forecast_lines(outcome), *_not_retrained_lines(outcome)]
     return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *words])
 
 
@@ -94,8 +96,8 @@ def _run_sentences(outcome: RunOutcome) -> list[str]:
     if queued:
         words.append(f"{queued:,} requests still waited at the end")
     for name, promised in (
-        ("predicted", [each.predicted for each in outcome.windows]),
-        ("in the fluid model", [each.fluid for each in outcome.windows]),
+        ("predicted", [window.predicted for window in outcome.windows]),
+        ("in the fluid model", [window.fluid for window in outcome.windows]),
     ):
         known = [each for each in promised if each is not None]
         measured = outcome.tally.goodput
@@ -113,6 +115,21 @@ def _forecast_lines(outcome: RunOutcome) -> Iterator[str]:
             yield from wrapped(f"{each.tenant} forecast{when} by {each.forecast_by}")
 
 
+def _not_retrained_lines(outcome: RunOutcome) -> Iterator[str]:
+    """Which tenants had something to learn and were not retrained, and why."""
+    found: dict[tuple[str, Reason], list[tuple[int, str]]] = {}
+    for window in outcome.windows:
+        for each in window.tenants:
+            waits = each.not_retrained
+            if waits is not None and waits.reason is not Reason.NO_DATA:
+                missed = found.setdefault((each.tenant, waits.reason), [])
+                missed.append((window.window, waits.words))
+    for (tenant, _), missed in found.items():
+        numbers = ", ".join(str(number) for number, _ in missed)
+        windows = f"window {numbers}" if len(missed) == 1 else f"windows {numbers}"
+        yield from wrapped(f"{tenant} not retrained in {windows}: {missed[-1][1]}")
+
+
 # The state of a live run
 
 _STATUS_EVENTS = 8
@@ -127,10 +144,15 @@ def status_text(now: Standing, board: Board) -> str:
     """Daemon, window, tenants, the slices, the last events."""
     parts = ["\n".join(_status_head(now))]
     if now.tenants:
-        rows = [_tenant_cells(each) for each in now.tenants]
+        rows = [_tenant_cells(tenant) for tenant in now.tenants]
         parts.append("\n".join(table_lines(_STATUS_HEADERS, [rows], words=1, shrinks=0)))
+        whys = [
+            f"retraining of {tenant.name}: {tenant.why}" for tenant in now.tenants if tenant.why
+        ]
+        if whys:
+            parts.append("\n".join(line for words in whys for line in wrapped(words)))
     if now.held and now.probe.state is not DaemonState.ENDED:
-        rows = [_unit_cells(each, now.now_s) for each in now.held]
+        rows = [_unit_cells(holding, now.now_s) for holding in now.held]
         parts.append(slices_text(current_slabs(now.held, board), board.memory_slices))
         parts.append("\n".join(table_lines(_UNIT_HEADERS, [rows], words=2, shrinks=0)))
     events = now.events[-_STATUS_EVENTS:]
@@ -149,9 +171,11 @@ def _status_head(now: Standing) -> Iterator[str]:
     if now.window is not None:
         slot = "" if now.slot is None else f", slot {now.slot + 1} of {now.slots}"
         yield f"window {now.window}{slot}"
+    if now.files:
+        yield f"labels and records: {now.files}"
     if now.paused:
         yield "paused: plans change nothing; `migrator admin resume` continues"
-    drained = [each.name for each in now.tenants if each.drained]
+    drained = [tenant.name for tenant in now.tenants if tenant.drained]
     if drained:
         yield f"drained: {', '.join(drained)}; `migrator admin undrain TENANT` takes requests again"
     if now.probe.state is DaemonState.KILLED:
@@ -213,9 +237,9 @@ _WINDOW_KEY = (
 
 def windows_text(run: RecordedRun) -> str:
     """Per window and tenant: what was predicted, what was measured."""
-    groups = [_window_group(each, run) for each in run.windows]
+    groups = [_window_group(window, run) for window in run.windows]
     if len(run.ended) > 1:
-        rows = [(name, *_window_cells(each), *[""] * 6) for name, each in run.totals.items()]
+        rows = [(name, *_window_cells(total), *[""] * 6) for name, total in run.totals.items()]
         groups.append(grouped("all", rows))
     table = ["no window yet"]
     if groups:
@@ -295,7 +319,7 @@ def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:
         _dated("models", list(_versions(run, window)), row.began_s),
         _dated("events", events, row.began_s),
     ]
-    return "\n\n".join("\n".join(each) for each in parts if each)
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iterator[str]:
@@ -319,7 +343,7 @@ def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iter
 
 
 def _start_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
-    found = [each for each in run.starts if window.contains(each.from_s)]
+    found = [start for start in run.starts if window.contains(start.from_s)]
     if found:
         yield "starts"
     for each in found:
@@ -340,13 +364,21 @@ def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]
             if part in each.parts_s
         )
         yield f"{each.tenant}: {each.taken_s:.1f} s, planned {each.planned_s:.1f} s ({parts})"
+    missing = run.not_retrained_in(window)
+    if missing:
+        yield "not retrained"
+    for row in missing:
+        yield from wrapped(f"{row.tenant}: {row.why}")
 
 
 def _versions(run: RecordedRun, window: RecordedWindow) -> Iterator[tuple[float, str]]:
-    for each in run.records.versions:
-        if window.contains(each.at_s):
-            result = f"version {each.number} adopted" if each.adopted else "refused"
-            yield each.at_s, f"{each.tenant}: {result}, {percent(each.accuracy)}: {each.why}"
+    for version in run.records.versions:
+        if window.contains(version.at_s):
+            result = f"version {version.number} adopted" if version.adopted else "refused"
+            yield (
+                version.at_s,
+                f"{version.tenant}: {result}, {percent(version.accuracy)}: {version.why}",
+            )
 
 
 def _dated(title: str, found: Sequence[tuple[float, str]], now_s: float) -> list[str]:

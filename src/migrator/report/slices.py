@@ -61,17 +61,17 @@ def planned_slices(
     A tenant that is not in `overhead_s` gets a mark instead. `before` are the blocks held before
     slot 0; None: what slot 0 holds is warm.
     """
-    instances = [each for each in blocks if each["start"] is not None]
+    instances = [block for block in blocks if block["start"] is not None]
     since = _arrivals(instances, before)
-    lanes = _share_lanes([each for each in blocks if each["start"] is None], board)
+    lanes = _share_lanes([block for block in blocks if block["start"] is None], board)
     slabs: list[Slab] = []
     starts: list[tuple[float, float]] = []
-    for each in blocks:
-        task = Task.parse(each["task"]) if each["task"] else None
-        slab = _planned_slab(each, task, board, slot_s, lanes)
+    for block in blocks:
+        task = Task.parse(block["task"]) if block["task"] else None
+        slab = _planned_slab(block, task, board, slot_s, lanes)
         cold_s = 0.0
-        if task is not None and task.kind is Kind.INFERENCE and each["start"] is not None:
-            there_s = (each["from"] - since[_place(each), each["from"]]) * slot_s
+        if task is not None and task.kind is Kind.INFERENCE and block["start"] is not None:
+            there_s = (block["from"] - since[_place(block), block["from"]]) * slot_s
             if task.tenant in overhead_s:
                 cold_s = max(0.0, overhead_s[task.tenant] - there_s)
                 cold_s = min(cold_s, slab.until_s - slab.from_s)
@@ -144,7 +144,7 @@ def _arrivals(
     """
     ends = {} if before is None else {_place(each): (0, -math.inf) for each in before}
     if before is None:
-        ends = {_place(each): (0, -math.inf) for each in blocks if each["from"] == 0}
+        ends = {_place(block): (0, -math.inf) for block in blocks if block["from"] == 0}
     since: dict[tuple[_Place, int], float] = {}
     for each in sorted(blocks, key=lambda block: block["from"]):
         place = _place(each)
@@ -159,16 +159,17 @@ def _share_lanes(blocks: Sequence[Block], board: Board) -> dict[int, tuple[float
     """Start and width of every block of a share, by its id; see `_stacked`."""
     spans = [
         (
-            each["from"],
-            each["until"],
-            each["gpcs"] * each.get("duty", 1.0) * board.memory_slices / board.compute_slices,
+            block["from"],
+            block["until"],
+            block["gpcs"] * block.get("duty", 1.0) * board.memory_slices / board.compute_slices,
             None,
         )
-        for each in blocks
+        for block in blocks
     ]
     starts = _stacked(spans, board.memory_slices)
     return {
-        id(each): (start, span[2]) for each, span, start in zip(blocks, spans, starts, strict=True)
+        id(block): (start, span[2])
+        for block, span, start in zip(blocks, spans, starts, strict=True)
     }
 
 
@@ -210,8 +211,7 @@ def planned_chart(
     earlier = run.window_before(window)
     last = earlier.first_plan(slots) if earlier is not None else ()
     before = [each for each in last if each["until"] >= slots] if last else None
-    words = "instances and shares" if run.is_simulated else "planned at its beginning"
-    title = f"Window {window.number}: {words}"
+    title = f"Window {window.number}: planned at its beginning"
     return planned_slices(title, blocks, board, slots, run.slot_s, run.tenants, overhead_s, before)
 
 
@@ -253,8 +253,8 @@ def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
     starts: list[tuple[float, float]] = []
     for offset_s, chart in windows:
         slabs += [
-            replace(each, from_s=each.from_s + offset_s, until_s=each.until_s + offset_s)
-            for each in chart.slabs
+            replace(slab, from_s=slab.from_s + offset_s, until_s=slab.until_s + offset_s)
+            for slab in chart.slabs
         ]
         starts += [(at_s + offset_s, where) for at_s, where in chart.starts]
     first = windows[0][1]
@@ -293,15 +293,15 @@ def current_slabs(units: Iterable[UnitStanding], board: Board) -> tuple[Slab, ..
     """The instances of one moment; shares have no place."""
     return tuple(
         Slab(
-            each.tenant,
-            use_of(each.tenant, each.state, each.kind),
-            f"{each.gpcs:g}g",
-            each.start,
-            slice_width(board, each.gpcs),
+            unit.tenant,
+            use_of(unit.tenant, unit.state, unit.kind),
+            f"{unit.gpcs:g}g",
+            unit.start,
+            slice_width(board, unit.gpcs),
             0.0,
             1.0,
-            each.state,
+            unit.state,
         )
-        for each in units
-        if each.start is not None
+        for unit in units
+        if unit.start is not None
     )

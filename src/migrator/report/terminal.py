@@ -166,20 +166,20 @@ def timeline_lines(chart: Slices, slot_s: float, columns: int = _TIMELINE_COLUMN
     moments = [(slot + 0.5) * slot_s for slot in range(0, slots, max(1, -(-slots // columns)))]
     cells = [_cells(chart, at_s, letters) for at_s in moments]
     return [
-        f"slice {at} |{''.join(each.get(at, _EMPTY) for each in cells)}|"
+        f"slice {at} |{''.join(cell.get(at, _EMPTY) for cell in cells)}|"
         for at in range(chart.slices - 1, -1, -1)
     ]
 
 
 def _cells(chart: Slices, at_s: float, letters: dict[str, str]) -> dict[int, str]:
     cells: dict[int, str] = {}
-    for each in chart.slabs:
-        if each.from_s <= at_s < each.until_s and each.start == int(each.start):
-            letter = letters.get(each.tenant or "", "?")
+    for slab in chart.slabs:
+        if slab.from_s <= at_s < slab.until_s and slab.start == int(slab.start):
+            letter = letters.get(slab.tenant or "", "?")
             signs = {Use.SERVING: letter, Use.RETRAINING: letter.lower()}
-            fill = _COMING if _FILLS.get(each.use) == "+" else _UNUSED
-            places = range(int(each.start), int(each.start + each.width))
-            cells |= dict.fromkeys(places, signs.get(each.use, fill))
+            fill = _COMING if _FILLS.get(slab.use) == "+" else _UNUSED
+            places = range(int(slab.start), int(slab.start + slab.width))
+            cells |= dict.fromkeys(places, signs.get(slab.use, fill))
     return cells
 
 
@@ -221,7 +221,7 @@ def _box(slab: Slab, room: int) -> str:
 
 def slices_text(slabs: Sequence[Slab], slices: int, widest: int = 11) -> str:
     """The numbers of the slices and what is on them, as wide as the names need."""
-    names = {each: each.tenant or each.note for each in slabs}
+    names = {slab: slab.tenant or slab.note for slab in slabs}
     needed = [
         -(-(len(f"{name} {each.size}".strip()) + 2) // int(each.width))
         for each, name in names.items()

@@ -34,17 +34,17 @@ class Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Header, slices, tenants; events in what is left of the height."""
         now, width, plain = self._now, options.max_width, options.ascii_only
-        names = [each.name for each in now.tenants]
+        names = [tenant.name for tenant in now.tenants]
         colours = dict(zip(names, shades(len(names)), strict=True))
         parts: list[RenderableType] = [*_head(now, width, plain), Text()]
         if self._board is not None and now.probe.state is not DaemonState.ENDED:
             parts += [*_slices(now, self._board, colours, width), *_usage(now, colours), Text()]
         parts.append(_tenants(now.tenants, colours, plain))
-        used = sum(len(console.render_lines(each, options, pad=False)) for each in parts)
+        used = sum(len(console.render_lines(part, options, pad=False)) for part in parts)
         events = now.distinct_events
         room = len(events) if self._whole else max(0, console.size.height - used - 2)
         if room and events:
-            parts += [Text(), *(_event(each, width) for each in events[-room:])]
+            parts += [Text(), *(_event(event, width) for event in events[-room:])]
         yield Group(*parts)
 
 
@@ -97,7 +97,7 @@ def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Itera
     if now.planned is not None:
         rows = {"planned": now.planned} | rows
     units = [each for row in rows.values() for each in row]
-    if not units or any(each.start is not None for each in units):
+    if not units or any(unit.start is not None for unit in units):
         columns = max(2, min(_WIDEST, (width - _MARGIN) // board.memory_slices))
         heading = slice_numbers(board.memory_slices, columns, _MARGIN)
         yield Text(heading, style="dim", no_wrap=True)
@@ -128,10 +128,10 @@ def _shares(
 ) -> Iterable[Text]:
     """Shares have no place: a list of tenants, sizes and states."""
     text = Text(f"{name:{_MARGIN}}")
-    for at, each in enumerate(shares):
-        shade = colours.get(each.tenant or "")
+    for at, share in enumerate(shares):
+        shade = colours.get(share.tenant or "")
         text.append(", " if at else "")
-        text.append(_share_words(each, board), style="" if shade is None else shade.fill)
+        text.append(_share_words(share, board), style="" if shade is None else shade.fill)
     if shares:
         yield text
 
@@ -146,7 +146,7 @@ def _share_words(share: UnitStanding, board: Board) -> str:
 def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
     """Memory, and how busy it is, of every instance or of the whole GPU, where it is known."""
     owners: dict[int | None, str | None] = {
-        each.start: each.tenant for each in now.held if each.start is not None
+        holding.start: holding.tenant for holding in now.held if holding.start is not None
     }
     text = Text(f"{'used':{_MARGIN}}")
     for at, each in enumerate(now.usage):
@@ -175,8 +175,8 @@ def _tenants(tenants: Sequence[TenantStanding], colours: _Colours, plain: bool) 
             ratio=1 if at == 0 else None,
             min_width=None if at == 0 else len(name),
         )
-    for each in tenants:
-        table.add_row(*_cells(each, colours[each.name], plain))
+    for tenant in tenants:
+        table.add_row(*_cells(tenant, colours[tenant.name], plain))
     return table
 
 
@@ -202,6 +202,8 @@ def _retraining(each: TenantStanding, plain: bool) -> str:
         return f"{bar(each.progress, _TRAINING_BAR, plain)} {each.progress:.0%}"
     if each.drained:
         return "drained"
+    if each.reason:
+        return each.reason.replace("_", " ")
     return NONE if each.retraining in (None, "none") else str(each.retraining)
 
 

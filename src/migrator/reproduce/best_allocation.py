@@ -15,14 +15,6 @@ from migrator.core.catalogue import Board, Multiset, multisets
 from migrator.core.profiles import Service
 from migrator.core.scenario import Scenario
 from migrator.report.page import Axis, Lines, Series, Table
-from migrator.reproduce.evaluation import (
-    ALIBABA,
-    AZURE,
-    INCEPTION,
-    RESNET,
-    Arriving,
-    MotivationSource,
-)
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -33,6 +25,14 @@ from migrator.reproduce.experiment import (
     listed,
     percent,
     table,
+)
+from migrator.reproduce.sources import (
+    ALIBABA,
+    AZURE,
+    INCEPTION,
+    RESNET,
+    Arriving,
+    MotivationSource,
 )
 
 LOAD = 0.45
@@ -80,7 +80,7 @@ class AllocationChoice:
 
 def capability_pairs(board: Board, services: Sequence[Service]) -> dict[str, list[list[float]]]:
     """Split -> requests per second that both models can answer, for every legal layout."""
-    rps = [each.capabilities_rps(board) for each in services]
+    rps = [service.capabilities_rps(board) for service in services]
     legal, whole = set(multisets(board)), board.compute_slices
     pairs: dict[str, list[list[float]]] = {}
     for first in range(1, whole):
@@ -114,8 +114,8 @@ def best_splits(
 
     Of several, choose the split that leaves most spare capability to the model with the least.
     """
-    layouts = [np.array(each) for each in pairs.values()]
-    per_split = [_served_and_room(each, received) for each in layouts]
+    layouts = [np.array(pair) for pair in pairs.values()]
+    per_split = [_served_and_room(layout, received) for layout in layouts]
     served = np.stack([each[0] for each in per_split])
     room = np.stack([each[1] for each in per_split])
     leading = served >= served.max(axis=0) - _TIE
@@ -196,10 +196,12 @@ def _scenario(setting: Setting) -> Scenario:
 
 def _choice(scenario: Scenario) -> AllocationChoice:
     first, second = (
-        each.trace.counts[each.offset_s : each.offset_s + int(scenario.window_s)].astype(float)
-        for each in scenario.tenants
+        tenant.trace.counts[tenant.offset_s : tenant.offset_s + int(scenario.window_s)].astype(
+            float
+        )
+        for tenant in scenario.tenants
     )
-    services = [each.service for each in scenario.tenants]
+    services = [tenant.service for tenant in scenario.tenants]
     return best_splits(capability_pairs(scenario.board, services), (first, second))
 
 

@@ -19,14 +19,14 @@ from pydantic import TypeAdapter, ValidationError
 
 import migrator
 from migrator.advise.trial import FixedLayout
-from migrator.core.comparison import SeedMean
+from migrator.core.comparison import SeedMean, SeedValues
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge, Kind, Task
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
-from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
-from migrator.simulate.compare import Job
+from migrator.records.outcome import RunOutcome
+from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table, policy_paints
+from migrator.simulation.compare import Job
 from migrator.workload.traces.generator import KINDS, real_file
 from migrator.workload.workloads import workloads
 
@@ -103,10 +103,9 @@ def points(part: float, digits: int = 1) -> str:
     return f"{rounded:+.{digits}f}".replace("-", "\u2212")
 
 
-def cell(estimate: SeedMean) -> str:
-    """Format a share in percent, with its confidence interval if there is one."""
-    width = "" if estimate.half_width is None else f"\u00a0±\u00a0{100 * estimate.half_width:.1f}"
-    return f"{100 * estimate.mean:.1f}{width}"
+def cell(values: SeedValues) -> str:
+    """Format the mean of a share over seeds in percent."""
+    return f"{100 * values.mean:.1f}"
 
 
 def interval(gain: SeedMean) -> str:
@@ -136,15 +135,25 @@ def table(
 ) -> Table:
     """A table whose first column is text and whose other columns are numbers."""
     numeric = frozenset(range(1, len(headers)))
-    cells = tuple(tuple(each) for each in rows)
+    cells = tuple(tuple(row) for row in rows)
     return Table(caption, tuple(headers), cells, numeric, frozenset(highlights), folded)
 
 
 def bars(
-    title: str, categories: Iterable[str], series: Mapping[str, Sequence[float]], x: Axis, y: Axis
+    title: str,
+    categories: Iterable[str],
+    series: Mapping[str, Sequence[float]],
+    x: Axis,
+    y: Axis,
+    policies: Sequence[str] | None = None,
 ) -> Bars:
-    """Bars side by side: a value per series and category."""
-    rows = tuple(Series(name, tuple(values)) for name, values in series.items())
+    """Bars side by side: a value per series and category. `policies`: those of the series, whose
+    colours they have."""
+    paints = (None,) * len(series) if policies is None else policy_paints(policies)
+    rows = tuple(
+        Series(name, tuple(values), paint=paint)
+        for (name, values), paint in zip(series.items(), paints, strict=True)
+    )
     return Bars(title, tuple(categories), rows, x, y)
 
 
@@ -163,7 +172,7 @@ class WithoutPass(Migrator):
         decision = super().decide(observation)
         if decision.plan is None:
             return decision
-        slots = (each.instances for each in decision.plan.slots)
+        slots = (slot.instances for slot in decision.plan.slots)
         used = (tuple(each for each in slot if each.task is not None) for slot in slots)
         return replace(decision, slots=tuple(used))
 
@@ -196,10 +205,11 @@ class _Data(Protocol):
 _CODE = "code"
 """The setting that holds a digest of the code."""
 _Result = TypeVar("_Result", bound=_Data)
-_PACKAGES = ("core", "workload", "forecast", "plan", "policies", "control", "simulate")
+_PACKAGES = ("core", "workload", "forecast", "planning", "policies", "control", "simulation")
 _MODULES = (
-    *("advise/trial.py", "advise/trial.py", "reproduce/map.py", "reproduce/replanning.py"),
+    *("advise/trial.py", "reproduce/sources.py", "reproduce/map.py", "reproduce/traces.py"),
     *("reproduce/evaluation.py", "reproduce/overhead.py", "reproduce/experiment.py"),
+    "records/outcome.py",
 )
 """Code that the results depend on."""
 
@@ -261,20 +271,20 @@ def code_digest() -> str:
     root = Path(migrator.__file__).parent
     digest = hashlib.sha256()
     files = [
-        each
+        path
         for name in _PACKAGES
-        for each in (root / name).rglob("*")
-        if each.suffix in (".py", ".json")
+        for path in (root / name).rglob("*")
+        if path.suffix in (".py", ".json")
     ]
-    for each in [*sorted(files), *(root / each for each in _MODULES)]:
-        digest.update(str(each.relative_to(root)).encode())
-        digest.update(each.read_bytes())
+    for file in [*sorted(files), *(root / module for module in _MODULES)]:
+        digest.update(str(file.relative_to(root)).encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def traces_digest(data: Path | None) -> str:
     """A digest of the real traces in the folder; "" if there are none."""
-    found = {} if data is None else {each: real_file(each, data) for each in sorted(KINDS)}
+    found = {} if data is None else {kind: real_file(kind, data) for kind in sorted(KINDS)}
     digests = [
         f"{kind} {hashlib.sha256(path.read_bytes()).hexdigest()}"
         for kind, path in found.items()

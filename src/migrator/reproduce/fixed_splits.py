@@ -11,9 +11,9 @@ from functools import cache
 
 from migrator.advise.trial import fits
 from migrator.core.catalogue import board
-from migrator.core.outcome import Tally, WindowOutcome
+from migrator.core.outcome import Tally
+from migrator.records.outcome import WindowOutcome
 from migrator.report.page import Axis, HeatMap, Table
-from migrator.reproduce.evaluation import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -27,7 +27,8 @@ from migrator.reproduce.experiment import (
     serving_and_training,
     table,
 )
-from migrator.simulate.compare import Job
+from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.simulation.compare import Job
 from migrator.workload.measured import datasets
 from migrator.workload.workloads import GPU
 
@@ -68,7 +69,7 @@ def _table(caption: str, grid: _Grid, *, means: bool) -> Table:
     best, order = _best(grid), list(grid)
     headers = ("split", *(f"window {n}" for n in range(1, len(best) + 1)))
     rows = [
-        (split, *(f"{100 * each:.1f}" for each in (*values, *((mean(values),) if means else ()))))
+        (split, *(f"{100 * value:.1f}" for value in (*values, *((mean(values),) if means else ()))))
         for split, values in grid.items()
     ]
     highlights = [(order.index(split), column) for column, split in enumerate(best, start=1)]
@@ -273,7 +274,7 @@ def _models_differs(
 ) -> tuple[str, ...]:
     jobs = _models_jobs(setting, INCEPTION, next(iter(model_splits())))
     first = _windows(outcomes, jobs)[0][0]
-    inception = next(each for each in first.tenants if each.tenant == INCEPTION)
+    inception = next(tenant for tenant in first.tenants if tenant.tenant == INCEPTION)
     late = (
         " On 1 GPC Inception-v3's retraining outlasts the window, so that the old model serves "
         "through the first one."
@@ -298,7 +299,7 @@ def _gains_by_window() -> str:
         )
         for model in (INCEPTION, RESNET)
     }
-    return listed(f"{model} gains {each} points in turn" for model, each in gains.items())
+    return listed(f"{model} gains {gain} points in turn" for model, gain in gains.items())
 
 
 def _models_figures(setting: Setting, outcomes: Outcomes) -> Figures:

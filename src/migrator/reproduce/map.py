@@ -27,7 +27,7 @@ from migrator.core.errors import InputError
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.reproduce.experiment import Key, ResultsFile, code_digest, traces_digest
-from migrator.reproduce.replanning import arrivals, generated_kinds, offset
+from migrator.reproduce.traces import arrivals, generated_kinds, offset
 from migrator.workload.arrivals import highest_rps
 from migrator.workload.measured import datasets, drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, workloads
@@ -73,7 +73,7 @@ QUICK_LOADS = (0.4, 0.7, 1.0)
 LENGTHS = (0.5, 1.0, 2.0, 4.0)
 TENANTS = (2, 3, 4)
 _PAIRS = tuple(workloads().values())[:8]
-_MODELS = tuple(dict.fromkeys(model for each in _PAIRS for model in each.models))
+_MODELS = tuple(dict.fromkeys(model for pair in _PAIRS for model in pair.models))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Cell:
     @property
     def key(self) -> str:
         """A name that no other cell has."""
-        return ", ".join(f"{each.name} {getattr(self, each.name)}" for each in fields(self))
+        return ", ".join(f"{field.name} {getattr(self, field.name)}" for field in fields(self))
 
 
 BASE = Cell()
@@ -117,10 +117,12 @@ def axes() -> tuple[AxisOfMap, ...]:
     return (
         AxisOfMap(
             "length of retraining",
-            {f"retraining x {each:g}": replace(BASE, length=each) for each in LENGTHS},
+            {f"retraining x {length:g}": replace(BASE, length=length) for length in LENGTHS},
         ),
-        AxisOfMap("traces", {each: replace(BASE, traces=each) for each in TRACES}),
-        AxisOfMap("tenants", {f"{each} tenants": replace(BASE, tenants=each) for each in TENANTS}),
+        AxisOfMap("traces", {trace: replace(BASE, traces=trace) for trace in TRACES}),
+        AxisOfMap(
+            "tenants", {f"{tenant} tenants": replace(BASE, tenants=tenant) for tenant in TENANTS}
+        ),
         AxisOfMap(
             "workers", {"prepared workers": BASE, "cold workers": replace(BASE, prepared=False)}
         ),
@@ -175,7 +177,7 @@ class CellSource:
         """The pair's models; further tenants have the models that follow."""
         pair = _PAIRS[self.number % len(_PAIRS)].models
         at = _MODELS.index(pair[-1])
-        others = [each for each in (*_MODELS[at:], *_MODELS[:at]) if each not in pair]
+        others = [model for model in (*_MODELS[at:], *_MODELS[:at]) if model not in pair]
         return (*pair, *others)[: self.cell.tenants]
 
     def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:
@@ -266,7 +268,7 @@ class MapSetting:
     @property
     def generated(self) -> tuple[str, ...]:
         """Kinds of arrivals that are generated because the folder lacks their traces."""
-        used = dict.fromkeys(each.traces for each in self.cells)
+        used = dict.fromkeys(cell.traces for cell in self.cells)
         kinds = [kind for each in used for kind in TRACES[each]]
         return generated_kinds([(kind, kind) for kind in kinds], self.data)
 
@@ -325,7 +327,7 @@ def run_map(
     step: Callable[[], None],
 ) -> None:
     """Run what the file lacks; every finished run is in the file at once."""
-    left = {key: each for key, each in setting.trials().items() if key not in results.finished}
+    left = {key: trial for key, trial in setting.trials().items() if key not in results.finished}
     keys = list(left)
     for place, result in workers.as_completed(run_trial, list(left.values())):
         results.add(keys[place], result)
@@ -350,8 +352,8 @@ def measured(setting: MapSetting, finished: Mapping[Key, TrialResult]) -> MapRes
     runs = {cell: [finished[(cell.key, number)] for number in numbers] for cell in setting.cells}
     return MapResults(
         setting,
-        {cell: measure_leads([_sample(each) for each in found]) for cell, found in runs.items()},
-        {cell: tuple(each.static for each in found) for cell, found in runs.items()},
+        {cell: measure_leads([_sample(each) for each in run]) for cell, run in runs.items()},
+        {cell: tuple(each.static for each in run) for cell, run in runs.items()},
         numbers,
     )
 
@@ -363,5 +365,5 @@ def _sample(result: TrialResult) -> Sample:
     return Sample(
         1.0,
         result.ceiling / received,
-        {each: result.goodput(each) / received for each in names},
+        {name: result.goodput(name) / received for name in names},
     )

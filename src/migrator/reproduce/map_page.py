@@ -23,24 +23,26 @@ from migrator.report.page import (
     Section,
     Series,
     Table,
-    paint_of,
+    policy_paints,
 )
 from migrator.reproduce.experiment import listed, percent, signed, table
 from migrator.reproduce.map import BASE, Cell, Gain, MapResults, MapSetting
 
 REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
 """Peer, as the paper runs it -> the lead that the paper reports."""
-_PAINTS = {
+PAINTS = {
     Verdict.PAYS: GOOD,
     Verdict.UNSURE: UNJUDGED,
     Verdict.PEER: replace(LATE, light=True),
     Verdict.STATIC: Paint(None),
 }
+"""How the cells of each verdict look."""
 _ROWS = {
     Gain.PACKAGED: "random\nweights",
     Gain.PUBLISHED: "published\nweights",
     Gain.PAPER: "the paper's\ndrop",
 }
+_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf."}
 
 
@@ -128,9 +130,9 @@ def class_map(found: MapResults) -> ClassMap:
     place = next((at, row.index(nearest)) for at, row in enumerate(setting.grid) if nearest in row)
     return ClassMap(
         title="By load and by what retraining gains",
-        columns=tuple(f"load {each:g}" for each in setting.loads),
+        columns=tuple(f"load {load:g}" for load in setting.loads),
         rows=tuple(_ROWS[row[0].gain] for row in setting.grid),
-        classes=tuple((str(each), _PAINTS[each]) for each in verdicts),
+        classes=tuple((str(verdict), PAINTS[verdict]) for verdict in verdicts),
         cells=tuple(
             tuple(
                 (verdicts.index(found.leads[cell].verdict), _cell_words(found.leads[cell]))
@@ -147,7 +149,7 @@ def class_map(found: MapResults) -> ClassMap:
 
 def _cell_words(leads: Leads) -> str:
     peers = {name: each for name, each in leads.over.items() if name != STATIC}
-    best = min(peers, key=lambda each: math.inf if (e := peers[each]) is None else e.mean)
+    best = min(peers, key=lambda peer: math.inf if (e := peers[peer]) is None else e.mean)
     lines = {"static": leads.over[STATIC], _SHORT.get(best, best): peers[best]}
     return "\n".join(f"{_brief(lead)} over {name}" for name, lead in lines.items())
 
@@ -159,11 +161,11 @@ def _brief(lead: SeedMean | None) -> str:
 
 
 def _three(values: dict[str, float]) -> str:
-    return ", ".join(f"{100 * each:+.0f}" for each in values.values()) + "%"
+    return ", ".join(f"{100 * value:+.0f}" for value in values.values()) + "%"
 
 
 def _names(values: dict[str, float]) -> str:
-    return listed("paris" if each.startswith("paris") else each for each in values)
+    return listed("paris" if value.startswith("paris") else value for value in values)
 
 
 def _distance(leads: Leads) -> float:
@@ -178,12 +180,12 @@ def _by_load(found: MapResults) -> Bars:
     cells = [replace(BASE, load=load) for load in found.setting.loads]
     leads = [found.leads[cell] for cell in cells]
     series = [
-        Series("ceiling", tuple(each.ceiling for each in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(each.goodput for each in leads), paint=paint_of(0)),
+        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
+        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
     ]
-    for at, rival in enumerate(RIVALS, start=1):
-        values = tuple(each.shares[rival] for each in leads)
-        series.append(Series(rival, values, paint=paint_of(at)))
+    for rival in RIVALS:
+        values = tuple(lead.shares[rival] for lead in leads)
+        series.append(Series(rival, values, paint=_LOOKS[rival]))
     return Bars(
         title="Goodput by load (published weights)",
         categories=tuple(f"{load:g}" for load in found.setting.loads),
@@ -199,19 +201,19 @@ def _by_axis(found: MapResults) -> Bars:
     return Bars(
         title="migrator's lead over each rival, one condition at a time",
         categories=tuple(name for name, _ in named),
-        series=tuple(_axis_series(rival, leads, at) for at, rival in enumerate(RIVALS, start=1)),
+        series=tuple(_axis_series(rival, leads) for rival in RIVALS),
         x=Axis("condition"),
         y=Axis("lead in goodput", share=True),
     )
 
 
-def _axis_series(rival: str, leads: list[Leads], at: int) -> Series:
-    found = [each.over[rival] for each in leads]
+def _axis_series(rival: str, leads: list[Leads]) -> Series:
+    found = [lead.over[rival] for lead in leads]
     return Series(
         rival,
         tuple(None if each is None else each.mean for each in found),
         tuple(None if each is None else each.half_width for each in found),
-        paint_of(at),
+        _LOOKS[rival],
     )
 
 
@@ -227,7 +229,13 @@ def _cells_table(found: MapResults) -> Table:
                 *(_lead_cell(leads, rival) for rival in RIVALS),
             )
         )
-    headers = ("cell", "verdict", "migrator (%)", "ceiling (%)", *(f"over {e}" for e in RIVALS))
+    headers = (
+        "cell",
+        "verdict",
+        "migrator (%)",
+        "ceiling (%)",
+        *(f"over {rival}" for rival in RIVALS),
+    )
     made = table("Goodput over received, and leads in goodput", headers, rows)
     return replace(made, numeric=made.numeric - {1})
 
@@ -352,7 +360,7 @@ def summary(found: MapResults) -> str:
     for row in found.setting.grid:
         for cell in row:
             leads = found.leads[cell]
-            peers = ", ".join(f"{e} {_brief(leads.over[e])}" for e in RIVALS)
+            peers = ", ".join(f"{rival} {_brief(leads.over[rival])}" for rival in RIVALS)
             lines.append(f"load {cell.load:<4g}{_gain(cell.gain):<18} {leads.verdict:<28} {peers}")
     return "\n".join(
         [*lines, f"ceiling at the base: {percent(found.leads[BASE].ceiling)}"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from migrator.core.outcome import RunOutcome, Tally
+from migrator.core.outcome import Tally
 from migrator.core.problem import Charge, Instance
 from migrator.core.profiles import Overhead, profile
-from migrator.plan.solve import Preinitialization, preinitialize
+from migrator.planning.preinitialization import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
+from migrator.records.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Table
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
@@ -25,7 +26,7 @@ from migrator.reproduce.experiment import (
     points,
     table,
 )
-from migrator.simulate.compare import Job
+from migrator.simulation.compare import Job
 from migrator.workload.workloads import GPU, workloads
 
 REPORTED = 0.83
@@ -63,10 +64,10 @@ class PassOutcome(RunOutcome):
 class PassJob(Job):
     """A run of migrator-paper whose outcome includes the pass."""
 
-    def run(self) -> PassOutcome:
+    def run(self, step: Callable[[], None] = lambda: None) -> PassOutcome:
         """Run the job in this process."""
         recording = _Recording()
-        made = Job(self.source, recording, self.forecaster, self.seed, self.windows).run()
+        made = Job(self.source, recording, self.forecaster, self.seed, self.windows).run(step)
         return PassOutcome(
             *(made.scenario, made.policy, made.forecaster, made.seed, made.windows, made.labels),
             passes=tuple(recording.found),
@@ -91,7 +92,7 @@ class Hidden:
 
 def hidden_in(passes: Iterable[Preinitialization]) -> Hidden:
     """Sum the results of several passes."""
-    new = [each for one in passes for each in one.preparations]
+    new = [preparation for one in passes for preparation in one.preparations]
     return Hidden(
         len(new),
         sum(each.overhead_s for each in new),
@@ -153,14 +154,14 @@ def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
         "paper_reduction": REPORTED,
         **{
             name: {
-                "new_instances": each.hidden.instances,
-                "overhead_s": each.hidden.overhead_s,
-                "hidden_s": each.hidden.hidden_s,
-                "hidden_share": each.hidden.share,
-                "goodput": {way: each.measured.goodput(way) for way in WAYS},
-                "lost_while_reconfiguring": {w: each.lost(w) for w in WAYS},
+                "new_instances": result.hidden.instances,
+                "overhead_s": result.hidden.overhead_s,
+                "hidden_s": result.hidden.hidden_s,
+                "hidden_share": result.hidden.share,
+                "goodput": {way: result.measured.goodput(way) for way in WAYS},
+                "lost_while_reconfiguring": {w: result.lost(w) for w in WAYS},
             }
-            for name, each in _results(setting, outcomes).items()
+            for name, result in _results(setting, outcomes).items()
         },
     }
 
@@ -191,7 +192,7 @@ class _Result:
         jobs = _evaluation(prepared).jobs(setting)
         runs = {job: outcomes[_recorded(job)] for job in jobs}
         passing = [run for run in runs.values() if isinstance(run, PassOutcome)]
-        passes = (each for run in passing for each in run.passes)
+        passes = (passed for run in passing for passed in run.passes)
         tallies = dict.fromkeys(WAYS, Tally())
         for run in runs.values():
             tallies[run.policy] += run.tally
@@ -205,7 +206,7 @@ class _Result:
 
 
 def _results(setting: Setting, outcomes: Outcomes) -> dict[str, _Result]:
-    return {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
+    return {name: _Result.of(setting, outcomes, worker) for name, worker in WORKERS.items()}
 
 
 def _held_gpcs(runs: Iterable[RunOutcome]) -> float:
@@ -215,15 +216,16 @@ def _held_gpcs(runs: Iterable[RunOutcome]) -> float:
 
 
 def _overheads() -> dict[str, Overhead]:
-    models = dict.fromkeys(model for each in workloads().values() for model in each.models)
+    models = dict.fromkeys(model for workload in workloads().values() for model in workload.models)
     return {model: profile(model, GPU).overhead for model in models}
 
 
 def _saved() -> dict[str, float]:
     """Model -> share of its cold overhead that a prepared worker saves."""
     return {
-        model: 1 - each.total_s(mig=True, prepared=True) / each.total_s(mig=True, prepared=False)
-        for model, each in _overheads().items()
+        model: 1
+        - overhead.total_s(mig=True, prepared=True) / overhead.total_s(mig=True, prepared=False)
+        for model, overhead in _overheads().items()
     }
 
 
@@ -231,7 +233,8 @@ def _parts() -> Bars:
     parts = {"create": "create_s", "start (not when prepared)": "start_s", "load": "load_s"}
     overheads = _overheads()
     seconds = {
-        name: [getattr(each, key) for each in overheads.values()] for name, key in parts.items()
+        name: [getattr(overhead, key) for overhead in overheads.values()]
+        for name, key in parts.items()
     }
     title = "Parts of the overhead of a new instance"
     return replace(
@@ -244,11 +247,11 @@ def _parts_table() -> Table:
     rows = [
         (
             model,
-            *(f"{part:.2f}" for part in (each.create_s, each.start_s, each.load_s)),
-            *(f"{each.total_s(mig=True, prepared=p):.2f}" for p in (False, True)),
+            *(f"{part:.2f}" for part in (overhead.create_s, overhead.start_s, overhead.load_s)),
+            *(f"{overhead.total_s(mig=True, prepared=p):.2f}" for p in (False, True)),
             percent(saved[model]),
         )
-        for model, each in _overheads().items()
+        for model, overhead in _overheads().items()
     ]
     headers = ("model", "create", "start", "load", "cold", "prepared", "saved")
     return table("Overhead of a new instance in seconds", headers, rows)

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 
-from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge
 from migrator.core.registry import pick
 from migrator.core.scenario import LabelsAt
 from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
+from migrator.records.outcome import RunOutcome
 from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
+from migrator.reproduce.batch_4 import BATCH_4
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
-from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import (
     DIFFERS,
     PAPER,
@@ -28,11 +28,13 @@ from migrator.reproduce.experiment import (
     Setting,
 )
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
-from migrator.reproduce.goodput import BATCH_4, GOODPUT, HIGH_LOAD, SLO_ACCURACY
+from migrator.reproduce.goodput import GOODPUT
+from migrator.reproduce.high_load import HIGH_LOAD
 from migrator.reproduce.overhead import OVERHEAD
-from migrator.reproduce.replanning import REPLANNING
-from migrator.reproduce.sensitivity import LADDER, SLOT_LENGTH
-from migrator.simulate.compare import Job, run_all
+from migrator.reproduce.slo_accuracy import SLO_ACCURACY
+from migrator.reproduce.slot_length import SLOT_LENGTH
+from migrator.reproduce.sources import WorkloadSource
+from migrator.simulation.compare import Job, run_all
 
 ALL = "all"
 EXPERIMENTS = {
@@ -47,13 +49,9 @@ EXPERIMENTS = {
         BATCH_4,
         SLOT_LENGTH,
         OVERHEAD,
-        REPLANNING,
-        LADDER,
     )
 }
 """Every experiment by name, in the paper's order."""
-_BY_NAME_ONLY = (LADDER.name,)
-"""Experiments that `all` leaves out, because they take long."""
 _WINDOW_S = {Charge.SURVIVORS: 2.0, Charge.PAPER: 0.3}
 """Approximate seconds for planning one window."""
 _OURS = "Ours: "
@@ -62,11 +60,11 @@ _OTHERS_WINDOW_S = 0.06
 
 
 def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
-    """The experiments of these names, in the paper's order; `all` selects those of the paper."""
-    picked = {each for each in names if each == ALL or pick("experiment", each, EXPERIMENTS)}
+    """The experiments of these names, in the paper's order; `all` selects all."""
+    picked = {name for name in names if name == ALL or pick("experiment", name, EXPERIMENTS)}
     if ALL in picked:
-        picked.update(each for each in EXPERIMENTS if each not in _BY_NAME_ONLY)
-    return tuple(each for each in EXPERIMENTS.values() if each.name in picked)
+        picked.update(EXPERIMENTS)
+    return tuple(experiment for experiment in EXPERIMENTS.values() if experiment.name in picked)
 
 
 def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
@@ -123,17 +121,8 @@ def key_of(job: Job) -> Key:
 
 def _short(outcome: RunOutcome) -> RunOutcome:
     """The outcome without its slots, which no experiment reads."""
-    return replace(
-        outcome,
-        windows=tuple(
-            replace(
-                window,
-                slots=(),
-                tenants=tuple(replace(e, received=(), expected=None) for e in window.tenants),
-            )
-            for window in outcome.windows
-        ),
-    )
+    windows = tuple(replace(window, slots=()) for window in outcome.windows)
+    return replace(outcome, windows=windows)
 
 
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
@@ -145,9 +134,9 @@ def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
 def _summary(sections: Iterable[Section]) -> Section:
     """A row per experiment: what the paper reports, and the result here."""
     rows = []
-    for each in sections:
-        notes = {note.title: note.paragraphs for note in each.blocks if isinstance(note, Note)}
-        rows.append((each.title, *(_main_sentence(notes[kind][0]) for kind in (PAPER, DIFFERS))))
+    for section in sections:
+        notes = {note.title: note.paragraphs for note in section.blocks if isinstance(note, Note)}
+        rows.append((section.title, *(_main_sentence(notes[kind][0]) for kind in (PAPER, DIFFERS))))
     caption = "What the paper reports, and what these runs show"
     table = Table(caption, ("experiment", "paper", "here"), tuple(rows))
     return Section("Summary", "summary", (), (table,))
@@ -156,7 +145,7 @@ def _summary(sections: Iterable[Section]) -> Section:
 def _main_sentence(paragraph: str) -> str:
     """The sentence that states the result of the runs, else the first one."""
     sentences = [each.removesuffix(".") for each in paragraph.split(". ")]
-    found = next((each for each in sentences if each.startswith(_OURS)), sentences[0])
+    found = next((sentence for sentence in sentences if sentence.startswith(_OURS)), sentences[0])
     return f"{capitalised(found.removeprefix(_OURS))}."
 
 
@@ -178,11 +167,11 @@ def _plans(jobs: Iterable[Job], outcomes: Outcomes) -> list[Figures]:
         run = outcomes[job]
         gaps: dict[Charge, list[float | None]] = {}
         for window in run.windows:
-            for each in window.plans:
-                gap = each.gap if math.isfinite(each.gap) else None
-                gaps.setdefault(each.charge, []).append(gap)
+            for plan in window.plans:
+                gap = plan.gap if math.isfinite(plan.gap) else None
+                gaps.setdefault(plan.charge, []).append(gap)
         about = {"scenario": run.scenario, "policy": run.policy, "seed": run.seed}
-        rows += [{**about, "charge": charge, "gaps": found} for charge, found in gaps.items()]
+        rows += [{**about, "charge": charge, "gaps": gap} for charge, gap in gaps.items()]
     return rows
 
 
@@ -197,11 +186,11 @@ def _lead(setting: Setting) -> str:
     seeds = (
         "one seed: differences of a few tenths of a percent may be chance"
         if count == 1
-        else f"{count} seeds: ± and error bars are 95% confidence intervals"
+        else f"means over {count} seeds"
     )
     return (
         "Every experiment of the paper, run request by request in MIGRator's simulator with "
         f"profiles measured on an H200 and {traces}, {seeds}. Beside each stands what the paper "
-        "reports, on an A100, and why ours differs; what goes beyond the paper says so. "
+        "reports, on an A100, and why ours differs. "
         f"{capitalised(LabelsAt.START.words)}, as in the paper."
     )

@@ -87,8 +87,8 @@ class ArrivalSource:
 def arrival_sources(tenants: Sequence[TenantEntry], folder: Path) -> list[ArrivalSource]:
     """The arrivals of every tenant. Paths are relative to `folder`."""
     return [
-        _source(each.arrivals, ("tenants", index, "arrivals"), folder)
-        for index, each in enumerate(tenants)
+        _source(tenant.arrivals, ("tenants", index, "arrivals"), folder)
+        for index, tenant in enumerate(tenants)
     ]
 
 

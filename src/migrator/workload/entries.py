@@ -393,7 +393,7 @@ class ScenarioEntry(_Part):
     policy: str = _key(
         "the name of a policy, as text", "migrator", "ekya", "paris", default="migrator"
     )
-    forecaster: str = _key("the name of a forecaster, as text", "last-mean", default="last-mean")
+    forecaster: str = _key("the name of a forecaster, as text", "auto", default="auto")
     seed: int = _integer(
         "what generated arrivals and drawn answers follow", 0, HIGHEST_SEED, 0, default=0
     )
@@ -448,5 +448,5 @@ def _remove_titles(part: object) -> None:
     if isinstance(part, dict) and isinstance(part.get("title"), str):
         del part["title"]
     children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    for each in children:
-        _remove_titles(each)
+    for child in children:
+        _remove_titles(child)

@@ -47,6 +47,7 @@ from migrator.workload.arrivals import (
     scaled_arrivals,
 )
 from migrator.workload.entries import (
+    LiveTenantEntry,
     PeersEntry,
     RetrainingEntry,
     ScenarioEntry,
@@ -138,9 +139,9 @@ def _require_one_gpu(file: ScenarioEntry) -> None:
             "this is a scenario of many GPUs, and one is asked for",
             "use `migrator cluster plan` or `migrator simulate`, or give gpu instead",
         )
-    for index, each in enumerate(file.tenants):
+    for index, tenant in enumerate(file.tenants):
         for key in ("count", "memory_gib"):
-            if key in each.model_fields_set:
+            if key in tenant.model_fields_set:
                 refuse(("tenants", index, key), "this goes with cluster", "leave it out")
 
 
@@ -209,12 +210,12 @@ def _given_drifts(
     if entry.dataset is None:
         return tuple(
             Drift(
-                each.accuracy_pre,
-                each.accuracy_post,
-                _seconds(each, (*location, "windows", index, "seconds"), board),
-                each.accuracy_estimated,
+                window.accuracy_pre,
+                window.accuracy_post,
+                _seconds(window, (*location, "windows", index, "seconds"), board),
+                window.accuracy_estimated,
             )
-            for index, each in enumerate(entry.windows or ())
+            for index, window in enumerate(entry.windows or ())
         )
     try:
         return drifts(entry.dataset, service.profile)
@@ -245,15 +246,15 @@ def default_windows(
     Limited by the traces; at least one.
     """
     wanted = max(len(each) for each in drifting)
-    room = [each.windows(window_s) for each in sources]
+    room = [source.windows(window_s) for source in sources]
     return max(1, min([wanted, *(each for each in room if each is not None)]))
 
 
 def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
     """The services of all tenants on the board. Paths of profiles are relative to `folder`."""
     served = [
-        tenant_service(each, ("tenants", index), board, folder)
-        for index, each in enumerate(tenants)
+        tenant_service(tenant, ("tenants", index), board, folder)
+        for index, tenant in enumerate(tenants)
     ]
     require_names([each.tenant for each in served])
     for index, service in enumerate(served):
@@ -284,6 +285,13 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
             raise InputError(f"{key_path(location)}.{error}") from error
     where = (*location, "profile")
     path = beside(folder, entry.profile, where)
+    if not path.exists():
+        refuse(
+            where,
+            f"there is no file {shown(str(path))}",
+            f"measure the models with `migrator profile SCENARIO --out {path}`, or write "
+            f"`profile: {ASSUMED}` for a trial",
+        )
     try:
         found = read_profile(path, entry.model)
     except InputError as error:
@@ -374,6 +382,10 @@ class ServedModel:
     model: str
     slo_s: float
     batch: int
+    pixels: int | None = None
+    """Side of the network's images; None: the model's own."""
+    input_pixels: int | None = None
+    """Side of the images that clients send; None: that of the network."""
 
 
 def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
@@ -383,18 +395,36 @@ def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
 
 def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
     file = scenario_entry(data)
-    found = []
-    for index, each in enumerate(file.tenants):
-        model = each.model or _measured_model(each, index, folder)
+    found: list[ServedModel] = []
+    for index, tenant in enumerate(file.tenants):
+        model = tenant.model or _measured_model(tenant, index, folder)
         if is_import_path(model) and parts_of(model) is None:
             refuse(
                 ("tenants", index, "model"),
                 f"{shown(model)} is no import path",
                 f"write {FORM}",
             )
-        name = each.name or short_name(model)
-        found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
+        name = tenant.name or short_name(model)
+        live = tenant.live or LiveTenantEntry()
+        served = ServedModel(
+            name, model, tenant.slo_ms / 1e3, tenant.batch, live.pixels, live.input_pixels
+        )
+        _require_one_size([*found, served], index)
+        found.append(served)
     return catalogue.board(file.gpu), found
+
+
+def _require_one_size(served: Sequence[ServedModel], index: int) -> None:
+    """A profile is of a model with images of one size; tenants that share it must agree."""
+    last = served[-1]
+    for key in ("pixels", "input_pixels"):
+        for other in served:
+            if other.model == last.model and getattr(other, key) != getattr(last, key):
+                refuse(
+                    ("tenants", index, "live", key),
+                    f"{other.tenant} has the same model with images of another size",
+                    "give both one size, or measure them with two scenarios",
+                )
 
 
 def _measured_model(entry: TenantEntry, index: int, folder: Path) -> str:

@@ -46,6 +46,17 @@ def read_tokens(
     return found
 
 
+def require_tokens(live: Live, tenants: Sequence[str]) -> None:
+    """InputError if the file of tokens, or the list of their variables, cannot be used.
+
+    Variables may be unset: they are set where the daemon runs.
+    """
+    if live.token_file is not None:
+        _from_file(live.token_file, tenants)
+    elif live.token_variables is not None:
+        _require_names(live.token_variables, tenants, _VARIABLES)
+
+
 def drop_token_variables(live: Live, environment: MutableMapping[str, str]) -> None:
     """Remove tokens that were read, so that child processes do not inherit them."""
     for variable in (*CLIENT_VARIABLES, *(live.token_variables or {}).values()):
@@ -60,6 +71,12 @@ def _from_file(path: Path, tenants: Sequence[str]) -> dict[str, str]:
         _require_safe(data, _FILE)
         return data
 
+    if not path.exists():
+        refuse(
+            _FILE,
+            f"there is no file {shown(str(path))}",
+            f"write lines of `name: token` into it, for {ADMIN} and every tenant",
+        )
     return read_yaml_file(path, parse)
 
 
@@ -177,7 +194,7 @@ class LiveScenario:
 
     def tenant(self, name: str) -> LiveTenant:
         """The tenant called `name`."""
-        return next(each for each in self.tenants if each.name == name)
+        return next(tenant for tenant in self.tenants if tenant.name == name)
 
 
 def read_live(path: Path, seed: int | None = None, windows: int | None = None) -> LiveScenario:
@@ -186,6 +203,16 @@ def read_live(path: Path, seed: int | None = None, windows: int | None = None) -
     Raises InputError with the file, the key and the remedy.
     """
     parse = partial(parse_live, folder=path.parent, name=path.stem, seed=seed, windows=windows)
+    return read_yaml_file(path, parse, SCENARIO, CLUSTER)
+
+
+def has_live_keys(path: Path) -> bool:
+    """Whether the scenario has keys that only `migrator serve` reads."""
+
+    def parse(data: object) -> bool:
+        file = scenario_entry(data)
+        return file.live is not None or any(tenant.live is not None for tenant in file.tenants)
+
     return read_yaml_file(path, parse, SCENARIO, CLUSTER)
 
 
@@ -268,5 +295,9 @@ def _weights(path: str | None, location: Location, folder: Path) -> Path | None:
     if file.suffix != _WEIGHTS:
         refuse(location, f"{shown(path)} is no {_WEIGHTS} file", "save the weights in that format")
     if not file.is_file():
-        refuse(location, f"there is no file {shown(str(file))}", "check the path")
+        refuse(
+            location,
+            f"there is no file {shown(str(file))}",
+            "save the model's weights there, or leave the key out to begin with pre-training",
+        )
     return file

@@ -139,9 +139,9 @@ def parse_profiles(data: object) -> tuple[Profile, ...]:
     if not isinstance(data, dict) or data.get("version") != VERSION:
         return (parse_profile(data),)
     file = validated(_FileEntry, data, "the profile file")
-    for index, each in enumerate(file.profiles):
-        _require_counts(each, ("profiles", index))
-    return tuple(profile_of(each.model_dump()) for each in file.profiles)
+    for index, profile in enumerate(file.profiles):
+        _require_counts(profile, ("profiles", index))
+    return tuple(profile_of(profile.model_dump()) for profile in file.profiles)
 
 
 def parse_profile(data: object) -> Profile:

@@ -69,7 +69,7 @@ class Workload:
     @property
     def windows(self) -> int:
         """The number of windows in which the data of both tenants drifts."""
-        return min(datasets()[each].windows for each in self.datasets)
+        return min(datasets()[dataset].windows for dataset in self.datasets)
 
     @property
     def file_name(self) -> str:
@@ -173,7 +173,7 @@ def _known(name: str) -> Workload:
 
 def _means_rps(known: Workload, batch: int, load: float) -> list[float]:
     gpu = board(GPU)
-    served = [Service(each, profile(each, GPU), SLO_MS / 1e3, batch) for each in known.models]
+    served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in known.models]
     return [round(load / 2 * highest_rps(each, gpu), 1) for each in served]
 
 

@@ -27,12 +27,13 @@ from support.waiting import LIMIT_S, until
 from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon
 from migrator.cluster.fleet.agent import GpuAgent
+from migrator.cluster.fleet.cluster_map import ClusterMap, next_map
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.gpu_daemon import DaemonProcess, GpuDaemonSettings, call_daemon
-from migrator.cluster.fleet.messages import ClusterMap, Report, next_map
+from migrator.cluster.fleet.messages import Report
+from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import MigratorError
 from migrator.io.processes import Process
-from migrator.live.shared_store import SharedStore
 from migrator.live.versions import Versions
 
 

@@ -22,11 +22,13 @@ from support.gateways import Asking, gateway, gateway_process
 from support.ray_nodes import RayNodes, ray_nodes
 from support.waiting import LIMIT_S, until
 
-from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, actor_names, find_head
-from migrator.cluster.fleet.messages import Answer, ClusterMap
+from migrator.cluster.fleet.cluster_map import ClusterMap
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.messages import Answer
 from migrator.cluster.fleet.ray_agents import agent_name
+from migrator.cluster.fleet.ray_clusters import NAMESPACE, actor_names, find_head
+from migrator.cluster.shared_store import SharedStore
 from migrator.io.processes import is_running
-from migrator.live.shared_store import SharedStore
 
 # found, not imported: every worker of a parallel run collects this file
 pytestmark = pytest.mark.skipif(

@@ -13,13 +13,12 @@ import yaml
 from support.agents import cluster_file
 
 from migrator.cluster.fleet.agent import GpuAgent
-from migrator.cluster.fleet.cluster_run import (
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.ray_clusters import (
     NAMESPACE,
-    ClusterRun,
     agent_prefix,
     choose_cluster,
     known_clusters,
-    read_run,
     served_clusters,
 )
 from migrator.cluster.fleet.ray_head import _admin

@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 from support.clusters import cluster, tenant
 
+from migrator.cluster.fleet.emergency import emergency_placement, room_for
+from migrator.cluster.fleet.measured_rates import MeasuredRates, current_scenario
 from migrator.cluster.fleet.messages import Report, TenantReport
-from migrator.cluster.fleet.placer import (
-    MeasuredRates,
-    Placer,
-    current_scenario,
-    emergency_placement,
-    room_for,
-)
+from migrator.cluster.fleet.placer import Placer
 
 
 def report(gpu: str, **received: int) -> Report:

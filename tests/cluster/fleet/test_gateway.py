@@ -20,12 +20,12 @@ from starlette.routing import Route
 from support.waiting import LIMIT_S
 
 from migrator.cluster.fleet import forwarding
-from migrator.cluster.fleet.forwarding import MapProvider, MapSource, plain_overview
+from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.gateway import Gateway
-from migrator.cluster.fleet.messages import ClusterMap
+from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
 from migrator.core.errors import MigratorError
-from migrator.serve.http.requests import Limits, Tokens, digest
-from migrator.serve.http.server import ApiServer
+from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.server import ApiServer
 
 ADMIN = "the administration's token"
 
@@ -49,11 +49,12 @@ class Daemon:
     """A server that says what it got; or that it does not have the tenant."""
 
     def __init__(self) -> None:
-        self.status, self.unknown = 200, False
+        self.status, self.unknown, self.is_ready = 200, False, True
         self.asked = 0
         self.hold: asyncio.Event | None = None
         self.left = asyncio.Event()
         routes = [
+            Route("/v2/health/ready", self._ready),
             Route("/v2/models/{name}", self._model),
             Route("/v2/models/{name}/infer", self._infer, methods=["POST"]),
             Route("/v2/models/{name}/feedback", self._infer, methods=["POST"]),
@@ -84,6 +85,9 @@ class Daemon:
             },
             media_type="application/octet-stream",
         )
+
+    async def _ready(self, _: Request) -> Response:
+        return JSONResponse({"ready": self.is_ready}, 200 if self.is_ready else 503)
 
     async def _model(self, _: Request) -> Response:
         if self.status != 200:
@@ -263,6 +267,24 @@ async def test_tenants_that_are_away_differ_from_unknown_ones(made: World) -> No
 
 
 @with_gateway()
+async def test_it_is_ready_only_while_something_is_served(made: World) -> None:
+    path = f"{made.url}/v2/health/ready"
+    pages = made.source.current.pages
+    here, there = made.here.server.url, made.there.server.url
+    made.head.found = ClusterMap(1, 2, {"photos": here, "mail": there}, {}, pages)
+    await made.source.refresh()
+    assert (await made.client.get(path)).status_code == 200
+    made.here.is_ready = False  # its tenants are drained
+    assert (await made.client.get(path)).status_code == 200
+    made.there.is_ready = False
+    assert (await made.client.get(path)).status_code == 503
+    made.here.is_ready = True
+    await made.there.server.stop()
+    gone = await made.client.get(path)
+    assert (gone.status_code, "mail" in gone.text, "photos" in gone.text) == (503, True, False)
+
+
+@with_gateway()
 async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(made: World) -> None:
     old = made.source.current
     here, there = made.here.server.url, made.there.server.url
@@ -304,12 +326,16 @@ async def test_the_cluster_is_shown_to_the_administration_alone(made: World) -> 
     [{"origin": "http://example.com"}, {"host": "example.com"}, {"sec-fetch-site": "cross-site"}],
 )
 @with_gateway()
-async def test_without_tokens_pages_of_others_neither_see_nor_teach(
+async def test_without_tokens_pages_of_others_neither_see_nor_ask_nor_teach(
     made: World, headers: dict[str, str]
 ) -> None:
     for path in ("/cluster", "/cluster/map", "/metrics"):
         assert (await made.client.get(made.url + path)).status_code == 200
         assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
+    for path in ("/v2/models/photos", "/v2/models/stats"):
+        assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
+    assert (await made.infer(headers=headers)).status_code == 403
+    assert (await made.client.get(f"{made.url}/v2/health/live", headers=headers)).is_success
     label = b'{"label": 1}'
     for route in ("feedback", "samples"):
         asked = made.here.asked
@@ -401,7 +427,7 @@ async def test_a_client_that_leaves_frees_the_daemon_too(made: World) -> None:
 async def test_half_a_body_is_not_sent_on(made: World) -> None:
     host, _, port = made.url.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
-    head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+    head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
     writer.write(head + b"half")
     await writer.drain()
     await asyncio.sleep(0.1)

@@ -13,13 +13,14 @@ from support.agents import cluster_run
 from support.waiting import until_async
 
 from migrator.cluster.fleet import head as heads
-from migrator.cluster.fleet import watch
+from migrator.cluster.fleet import keyed_tasks, watch
+from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.messages import Answer, ClusterMap, DeposedError, Report, TenantReport
+from migrator.cluster.fleet.messages import Answer, DeposedError, Report, TenantReport
 from migrator.cluster.fleet.overview import overview, overview_text
 from migrator.cluster.fleet.placer import Placer, Question, place_in_thread
-from migrator.core.cluster import ClusterPlan
+from migrator.cluster.scenario import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 
 TENANTS = ("a", "b", "c")
@@ -102,9 +103,9 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for module, name in ((heads, "BEAT_S"), (watch, "AGAIN_S"), (heads, "ROUTED_S")):
+    for module, name in ((heads, "BEAT_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
-    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
     return cluster_run(tmp_path, TENANTS, gpus, window_s=4, cluster=rules)
@@ -206,7 +207,7 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
 
 def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
     """Whatever the best placement of all would be: only who has lost its home is moved."""
-    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
     run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)

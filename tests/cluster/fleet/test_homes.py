@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from migrator.cluster.fleet.cluster_map import ClusterMap, next_map
 from migrator.cluster.fleet.messages import (
-    ClusterMap,
     Report,
     TenantReport,
     homes_from,
     misplaced,
     missing_tenants,
-    next_map,
     unserved,
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cluster.fleet.forwarding import from_file
+from migrator.cluster.fleet.map_source import from_file
+from migrator.cluster.shared_files import read_bytes
 from migrator.core.errors import InputError
-from migrator.live.shared_files import read_bytes
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cluster.fleet.cluster_run import Node
 from migrator.cluster.fleet.ray_agents import locate_gpus, require_located
+from migrator.cluster.fleet.ray_clusters import Node
+from migrator.cluster.scenario import ClusterGpu
 from migrator.core.catalogue import board
-from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
 
 BOARD = board("A100-40GB")

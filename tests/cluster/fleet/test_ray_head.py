@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import pytest
 from support.agents import cluster_run
 
+from migrator.cluster import shared_files
 from migrator.cluster.fleet import ray_head
-from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, agent_prefix
+from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.ray_agents import RayAgents
+from migrator.cluster.fleet.ray_clusters import NAMESPACE, agent_prefix
 from migrator.cluster.fleet.ray_head import HeadActor
+from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError
-from migrator.live import shared_files
-from migrator.live.shared_store import SharedStore
 
 
 class Ray:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from migrator.cluster.fleet.cluster_run import HEAD, NAMESPACE, agent_prefix
 from migrator.cluster.fleet.messages import Answer, Report
-from migrator.cluster.fleet.ray_head import stop_cluster
+from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, agent_prefix
+from migrator.cluster.fleet.stop import stop_cluster
 
 
 class Ray:

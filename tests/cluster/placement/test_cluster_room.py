@@ -9,7 +9,7 @@ from support.clusters import MODELS, Tried, cluster, tenant
 
 from migrator.cluster.placement.place import place
 from migrator.cluster.placement.sets import list_sets
-from migrator.core.cluster import ClusterScenario
+from migrator.cluster.scenario import ClusterScenario
 
 
 @pytest.fixture

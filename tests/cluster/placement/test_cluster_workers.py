@@ -13,12 +13,14 @@ from support.clusters import MODELS, cluster, tenant
 from support.ray_nodes import ray_folder
 
 from migrator.advise.trial import Trial, run_trial
-from migrator.cluster.placement.place import place, simulate_placed
+from migrator.cluster.outcome import ClusterOutcome
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.scenario import ClusterPlan
 from migrator.core.catalogue import board
-from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.outcome import RunOutcome
 from migrator.io.task_pool import TaskWorkers, open_workers
+from migrator.records.outcome import RunOutcome
 from migrator.reproduce.map import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None

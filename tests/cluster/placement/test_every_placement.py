@@ -14,7 +14,7 @@ from support.clusters import MODELS, Tried, cluster, tenant
 
 from migrator.cluster.placement.place import place
 from migrator.cluster.placement.solve import ENOUGH
-from migrator.core.cluster import ClusterScenario
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.errors import InputError
 
 NAMES = "abcd"

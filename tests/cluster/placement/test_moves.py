@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.place import place, read_current
+from migrator.cluster.placement.current import read_current
+from migrator.cluster.placement.place import place
 from migrator.core.errors import InputError
 
 TENANTS = [

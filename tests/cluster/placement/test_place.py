@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.assignment import representatives
 from migrator.cluster.placement.place import place
-from migrator.core.cluster import ClusterPlan, ClusterScenario
+from migrator.cluster.placement.representatives import representatives
+from migrator.cluster.scenario import ClusterPlan, ClusterScenario
 
 A30 = {"board": "A30-24GB"}
 FIVE = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.assignment import representatives
+from migrator.cluster.placement.kinds import TenantKind, tenant_kinds
 from migrator.cluster.placement.place import place
-from migrator.cluster.placement.prices import TenantKind, tenant_kinds
+from migrator.cluster.placement.representatives import representatives
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.catalogue import Board
-from migrator.core.cluster import ClusterScenario
 
 
 def various(count: int) -> ClusterScenario:

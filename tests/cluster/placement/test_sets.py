@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.placement.market import group_items, members_of
-from migrator.cluster.placement.prices import tabulate, tenant_kinds, window_problem
+from migrator.cluster.placement.items import group_items, members_of
+from migrator.cluster.placement.kinds import tenant_kinds, window_problem
 from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
+from migrator.cluster.placement.tables import tabulate
+from migrator.cluster.scenario import ClusterScenario, Rules
 from migrator.core.catalogue import Board, boards, multisets
-from migrator.core.cluster import ClusterScenario, Rules
 from migrator.core.errors import InfeasibleError
-from migrator.plan.solve import require_feasible
+from migrator.planning.feasibility import require_feasible
 
 TENANTS = [
     tenant("small", rps=300, count=4, retraining=None),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.place import place, simulate_placed
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
 from migrator.core.errors import InputError
 from migrator.forecast.selection import forecaster
 from migrator.io.task_pool import TaskWorkers
 from migrator.policies.registry import policy
-from migrator.simulate.run import run
+from migrator.simulation.run import run
 
 TENANTS = [tenant("a", MODELS[0], 700, count=2), tenant("b", MODELS[1], 900, memory_gib=8)]
 

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.prices import (
-    OWN_STEPS,
-    TenantKind,
-    Worth,
-    best_responses,
-    find_prices,
-    observation_of,
-    tabulate,
-    tenant_kinds,
-)
-from migrator.core.cluster import ClusterScenario
+from migrator.cluster.placement.kinds import TenantKind, observation_of, tenant_kinds
+from migrator.cluster.placement.prices import OWN_STEPS, find_prices
+from migrator.cluster.placement.responses import best_responses
+from migrator.cluster.placement.tables import Worth, tabulate
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.policies.planning import planned
 

@@ -25,7 +25,7 @@ from migrator.cluster.fleet.gpu_daemon import (
 )
 from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
-from migrator.io.files import write_atomically
+from migrator.io.atomic_write import write_atomically
 from migrator.workload.live import ADMIN
 
 LOOK_S = 0.25
@@ -105,7 +105,7 @@ class GpuAgent:
             begun=self._tenants is not None,
             up=status is not None,
             has_served=self._daemon.served and self._daemon.alive,
-            tenants={name: _tenant(each) for name, each in tenants.items()},
+            tenants={name: _tenant(tenant) for name, tenant in tenants.items()},
             window=0 if status is None else status["window"],
             restarts=self._restarts,
             failures=self._failures,
@@ -190,7 +190,7 @@ class GpuAgent:
     def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
         """Record the daemon's tenants, also for a restart."""
         with self._lock:
-            left = [each for each in self._tenants or () if each not in gone]
+            left = [tenant for tenant in self._tenants or () if tenant not in gone]
             self._tenants = tuple(dict.fromkeys((*left, *come)))
             self._daemon.keep(self._settings())
 
@@ -309,6 +309,6 @@ def _tenant(status: Mapping[str, Any]) -> TenantReport:
     states = status["workers"].values()
     # a daemon that is releasing the tenant still has workers, but accepts no new requests
     refused = status.get("refused", status["drained"])
-    ready = any(each != "draining" for each in states) and not refused
+    ready = any(state != "draining" for state in states) and not refused
     retraining = status["retraining"] == "running"
     return msgspec.convert({**status, "ready": ready, "retraining": retraining}, TenantReport)

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from migrator.cluster.file import parse_cluster, with_memory
+from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.catalogue import Board
-from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
 from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
 from migrator.io.strict import listed
-from migrator.io.task_pool import connect_to_ray
 from migrator.workload.arrivals import highest_rps
-from migrator.workload.cluster import parse_cluster, with_memory
 from migrator.workload.live import Live, LiveScenario, parse_live, read_tokens
 
 _OF_CLUSTERS = ("count", "memory_gib")
@@ -53,17 +51,17 @@ class ClusterRun:
 
     def gpu(self, name: str) -> ClusterGpu:
         """The GPU of that name; InputError if there is none."""
-        for each in self.scenario.gpus:
-            if each.name == name:
-                return each
-        known = listed([each.name for each in self.scenario.gpus])
+        for gpu in self.scenario.gpus:
+            if gpu.name == name:
+                return gpu
+        known = listed([gpu.name for gpu in self.scenario.gpus])
         raise InputError(f"gpu: {self.name} has no {name}; name {known}")
 
     def state_of(self, gpu: str) -> Path:
         return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
 
     def entry(self, tenant: str) -> dict[str, Any]:
-        at = [each.name for each in self.scenario.tenants].index(tenant)
+        at = [tenant.name for tenant in self.scenario.tenants].index(tenant)
         found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
         live = dict(found.get("live") or {})
         live.setdefault("seed", self.scenario.seed + at)
@@ -88,13 +86,13 @@ class ClusterRun:
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""
-        read = [self.read(gpu, self.entry(each)) for each in tenants]
+        read = [self.read(gpu, self.entry(tenant)) for tenant in tenants]
         name = f"{quote(self.name, '')}-{quote(gpu, '')}"
         return _combined(read, read[0] if read else self._first, name, self.gpu(gpu).board)
 
     def live_on_any(self) -> LiveScenario:
         """All tenants together, as clients see them, each on some board that serves it."""
-        read = [self._read_anywhere(each) for each in self.scenario.tenants]
+        read = [self._read_anywhere(tenant) for tenant in self.scenario.tenants]
         return _combined(read, read[0], self.name, read[0].scenario.board)
 
     @property
@@ -104,12 +102,15 @@ class ClusterRun:
 
     def tokens(self) -> dict[str, str]:
         """Tokens of all tenants and the administration; empty if none are required."""
-        names = [each.name for each in self.scenario.tenants]
+        names = [tenant.name for tenant in self.scenario.tenants]
         return read_tokens(self.live, names, os.environ) or {}
 
     @property
     def models(self) -> tuple[str, ...]:
-        found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
+        found = (
+            next(iter(tenant.served.values())).service.profile.model
+            for tenant in self.scenario.tenants
+        )
         return tuple(dict.fromkeys(found))
 
     @property
@@ -119,13 +120,13 @@ class ClusterRun:
 
     def _read_anywhere(self, tenant: ClusterTenant) -> LiveScenario:
         """The tenant alone on the first GPU that can serve it; the parser requires one."""
-        able = (each.name for each in self.scenario.gpus if each.board.name in tenant.served)
+        able = (gpu.name for gpu in self.scenario.gpus if gpu.board.name in tenant.served)
         return self.read(next(able), self.entry(tenant.name))
 
     def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
-        for each in self.scenario.tenants:
-            if each.name == entry.get("name"):
-                return each if entry == self.entry(each.name) else None
+        for tenant in self.scenario.tenants:
+            if tenant.name == entry.get("name"):
+                return tenant if entry == self.entry(tenant.name) else None
         return None
 
     def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
@@ -171,89 +172,3 @@ def _with_service(alone: LiveScenario, served: ServedTenant, board: Board) -> Li
     scenario = replace(alone.scenario, board=board, tenants=(served,))
     live = replace(alone.tenants[0], service=served.service)
     return replace(alone, scenario=scenario, tenants=(live,))
-
-
-NAMESPACE = "migrator"
-HEAD = "head of {name}"
-
-
-@dataclass(frozen=True)
-class Node:
-    """A machine that is alive."""
-
-    key: str
-    """Ray's node id."""
-    names: frozenset[str]
-    """Names that a scenario may use: node name, host name, address."""
-    address: str
-    gpus: int = 0
-    """Number of GPUs according to Ray; 0 if there are none or Ray does not know."""
-
-
-def connect(address: str) -> AbstractContextManager[Any]:
-    """Connect to the Ray cluster at the address, and disconnect on exit."""
-    return connect_to_ray(address, "--cluster", namespace=NAMESPACE)
-
-
-def find_head(ray: Any, name: str | None) -> Any:
-    """The head of the cluster of that name, or of the only cluster."""
-    found = choose_cluster(served_clusters(ray), name)
-    return ray.get_actor(HEAD.format(name=found), namespace=NAMESPACE)
-
-
-def served_clusters(ray: Any) -> list[str]:
-    """Clusters that have a head."""
-    prefix = HEAD.format(name="")
-    return sorted(each.removeprefix(prefix) for each in actor_names(ray) if each.startswith(prefix))
-
-
-def known_clusters(ray: Any) -> list[str]:
-    """Clusters that have a head, or agents without a head."""
-    first, _, then = agent_prefix("\0").partition(quote("\0", ""))
-    agents = [each for each in actor_names(ray) if each.startswith(first)]
-    names = {unquote(each.removeprefix(first).partition(then)[0]) for each in agents}
-    return sorted(names.union(served_clusters(ray)))
-
-
-def choose_cluster(known: Sequence[str], name: str | None) -> str:
-    """The cluster of that name, or the only one; InputError if it is missing or ambiguous."""
-    if name is None and len(known) == 1:
-        return known[0]
-    if name is not None and name in known:
-        return name
-    if name is None and known:
-        raise InputError(f"--scenario: several are served there; name one of {', '.join(known)}")
-    what, there = name or "no scenario", ", ".join(known) or "none"
-    raise InputError(
-        f"--cluster: {what} is {'not ' if name else ''}served there (served: {there}); start it "
-        "with `migrator serve SCENARIO --cluster ADDRESS`"
-    )
-
-
-def actor_names(ray: Any) -> list[str]:
-    """Names of all actors in MIGRator's namespace."""
-    found = ray.util.list_named_actors(all_namespaces=True)
-    return [each["name"] for each in found if each["namespace"] == NAMESPACE]
-
-
-def agent_prefix(name: str) -> str:
-    """Prefix of the names of a cluster's agents, unique to that cluster."""
-    return f"agent of {quote(name, '')} on "
-
-
-def list_nodes(ray: Any) -> list[Node]:
-    """The machines that are alive, sorted by node id."""
-    found = []
-    for each in ray.nodes():
-        if each["Alive"]:
-            address = each["NodeManagerAddress"]
-            names = {each["NodeID"], each.get("NodeName"), each["NodeManagerHostname"], address}
-            gpus = int(each["Resources"].get("GPU", 0))
-            known = frozenset(filter(None, names))
-            found.append(Node(each["NodeID"], known, address, gpus))
-    return sorted(found, key=lambda node: node.key)
-
-
-def has_agents(ray: Any, name: str) -> bool:
-    """Whether the cluster has agents."""
-    return any(each.startswith(agent_prefix(name)) for each in actor_names(ray))

@@ -7,41 +7,36 @@ pass through unchanged; requests never go through Ray.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import (
-    ForwardCounts,
-    Forwarder,
-    ForwardRequest,
-    MapSource,
-    NotServed,
-)
+from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed
+from migrator.cluster.fleet.gateway_metrics import ClusterMetrics
+from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
 from migrator.core.errors import HttpError, MigratorError
 from migrator.io.http_client import Reply
-from migrator.serve.http.metrics import counter, gauge
-from migrator.serve.http.requests import (
+from migrator.serving.http.requests import (
+    BodyBudget,
     DisconnectGuard,
     Limits,
     Tokens,
     require_admin,
+    require_length,
     require_own_page,
 )
 
 _MODELS, _ALL_STATISTICS = "/v2/models/", "/v2/models/stats"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
 """Headers of one connection, which are not passed on."""
-
 _CONSTANT = {
     "/v2": {
         "name": "migrator",
@@ -50,6 +45,11 @@ _CONSTANT = {
     },
     "/v2/health/live": {"ready": True},
 }
+_OPEN = (*_CONSTANT, "/v2/health/ready")
+"""Paths that reveal nothing; they need no token."""
+_READY_S = 3.0
+"""Seconds within which daemons have to say that they are ready."""
+_RETRY = {"retry-after": "1"}
 
 
 class Gateway:
@@ -57,48 +57,34 @@ class Gateway:
 
     def __init__(self, source: MapSource, limits: Limits | None = None) -> None:
         self._source, self._limits = source, limits or Limits()
+        self._bodies = BodyBudget(self._limits)
         self.forwarder = Forwarder(source)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
+        request, path = Request(scope), scope["path"]
         try:
-            body = await self._body(receive)
-            if body is None:
-                reason = f"body: larger than {self._limits.body_bytes} bytes"
-                response = _error(413, reason, {"connection": "close"})
-            elif scope["path"].startswith(_MODELS) and scope["path"] != _ALL_STATISTICS:
-                response = await self._forward(Request(scope), body)
-            else:
-                response = await self._own(Request(scope), body)
+            if path not in _OPEN:
+                # the daemon does not see the original Host header
+                require_own_page(request, self._tokens)
+            require_length(request, self._limits.body_bytes)
+            with self._bodies.hold() as held:
+                body = await held.receive(receive, self._limits.body_bytes)
+                if path.startswith(_MODELS) and path != _ALL_STATISTICS:
+                    response = await self._forward(request, body)
+                else:
+                    response = await self._own(request, body)
         except ClientDisconnect:
             return  # a request that is being forwarded is cancelled too
         except HttpError as error:
-            response = _error(error.status, str(error))
+            response = _refusal(error)
         except MigratorError as error:
             response = _error(503, str(error))
         await response(scope, receive, send)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Read the body; None if it is too large, ClientDisconnect if the client closes early."""
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._limits.body_bytes:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
-
     async def _forward(self, request: Request, body: bytes) -> Response:
         path: str = request.scope["path"]
         tenant = path[len(_MODELS) :].partition("/")[0]
-        # the daemon does not see the original Host header
-        if path.endswith(("/feedback", "/samples")):
-            require_own_page(request, self._tokens)
         with DisconnectGuard(request):
             found = await self.forwarder.forward(tenant, _forwarded(request.scope, body))
         if isinstance(found, NotServed):
@@ -111,7 +97,7 @@ class Gateway:
         if path in _CONSTANT:
             return _json(_CONSTANT[path])
         if path == "/v2/health/ready":
-            return self._ready()
+            return await self._ready(request)
         if path == "/v2/repository/index":
             return await self._of_all(request, body)
         if path == _ALL_STATISTICS:
@@ -121,18 +107,23 @@ class Gateway:
             return await self._administration(request, path)
         return _error(404, f"{path[:200]} is not part of a gateway; see /docs of a GPU's daemon")
 
-    def _ready(self) -> Response:
-        found = self._source.current
-        if found.homes and not found.away:
+    async def _ready(self, request: Request) -> Response:
+        """200 if every tenant's daemon answers and at least one of the daemons is ready."""
+        found, replies = self._source.current, {}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                replies = await self.forwarder.each(_forwarded(request.scope, b""))
+        away = [*found.away, *(name for name, url in found.homes.items() if url not in replies)]
+        if not away and any(reply.status == 200 for reply in replies.values()):
             return _json({"ready": True})
-        away = ", ".join(found.away) or "all tenants"
-        return _error(503, f"not served now: {away}; try again in some seconds")
+        names = ", ".join(away) or "all tenants"
+        return _error(503, f"not served now: {names}; try again in some seconds")
 
     async def _of_all(self, request: Request, body: bytes, key: str | None = None) -> Response:
         """The lists of all daemons in one; `key`: where the list is in the answer of each."""
         homes = self._source.current.homes
         replies = await self.forwarder.each(_forwarded(request.scope, body))
-        refused = next((each for each in replies.values() if each.status != 200), None)
+        refused = next((reply for reply in replies.values() if reply.status != 200), None)
         if refused is not None:
             return _passed_on(refused)
         # during a move two daemons have the tenant: list it once, at the daemon that the map names
@@ -188,7 +179,7 @@ def _passed_on(reply: Reply) -> Response:
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()
     ]
     response.raw_headers = [
-        *(each for each in headers if each[0] not in _OWN),
+        *(header for header in headers if header[0] not in _OWN),
         (b"content-length", b"%d" % len(reply.body)),
     ]
     return response
@@ -198,83 +189,12 @@ def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
-_RETRY = {"retry-after": "1"}
+def _refusal(error: HttpError) -> Response:
+    headers = {"connection": "close"} if error.status == 413 else {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    return _error(error.status, str(error), headers)
 
 
 def _error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
     return _json({"error": reason}, status, headers)
-
-
-_UP = ("up", "drained")
-
-
-class ClusterMetrics(Collector):
-    """Metric families of the gateway and the cluster."""
-
-    def __init__(
-        self, overview: Mapping[str, Any] | None, counts: ForwardCounts, source: MapSource
-    ) -> None:
-        """`overview`: status of the cluster; None if it is not available."""
-        self._overview, self._counts, self._source = overview, counts, source
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._gateway()
-        if self._overview is not None:
-            yield from self._cluster(self._overview)
-
-    def _gateway(self) -> Iterator[Metric]:
-        yield counter(
-            "migrator_gateway_requests",
-            "Requests by tenant and status code of the answer; 0: no answer.",
-            ["tenant", "code"],
-            {(name, str(code)): n for (name, code), n in self._counts.answers.items()},
-        )
-        yield counter(
-            "migrator_gateway_sent_again",
-            "Requests that were sent once more, as the map had become stale.",
-            ["tenant"],
-            {(name,): n for name, n in self._counts.again.items()},
-        )
-        yield gauge(
-            "migrator_gateway_map_failures",
-            "Times in a row that no map could be had; the last one stays in force.",
-            [],
-            {(): self._source.failures},
-        )
-        yield gauge(
-            "migrator_gateway_map_version",
-            "The version of the map in force, within its epoch.",
-            ["epoch"],
-            {(str(self._source.current.epoch),): self._source.current.version},
-        )
-
-    def _cluster(self, overview: Mapping[str, Any]) -> Iterator[Metric]:
-        gpus = overview["gpus"]
-        yield gauge(
-            "migrator_cluster_gpu_up",
-            "1 while the GPU's daemon serves, else 0.",
-            ["gpu", "node"],
-            {(e["gpu"], e.get("node", "")): e["state"] in _UP for e in gpus},
-        )
-        yield counter(
-            "migrator_cluster_daemon_restarts",
-            "Times that the GPU's agent has started its daemon again.",
-            ["gpu", "node"],
-            {(e["gpu"], e.get("node", "")): e.get("restarts", 0) for e in gpus},
-        )
-        yield gauge(
-            "migrator_cluster_tenant_served",
-            "1 while some GPU serves the tenant, else 0.",
-            ["tenant", "gpu"],
-            {
-                (name, e["gpu"] or ""): e["state"] == "served"
-                for name, e in overview["tenants"].items()
-            },
-        )
-        yield counter(
-            "migrator_cluster_moves",
-            "Tenants that this head has moved from one GPU to another while both served.",
-            [],
-            {(): overview["moves"]},
-        )
-        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): overview["epoch"]})

@@ -28,11 +28,12 @@ import msgspec
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.core.errors import MigratorError
-from migrator.io.files import private_folder, write_atomically
+from migrator.io.atomic_write import write_atomically
+from migrator.io.folders import private_folder
 from migrator.io.http_client import request
 from migrator.io.processes import Process
-from migrator.serve.http.requests import ORDER_KEY, Tokens, digest
-from migrator.serve.logs import configure
+from migrator.serving.http.requests import ORDER_KEY, Tokens, digest
+from migrator.serving.logs import configure
 from migrator.workload.live import ADMIN, drop_token_variables
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class GpuDaemonSettings(msgspec.Struct, frozen=True):
 
 def serving_of(settings: GpuDaemonSettings) -> Serving:
     """The configuration of the daemon; InputError if it is invalid."""
+    from migrator.cluster.shared_store import SharedStore
     from migrator.live.context import EMULATED, Serving
-    from migrator.live.shared_store import SharedStore
 
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)
@@ -266,8 +267,8 @@ class DaemonProcess:
 
         Deleting them ends a daemon whose agent died before it could record the process.
         """
-        for each in self.folder.glob(f"{_LEASE}.*"):
-            each.unlink(missing_ok=True)
+        for path in self.folder.glob(f"{_LEASE}.*"):
+            path.unlink(missing_ok=True)
         self.lease = self.folder.absolute() / f"{_LEASE}.{time.time_ns()}"
         handle = os.open(self.lease, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.keyed_tasks import KeyedTasks
 from migrator.cluster.fleet.messages import (
     AgentLinks,
     Answer,
-    ClusterMap,
-    ClusterState,
     DeposedError,
     Report,
     homes_from,
@@ -28,7 +28,8 @@ from migrator.cluster.fleet.messages import (
     unserved,
 )
 from migrator.cluster.fleet.placer import NEVER, PlacementRunner, Placer, place_in_thread
-from migrator.cluster.fleet.watch import KeyedTasks, Watch
+from migrator.cluster.fleet.state import ClusterState
+from migrator.cluster.fleet.watch import Watch
 from migrator.core.errors import InputError, MigratorError
 
 BEAT_S = 0.5
@@ -73,7 +74,7 @@ class Head:
         self.cluster, self._links, self._publish, self._clock = cluster, links, publish, clock
         self.scenario = cluster.scenario
         self.watch = Watch(links, clock)
-        self.state = ClusterState([each.name for each in self.scenario.tenants])
+        self.state = ClusterState([tenant.name for tenant in self.scenario.tenants])
         self._placer = Placer(self.scenario, aside)
         self._tasks = KeyedTasks(clock)
         self._published = self.state.map.order
@@ -123,8 +124,10 @@ class Head:
             others = [each for each in self.watch.open if each != gpu]
             names = self._to_move({gpu})
             found = self._room_at_once(names, others)
-            found |= await self._room_searched([e for e in names if e not in found], others)
-            if without := [each for each in names if each not in found]:
+            found |= await self._room_searched(
+                [name for name in names if name not in found], others
+            )
+            if without := [name for name in names if name not in found]:
                 raise InputError(
                     f"no other GPU has room for {', '.join(without)}; add one, or undrain another"
                 )
@@ -230,16 +233,18 @@ class Head:
         """Collect every report once, choose a higher epoch, and learn the placement."""
         await self._collect_reports()
         reports = self._reports()
-        self.state.epoch = max(least, 1 + max(each.epoch for each in reports.values()))
+        self.state.epoch = max(least, 1 + max(report.epoch for report in reports.values()))
         await self._look()
         # the start time that agents report: the store may have been unavailable
-        known = (e.began_s for e in self._reports().values() if e.begun and e.began_s)
+        known = (
+            report.began_s for report in self._reports().values() if report.begun and report.began_s
+        )
         since_s = next(known, self.cluster.began_s)
         if since_s != self.cluster.began_s:
             self.cluster = replace(self.cluster, began_s=since_s)
         self._window = self._window_now()
         self.state.homes = homes_from(self._reports())
-        if not self.state.homes and not any(each.begun for each in reports.values()):
+        if not self.state.homes and not any(report.begun for report in reports.values()):
             plan = await self._placer.place(self.watch.open, {})
             plan.require_all_placed()
             self.state.homes = dict(plan.placement)
@@ -253,7 +258,7 @@ class Head:
             reports = self._reports()
             if there and set(there) <= set(reports):
                 return
-            begun = any(each.begun for each in reports.values())
+            begun = any(report.begun for report in reports.values())
             waited_s = self._clock() - began_s
             if reports and waited_s > (GATHER_S if begun else FIRST_S):
                 return
@@ -296,7 +301,7 @@ class Head:
 
     async def _move_off(self, names: list[str]) -> None:
         found = self._room_at_once(names, self.watch.open)
-        left = [each for each in names if each not in found]
+        left = [name for name in names if name not in found]
         found |= await self._room_searched(left, self.watch.open)
         for name, gpu in found.items():
             if gpu in self.watch.open:
@@ -317,7 +322,7 @@ class Head:
         reports, homes, window = self.watch.reports, self.state.homes, self._window_now()
         if self._tasks.busy or not set(homes.values()) <= set(self.watch.open):
             return
-        if all(each.up for each in reports.values()):
+        if all(report.up for report in reports.values()):
             if window > self._window:
                 self._window = window
                 self._tasks.start(_PLACING, self._moves_that_pay())
@@ -361,7 +366,7 @@ class Head:
         found = self._room_at_once(names, self.watch.open)
         for name, gpu in found.items():
             self._tasks.start(name, self._take(name, gpu))
-        left = [each for each in names if each not in found]
+        left = [name for name in names if name not in found]
         for name, gpu in (await self._room_searched(left, self.watch.open)).items():
             self._tasks.start(name, self._take(name, gpu))
 

@@ -24,8 +24,10 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
         "moves": head.state.moves,
         "store": {"address": head.cluster.shared, "words": head.store_trouble},
         "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.state.events)],
-        "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
-        "tenants": {each.name: _tenant(head, each.name, reports) for each in head.scenario.tenants},
+        "gpus": [_gpu(head, gpu.name) for gpu in head.scenario.gpus],
+        "tenants": {
+            tenant.name: _tenant(head, tenant.name, reports) for tenant in head.scenario.tenants
+        },
     }
 
 
@@ -45,7 +47,9 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
     words = head.watch.dead.get(name, report.words)
     holds = sorted({*here, *(() if state == "gone" else (*report.tenants, *report.assigned))})
     # a drained tenant is not served, and stays on the GPU
-    holds = [e for e in holds if e not in report.tenants or not report.tenants[e].drained]
+    holds = [
+        hold for hold in holds if hold not in report.tenants or not report.tenants[hold].drained
+    ]
     if report.drained and state == "up":
         state = "drained"
         words = words or ("its tenants are being moved" if holds else "it can be removed")
@@ -78,7 +82,7 @@ def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, A
     }
     if report is not None:
         counts = ("received", "in_time", "late", "dropped", "failed", "accuracy", "version")
-        found |= {each: getattr(report, each) for each in counts}
+        found |= {count: getattr(report, count) for count in counts}
         found["goodput"] = round(report.in_time * report.accuracy, 1)
     return found
 
@@ -153,4 +157,4 @@ def _number(value: float | None) -> str:
 
 
 def _row(*cells: str) -> str:
-    return f"<tr>{''.join(f'<td>{each}</td>' for each in cells)}</tr>"
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

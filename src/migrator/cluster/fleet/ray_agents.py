@@ -16,13 +16,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.cluster.fleet.agent import TAKE_S, GpuAgent
-from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, Node, agent_prefix, list_nodes
+from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.messages import Answer, Report
-from migrator.core.cluster import ClusterGpu
+from migrator.cluster.fleet.ray_clusters import NAMESPACE, Node, agent_prefix, list_nodes
+from migrator.cluster.scenario import ClusterGpu
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 from migrator.io.strict import listed
-from migrator.serve.http.requests import is_loopback
+from migrator.serving.http.requests import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
 """Seconds to wait for a report, and for a report that was late before."""
@@ -121,15 +122,15 @@ class RayAgents:
         nodes = list_nodes(self._ray)
         require_located(self._run.scenario.gpus, self._seated(nodes), nodes)
         host = self._run.live.host
-        if len({each.address for each in nodes}) > 1 and is_loopback(host):
+        if len({node.address for node in nodes}) > 1 and is_loopback(host):
             raise InputError(
                 f"live.host: gateways cannot reach {host} of other machines; give 0.0.0.0, and "
                 "tokens"
             )
 
     def end(self) -> None:
-        for each in self._handles.values():
-            self._ray.kill(each)
+        for handle in self._handles.values():
+            self._ray.kill(handle)
         self._handles.clear()
 
     def _ended(self, gpu: str) -> None:
@@ -142,7 +143,7 @@ class RayAgents:
         return locate_gpus(self._run.scenario.gpus, nodes, self._seats, real=real)
 
     def _seat(self, nodes: list[Node]) -> None:
-        self._nodes = {each.key: each for each in nodes}
+        self._nodes = {node.key: node for node in nodes}
         seats = self._seated(nodes)
         for gpu, seat in seats.items():
             if self._seats.get(gpu) != seat:
@@ -205,7 +206,7 @@ def locate_gpus(
 
     GPUs without a named machine are spread, `real` ones only over machines where Ray reports GPUs.
     """
-    there = {each.key for each in nodes}
+    there = {node.key for node in nodes}
     seats = {name: seat for name, seat in held.items() if seat.node.key in there}
     taken = Counter(seat.node.key for seat in seats.values())
     for gpu in gpus:
@@ -224,8 +225,8 @@ def _node_of(
     gpu: ClusterGpu, nodes: Sequence[Node], taken: Counter[str], *, real: bool
 ) -> Node | None:
     if gpu.node is not None:
-        return next((each for each in nodes if gpu.node in each.names), None)
-    able = [each for each in nodes if not real or taken[each.key] < each.gpus]
+        return next((node for node in nodes if gpu.node in node.names), None)
+    able = [node for node in nodes if not real or taken[node.key] < node.gpus]
     return min(able, key=lambda each: taken[each.key], default=None)
 
 
@@ -233,11 +234,11 @@ def require_located(
     gpus: Sequence[ClusterGpu], seats: Mapping[str, GpuLocation], nodes: Sequence[Node]
 ) -> None:
     """Raise InputError if a GPU of the scenario has no location."""
-    missing = [each for each in gpus if each.name not in seats]
+    missing = [gpu for gpu in gpus if gpu.name not in seats]
     if not missing:
         return
     first = missing[0]
-    names = listed([min(each.names, key=len) for each in nodes], last="and")
+    names = listed([min(node.names, key=len) for node in nodes], last="and")
     if first.node is not None:
         raise InputError(
             f"cluster.gpus: {first.name} is in {first.node}, which is not part of the Ray cluster; "

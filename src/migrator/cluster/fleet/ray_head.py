@@ -11,36 +11,33 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from migrator.cluster.fleet.agent import STOP_S
-from migrator.cluster.fleet.cluster_run import (
+from migrator.cluster.fleet.cluster_map import ClusterMap
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.gpu_daemon import restore_priority
+from migrator.cluster.fleet.head import Head
+from migrator.cluster.fleet.map_source import plain_overview
+from migrator.cluster.fleet.overview import overview
+from migrator.cluster.fleet.placer import Question, compute_placement
+from migrator.cluster.fleet.ray_agents import RayAgents
+from migrator.cluster.fleet.ray_clusters import (
     HEAD,
     NAMESPACE,
-    ClusterRun,
-    actor_names,
-    agent_prefix,
     connect,
     find_head,
     has_agents,
 )
-from migrator.cluster.fleet.forwarding import plain_overview
-from migrator.cluster.fleet.gpu_daemon import LEASE_S, restore_priority
-from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.messages import ClusterMap
-from migrator.cluster.fleet.overview import overview
-from migrator.cluster.fleet.placer import Question, compute_placement
-from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.core.cluster import ClusterPlan
+from migrator.cluster.scenario import ClusterPlan
+from migrator.cluster.shared_files import StoreHangsError
+from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.task_pool import import_ray
-from migrator.live.shared_files import StoreHangsError
-from migrator.live.shared_store import SharedStore
-from migrator.serve.http.requests import digest
+from migrator.io.ray_cluster import import_ray
+from migrator.serving.http.requests import digest
 from migrator.workload.live import ADMIN
 
 HERE = {"node:__internal_head__": 0.001}
@@ -51,7 +48,6 @@ AGAIN_S = 1.0
 """Seconds before a failed head restarts."""
 ASK_S = 10.0
 """Seconds in which a head answers a question."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +90,7 @@ class HeadActor:
     def serves(self, run: ClusterRun) -> bool:
         """Whether this head controls that cluster run."""
         keys = ("data", "driver", "folder", "shared")
-        return all(getattr(run, each) == getattr(self._run, each) for each in keys)
+        return all(getattr(run, key) == getattr(self._run, key) for key in keys)
 
     def move(self, tenant: str, gpu: str) -> str:
         return self._run_in_head(lambda head: head.move(tenant, gpu))
@@ -266,74 +262,3 @@ class _PlacementActor:
 def _admin(run: ClusterRun) -> str | None:
     found = run.tokens().get(ADMIN)
     return None if found is None else digest(found)
-
-
-HEAD_S = 60.0
-_ANSWER_S = 5.0
-
-
-@dataclass(frozen=True)
-class StopResult:
-    """Result of stopping a cluster."""
-
-    led: bool
-    """Whether the head responded; without it, GPUs whose agents are gone are unknown."""
-    silent: tuple[str, ...]
-    """GPUs that did not confirm that they are drained."""
-
-    @property
-    def clean(self) -> bool:
-        """Whether every GPU is drained."""
-        return self.led and not self.silent
-
-    @property
-    def words(self) -> str:
-        """Description of the state of the GPUs."""
-        if self.clean:
-            return "every GPU is drained"
-        silent = ", ".join((*(() if self.led else ("its head",)), *self.silent))
-        return (
-            f"{silent} did not answer; every other agent has drained its GPU, and a daemon that is "
-            f"left ends by itself within {LEASE_S:g} s of its agent's end"
-        )
-
-
-def stop_cluster(ray: Any, name: str) -> StopResult:
-    """Stop the cluster; return when it has no actors left. Failures of actors are not raised."""
-    head = _actor(ray, HEAD.format(name=name))
-    unstopped = None
-    if head is not None:
-        unstopped = _result(ray, head.stop.remote(), HEAD_S)
-        ray.kill(head)
-    prefix = agent_prefix(name)
-    names = [each for each in actor_names(ray) if each.startswith(prefix)]
-    agents = {each: found for each in names if (found := _actor(ray, each)) is not None}
-    stopping = {}
-    for each, agent in agents.items():
-        report = _result(ray, agent.report.remote(0), _ANSWER_S)
-        if report is not None:  # else it does not respond
-            stopping[each] = agent.stop.remote(report.epoch + 1)
-    if stopping:
-        waiting = list(stopping.values())
-        ray.wait(waiting, num_returns=len(waiting), timeout=STOP_S + _ANSWER_S)
-    answers = {each: _result(ray, at, 0) for each, at in stopping.items()}
-    done = [each for each, answer in answers.items() if answer is not None and answer.done]
-    for agent in agents.values():
-        ray.kill(agent)
-    silent = [each.removeprefix(prefix) for each in agents if each not in done]
-    return StopResult(unstopped is not None, tuple(dict.fromkeys((*(unstopped or ()), *silent))))
-
-
-def _result(ray: Any, reference: Any, timeout_s: float) -> Any:
-    """The result of a call; None if the actor is gone or does not respond."""
-    try:
-        return ray.get(reference, timeout=timeout_s)
-    except Exception:  # any Ray error for an actor that is gone
-        return None
-
-
-def _actor(ray: Any, name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return None

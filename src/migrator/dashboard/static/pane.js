@@ -106,7 +106,7 @@ export class Pane {
     this.tenants = make("div");
     this.rows = new Map();
     this.lists = [
-      [tables.unitsList(), tables.unitRows], [tables.windowsList(), tables.windowRows],
+      [tables.unitsList(this.run.palette), tables.unitRows], [tables.windowsList(), tables.windowRows],
       [tables.happeningsList(), tables.happeningRows],
     ];
     if (!this.run.simulated) this.lists.push([tables.actionsList(), tables.actionRows]);
@@ -215,10 +215,12 @@ export class Pane {
     const row = this.rows.get(name);
     for (const chart of row.charts) chart.draw(this.run, this.range, this.cursor);
     const facts = this.tenantFacts(name);
-    const said = JSON.stringify(facts);
+    const why = this.run.notRetrained.get(`${this.number}/${name}`);
+    const said = JSON.stringify([facts, why]);
     if (said === row.said) return;
     row.said = said;
     row.facts.replaceChildren(...facts.flatMap(([term, value]) => [make("dt", { text: term }), make("dd", { text: value })]));
+    row.why.textContent = why ? `Not retrained: ${why}` : "";
   }
 
   addTenant(name) {
@@ -226,10 +228,11 @@ export class Pane {
     const window = () => this.number;
     const charts = [arrivals(name, window, point), fates(name, window, point), accuracy(name, point)];
     const facts = make("dl");
+    const why = make("p", { class: "why" });
     const acts = this.about.acts && !this.run.simulated ? make("div", { class: "buttons" }, ...["roll-back", "drain", "undrain"].map((kind) => this.actions.button(kind, name))) : null;
     const who = make("div", { class: "who" },
-      make("h3", {}, make("span", { class: "swatch", style: `background:${this.run.tones(name).fill}` }), name), facts, acts);
-    this.rows.set(name, { charts, facts, said: "" });
+      make("h3", {}, make("span", { class: "swatch", style: `background:${this.run.tones(name).fill}` }), name), facts, why, acts);
+    this.rows.set(name, { charts, facts, why, said: "" });
     this.tenants.append(make("div", { class: "tenant", role: "group", "aria-label": name }, who, ...charts.map((each) => each.element)));
   }
 

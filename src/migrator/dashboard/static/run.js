@@ -91,6 +91,7 @@ export class Run {
     this.plans = new Map();
     this.planned = new Map();
     this.retrainings = new Map();
+    this.notRetrained = new Map(); // sentences, by window and tenant
     this.events = [];
     this.actions = [];
     this.older = new Map();
@@ -133,7 +134,10 @@ export class Run {
     for (const each of update.versions ?? []) this.versions.set(`${each.tenant}/${each.number}/${each.at_s}`, each);
     for (const each of update.plans ?? []) this.plans.set(`${each.window}/${each.at_s}`, each);
     for (const [window, blocks] of Object.entries(update.planned ?? {})) this.planned.set(Number(window), blocks);
-    for (const each of update.retrainings ?? []) this.retrainings.set(each.tenant, each);
+    for (const each of update.retrainings ?? []) {
+      this.retrainings.set(each.tenant, each);
+      this.notRetrained.set(`${each.window}/${each.tenant}`, each.why);
+    }
     this.events = [...this.events, ...(update.events ?? [])].slice(-MOST);
     this.actions = [...this.actions, ...(update.actions ?? [])].slice(-MOST);
     this.forget();

@@ -3,23 +3,26 @@
 import { count, lasting, make, moment, percent, seconds, size } from "./words.js";
 
 const PARTS = [
-  ["create_s", "created"],
-  ["load_s", "weights"],
+  ["create_s", "instance created"],
+  ["load_s", "weights loaded"],
   ["context_s", "context"],
-  ["copy_s", "copied"],
+  ["copy_s", "copied to the GPU"],
   ["first_s", "first batch"],
 ];
+const REST = ["everything else", "var(--none)"];
 
 /** A table whose rows are made anew only where they differ. */
 export class List {
-  constructor(title, headers, numeric = []) {
+  /** `legend` explains drawn cells, and is shown if there are any. */
+  constructor(title, headers, numeric = [], legend = null) {
+    this.legend = legend;
     this.body = make("tbody");
     this.numeric = new Set(numeric);
     this.none = make("p", { class: "none", text: "nothing yet" });
     const head = make("tr", {}, ...headers.map((text, at) => make("th", { scope: "col", class: this.numeric.has(at) ? "number" : null, text })));
     this.table = make("table", {}, make("thead", {}, head), this.body);
     this.box = make("div", { class: "box", tabindex: 0, role: "region", "aria-label": title }, this.table);
-    this.element = make("section", { class: "card" }, make("div", { class: "head" }, make("h2", { text: title })), this.box, this.none);
+    this.element = make("section", { class: "card" }, make("div", { class: "head" }, make("h2", { text: title })), this.box, this.none, legend);
     this.said = "";
   }
 
@@ -29,6 +32,7 @@ export class List {
     this.said = said;
     this.none.hidden = rows.length > 0;
     this.box.hidden = !rows.length;
+    if (this.legend) this.legend.hidden = !rows.some((row) => row.some((cell) => cell?.element));
     this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...row.map((cell, at) => this.cell(cell, at)))));
   }
 
@@ -39,7 +43,15 @@ export class List {
   }
 }
 
-export const unitsList = () => new List("Instances and workers", ["place", "tenant", "state", "since", "start took", "of it"], [4]);
+/** With a legend of the colours that stand for the parts of a start. */
+export const unitsList = (palette) => {
+  const parts = [...PARTS.map(([, words], at) => [words, palette[at].fill]), REST];
+  const items = parts.map(([words, colour]) => make("li", {}, make("span", { class: "swatch", style: `background:${colour}` }), words));
+  const legend = make("div", {},
+    make("p", { class: "note", text: "A start lasts from the creation of an instance, if it had to be created, until its worker serves." }),
+    make("ul", { class: "legend", "aria-label": "Parts of a start" }, ...items));
+  return new List("Instances and workers", ["place", "tenant", "state", "since", "start took", "parts of the start"], [4], legend);
+};
 
 export const unitRows = (run) => {
   const present = [...run.units.values()].filter((each) => each.to_s === null || (run.ended !== null && each.to_s >= run.ended - 1));
@@ -69,7 +81,7 @@ const total = (parts) => (parts.create_s ?? 0) + (parts.warm_s ?? parts.total ??
 const bar = (parts, palette) => {
   const known = PARTS.map(([name, words], at) => [name, words, palette[at].fill]).filter(([name]) => parts[name]);
   const rest = total(parts) - known.reduce((sum, [name]) => sum + parts[name], 0);
-  const shown = [...known.map(([name, words, colour]) => [parts[name], words, colour]), [Math.max(0, rest), "everything else", "var(--none)"]];
+  const shown = [...known.map(([name, words, colour]) => [parts[name], words, colour]), [Math.max(0, rest), ...REST]];
   const whole = shown.reduce((sum, [value]) => sum + value, 0) || 1;
   const words = shown.filter(([value]) => value > 0.0005).map(([value, name]) => `${name} ${seconds(value)}`).join(", ");
   return make("span", { class: "parts", role: "img", title: words, "aria-label": words },

@@ -136,7 +136,7 @@ class InformerForecaster(_Fallback):
                 self._training.discard(key)
 
         thread = threading.Thread(target=train, daemon=True)
-        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        self._threads = [thread for thread in self._threads if thread.is_alive()] + [thread]
         thread.start()
 
     def wait(self) -> None:

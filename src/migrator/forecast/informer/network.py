@@ -43,7 +43,7 @@ class Shape:
         lengths = (self.lookback, self.start, self.ahead)
         sizes = (*lengths, self.patch, self.width, self.heads, self.encoder_layers)
         fits = min(sizes) > 0 and self.start <= self.lookback and self.decoder_layers > 0
-        if not fits or any(each % self.patch for each in lengths) or self.width % self.heads:
+        if not fits or any(length % self.patch for length in lengths) or self.width % self.heads:
             raise InputError(
                 "informer: its shape does not fit together; let patch divide lookback, start and "
                 "ahead, heads divide width, and start be no longer than lookback"

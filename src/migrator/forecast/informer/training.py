@@ -29,7 +29,7 @@ from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts, LastMean, Origins, PointForecaster
 from migrator.forecast.informer.network import Informer, Shape
 from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
-from migrator.io.files import write_atomically
+from migrator.io.atomic_write import write_atomically
 
 _VALIDATION = 0.25
 """Of the history: its end."""
@@ -368,7 +368,7 @@ def load(path: Path) -> TrainedInformer:
     try:
         shape = Shape(**header["shape"])
         network = Informer(shape)
-        network.load_state_dict({name: torch.from_numpy(each) for name, each in arrays.items()})
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
         network.eval()
         return TrainedInformer(
             network,

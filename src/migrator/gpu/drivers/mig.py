@@ -6,8 +6,6 @@ MIG mode, and it runs only at the operator's request.
 
 from __future__ import annotations
 
-import importlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,15 +36,14 @@ from migrator.gpu.drivers.nvml import (
     UnsupportedError,
     open_nvml,
 )
-from migrator.io.processes import boot_id, process_name
+from migrator.io.processes import boot_id as machine_boot_id
+from migrator.io.processes import process_name
 
 _LOOKS = 20
 """Maximum number of attempts to read an instance that changes during the read.
 
 No program changes an instance for longer than that.
 """
-FAKE_NVML = "MIGRATOR_FAKE_NVML"
-"""Environment variable that selects a fake machine: FOLDER, or FOLDER:BOARD,BOARD,..."""
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between attempts to remove a GPU instance that got no compute instance."""
 
@@ -64,7 +61,7 @@ class MigDriver:
         nvml: Nvml,
         index: int,
         *,
-        boot_id: Callable[[], str] = boot_id,
+        boot_id: Callable[[], str] = machine_boot_id,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._nvml, self._index, self._boot_id, self._pause = nvml, index, boot_id, pause
@@ -181,8 +178,8 @@ class MigDriver:
     def _read(self, made: GpuInstanceHandle) -> GpuInstance:
         """The instance behind a handle. Without a compute instance it has no UUID."""
         info = self._nvml.gpu_instance_info(made)
-        devices = [self._nvml.mig_device(each) for each in self._compute_instances(made)]
-        pids = sorted({pid for each in devices for pid in self._nvml.processes(each)})
+        devices = [self._nvml.mig_device(instance) for instance in self._compute_instances(made)]
+        pids = sorted({pid for device in devices for pid in self._nvml.processes(device)})
         return GpuInstance(
             Place(info.start, self._board.name_of(info.profile_id)),
             info.number,
@@ -213,9 +210,9 @@ class MigDriver:
 
     def _compute_instances(self, made: GpuInstanceHandle) -> list[ComputeInstanceHandle]:
         return [
-            each
+            instance
             for profile in self._profiles(made)
-            for each in self._nvml.compute_instances(made, profile)
+            for instance in self._nvml.compute_instances(made, profile)
         ]
 
     def _profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
@@ -237,7 +234,7 @@ class MigDriver:
             profiles = self._profiles(made)
             if not profiles:
                 raise UnsupportedError("NVML knows no compute instance for it; update the driver")
-            full_size = max(profiles, key=lambda each: (each.slices, each.sms))
+            full_size = max(profiles, key=lambda profile: (profile.slices, profile.sms))
             self._nvml.create_compute_instance(made, full_size.id)
             failed = f"made {place} but could not read it"
             return self._read(made)
@@ -319,9 +316,9 @@ class MigDriver:
     def _in_the_way(self, place: Place) -> str:
         board = self._board.board
         there = [
-            f"{each.place}{'' if each.uuid else ' (half-made)'}"
-            for each in self.instances()
-            if place_mask(board, each.place) & place_mask(board, place)
+            f"{instance.place}{'' if instance.uuid else ' (half-made)'}"
+            for instance in self.instances()
+            if place_mask(board, instance.place) & place_mask(board, place)
         ]
         return f": {', '.join(there)} {'is' if len(there) == 1 else 'are'} there" if there else ""
 
@@ -334,24 +331,11 @@ def open_mig(
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[MigDriver]:
     """The driver of a GPU. NVML stays open while the context is active."""
-    with _nvml() as (nvml, boot):
-        yield MigDriver(nvml, index, boot_id=boot_id or boot, pause=pause)
+    with open_nvml() as nvml:
+        yield MigDriver(nvml, index, boot_id=boot_id or machine_boot_id, pause=pause)
 
 
 def gpu_count() -> int:
     """Number of GPUs that NVML finds. Raises InputError without NVML."""
-    with _nvml() as (nvml, _):
+    with open_nvml() as nvml:
         return nvml.count()
-
-
-@contextmanager
-def _nvml() -> Iterator[tuple[Nvml, Callable[[], str]]]:
-    """NVML and a function that returns the boot id, of this machine or of a fake one."""
-    if not os.environ.get(FAKE_NVML):
-        with open_nvml() as nvml:
-            yield nvml, boot_id
-        return
-    # Imported only on request, because it is not part of the driver.
-    fakes = importlib.import_module("migrator.gpu.fake_nvml.library")
-    with fakes.from_environment() as fake, open_nvml() as nvml:
-        yield nvml, fake.boot_id

@@ -45,7 +45,7 @@ def read_board(nvml: Nvml, device: Device) -> MigBoard:
     """The board of a GPU. Raises InputError if it does not support MIG."""
     name, memory_mib = nvml.name(device), nvml.memory_mib(device)
     packaged = find_board(name, memory_mib)
-    known = {each.nvml_enum: each for each in packaged.profiles} if packaged else {}
+    known = {profile.nvml_enum: profile for profile in packaged.profiles} if packaged else {}
     reported = _reported_profiles(nvml, device, packaged)
     if not reported:
         raise InputError(
@@ -60,7 +60,7 @@ def read_board(nvml: Nvml, device: Device) -> MigBoard:
         _profile(*each, known.get(each[0].enum))
         for each in zip(reported, names, places, strict=True)
     )
-    gpcs = max(each.gpcs for each in profiles)
+    gpcs = max(profile.gpcs for profile in profiles)
     board = Board(_board_name(profiles, name), gpcs, memory_slices, profiles)
     return MigBoard(board, dict(zip(names, reported, strict=True)))
 
@@ -79,16 +79,16 @@ def _reported_profiles(
             raise
         found = tuple(
             GpuInstanceProfile(
-                each.nvml_enum,
-                each.profile_id,
-                each.gpcs,
-                each.max_instances,
-                each.sms or 0,
-                round((each.memory_gib or 0) * 1024),
-                each.name,
+                profile.nvml_enum,
+                profile.profile_id,
+                profile.gpcs,
+                profile.max_instances,
+                profile.sms or 0,
+                round((profile.memory_gib or 0) * 1024),
+                profile.name,
             )
-            for each in packaged.profiles
-            if each.profile_id is not None and each.nvml_enum is not None
+            for profile in packaged.profiles
+            if profile.profile_id is not None and profile.nvml_enum is not None
         )
     return sorted(found, key=lambda each: (each.slices, each.memory_mib, each.enum))
 
@@ -128,9 +128,9 @@ def _numbered(names: Iterable[str]) -> list[str]:
     """Unique names. Duplicates, which only an unknown board has, get a number."""
     given: list[str] = []
     seen: Counter[str] = Counter()
-    for each in names:
-        seen[each] += 1
-        given.append(each if seen[each] == 1 else f"{each}-{seen[each]}")
+    for name in names:
+        seen[name] += 1
+        given.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return given
 
 
@@ -158,7 +158,8 @@ def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:
     alike = [
         board.name
         for board in boards().values()
-        if plain == {(each.name, each.starts) for each in board.profiles if not each.has_suffix}
+        if plain
+        == {(profile.name, profile.starts) for profile in board.profiles if not profile.has_suffix}
     ]
     # Boards that differ only in SMs are distinguished by the name that the GPU reports, not by a
     # guess.

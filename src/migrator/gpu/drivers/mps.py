@@ -53,6 +53,9 @@ DAEMON_OWNER = "mps"
 """Owner name of the daemon that serves the shares. The profiler runs a daemon of its own."""
 SHARES = "shares.json"
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_PATTERN = "A100-80GB"
+"""Board whose sizes and starts apply to GPUs without MIG."""
 
 
 class MpsDaemon:
@@ -134,7 +137,9 @@ class MpsDaemon:
         if self.running() is None:
             return ()
         servers = _listed(self.ask("get_server_list"))
-        found = {pid for each in servers for pid in _listed(self.ask(f"get_client_list {each}"))}
+        found = {
+            pid for server in servers for pid in _listed(self.ask(f"get_client_list {server}"))
+        }
         # The list may contain a process that has just ended.
         return tuple(sorted(filter(is_running, found)))
 
@@ -195,8 +200,8 @@ def _controls(pid: int) -> bool:
 
 def _listed(text: str) -> tuple[int, ...]:
     """The numbers in the daemon's answer, one per line. Lines with error messages are skipped."""
-    lines = (each.strip() for each in text.splitlines())
-    return tuple(int(each) for each in lines if each.isdigit())
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(int(line) for line in lines if line.isdigit())
 
 
 def _wait(is_done: Callable[[], bool], within_s: float) -> bool:
@@ -268,15 +273,15 @@ class MpsDriver:
         shares = self._virtual.instances()
         if not shares:
             return ()
-        uuids = {each.uuid for each in shares if each.uuid is not None}
-        registered = {holder.pid for each in shares for holder in each.holders}
+        uuids = {share.uuid for share in shares if share.uuid is not None}
+        registered = {holder.pid for share in shares for holder in share.holders}
         new = set(self.daemon.clients()) - registered.union(self._virtual.standbys())
         clients = {pid: process_environment(pid).get(INSTANCE) for pid in new}
         # A client that names no share may run in any of them.
         anywhere = [pid for pid, where in clients.items() if where not in uuids]
         named = {uuid: [pid for pid in new if clients[pid] == uuid] for uuid in uuids}
         return tuple(
-            _with_clients(each, anywhere + named.get(each.uuid or "", [])) for each in shares
+            _with_clients(share, anywhere + named.get(share.uuid or "", [])) for share in shares
         )
 
     def create(self, place: Place) -> GpuInstance:
@@ -371,7 +376,7 @@ class MpsDriver:
         resume. It stays while a standby waits for the next share.
         """
         self._virtual.destroy_compute_instance(share)
-        if all(each.uuid is None for each in self._virtual.instances()):
+        if all(instance.uuid is None for instance in self._virtual.instances()):
             self._stays = bool(self._virtual.standbys())
             if not self._stays:
                 self.daemon.quit()
@@ -413,11 +418,6 @@ def _with_clients(share: GpuInstance, clients: list[int]) -> GpuInstance:
     return replace(share, holders=tuple(sorted((*share.holders, *added))))
 
 
-PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-_PATTERN = "A100-80GB"
-"""Board whose sizes and starts apply to GPUs without MIG."""
-
-
 def percentage(sms: int, device_sms: int) -> str:
     """The share in percent, rounded up to a tenth because MPS rounds the number of SMs down."""
     return f"{min(100.0, math.ceil(1000 * sms / device_sms) / 10):g}"
@@ -435,7 +435,7 @@ def safe_sms(name: str, sms: float, device_sms: int) -> int:
         return max(1, round(sms))
     most = 3 * device_sms // 4  # a larger share may as well be the whole GPU
     powers = [1 << each for each in range(1, most.bit_length())]
-    return min((*powers, device_sms), key=lambda each: abs(math.log(each / max(sms, 1.0))))
+    return min((*powers, device_sms), key=lambda power: abs(math.log(power / max(sms, 1.0))))
 
 
 def share_sms(kind: Board, profile: MigProfile, device_sms: int) -> int:
@@ -466,5 +466,5 @@ def board_like(name: str, memory_mib: float, device_sms: int) -> Board:
             profile_id=None,
         )
 
-    profiles = tuple(scaled(each) for each in pattern.plain_profiles.values())
+    profiles = tuple(scaled(profile) for profile in pattern.plain_profiles.values())
     return replace(pattern, name=name, profiles=profiles)

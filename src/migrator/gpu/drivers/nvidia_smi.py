@@ -26,6 +26,8 @@ assert cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, 0) == 0
 print(count.value)
 """
 """16 is CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT."""
+_NEAR = 0.06
+"""Maximum relative difference between a GPU's memory and the gigabytes in a board's name."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,6 @@ def _query(
     return [dict(zip(fields, map(str.strip, row), strict=False)) for row in rows]
 
 
-_NEAR = 0.06
-"""Maximum relative difference between a GPU's memory and the gigabytes in a board's name."""
-
-
 def find_board(name: str, memory_mib: float) -> Board | None:
     """The catalogue's board that matches this GPU name and memory; None if none matches."""
     said = words(name)
@@ -180,6 +178,6 @@ def _nominal(board: str, memory_mib: float) -> tuple[set[str], float]:
     The words after it are ignored because not every driver reports them.
     """
     parts = board.upper().split("-")
-    memory = next(each for each in parts if each.endswith("GB"))
+    memory = next(part for part in parts if part.endswith("GB"))
     gigabytes = float(memory.removesuffix("GB"))
     return set(parts[: parts.index(memory)]), abs(memory_mib / 1024 - gigabytes) / gigabytes

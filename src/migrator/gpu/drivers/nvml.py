@@ -30,6 +30,11 @@ It ends the loop if a driver reports no end of its profiles.
 """
 MEASURED_S = 0.1
 """Time over which the use of MIG instances is measured."""
+INSTEAD = "use `--driver emulated`, which needs no GPU"
+RIGHTS = (
+    "run it as root, or let this user read the /dev/nvidia-caps node that "
+    "/proc/driver/nvidia/capabilities/mig/config names"
+)
 
 
 @dataclass(frozen=True)
@@ -131,9 +136,9 @@ class Nvml:
             try:
                 if not known.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
                     return {}
-                before = [sample(each) for each in numbers]
+                before = [sample(number) for number in numbers]
                 time.sleep(seconds)
-                after = [sample(each) for each in numbers]
+                after = [sample(number) for number in numbers]
                 busy = list(map(self._gpm_busy, before, after))
             except known.NVMLError:  # an old driver, no permission, or an instance that is gone
                 return {}
@@ -335,13 +340,6 @@ def _binding() -> Any:
         ) from error
 
 
-INSTEAD = "use `--driver emulated`, which needs no GPU"
-RIGHTS = (
-    "run it as root, or let this user read the /dev/nvidia-caps node that "
-    "/proc/driver/nvidia/capabilities/mig/config names"
-)
-
-
 class UnsupportedError(GpuError):
     """The driver or this GPU does not support the call."""
 
@@ -425,9 +423,9 @@ def read_usage(index: int) -> tuple[Usage, ...]:
 
 def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
     found = [
-        (nvml.gpu_instance_info(each), each)
+        (nvml.gpu_instance_info(instance), instance)
         for profile in nvml.profiles(device)
-        for each in nvml.gpu_instances(device, profile)
+        for instance in nvml.gpu_instances(device, profile)
     ]
     if not found:
         return

@@ -35,8 +35,9 @@ from migrator.gpu.drivers.base import (
     InUseError,
     RefusedError,
 )
-from migrator.io.files import replace_file
-from migrator.io.processes import Process, boot_id, hold_lock
+from migrator.io.atomic_write import replace_file
+from migrator.io.locks import hold_lock
+from migrator.io.processes import Process, boot_id
 
 INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
 """Environment variables of a worker: the UUID of its instance, and the file to register in."""
@@ -49,6 +50,7 @@ CREATE_S, DESTROY_S = (0.16, 0.24), (0.20, 0.26)
 
 Published for an A100, the GPU instance and its compute instance together.
 """
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class VirtualInstance:
 
     def as_gpu_instance(self) -> GpuInstance:
         """The instance as drivers report it, used by the registered processes that still run."""
-        holders = tuple(Holder(each.pid, each.name) for each in self.users if each.alive)
+        holders = tuple(Holder(user.pid, user.name) for user in self.users if user.alive)
         return GpuInstance(self.place, self.number, self.uuid, holders)
 
 
@@ -82,11 +84,13 @@ class BoardState:
 
     def with_instance(self, made: VirtualInstance) -> BoardState:
         """The state with this instance added, or replacing the one with the same number."""
-        others = [each for each in self.instances if each.number != made.number]
-        return replace(self, instances=tuple(sorted([*others, made], key=lambda each: each.place)))
+        others = [instance for instance in self.instances if instance.number != made.number]
+        return replace(
+            self, instances=tuple(sorted([*others, made], key=lambda other: other.place))
+        )
 
     def without(self, number: int) -> BoardState:
-        kept = tuple(each for each in self.instances if each.number != number)
+        kept = tuple(instance for instance in self.instances if instance.number != number)
         return replace(self, instances=kept)
 
     def find(self, instance: GpuInstance) -> VirtualInstance | None:
@@ -141,10 +145,11 @@ class BoardFile:
 
 @contextmanager
 def hold_state_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file in a state folder, created if it is missing. Not reentrant."""
+    """Hold a lock file. Not reentrant. Its folder is created if it is missing, the state folder
+    around it is not: one that was moved away could not be moved back."""
     with ExitStack() as held:
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             held.enter_context(hold_lock(path))
         except OSError as error:
             raise _unusable(path, error) from error
@@ -163,7 +168,7 @@ class VirtualBoard:
         self._state()  # raises for another board; the first create writes the file
 
     def instances(self) -> tuple[GpuInstance, ...]:
-        return tuple(each.as_gpu_instance() for each in self._state().instances)
+        return tuple(instance.as_gpu_instance() for instance in self._state().instances)
 
     def create(
         self,
@@ -198,13 +203,13 @@ class VirtualBoard:
         """
         with self._file.locked():
             state = self._state()
-            why = conflict(self.board, [each.place for each in state.instances], place)
+            why = conflict(self.board, [instance.place for instance in state.instances], place)
             if why is not None:
                 raise RefusedError(
                     f"there is no room for {place}: {why}; destroy what is in the way, or choose "
                     "another place"
                 )
-            taken = {each.number for each in state.instances}
+            taken = {instance.number for instance in state.instances}
             number = next(each for each in count(1) if each not in taken)
             made = VirtualInstance(place, number, None, limited=limited)
             self._file.replace(state.with_instance(made))
@@ -268,7 +273,7 @@ class VirtualBoard:
 
     def standbys(self) -> tuple[int, ...]:
         """Running processes that serve or wait on shares, whether these exist or not."""
-        return tuple(each.pid for each in self._state().standbys if each.alive)
+        return tuple(standby.pid for standby in self._state().standbys if standby.alive)
 
     def _uuid(self, place: Place) -> str:
         name = f"{self._gpu_uuid}/{place.profile}/{place.start}"
@@ -306,28 +311,28 @@ def register_use(
             known = file.read()
             if known is None:
                 raise GpuError(f"{file.path}: no share was ever created here")
-            others = tuple(each for each in known.standbys if each.alive)
+            others = tuple(standby for standby in known.standbys if standby.alive)
             file.replace(replace(known, standbys=(*others, me)))
         yield  # a process that has ended is left out by the next one
         return
     with file.locked():
         state, made = _find_by_uuid(file, uuid)
-        users = tuple(each for each in made.users if each != me and each.alive)
+        users = tuple(user for user in made.users if user != me and user.alive)
         file.replace(state.with_instance(replace(made, users=(*users, me))))
     try:
         yield
     finally:
         with suppress(GpuError), file.locked():
             state, made = _find_by_uuid(file, uuid)
-            users = tuple(each for each in made.users if each != me)
+            users = tuple(user for user in made.users if user != me)
             file.replace(state.with_instance(replace(made, users=users)))
 
 
 def _find_by_uuid(file: BoardFile, uuid: str) -> tuple[BoardState, VirtualInstance]:
     state = file.read()
-    for each in state.instances if state else ():
-        if state and each.uuid == uuid:
-            return state, each
+    for instance in state.instances if state else ():
+        if state and instance.uuid == uuid:
+            return state, instance
     raise GpuError(f"{uuid}: there is no such instance any more; start the worker on another one")
 
 
@@ -353,9 +358,6 @@ def _decode(content: dict[str, Any]) -> BoardState:
     ]
     standbys = tuple(Process(**each) for each in content.pop("standbys", ()))
     return BoardState(**{**content, "instances": tuple(instances), "standbys": standbys})
-
-
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class EmulatedDriver:

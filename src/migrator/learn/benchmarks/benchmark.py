@@ -56,7 +56,8 @@ class Origin:
     encode: Encode = all_tokens
     """How texts become a model's inputs."""
     pixels: int | None = None
-    """Side of the pictures of a user's folder; None: their own. Other benchmarks have one size."""
+    """Side of the pictures of a user's folder; None: their own. Other benchmarks have one size, and
+    `resize_images` changes it."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Benchmark(ABC):
     summary: str
     drifts: bool = False
     """Whether classes change over time, so that held-out samples are valid in one scenario only."""
+    names: tuple[str, ...] = ()
+    """The classes in the order in which they arrive; empty if they have no names."""
 
     @property
     def classes(self) -> int:
@@ -248,6 +251,19 @@ def decode_images(blobs: Sequence[bytes | Path], pixels: int) -> Images:
             if picture.size != (pixels, pixels):
                 picture = picture.resize((pixels, pixels), image.Resampling.BILINEAR)
             out[at] = np.asarray(picture).transpose(2, 0, 1)
+    return out
+
+
+def resize_images(images: Images, pixels: int) -> Images:
+    """Pictures as uint8 (n, 3, pixels, pixels); the same array if they have that size."""
+    if images.shape[2:] == (pixels, pixels):
+        return images
+    image = pillow()
+    out = np.empty((len(images), 3, pixels, pixels), np.uint8)
+    for at, channels in enumerate(images):
+        picture = image.fromarray(np.ascontiguousarray(channels.transpose(1, 2, 0)))
+        resized = picture.resize((pixels, pixels), image.Resampling.BILINEAR)
+        out[at] = np.asarray(resized).transpose(2, 0, 1)
     return out
 
 

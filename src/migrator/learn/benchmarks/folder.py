@@ -55,8 +55,6 @@ class Folder(Benchmark):
     """The samples of a folder."""
 
     path: Path = Path()
-    names: tuple[str, ...] = ()
-    """The classes, in the order in which they arrive."""
     train: Sequence[Sample] = field(default=(), repr=False, compare=False)
     held_out: Sequence[Sample] = field(default=(), repr=False, compare=False)
     """Empty: a part of `train`, drawn by the seed."""
@@ -135,7 +133,7 @@ def _found(path: Path) -> tuple[Modality, list[Sample], list[Sample]]:
         raise InputError(f"{path} has both pictures and {texts.name}; keep one kind of samples")
     if texts is not None:
         tables = [_table_of(path, part) for part in _HELD_OUT]
-        held = next((each for each in tables if each is not None), None)
+        held = next((table for table in tables if table is not None), None)
         return Modality.TEXT, list(_rows(texts)), [] if held is None else list(_rows(held))
     if not any(files for files in pictures.values()):
         raise InputError(f"{path} has no pictures in subfolders and no texts; give it {_FORM}")
@@ -155,12 +153,12 @@ def _class_pictures(path: Path, apart: frozenset[str] = frozenset()) -> dict[str
         if each.is_dir() and not each.name.startswith(".") and each.name not in apart
     ]
     return {
-        each.name: sorted(
+        subfolder.name: sorted(
             file
-            for file in each.iterdir()
+            for file in subfolder.iterdir()
             if file.suffix.lower() in PICTURES and not file.name.startswith(".")
         )
-        for each in subfolders
+        for subfolder in subfolders
     }
 
 
@@ -253,7 +251,7 @@ def _class_names(
 
 def _order(names: Counter[str]) -> Callable[[str], Any]:
     """Numbers are ordered by value, other names by the alphabet."""
-    return int if all(re.fullmatch(r"-?\d{1,18}", each) for each in names) else str
+    return int if all(re.fullmatch(r"-?\d{1,18}", name) for name in names) else str
 
 
 def _drawn(labels: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:

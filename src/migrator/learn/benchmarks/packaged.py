@@ -35,6 +35,10 @@ from migrator.learn.model import Modality, Samples, Stream, concatenate, random_
 
 _BATCHES = (*(f"data_batch_{each}" for each in range(1, 6)), "test_batch")
 _CIFAR_PIXELS = 32
+_CIFAR_NAMES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
 _FIELD = re.compile(r"[A-Za-z][\w-]*:")
 _MARKED = re.compile(r"\s*(?:\w{0,4}>|[|:](?:\s|$))")
 """Start of a quoted line; some programs put the author's initials before the mark."""
@@ -144,6 +148,28 @@ class Core50(FileBenchmark):
 
 
 _TRAIN, _TEST = "20news-bydate-train", "20news-bydate-test"
+_GROUPS = (
+    "alt.atheism",
+    "comp.graphics",
+    "comp.os.ms-windows.misc",
+    "comp.sys.ibm.pc.hardware",
+    "comp.sys.mac.hardware",
+    "comp.windows.x",
+    "misc.forsale",
+    "rec.autos",
+    "rec.motorcycles",
+    "rec.sport.baseball",
+    "rec.sport.hockey",
+    "sci.crypt",
+    "sci.electronics",
+    "sci.med",
+    "sci.space",
+    "soc.religion.christian",
+    "talk.politics.guns",
+    "talk.politics.mideast",
+    "talk.politics.misc",
+    "talk.religion.misc",
+)
 
 Message = tuple[bool, str, str]
 """Held out or not, its group, its text."""
@@ -283,6 +309,7 @@ BENCHMARKS = (
         classes_each=2,
         modality=Modality.IMAGES,
         summary="CIFAR-10, 2 of its 10 classes at a time",
+        names=_CIFAR_NAMES,
         files=("cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10_subset_12k_webp.npz"),
         download="cifar-10-python.tar.gz from www.cs.toronto.edu/~kriz/cifar.html",
     ),
@@ -301,6 +328,7 @@ BENCHMARKS = (
         classes_each=2,
         modality=Modality.TEXT,
         summary="20 Newsgroups by date, 2 groups at a time, without headers and quotes",
+        names=_GROUPS,
         files=("20news-bydate.tar.gz", "20news-bydate", "20news_bydate_full.jsonl.xz"),
         download="20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups",
     ),

@@ -113,12 +113,12 @@ def _time_seconds(lines: list[str]) -> NDArray[np.int64]:
 
 def _iso_seconds(moments: Iterable[str]) -> NDArray[np.int64]:
     """Whole seconds since 1970 of ISO 8601 times, all with an offset or all without (UTC)."""
-    times = [datetime.fromisoformat(each) for each in moments]
+    times = [datetime.fromisoformat(moment) for moment in moments]
     zone = UTC if times and times[0].tzinfo else None
-    if any((each.tzinfo is None) != (zone is None) for each in times):
+    if any((time.tzinfo is None) != (zone is None) for time in times):
         raise ValueError
     epoch = datetime(1970, 1, 1, tzinfo=zone)
-    since = (each - epoch for each in times)
+    since = (time - epoch for time in times)
     return np.array([each.days * _DAY_S + each.seconds for each in since], dtype=np.int64)
 
 
@@ -173,9 +173,9 @@ def _load_azure_functions(path: Path) -> Trace:
         if not lines:
             return np.zeros((0, minutes), dtype=np.int64)
         cells = [line.split(",", len(_TITLES)) for line in lines]
-        if any(len(each) <= len(_TITLES) for each in cells):
+        if any(len(cell) <= len(_TITLES) for cell in cells):
             raise ValueError
-        tails = [each[-1] for each in cells]
+        tails = [cell[-1] for cell in cells]
         counts = np.loadtxt(tails, delimiter=",", comments=None, dtype=np.int64, ndmin=2)
         if counts.shape[1] != minutes or counts.min() < 0 or counts.max() > _LARGEST_COUNT:
             raise ValueError

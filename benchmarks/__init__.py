@@ -1,0 +1,1 @@
+"""The scripts behind docs/results: `python -m benchmarks.NAME` in the root of the repository."""

@@ -1,0 +1,277 @@
+"""What migrator's gains depend on: python -m benchmarks.conditions [--workloads W1,W8].
+
+The workloads on NC-CIFAR-10 at other loads, with gains of published weights, and the MPS peers
+under other conditions: the SMs of seven 1g instances, no interference, cold workers. Writes
+conditions.md and conditions.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from benchmarks.runs import command, options, outcomes_of, setting_of, table
+from migrator.core.catalogue import Board, board
+from migrator.core.comparison import summarise
+from migrator.core.profiles import Service, profile
+from migrator.core.scenario import PeerLimits, Scenario, ServedTenant
+from migrator.policies.mps_workers import capability_rps, sms_of
+from migrator.reproduce.evaluation import AUTO, PAPERS_PEERS, SHORT, Evaluation, PolicyResults
+from migrator.reproduce.experiment import Outcomes, Setting, listed, points, signed
+from migrator.reproduce.map import Gain
+from migrator.reproduce.sources import WorkloadSource
+from migrator.simulation.compare import Job
+from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
+
+Figures = dict[str, Any]
+LOADS = (0.4, LOAD, 0.8)
+PLANNED = "migrator-paper"
+"""Replaces migrator, because only the trend matters: it plans in a tenth of the time."""
+MPS_PEERS = ("ekya", "astraea")
+AS_RUN, COLD = "as run", "cold workers"
+HALF_PERCENT = 50.0
+"""Percent of the SMs on which numbers of processes are compared."""
+
+
+class Supposition(StrEnum):
+    """Assumptions that no run of the paper's evaluation makes, to measure their effect."""
+
+    SMALL_BOARD = "MPS on the 112 SMs of seven 1g"
+    NO_INTERFERENCE = "serving without interference under MPS"
+
+
+@dataclass(frozen=True)
+class SupposedSource:
+    """A workload under a supposition."""
+
+    source: WorkloadSource
+    supposition: Supposition
+
+    @property
+    def name(self) -> str:
+        """The workload's."""
+        return self.source.name
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """Build the scenario."""
+        scenario = self.source(seed, windows)
+        if self.supposition is Supposition.SMALL_BOARD:
+            return replace(scenario, board=_small(scenario.board))
+        return replace(scenario, tenants=tuple(map(_undisturbed, scenario.tenants)))
+
+
+def _small(whole: Board) -> Board:
+    """The board with no more SMs in its largest instance than in all its smallest ones together."""
+    sms = whole.sms_of(1) * whole.compute_slices
+    profiles = (
+        replace(profile, sms=sms) if profile.gpcs == whole.sizes[-1] else profile
+        for profile in whole.profiles
+    )
+    return replace(whole, profiles=tuple(profiles))
+
+
+def _undisturbed(tenant: ServedTenant) -> ServedTenant:
+    undisturbed = replace(tenant.service.profile, interference=0.0)
+    return replace(tenant, service=replace(tenant.service, profile=undisturbed))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The workloads under one condition."""
+
+    evaluation: Evaluation
+    supposition: Supposition | None = None
+
+    def jobs(self, setting: Setting) -> tuple[Job, ...]:
+        """A run per workload, policy and seed."""
+        jobs = self.evaluation.jobs(setting)
+        if self.supposition is None:
+            return jobs
+        return tuple(
+            replace(job, source=SupposedSource(job.source, self.supposition))
+            for job in jobs
+            if isinstance(job.source, WorkloadSource)
+        )
+
+    def measured(self, setting: Setting, outcomes: Outcomes) -> PolicyResults:
+        """Summarise the outcomes of these runs."""
+        runs = (outcomes[job] for job in self.jobs(setting))
+        return PolicyResults(self.evaluation.chosen(setting), summarise(runs))
+
+
+def by_load() -> dict[float, Condition]:
+    """Load -> its condition."""
+    policies = (PLANNED, *PAPERS_PEERS)
+    return {load: Condition(Evaluation(policies, SHORT, AUTO, load=load)) for load in LOADS}
+
+
+def published_weights() -> Condition:
+    """Retrainings that gain what was measured with published weights."""
+    return Condition(Evaluation((PLANNED, *PAPERS_PEERS), SHORT, AUTO, gain=Gain.PUBLISHED))
+
+
+def of_mps_peers() -> dict[str, Condition]:
+    """Name -> condition for the peers that share the GPU with MPS."""
+    as_run = Evaluation(MPS_PEERS, SHORT)
+    return {
+        AS_RUN: Condition(as_run),
+        COLD: Condition(Evaluation(MPS_PEERS, SHORT, prepared=False)),
+        **{str(each): Condition(as_run, each) for each in Supposition},
+    }
+
+
+def jobs(setting: Setting) -> tuple[Job, ...]:
+    """A run per condition, workload, policy and seed."""
+    conditions = (*by_load().values(), published_weights(), *of_mps_peers().values())
+    return tuple(job for condition in conditions for job in condition.jobs(setting))
+
+
+def figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    """Goodput and gains by condition."""
+    loads = {load: each.measured(setting, outcomes) for load, each in by_load().items()}
+    published = published_weights().measured(setting, outcomes)
+    peers = {name: each.measured(setting, outcomes) for name, each in of_mps_peers().items()}
+    return {
+        "workloads": list(Evaluation((), SHORT).chosen(setting)),
+        "traces": "generated" if setting.data is None else "real",
+        "goodput_by_load": {f"{load:g}": _goodputs(results) for load, results in loads.items()},
+        "gains_by_load": {f"{load:g}": _gains(results) for load, results in loads.items()},
+        "goodput_published": _goodputs(published),
+        "gains_published": _gains(published),
+        "mps_peers_by_condition": {
+            name: {peer: results.goodput(peer) for peer in MPS_PEERS}
+            for name, results in peers.items()
+        },
+        "processes_gain_on_half_the_sms": processes_gain(),
+    }
+
+
+def _goodputs(results: PolicyResults) -> dict[str, float]:
+    return {name: results.goodput(name) for name in (PLANNED, *PAPERS_PEERS)}
+
+
+def _gains(results: PolicyResults) -> dict[str, float]:
+    return {peer: results.gain(PLANNED, peer) for peer in PAPERS_PEERS}
+
+
+def processes_gain() -> dict[str, float]:
+    """Model -> requests that several processes answer on half of the SMs, over those of one."""
+    gpu = board(GPU)
+    models = dict.fromkeys(model for workload in workloads().values() for model in workload.models)
+    services = [Service(model, profile(model, GPU), SLO_MS / 1e3, 1) for model in models]
+    return {
+        service.tenant: capability_rps(service, gpu, HALF_PERCENT, PeerLimits())
+        / service.capability_rps(sms_of(gpu, HALF_PERCENT))
+        for service in services
+    }
+
+
+def text(found: Figures, made_by: str) -> str:
+    """The page."""
+    gains = {f"load {load}": row for load, row in found["gains_by_load"].items()}
+    goodputs = {f"load {load}": row for load, row in found["goodput_by_load"].items()}
+    weights = f"load {LOAD:g}, gains of published weights"
+    gains[weights], goodputs[weights] = found["gains_published"], found["goodput_published"]
+    lines = [
+        "# What the gains depend on",
+        "",
+        f"`{made_by}`. Workloads: {', '.join(found['workloads'])}; traces: {found['traces']}. "
+        "[When it pays](../when-it-pays.md) has a map of more conditions.",
+        "",
+        f"Goodput of received, in brackets the gain of `{PLANNED}`:",
+        "",
+        *table(
+            ["condition", PLANNED, *PAPERS_PEERS],
+            [
+                [
+                    name,
+                    f"{row[PLANNED]:.1%}",
+                    *(f"{row[peer]:.1%} ({gains[name][peer]:+.1%})" for peer in PAPERS_PEERS),
+                ]
+                for name, row in goodputs.items()
+            ],
+        ),
+        "",
+        *load_sentences(found),
+        "",
+        "Goodput of the MPS peers, in brackets the change in points. MPS has all 132 SMs of an "
+        "H200, seven 1g instances have 112; with waiting workers a new process starts beside the "
+        "old one, which serves on until then.",
+        "",
+        *table(["condition", *MPS_PEERS], list(_peer_rows(found["mps_peers_by_condition"]))),
+        "",
+        *condition_sentences(found["mps_peers_by_condition"]),
+        "",
+        *process_sentences(found["processes_gain_on_half_the_sms"]),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _peer_rows(goodputs: dict[str, dict[str, float]]) -> Iterator[list[str]]:
+    for name, row in goodputs.items():
+        changes = (points(row[peer] - goodputs[AS_RUN][peer]) for peer in MPS_PEERS)
+        yield [
+            name,
+            *(
+                f"{row[peer]:.1%} ({change})"
+                for peer, change in zip(MPS_PEERS, changes, strict=True)
+            ),
+        ]
+
+
+def load_sentences(found: Figures) -> Iterator[str]:
+    """Whether each gain grows with the load."""
+    loads = list(found["gains_by_load"])
+    trends: dict[str, list[str]] = {}
+    for peer in PAPERS_PEERS:
+        row = [found["gains_by_load"][load][peer] for load in loads]
+        if row == sorted(row) and row[0] < row[-1]:
+            trend = "grows with the load"
+        elif row == sorted(row, reverse=True) and row[0] > row[-1]:
+            trend = "falls with the load"
+        else:
+            trend = "neither grows nor falls with the load throughout"
+        trends.setdefault(trend, []).append(f"{peer} ({', '.join(map(signed, row))})")
+    for trend, peers in trends.items():
+        yield f"The gain over {listed(peers)} {trend}."
+
+
+def condition_sentences(goodputs: dict[str, dict[str, float]]) -> Iterator[str]:
+    """The condition that matters most to each peer."""
+    for peer in MPS_PEERS:
+        changes = {
+            name: row[peer] - goodputs[AS_RUN][peer]
+            for name, row in goodputs.items()
+            if name != AS_RUN
+        }
+        most = max(changes, key=lambda name: abs(changes[name]))
+        if round(100 * changes[most], 1) == 0:
+            yield f"None of them changes {peer} by a tenth of a point."
+        else:
+            yield f"What changes {peer} most: {most} ({points(changes[most])} points)."
+
+
+def process_sentences(gains: dict[str, float]) -> Iterator[str]:
+    """What several processes on one share bring, which the peers use."""
+    yield (
+        "Each MPS share is served by as many processes as answer most requests. On half of the "
+        f"SMs, at batch 1, they answer {min(gains.values()):.1f} to {max(gains.values()):.1f} "
+        "times as many as one process (from the profiles)."
+    )
+
+
+def main() -> None:
+    """Run every condition; write the page and its figures."""
+    given = options((__doc__ or "").splitlines()[0]).parse_args()
+    setting = setting_of(given)
+    found = figures(setting, outcomes_of(jobs(setting), setting, given))
+    page = text(found, command("conditions", given, setting))
+    (given.out / "conditions.md").write_text(page, encoding="utf-8")
+    (given.out / "conditions.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

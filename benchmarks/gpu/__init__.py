@@ -1,0 +1,1 @@
+"""Scripts that measure on a GPU. They need what they import, and `migrator` on `PYTHONPATH`."""

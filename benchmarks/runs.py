@@ -1,0 +1,63 @@
+"""Options and runs of benchmarks that simulate the paper's workloads in other ways.
+
+MIGRATOR_DATA names a folder with real traces; without it traces are generated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from migrator.records.outcome import RunOutcome
+from migrator.reproduce.experiment import Setting, code_digest, open_results, traces_digest
+from migrator.reproduce.reproduce import run_jobs
+from migrator.simulation.compare import Job
+from migrator.workload.traces.generator import VARIABLE
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """The options of all these benchmarks."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--workloads", metavar="W1,W2,...", help="default: all that are used")
+    parser.add_argument("--windows", type=int, help="most windows of a run; default: 2")
+    parser.add_argument("--processes", type=int, help="runs in parallel; default: one per core")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="finished runs, to continue")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    return parser
+
+
+def setting_of(given: argparse.Namespace) -> Setting:
+    """Traces, workloads and windows that the options ask for."""
+    folder = os.environ.get(VARIABLE)
+    setting = Setting(Path(folder) if folder else None, most_windows=given.windows)
+    if given.workloads is None:
+        return setting
+    return Setting(setting.data, setting.seeds, tuple(given.workloads.split(",")), given.windows)
+
+
+def outcomes_of(
+    jobs: Sequence[Job], setting: Setting, given: argparse.Namespace
+) -> Mapping[Job, RunOutcome]:
+    """The outcome of every run; equal jobs are run once."""
+    wanted = tuple(dict.fromkeys(jobs))
+    if given.keep is None:
+        return run_jobs(wanted, processes=given.processes)
+    made_with = {"code": code_digest(), "traces": traces_digest(setting.data)}
+    with open_results(given.keep, "runs", RunOutcome, made_with) as file:
+        return run_jobs(wanted, processes=given.processes, results=file)
+
+
+def command(name: str, given: argparse.Namespace, setting: Setting) -> str:
+    """The command line for the page."""
+    data = "" if setting.data is None else f"{VARIABLE}=FOLDER "
+    limits = "" if given.workloads is None else f" --workloads {given.workloads}"
+    limits += "" if given.windows is None else f" --windows {given.windows}"
+    return f"{data}python -m benchmarks.{name}{limits}"
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table."""
+    lines = [headers, ["---"] * len(headers), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -1,0 +1,145 @@
+"""Units that the program left over, added one by one wherever a GPU has room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from migrator.cluster.placement.problem import PlacementProblem, SetKey
+from migrator.cluster.placement.program import (
+    Column,
+    column_of,
+    relax,
+)
+from migrator.cluster.placement.solve import Solution, left_over_costs, likely_values
+from migrator.cluster.placement.tables import Floats, Ints
+from migrator.planning.exact.tables import IMPOSSIBLE
+
+_PLANNED_AT_ONCE = 16
+"""Sets planned between two checks of the budget."""
+
+
+def fill_remaining(problem: PlacementProblem, solution: Solution) -> Solution:
+    """Add as many left-over units to the placement as fit.
+
+    If some do not fit, place all units again from empty GPUs, the hardest first.
+    """
+    shelves, left = _brought_in(problem, solution)
+    if left.any():
+        anew, fewer = _brought_in(problem, None)
+        costs = left_over_costs(problem, problem.units)
+        if costs.total(fewer) < costs.total(left):
+            shelves, left = anew, fewer
+    keys = [(b, index) for b, shelf in enumerate(shelves) for index in shelf.listed()]
+    _plan(problem, keys)
+    return _as_solution(problem, keys, left)
+
+
+def _brought_in(problem: PlacementProblem, solution: Solution | None) -> tuple[list[_Shelf], Ints]:
+    """The GPUs of every board and [item] the units without room; None starts from empty GPUs."""
+    shelves = [_Shelf.of(problem, solution, b) for b in range(len(problem.boards))]
+    left = (problem.units if solution is None else solution.left_over).copy()
+    for item in _hardest_first(problem):
+        while left[item] and _put(shelves, int(item)):
+            left[item] -= 1
+    return shelves, left
+
+
+@dataclass(eq=False)
+class _Shelf:
+    """The GPUs of one board while units are added."""
+
+    problem: PlacementProblem
+    board: int
+    counts: Ints
+    """[gpu, item]"""
+    needed: Ints
+    """[gpu, size]"""
+    sums: Floats
+    """[prices, gpu]: upper bound on the goodput of each GPU, for each of the prices."""
+
+    @staticmethod
+    def of(problem: PlacementProblem, solution: Solution | None, b: int) -> _Shelf:
+        sets = problem.sets[b]
+        counts = np.zeros((problem.gpus[b], len(problem.items)), np.int64)
+        at = 0
+        for column, number in _columns_of(solution):
+            if column.board == b:
+                counts[at : at + number] = column.counts
+                at += number
+        sums = [counts @ np.maximum(values, IMPOSSIBLE) + rent for values, rent in sets.pool]
+        return _Shelf(problem, b, counts, counts @ sets.limits.needs, np.array(sums))
+
+    def best(self, item: int) -> tuple[float, int]:
+        """(upper bound on the gain from a unit, GPU index); (-inf, ...) if no GPU has room."""
+        sets = self.problem.sets[self.board]
+        takes = sets.limits.takes(self.counts, self.needed, item)
+        if not takes.any():
+            return -np.inf, 0
+        gain = (self.sums + self._values(item)).min(axis=0) - self.sums.min(axis=0)
+        at = int(np.where(takes, gain, -np.inf).argmax())
+        return float(gain[at]), at
+
+    def put(self, item: int, at: int) -> None:
+        self.counts[at, item] += 1
+        self.needed[at] += self.problem.sets[self.board].limits.needs[item]
+        self.sums[:, at] += self._values(item)[:, 0]
+
+    def _values(self, item: int) -> Floats:
+        pool = self.problem.sets[self.board].pool
+        return np.array([[max(values[item], IMPOSSIBLE)] for values, _ in pool])
+
+    def listed(self) -> list[int]:
+        found = self.problem.sets[self.board].add(list(self.counts))
+        return [each for each in found if each is not None]
+
+
+def _columns_of(solution: Solution | None) -> list[tuple[Column, int]]:
+    if solution is None:
+        return []
+    return list(zip(solution.columns, solution.number.tolist(), strict=True))
+
+
+def _hardest_first(problem: PlacementProblem) -> Ints:
+    """Items in the order of placement: largest first, then those with most `apart` rules."""
+    limits = [each.limits for each in problem.sets]
+    needs = np.max([limit.needs.sum(axis=1) for limit in limits], axis=0)
+    order: Ints = np.lexsort((-limits[0].rivals.sum(axis=1), -needs))
+    return order
+
+
+def _put(shelves: Sequence[_Shelf], item: int) -> bool:
+    """Add a unit where it gains most; return False if no GPU has room."""
+    found = [shelf.best(item) for shelf in shelves]
+    chosen = max(range(len(shelves)), key=lambda b: found[b][0])
+    gain, at = found[chosen]
+    if gain == -np.inf:
+        return False
+    shelves[chosen].put(item, at)
+    return True
+
+
+def _plan(problem: PlacementProblem, keys: Sequence[SetKey]) -> None:
+    """Plan as many of the sets as the budget allows."""
+    unknown = [key for key in dict.fromkeys(keys) if not problem.sets[key[0]].exact[key[1]]]
+    for begin in range(0, len(unknown), _PLANNED_AT_ONCE):
+        if problem.budget.spent:
+            break
+        problem.settle(unknown[begin : begin + _PLANNED_AT_ONCE])
+
+
+def _as_solution(problem: PlacementProblem, keys: Sequence[SetKey], left: Ints) -> Solution:
+    number = {key: keys.count(key) for key in sorted(set(keys))}
+    units = problem.units - left
+    relaxed = relax(problem.sets, problem.gpus, units, left_over_costs(problem, units))
+    values = likely_values(problem)
+    goodput = sum(float(values[b][index]) * often for (b, index), often in number.items())
+    return Solution(
+        columns=tuple(column_of(problem.sets, *key) for key in number),
+        number=np.array(list(number.values()), np.int64),
+        left_over=left,
+        goodput=goodput,
+        bound=max(relaxed.bound, goodput),
+    )

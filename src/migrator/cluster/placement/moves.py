@@ -1,0 +1,186 @@
+"""Which GPU gets which set, so that few tenants move.
+
+GPUs of one board that currently hold the same items form a group. A set on a group's GPU is worth
+its goodput minus the cost of a move for every unit that is not on that GPU yet. The columns of a
+group are its current set, the sets of the placement without moves, and then, round by round, the
+sets with positive reduced cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from migrator.cluster.placement.items import Item, Unit
+from migrator.cluster.placement.problem import PlacementProblem
+from migrator.cluster.placement.program import Column, LeftOver, choose, dual_prices
+from migrator.cluster.placement.solve import Solution, largest_gain, left_over_costs, likely_values
+from migrator.cluster.placement.tables import Floats, Ints
+from migrator.cluster.scenario import ClusterGpu, ClusterScenario
+
+MOST_ROUNDS = 12
+_MOVES_FOR_A_HOME = 20.0
+"""Number of moves accepted to avoid leaving one tenant without a GPU."""
+_GAP = 1e-7
+"""Relative gap of the integer program: small, because a move is a small part of the objective."""
+MOST_PRICE_ROUNDS = 30
+_PRICED_AT_ONCE = 8
+_NEARLY = 12
+"""Sets with the highest negative reduced cost added per group: the integer program needs some."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPlacement:
+    """Sets and numbers of GPUs per group."""
+
+    groups: tuple[GpuGroup, ...]
+    columns: tuple[Column, ...]
+    number: Ints
+
+
+def current_units(
+    items: Sequence[Item], current: Mapping[str, str]
+) -> dict[str, list[tuple[int, Unit]]]:
+    """GPU -> the (item, unit) pairs with tenants on it; a unit may also have new tenants."""
+    held: dict[str, list[tuple[int, Unit]]] = {}
+    for index, item in enumerate(items):
+        for unit in item.units:
+            homes = {current[name] for name in unit if name in current}
+            if len(homes) == 1:
+                held.setdefault(homes.pop(), []).append((index, unit))
+    return held
+
+
+def gpu_groups(
+    problem: PlacementProblem,
+    scenario: ClusterScenario,
+    held: Mapping[str, Sequence[tuple[int, Unit]]],
+) -> tuple[GpuGroup, ...]:
+    """Group the GPUs by board and current items."""
+    names = [board.name for board in problem.boards]
+    found: dict[tuple[int, bytes], tuple[Ints, list[ClusterGpu]]] = {}
+    for gpu in scenario.gpus:
+        counts = np.zeros(len(problem.items), np.int64)
+        for index, _ in held.get(gpu.name, ()):
+            counts[index] += 1
+        key = names.index(gpu.board.name), counts.tobytes()
+        found.setdefault(key, (counts, []))[1].append(gpu)
+    return tuple(GpuGroup(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in found.items())
+
+
+def choose_moves(
+    problem: PlacementProblem, solution: Solution, groups: Sequence[GpuGroup], costs: Floats
+) -> GroupPlacement:
+    """Choose sets per group with the highest goodput minus `costs` [item] of moved units.
+
+    A move affects two GPUs, so costs are capped at what two GPUs can gain, which also keeps the
+    program well scaled.
+    """
+    gpus = np.array([len(group.gpus) for group in groups], np.int64)
+    units = problem.units - solution.left_over
+    left = left_over_costs(problem, units)
+    left = replace(left, costs=_MOVES_FOR_A_HOME * left.costs)
+    changes = MoveColumns.of(problem, solution, groups, np.minimum(costs, largest_gain(problem)))
+    original = changes.columns()
+    for _ in range(MOST_ROUNDS):
+        changes.widen(gpus, units, left)
+        columns = changes.columns()
+        chosen = choose(columns, gpus, units, left, _GAP)
+        if chosen.left_over.any():
+            # the sets of the original placement always have room for all units
+            columns, chosen = original, choose(original, gpus, units, left, _GAP)
+        used = [columns[i] for i in np.flatnonzero(chosen.number)]
+        unknown = [(c.board, c.index) for c in used if not problem.sets[c.board].exact[c.index]]
+        if not unknown or problem.budget.spent:
+            break
+        problem.settle(unknown)
+    return GroupPlacement(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
+
+
+@dataclass(frozen=True, eq=False)
+class GpuGroup:
+    """GPUs of one board that currently hold the same items."""
+
+    board: int
+    held: Ints
+    """[item]"""
+    gpus: tuple[ClusterGpu, ...]
+
+
+@dataclass(eq=False)
+class MoveColumns:
+    """The columns of every group, extended by column generation."""
+
+    problem: PlacementProblem
+    groups: Sequence[GpuGroup]
+    costs: Floats
+    """[item]: cost of moving a unit."""
+    taken: list[dict[int, None]]
+    """Per group: indices of sets, in the order in which they were added."""
+
+    @staticmethod
+    def of(
+        problem: PlacementProblem, solution: Solution, groups: Sequence[GpuGroup], costs: Floats
+    ) -> MoveColumns:
+        """Start from the sets of the placement without moves and the current sets."""
+        taken: list[dict[int, None]] = []
+        for group in groups:
+            good = [column.index for column in solution.columns if column.board == group.board]
+            taken.append(dict.fromkeys([0, *good, *_held_set(problem, group)]))
+        return MoveColumns(problem, groups, costs, taken)
+
+    def columns(self) -> list[Column]:
+        """All added sets with their value minus the cost of moves."""
+        values, found = likely_values(self.problem), []
+        for index, (group, own) in enumerate(zip(self.groups, self.taken, strict=True)):
+            numbers = np.array(list(own), np.int64)
+            counts = self.problem.sets[group.board].counts[numbers]
+            worth = values[group.board][numbers] - np.maximum(counts - group.held, 0) @ self.costs
+            found += [
+                Column(index, group.board, int(number), float(value), row)
+                for number, value, row in zip(numbers, worth, counts, strict=True)
+            ]
+        return found
+
+    def widen(self, gpus: Ints, units: Ints, left: LeftOver) -> None:
+        """Add sets until no reduced cost is positive, then a few sets with the highest ones."""
+        least = 1e-7 * largest_gain(self.problem)
+        for _ in range(MOST_PRICE_ROUNDS):
+            reduced = self._reduced(*dual_prices(self.columns(), gpus, units, left))
+            if not self._take(reduced, least, _PRICED_AT_ONCE) or self.problem.budget.late:
+                break
+        self._take(reduced, -np.inf, _NEARLY)
+
+    def _reduced(self, items: Floats, gpus: Floats) -> list[tuple[Ints, Floats]]:
+        """Per group: the sets with the highest reduced costs, and these costs."""
+        sets = self.problem.sets
+        base: Mapping[int, Floats] = {
+            b: value - sets[b].counts @ (items + self.costs)
+            for b, value in enumerate(likely_values(self.problem))
+        }
+        found = []
+        for group, price, own in zip(self.groups, gpus, self.taken, strict=True):
+            here = np.flatnonzero(group.held)
+            stay = np.minimum(sets[group.board].counts[:, here], group.held[here])
+            reduced = base[group.board] + stay @ self.costs[here] - price
+            reduced[list(own)] = -np.inf
+            best = np.argpartition(-reduced, min(_NEARLY, len(reduced) - 1))[:_NEARLY]
+            best = best[np.lexsort((best, -reduced[best]))]
+            found.append((best, reduced[best]))
+        return found
+
+    def _take(self, reduced: Sequence[tuple[Ints, Floats]], least: float, most: int) -> bool:
+        took = False
+        for own, (numbers, values) in zip(self.taken, reduced, strict=True):
+            pays = numbers[values > least][:most]
+            own.update(dict.fromkeys(pays.tolist()))
+            took = took or bool(len(pays))
+        return took
+
+
+def _held_set(problem: PlacementProblem, group: GpuGroup) -> list[int]:
+    """The index of the set that a group currently holds; empty if the set breaks a rule."""
+    (number,) = problem.sets[group.board].add([group.held])
+    return [] if number is None else [number]

@@ -1,0 +1,71 @@
+"""The accuracy to expect of a tenant's next retraining, by how the earlier ones turned out.
+
+An estimate says which accuracy a retraining will reach. A completed retraining shows by how much
+the estimate was off, and the next one is corrected by that. While no retraining of the tenant has
+completed, at least the usual gain is expected: otherwise an estimator that is always too low would
+never be found out, because nothing would be retrained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SMOOTHING = 0.5
+"""Smoothing factor for measurements."""
+_USUAL_GAIN = 0.3
+"""Share of the errors that a retraining is assumed to remove before any is measured."""
+_DOUBTED = 3
+"""Windows in a row without a retraining after which one is tried again. Doubles with every
+retraining in a row that gained nothing, `_MOST_DOUBLINGS` times at most."""
+_MOST_DOUBLINGS = 5
+_NOTHING = 0.01
+"""Accuracy gained up to which a retraining counts as one that gained nothing."""
+
+
+@dataclass
+class ExpectedAccuracy:
+    """What the completed retrainings of a tenant say about its next one."""
+
+    removed: float = _USUAL_GAIN
+    """Share of the errors that retrainings removed."""
+    completions: int = 0
+    """Retrainings that have completed."""
+    error: float | None = None
+    """Accuracy reached minus accuracy estimated; None before the first measurement."""
+    in_vain: int = 0
+    """Retrainings in a row that gained nothing."""
+
+    def after_retraining(self, accuracy: float, estimate: float | None, idle_windows: int) -> float:
+        """The accuracy to plan with after the next retraining.
+
+        `accuracy`: of the serving model; `estimate`: None if there is none; `idle_windows`: in a
+        row that ended without a retraining.
+        """
+        usual = accuracy + _USUAL_GAIN * (1 - accuracy)
+        expected = self._corrected(accuracy, estimate, usual)
+        if idle_windows >= _DOUBTED * 2 ** min(self.in_vain, _MOST_DOUBLINGS):
+            expected = max(expected, usual)
+        return min(1.0, max(accuracy, expected))
+
+    def _corrected(self, accuracy: float, estimate: float | None, usual: float) -> float:
+        if estimate is None:
+            return accuracy + self.removed * (1 - accuracy)
+        if self.completions == 0:
+            return max(estimate, usual)
+        return estimate + (self.error or 0.0)
+
+    def completed(self, before: float, after: float, estimate: float | None) -> None:
+        """Learn from a retraining: accuracies on the same data before and after it.
+
+        `estimate`: what was estimated for `after`; None if nothing was, or for other data.
+        """
+        self.completions += 1
+        if before < 1:
+            removed = max(0.0, (after - before) / (1 - before))
+            self.removed += _SMOOTHING * (removed - self.removed)
+        self.in_vain = self.in_vain + 1 if after - before <= _NOTHING else 0
+        if estimate is not None:
+            error = after - estimate
+            self.error = (
+                error if self.error is None else self.error + _SMOOTHING * (error - self.error)
+            )

@@ -1,0 +1,116 @@
+"""The retraining of a tenant with its phases, and how events change them.
+
+none -> waiting -> running -> done, and again from the next window that has labels to learn. An
+interrupted training waits again. A running one outlasts its window and continues. One whose tenant
+is removed is cancelled until its process has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from migrator.control.events import (
+    NothingToLearn,
+    RetrainingEvent,
+    RetrainingPlanned,
+    RetrainingWithdrawn,
+    SamplesMissing,
+    TrainingCompleted,
+    TrainingInterrupted,
+    TrainingProgressed,
+    TrainingStarted,
+)
+from migrator.core.problem import Holding
+from migrator.core.profiles import Curve
+
+
+class Phase(StrEnum):
+    """The phase of a tenant's retraining."""
+
+    NONE = "none"
+    """There is nothing to learn."""
+    WAITING = "waiting"
+    """It may be started."""
+    RUNNING = "running"
+    DONE = "done"
+    """Its labels are learned, or cannot be."""
+    CANCELLED = "cancelled"
+    """Its tenant is being removed, and its process is being ended."""
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """A retraining on the labels of earlier windows."""
+
+    window: int
+    """The retraining learns from windows before this one."""
+    seconds: Curve
+    """Duration by SMs, from the profile."""
+    slower: float
+    """Measured duration divided by the profile's duration."""
+    expected: float
+    """Accuracy to plan with after it."""
+    phase: Phase = Phase.WAITING
+    progress: float = 0.0
+    """The part that is done, as last reported."""
+    on: Holding | None = None
+    """The instance or share of the running training."""
+    since: int = 0
+    """The first window that it learns from."""
+    labelled: int = 0
+    """Labels that were not learned yet when it was planned."""
+    most_samples: int | None = None
+    """Maximum number of training samples; None for all."""
+    fixed_s: float = 0.0
+    """Measured seconds that every retraining takes, however small: its duration is these and
+    `slower` times the profile's."""
+    estimated: float | None = None
+    """Accuracy after it by the estimate; None if there was none."""
+
+    @property
+    def planned_s(self) -> Curve:
+        """Expected duration by SMs."""
+        return self.seconds.scaled(self.slower).raised(self.fixed_s)
+
+
+class UnexpectedEventError(RuntimeError):
+    """An event that cannot happen in the present phase: a defect of the part that sent it."""
+
+
+def apply_event(retraining: Retraining | None, event: RetrainingEvent) -> Retraining | None:
+    """The retraining after an event; None if there is nothing to learn.
+
+    Raises UnexpectedEventError for an event that the phase does not allow.
+    """
+    after: Retraining | None
+    match event, retraining:
+        case RetrainingPlanned(new), None | Retraining(phase=Phase.WAITING | Phase.DONE):
+            after = new
+        case NothingToLearn(), None | Retraining(phase=Phase.WAITING | Phase.DONE):
+            after = None
+        case RetrainingPlanned() | NothingToLearn(), Retraining() as busy:
+            after = busy  # later labels are learned after it
+        case TrainingStarted(instance, since), Retraining(phase=Phase.WAITING) as waiting:
+            after = replace(waiting, phase=Phase.RUNNING, on=instance, since=since)
+        case TrainingProgressed(part), Retraining(phase=Phase.RUNNING) as running:
+            after = replace(running, progress=part)
+        case TrainingProgressed(), Retraining(phase=Phase.WAITING | Phase.CANCELLED) as stopped:
+            after = stopped  # its process sent this before it ended
+        case TrainingInterrupted(), Retraining(phase=Phase.RUNNING) as running:
+            after = replace(running, phase=Phase.WAITING, on=None)
+        case TrainingCompleted() | SamplesMissing(), Retraining(phase=Phase.RUNNING) as running:
+            after = replace(running, phase=Phase.DONE)
+        case (
+            TrainingInterrupted() | TrainingCompleted() | SamplesMissing(),
+            Retraining(phase=Phase.CANCELLED),
+        ):
+            after = None
+        case RetrainingWithdrawn(), Retraining(phase=Phase.RUNNING | Phase.CANCELLED) as running:
+            after = replace(running, phase=Phase.CANCELLED, on=None)
+        case RetrainingWithdrawn(), _:
+            after = None
+        case _:
+            phase = Phase.NONE if retraining is None else retraining.phase
+            raise UnexpectedEventError(f"{type(event).__name__} while the retraining is {phase}")
+    return after

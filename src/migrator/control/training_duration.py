@@ -1,0 +1,54 @@
+"""How long a tenant's retrainings take, learned from those that have ended."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_SMOOTHING = 0.5
+"""Weight of a measurement against the earlier ones."""
+_FASTEST, _SLOWEST = 0.5, 10.0
+"""Limits of the ratio of a measured duration to the profile."""
+_DEVIATION = 0.1
+"""Relative standard deviation of a duration before any is measured."""
+_FOUR_OF_FIVE = 0.84
+"""Number of standard deviations that four of five retrainings stay below."""
+
+
+@dataclass
+class TrainingDuration:
+    """A fixed part, and one that grows with the samples as the profile says."""
+
+    slower: float = 1.0
+    """Measured duration of retrainings divided by the profile's duration."""
+    fixed_s: float = 0.0
+    """Measured seconds of a retraining that its samples do not change."""
+    variance: float = _DEVIATION**2
+    """Of that ratio, relative to its square."""
+
+    @property
+    def longer(self) -> float:
+        """The duration that four of five retrainings do not exceed, relative to the mean."""
+        return 1 + _FOUR_OF_FIVE * math.sqrt(self.variance)
+
+    def restore(self, slower: float, fixed_s: float) -> None:
+        """Begin with what an earlier daemon measured."""
+        self.slower, self.fixed_s = slower, fixed_s
+
+    def measure(self, profile_s: float, seconds: float, fixed_s: float, *, replaces: bool) -> None:
+        """Learn from a retraining that has ended.
+
+        `profile_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
+        `replaces`: the earlier measurements do not count.
+        """
+        weight = 1.0 if replaces else _SMOOTHING
+        factor = min(_SLOWEST, max(_FASTEST, (seconds - fixed_s) / profile_s))
+        off = (factor * profile_s + fixed_s) / (self.slower * profile_s + self.fixed_s) - 1
+        self.variance += _SMOOTHING * (off * off - self.variance)
+        self.slower += weight * (factor - self.slower)
+        self.fixed_s += weight * (fixed_s - self.fixed_s)
+
+    def doubt(self) -> None:
+        """Move towards the profile: one long measurement must not block retrainings forever."""
+        self.slower += _SMOOTHING * (1 - self.slower)
+        self.fixed_s -= _SMOOTHING * self.fixed_s

@@ -1,0 +1,57 @@
+"""When and where tenants retrain: a schedule, and what it occupies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from migrator.core.problem import Kind, Problem, Retraining, Task
+from migrator.planning.arrays import Ints
+from migrator.planning.exact.space import Space
+
+
+@dataclass(frozen=True)
+class Start:
+    """A retraining: placement index, first slot, first slot after it."""
+
+    place: int
+    begin: int
+    end: int
+
+
+Schedule = tuple[Start | None, ...]
+"""Per tenant; None where nothing retrains."""
+
+
+def running_of(problem: Problem, space: Space) -> Schedule:
+    """The retrainings that are under way at slot 0."""
+    running: list[Start | None] = []
+    for tenant in problem.tenants:
+        slots_left = problem.slots_left(tenant)
+        if slots_left is None or problem.initial is None:
+            running.append(None)
+            continue
+        task = Task(tenant.name, Kind.RETRAINING)
+        held = next(instance for instance in problem.initial.instances if instance.task == task)
+        spots = [(place.start, place.gpcs) for place in space.geometry.places]
+        running.append(Start(spots.index((held.start, held.gpcs)), 0, slots_left))
+    return tuple(running)
+
+
+def occupied_by(space: Space, schedule: Schedule, slots: int) -> Ints:
+    """[slot]: the slices that the schedule's retrainings occupy, as a mask."""
+    masks = np.zeros(slots, np.int64)
+    for start in schedule:
+        if start is not None:
+            masks[start.begin : start.end] |= space.geometry.place_mask[start.place]
+    return masks
+
+
+def retrainings_of(problem: Problem, space: Space, schedule: Schedule) -> tuple[Retraining, ...]:
+    """The schedule in the plan's words."""
+    return tuple(
+        Retraining(tenant.name, start.begin, start.end, space.geometry.places[start.place].gpcs)
+        for tenant, start in zip(problem.tenants, schedule, strict=True)
+        if start is not None
+    )

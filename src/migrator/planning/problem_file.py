@@ -1,0 +1,408 @@
+"""The problem file, version 1: from JSON or YAML to the planning problem and back.
+
+Shapes and ranges are pydantic's work; what ties several keys together (lengths, names, the
+board's sizes and placements) is checked here. Whether a plan can exist is `feasible`'s work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, cast
+
+from pydantic import Discriminator, Field, Tag
+
+from migrator.core import catalogue
+from migrator.core.catalogue import Board, Placement, find_placement, placements
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
+from migrator.io.data_file import PROBLEM, load_yaml, read_data_file
+from migrator.io.strict import (
+    MAX_NUMBER,
+    Count,
+    Entry,
+    Location,
+    Number,
+    Position,
+    by_size,
+    listed,
+    nearest,
+    refuse,
+    refuse_size,
+    require_names,
+    require_version,
+    shown,
+    validated,
+)
+
+VERSION = 1
+_MIN_SLOT_S = 1e-6
+_Accuracy = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _numbers_or_scenarios(value: object) -> str | None:
+    if not isinstance(value, list):
+        return None
+    return "<scenarios>" if value and isinstance(value[0], list) else "<numbers>"
+
+
+_Received = Annotated[
+    Annotated[list[Number], Tag("<numbers>")] | Annotated[list[list[Number]], Tag("<scenarios>")],
+    Discriminator(_numbers_or_scenarios),
+]
+
+
+class _TenantEntry(Entry):
+    name: str = Field(description="the tenant's name, as text that is not empty")
+    received: _Received = Field(
+        description="a list of requests per slot, or a list of such lists (scenarios)"
+    )
+    capability: dict[str, Number] = Field(
+        min_length=1,
+        description='requests per slot of one instance of each size, such as {"1": 60, "2": 110}',
+    )
+    accuracy_pre: _Accuracy = Field(description="the accuracy now, a number from 0 to 1")
+    accuracy_post: _Accuracy | None = Field(
+        description="the accuracy after retraining, a number from 0 to 1"
+    )
+    retraining_slots: Annotated[dict[str, Count], Field(min_length=1)] | None = Field(
+        description='slots a retraining takes on each size, such as {"1": 150, "2": 80}, '
+        "or null for no retraining"
+    )
+    overhead_s: Number = Field(
+        description=f"the seconds a reconfiguration costs, a number from 0 to {MAX_NUMBER:g}"
+    )
+    min_gpcs: Count = Field(
+        description="the GPCs that one of its instances always has at least, a positive integer"
+    )
+    retraining: Literal["required", "optional"] = Field(
+        default="required",
+        description='"required", or "optional" if the plan may leave the retraining out',
+    )
+    value_after: Number = Field(
+        default=0.0,
+        description="the goodput that a completed retraining adds after the window, per request "
+        "of the window and unit of accuracy gained, a number of at least 0",
+    )
+
+
+class _RunningEntry(Entry):
+    tenant: str = Field(description="the name of the tenant whose retraining runs")
+    slots_left: Count = Field(description="the slots it still needs, a positive integer")
+
+
+class InstanceEntry(Entry):
+    """An instance as both files write it."""
+
+    start: Position = Field(description="its first memory slice, an integer of at least 0")
+    gpcs: Count = Field(description="its size in GPCs, an integer of at least 1")
+    task: str | None = Field(description='"TENANT/inference", "TENANT/retraining" or null')
+
+    def instance(self, location: Location) -> Instance:
+        """The instance; `location` is where this entry stands in its file."""
+        return Instance(self.start, self.gpcs, self._task((*location, "task")))
+
+    def _task(self, location: Location) -> Task | None:
+        if self.task is None:
+            return None
+        try:
+            return Task.parse(self.task)
+        except ValueError:
+            refuse(
+                location,
+                f"{shown(self.task)} is not a task",
+                'write "TENANT/inference", "TENANT/retraining" or null',
+            )
+
+
+class _InitialEntry(Entry):
+    instances: list[InstanceEntry] = Field(description="a list of instances, which may be empty")
+    retrainings: list[_RunningEntry] = Field(
+        description="a list of the retrainings that run, which may be empty"
+    )
+
+
+class _ProblemEntry(Entry):
+    version: int = Field(description=f"the version of the format, {VERSION}")
+    gpu: str = Field(description='the name of a board, such as "A100-40GB"')
+    slot_s: float = Field(
+        ge=_MIN_SLOT_S,
+        le=MAX_NUMBER,
+        allow_inf_nan=False,
+        description=f"the seconds of a slot, a finite number above 0 (at least {_MIN_SLOT_S:g})",
+    )
+    slots: Count = Field(description="the number of slots of the window, a positive integer")
+    charge: Literal["paper", "survivors"] = Field(description='"paper" or "survivors"')
+    tenants: list[_TenantEntry] = Field(
+        min_length=1, description="a list of at least one tenant object"
+    )
+    initial: _InitialEntry | None = Field(
+        description='{"instances": [...], "retrainings": [...]} as held before slot 0, or null'
+    )
+
+
+def read_problem(path: Path) -> Problem:
+    """The problem in a file; InputError names the file, the key and the remedy."""
+    return read_data_file(path, parse_problem, PROBLEM)
+
+
+def example_problem() -> dict[str, object]:
+    """The content of the example that `migrator example` prints."""
+    text = files("migrator.planning").joinpath("window.yaml").read_text("utf-8")
+    return cast("dict[str, object]", load_yaml(text))
+
+
+def parse_problem(data: object) -> Problem:
+    """The problem in JSON that has been read already; InputError names the key and the remedy."""
+    require_version(data, VERSION)
+    file = validated(_ProblemEntry, data, "the problem")
+    board = catalogue.board(file.gpu)
+    require_names([tenant.name for tenant in file.tenants])
+    return Problem(
+        board=board,
+        slot_s=file.slot_s,
+        slots=file.slots,
+        charge=Charge(file.charge),
+        tenants=tuple(
+            _tenant(entry, ("tenants", index), file, board)
+            for index, entry in enumerate(file.tenants)
+        ),
+        initial=None if file.initial is None else _initial(file.initial, file, board),
+    )
+
+
+def problem_to_json(problem: Problem) -> dict[str, object]:
+    """The problem as its file holds it; `parse_problem` gives the same problem back."""
+    return {
+        "version": VERSION,
+        "gpu": problem.board.name,
+        "slot_s": problem.slot_s,
+        "slots": problem.slots,
+        "charge": str(problem.charge),
+        "tenants": [_tenant_to_json(tenant) for tenant in problem.tenants],
+        "initial": None if problem.initial is None else _initial_to_json(problem.initial),
+    }
+
+
+def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
+    received = [list(row) for row in tenant.received]
+    choices: dict[str, object] = {}
+    if tenant.retraining_optional:
+        choices["retraining"] = "optional"
+    if tenant.value_after:
+        choices["value_after"] = tenant.value_after
+    return {
+        "name": tenant.name,
+        "received": received[0] if len(received) == 1 else received,
+        "capability": _by_size_to_json(tenant.capability),
+        "accuracy_pre": tenant.accuracy_pre,
+        "accuracy_post": tenant.accuracy_post,
+        "retraining_slots": (
+            None if tenant.retraining_slots is None else _by_size_to_json(tenant.retraining_slots)
+        ),
+        "overhead_s": tenant.overhead_s,
+        "min_gpcs": tenant.min_gpcs,
+        **choices,
+    }
+
+
+def _by_size_to_json(values: Mapping[int, float]) -> dict[str, float]:
+    return {str(gpcs): value for gpcs, value in sorted(values.items())}
+
+
+def _initial_to_json(initial: Initial) -> dict[str, object]:
+    return {
+        "instances": [instance_to_json(instance) for instance in initial.instances],
+        "retrainings": [
+            {"tenant": retraining.tenant, "slots_left": retraining.slots_left}
+            for retraining in initial.retrainings
+        ],
+    }
+
+
+def _tenant(entry: _TenantEntry, location: Location, file: _ProblemEntry, board: Board) -> Tenant:
+    retraining = entry.retraining_slots
+    return Tenant(
+        name=entry.name,
+        received=_received(entry, (*location, "received"), file.slots),
+        capability=by_size(entry.capability, (*location, "capability"), board),
+        accuracy_pre=entry.accuracy_pre,
+        accuracy_post=_accuracy_post(entry, location, file),
+        retraining_slots=(
+            None
+            if retraining is None
+            else by_size(retraining, (*location, "retraining_slots"), board)
+        ),
+        overhead_s=entry.overhead_s,
+        min_gpcs=entry.min_gpcs,
+        retraining_optional=entry.retraining == "optional",
+        value_after=entry.value_after,
+    )
+
+
+def _received(entry: _TenantEntry, location: Location, slots: int) -> tuple[tuple[float, ...], ...]:
+    scenarios = []
+    for where, numbers in _scenarios(entry.received, location):
+        if len(numbers) != slots:
+            refuse(
+                where,
+                f"the list has {len(numbers)} entries but slots is {slots}",
+                "give one number per slot",
+            )
+        scenarios.append(tuple(numbers))
+    return tuple(scenarios)
+
+
+def _scenarios(
+    received: list[float] | list[list[float]], location: Location
+) -> Iterator[tuple[Location, list[float]]]:
+    """Every scenario and where it stands; a plain list of numbers is the only scenario."""
+    numbers = [row for row in received if not isinstance(row, list)]
+    scenarios = [row for row in received if isinstance(row, list)]
+    if not scenarios:
+        yield location, numbers
+    for index, scenario in enumerate(scenarios):
+        yield (*location, index), scenario
+
+
+def _accuracy_post(entry: _TenantEntry, location: Location, file: _ProblemEntry) -> float:
+    if entry.accuracy_post is not None:
+        return entry.accuracy_post
+    running = () if file.initial is None else file.initial.retrainings
+    if entry.retraining_slots is not None or any(
+        retraining.tenant == entry.name for retraining in running
+    ):
+        refuse(
+            (*location, "accuracy_post"),
+            "null although the tenant retrains",
+            "give the accuracy after retraining, a number from 0 to 1",
+        )
+    return entry.accuracy_pre
+
+
+def _initial(entry: _InitialEntry, file: _ProblemEntry, board: Board) -> Initial:
+    names = [tenant.name for tenant in file.tenants]
+    instances = tuple(
+        instance.instance(("initial", "instances", index))
+        for index, instance in enumerate(entry.instances)
+    )
+    _require_placements(instances, board)
+    _require_known_tasks(instances, names)
+    _require_running(entry.retrainings, names, file.slots)
+    _require_match(instances, entry.retrainings)
+    return Initial(
+        instances,
+        tuple(
+            RunningRetraining(retraining.tenant, retraining.slots_left)
+            for retraining in entry.retrainings
+        ),
+    )
+
+
+def _require_placements(instances: tuple[Instance, ...], board: Board) -> None:
+    placed: list[Placement] = []
+    for index, instance in enumerate(instances):
+        location = ("initial", "instances", index)
+        placement = _placement(instance, location, board)
+        for other, earlier in enumerate(placed):
+            if placement.overlaps(earlier):
+                refuse(
+                    location,
+                    f"{instance} overlaps {instances[other]} of initial.instances[{other}]",
+                    "remove one or correct its start",
+                )
+        placed.append(placement)
+
+
+def _placement(instance: Instance, location: Location, board: Board) -> Placement:
+    if instance.gpcs not in board.sizes:
+        refuse_size((*location, "gpcs"), instance.gpcs, board)
+    placement = find_placement(board, instance.start, instance.gpcs)
+    if placement is None:
+        starts = [place.start for place in placements(board) if place.gpcs == instance.gpcs]
+        refuse(
+            (*location, "start"),
+            f"{board.name} has no {instance.gpcs}-GPC instance at slice {instance.start}",
+            f"use {listed(starts)}",
+        )
+    return placement
+
+
+def _require_known_tasks(instances: tuple[Instance, ...], names: list[str]) -> None:
+    for index, instance in enumerate(instances):
+        if instance.task is not None and instance.task.tenant not in names:
+            location = ("initial", "instances", index, "task")
+            _refuse_tenant(location, instance.task.tenant, names)
+
+
+def _require_running(retrainings: list[_RunningEntry], names: list[str], slots: int) -> None:
+    seen: set[str] = set()
+    for index, running in enumerate(retrainings):
+        location = ("initial", "retrainings", index)
+        if running.tenant not in names:
+            _refuse_tenant((*location, "tenant"), running.tenant, names)
+        if running.tenant in seen:
+            refuse(
+                (*location, "tenant"),
+                f"{shown(running.tenant)} is listed twice",
+                "list every running retraining once",
+            )
+        if running.slots_left > slots:
+            refuse(
+                (*location, "slots_left"),
+                f"the window of {slots} slots is too short for the {running.slots_left} left",
+                "raise slots",
+            )
+        seen.add(running.tenant)
+
+
+def _refuse_tenant(location: Location, name: str, names: list[str]) -> NoReturn:
+    meant = nearest(name, names)
+    remedy = f"did you mean {shown(meant)}?" if meant else f"name one of {listed(names)}"
+    refuse(location, f"there is no tenant {shown(name)}", remedy)
+
+
+def _require_match(instances: tuple[Instance, ...], retrainings: list[_RunningEntry]) -> None:
+    """Every running retraining has one instance, and every retraining instance runs one."""
+    listed_tenants = {retraining.tenant for retraining in retrainings}
+    held: dict[str, int] = {}
+    for index, instance in enumerate(instances):
+        if instance.task is None or instance.task.kind is not Kind.RETRAINING:
+            continue
+        tenant = instance.task.tenant
+        location = ("initial", "instances", index, "task")
+        if tenant in held:
+            refuse(
+                location,
+                f"{instance.task} already has initial.instances[{held[tenant]}]",
+                "give a retraining one instance",
+            )
+        if tenant not in listed_tenants:
+            refuse(
+                location,
+                f"{instance.task} is not in initial.retrainings",
+                "add it there with its slots_left",
+            )
+        held[tenant] = index
+    for index, running in enumerate(retrainings):
+        if running.tenant not in held:
+            refuse(
+                ("initial", "retrainings", index, "tenant"),
+                f"no instance has the task {running.tenant}/retraining",
+                "add it to initial.instances",
+            )
+
+
+def instance_to_json(instance: Instance) -> dict[str, object]:
+    """The instance as both files write it."""
+    task = None if instance.task is None else str(instance.task)
+    return {"start": instance.start, "gpcs": instance.gpcs, "task": task}

@@ -1,0 +1,306 @@
+"""Every choice of every state of a slot, with the bound on all plans through it.
+
+A choice is a set of retrainings that start, and a share: one set of placements per tenant that
+uses all slices left. Its bound is the sum of what the state has, the rent of the slices that no
+running retraining occupies, and per tenant the score of its set. A score depends on the tenant,
+its set and whether its retraining starts; so scores are worked out once per state, not per share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from migrator.planning.arrays import Floats, Ints
+from migrator.planning.exact.tables import IMPOSSIBLE, NEVER
+from migrator.planning.kernels import compiled, compiled_inner
+from migrator.planning.ranking import descending
+from migrator.planning.survivors.arrivals import Arrivals, expected
+from migrator.planning.survivors.beam_search import Costs
+from migrator.planning.survivors.states import DONE, STILL, Candidates, Choices, Layer
+from migrator.planning.survivors.values_to_go import Ahead
+
+
+class Scratch(NamedTuple):
+    """Room for what is known of one state."""
+
+    brings: Floats
+    """[tenant, set, 2]: (throughput of the slot, prices of waiting paid so far)"""
+    serves_with: Ints
+    """[tenant, set, 2]: (serving pattern, slots from the next on in which nothing new serves)"""
+    score: Floats
+    """[tenant, start, set]; start: 0 nothing, else a retraining on a size"""
+    top: Floats
+    """[tenant, start]: the best score"""
+    status_before: Ints
+    """[tenant]: its retraining before anything starts"""
+    status_then: Ints
+    """[tenant]: the same after the choice"""
+    until: Ints
+    """[tenant]: the end of its retraining after the choice"""
+    starts_on: Ints
+    """[tenant]: 0 nothing, else one more than the size"""
+    serves: Floats
+    """[placement, 2]: (capability in the slot, prices of waiting paid so far)"""
+    size_weight: Ints
+    """[placement, 2]: (weight of its size where it serves, slots in which it keeps closed)"""
+
+
+def empty_scratch(choices: Choices, costs: Costs) -> Scratch:
+    """Room for the states of one problem."""
+    (tenants, sizes), sets = choices.durations.shape, len(costs.set_places)
+    places = len(choices.place_size)
+    return Scratch(
+        brings=np.empty((tenants, sets, 2)),
+        serves_with=np.empty((tenants, sets, 2), np.int64),
+        score=np.empty((tenants, sizes + 1, sets)),
+        top=np.empty((tenants, sizes + 1)),
+        status_before=np.empty(tenants, np.int64),
+        status_then=np.empty(tenants, np.int64),
+        until=np.empty(tenants, np.int64),
+        starts_on=np.empty(tenants, np.int64),
+        serves=np.empty((places, 2)),
+        size_weight=np.empty((places, 2), np.int64),
+    )
+
+
+@compiled
+def expand_states(
+    slot: int,
+    all_warm: bool,
+    now: Layer,
+    choices: Choices,
+    costs: Costs,
+    arrivals: Arrivals,
+    ahead: Ahead,
+    room: Scratch,
+    candidates: Candidates,
+) -> int:
+    """Find every choice of every state whose bound beats the limit; returns the work."""
+    tenants, slots, work = now.place.shape[1], ahead.rent.shape[2] - 1, 0
+    sets, sizes = costs.set_places.shape[0], choices.durations.shape[1]
+    starts, start_facts, share_begin = choices.starts, choices.start_facts, choices.share_begin
+    top = room.top
+    status_before, status_then, until = room.status_before, room.status_then, room.until
+    starts_on = room.starts_on
+    for state in range(now.value.shape[0]):
+        mask, waiting = _read_status(slot, state, now, choices, status_before)
+        for m in range(tenants):
+            _look_at_places(slot, state, m, all_warm, now, choices, costs, ahead, room)
+            _look_at_sets(slot, m, choices, costs, arrivals, room)
+            for started in range(sizes + 1):
+                top[m, started] = np.inf  # not known yet
+        work += 4 * tenants * sets
+        for start in range(starts.shape[0]):
+            taken, starting = start_facts[start, 0], start_facts[start, 1]
+            both = mask | taken
+            if starting & ~waiting or taken & mask or slot + start_facts[start, 2] > slots:
+                continue
+            # a start that leaves no room for the minima has no shares; start 0 starts nothing
+            shares = share_begin[both + 1] - share_begin[both]
+            if start > 0 and shares == 0:
+                continue
+            for m in range(tenants):
+                status_then[m], until[m], starts_on[m] = status_before[m], now.end[state, m], 0
+                place = starts[start, m]
+                if place >= 0:
+                    k = choices.place_size[place]
+                    status_then[m] = place
+                    until[m], starts_on[m] = slot + choices.durations[m, k], k + 1
+            bound = now.value[state] + _rent_ahead(slot + 1, choices, ahead, room)
+            # the best score of every tenant, whether or not the sets fit together: if that is not
+            # enough, no share is
+            most_here = bound
+            for m in range(tenants):
+                started = starts_on[m]
+                if top[m, started] == np.inf:
+                    top[m, started] = _score_sets(slot, m, started, choices, ahead, room)
+                    work += sets
+                most_here += top[m, started]
+            work += 30
+            if most_here > max(candidates.limits[0], IMPOSSIBLE):
+                if candidates.used[0] + shares > candidates.bound.shape[0]:
+                    _halve(candidates)
+                _add(state, start, both, bound, now.value[state], choices, room, candidates)
+                work += 2 * shares
+    return work
+
+
+@compiled_inner
+def _read_status(
+    slot: int, state: int, now: Layer, choices: Choices, status_before: Ints
+) -> tuple[int, int]:
+    """The tenants' status in the slot; (slices that retrain, tenants still to start as bits)."""
+    mask, waiting = 0, 0
+    for m in range(status_before.shape[0]):
+        place = now.place[state, m]
+        if place >= 0 and now.end[state, m] == slot:
+            place = DONE
+        if place >= 0:
+            mask |= choices.place_mask[place]
+        elif place == STILL:
+            waiting |= 1 << m
+        status_before[m] = place
+    return mask, waiting
+
+
+@compiled_inner
+def _look_at_places(
+    slot: int,
+    state: int,
+    m: int,
+    all_warm: bool,
+    now: Layer,
+    choices: Choices,
+    costs: Costs,
+    ahead: Ahead,
+    room: Scratch,
+) -> None:
+    """What every placement brings tenant m in the slot, if it holds it: `serves`, `size_weight`.
+
+    The prices let an instance serve only after the lead, and it pays for waiting when it begins
+    to. A state whose instance still waits is credited what it has paid in the slots before.
+    """
+    lead, over, warm_age, waited = choices.lead[m], costs.over[m], costs.warm_age[m], ahead.waited
+    serves, size_weight = room.serves, room.size_weight
+    for at in range(choices.place_size.shape[0]):
+        age, k = 0, choices.place_size[at]
+        if all_warm:
+            age = warm_age
+        elif now.owner[state, at] == m:
+            age = min(warm_age, now.age[state, at] + 1)
+        # sizes are counted in base 8: a sum of weights is a multiset
+        paid, weight, closed_slots = 0.0, 1 << (3 * k), lead
+        if age < lead:
+            paid = waited[k, slot + 1] - waited[k, max(0, slot - age)]
+            weight, closed_slots = 0, lead - age - 1
+        serves[at, 0] = costs.capability[m, at] * min(1.0, max(0.0, age + 1.0 - over))
+        serves[at, 1], size_weight[at, 0], size_weight[at, 1] = paid, weight, closed_slots
+
+
+@compiled_inner
+def _look_at_sets(
+    slot: int, m: int, choices: Choices, costs: Costs, arrivals: Arrivals, room: Scratch
+) -> None:
+    """`brings` and `serves_with` of every placement set of tenant m."""
+    serves, size_weight, brings = room.serves, room.size_weight, room.brings
+    serves_with = room.serves_with
+    for i in range(choices.sets_of.shape[1]):
+        placement_set = choices.sets_of[m, i]
+        if placement_set < 0:
+            break
+        capability, code, closed_slots, paid = 0.0, 0, choices.lead[m], 0.0
+        for n in range(costs.set_places.shape[1]):
+            at = costs.set_places[placement_set, n]
+            if at < 0:
+                break
+            capability += serves[at, 0]
+            paid += serves[at, 1]
+            code += size_weight[at, 0]
+            closed_slots = min(closed_slots, size_weight[at, 1])
+        brings[m, placement_set, 0] = expected(arrivals, m, slot, capability)
+        brings[m, placement_set, 1] = paid
+        serves_with[m, placement_set, 0] = choices.pattern[m, code]
+        serves_with[m, placement_set, 1] = closed_slots
+
+
+@compiled_inner
+def _rent_ahead(slot: int, choices: Choices, ahead: Ahead, room: Scratch) -> float:
+    """What the slices that running retrainings leave free can be rented for from `slot` on.
+
+    Stretch by stretch: the mask changes when a retraining ends.
+    """
+    status_then, until, rent = room.status_then, room.until, ahead.rent
+    total, waiting, slots = 0.0, 0, rent.shape[2] - 1
+    for m in range(status_then.shape[0]):
+        waiting += 1 if status_then[m] == STILL else 0
+    while slot < slots:
+        mask, change = 0, slots
+        for m in range(status_then.shape[0]):
+            if status_then[m] >= 0 and until[m] > slot:
+                mask |= choices.place_mask[status_then[m]]
+                change = min(change, until[m])
+        total += rent[waiting, mask, change] - rent[waiting, mask, slot]
+        slot = change
+    return total
+
+
+@compiled_inner
+def _score_sets(
+    slot: int, m: int, started: int, choices: Choices, ahead: Ahead, room: Scratch
+) -> float:
+    """score[m, started, set]: goodput of the slot and bound on what follows; returns the best."""
+    brings, serves_with, status = room.brings, room.serves_with, room.status_then[m]
+    until = room.until[m]
+    top, row, done = NEVER, 0, 1 if status == DONE else 0
+    accuracy = choices.accuracy[m, 1 if room.status_before[m] == DONE else 0]
+    if status >= 0:
+        size = choices.place_size[status]
+        row = ahead.row[m, size, 0] + until * ahead.row[m, size, 1] + until - slot - 1
+    for i in range(choices.sets_of.shape[1]):
+        placement_set = choices.sets_of[m, i]
+        if placement_set < 0:
+            break
+        p, worth = serves_with[m, placement_set, 0], NEVER
+        if p >= 0:
+            if status >= 0:
+                worth_after = float(ahead.running[row, p])
+            else:
+                worth_after = ahead.values[done, m, slot + 1, serves_with[m, placement_set, 1], p]
+            worth = (
+                accuracy * brings[m, placement_set, 0] + brings[m, placement_set, 1] + worth_after
+            )
+            top = max(top, worth)
+        room.score[m, started, placement_set] = worth
+    return top
+
+
+@compiled_inner
+def _add(
+    state: int,
+    start: int,
+    mask: int,
+    bound: float,
+    earned: float,
+    choices: Choices,
+    room: Scratch,
+    candidates: Candidates,
+) -> None:
+    """Add every share of the slices that `mask` leaves free, if its bound beats the limit."""
+    shares, status_before, score = choices.shares, room.status_before, room.score
+    tenants, used = status_before.shape[0], candidates.used[0]
+    limit = max(candidates.limits[0], IMPOSSIBLE)
+    for share in range(choices.share_begin[mask], choices.share_begin[mask + 1]):
+        total, value = bound, earned
+        for m in range(tenants):
+            total += score[m, room.starts_on[m], shares[share, m]]
+        if total <= limit:
+            continue
+        for m in range(tenants):
+            accuracy = choices.accuracy[m, 1 if status_before[m] == DONE else 0]
+            value += accuracy * room.brings[m, shares[share, m], 0]
+        candidates.state[used], candidates.start[used], candidates.share[used] = state, start, share
+        candidates.bound[used], candidates.value[used] = total, value
+        used += 1
+    candidates.used[0] = used
+
+
+@compiled_inner
+def _halve(candidates: Candidates) -> None:
+    """Keep about the better half of the candidates and raise the limit.
+
+    The limit is then the largest bound that was lost.
+    """
+    state, start, share = candidates.state, candidates.start, candidates.share
+    bound = candidates.bound
+    value, limits, count, kept = candidates.value, candidates.limits, candidates.used[0], 0
+    middle = bound[candidates.order[descending(count, bound, candidates.order), count // 2]]
+    limits[0] = max(limits[0], middle)
+    limits[1] = max(limits[1], limits[0])
+    for i in range(count):
+        if bound[i] > limits[0]:
+            state[kept], start[kept], share[kept] = state[i], start[i], share[i]
+            bound[kept], value[kept] = bound[i], value[i]
+            kept += 1
+    candidates.used[0] = kept

@@ -1,0 +1,364 @@
+"""Prices under the `survivors` charge: a certified bound on every plan.
+
+Every serving pattern of every tenant has a price in every slot, and so has an instance of every
+size that waits to be warm, or that retrains. With prices each tenant plans alone: two passes
+over its serving patterns, where an instance that begins to serve pays for having waited. The
+board rents out, slot by slot, the joint serving pattern and the instances beside it that earn
+most. Whatever the prices, the sum is at least the goodput of any plan. Only positions are left
+aside, and that prices act on single slots: typically the bound is within 0.1% of the optimum
+without positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from migrator.planning.arrays import Floats, Ints
+from migrator.planning.exact.prices import move
+from migrator.planning.exact.tables import NEVER
+from migrator.planning.kernels import compiled, compiled_inner
+from migrator.planning.survivors.board import (
+    RETRAINING,
+    WAITING,
+    Found,
+    Rooms,
+    Shares,
+    empty_found,
+    find_shares,
+    rooms_beside,
+)
+from migrator.planning.survivors.serving import Serving
+
+_FIRST_STEP, _LAST_STEP = 1.0, 0.003
+"""First step of a price, in mean first prices of the smallest instance; last over first."""
+_NEAR = 0.002
+"""Distance of the bound to the best plan, relative to it, from which it may be closed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What a tenant pays in a slot."""
+
+    pattern: Floats
+    """[tenant, slot, serving pattern]"""
+    beside: Floats
+    """[WAITING or RETRAINING, slot, size]"""
+    bound: float
+    """no plan is worth more"""
+
+
+def find_prices(
+    serving: Serving,
+    shares: Shares,
+    first: Floats,
+    occupied: Ints,
+    most: int,
+    steps: int,
+    enough: float,
+    late: Callable[[], bool] = lambda: False,
+) -> Prices:
+    """Good prices after `steps` steps from the prices `first` [slot, size].
+
+    `occupied` [slot]: slices that running retrainings hold; `most` tenants may start one. A bound
+    of `enough` needs no further steps. Whenever it is `late`, the steps taken so far must do.
+    """
+    changes = [0, *(np.flatnonzero(np.diff(occupied)) + 1).tolist(), len(occupied)]
+    stretches = [
+        (begin, end, rooms_beside(shares, int(occupied[begin]), most))
+        for begin, end in pairwise(changes)
+    ]
+
+    def ascend(pattern: Floats, beside: Floats, steps: int, length: float) -> Prices:
+        return _ascend(serving, shares, stretches, pattern, beside, steps, length, enough, late)
+
+    pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", serving.counts, first))
+    beside = np.stack([first, first])
+    length = _FIRST_STEP * max(float(first[:, 0].mean()), 1e-9)
+    priced = ascend(pattern, beside, steps, length)
+    # Where the board is large enough for all tenants, all prices should be zero.
+    free = ascend(np.zeros_like(pattern), np.zeros_like(beside), 1, 0.0)
+    return free if free.bound <= priced.bound else priced
+
+
+def _ascend(
+    serving: Serving,
+    shares: Shares,
+    stretches: Sequence[tuple[int, int, Rooms]],
+    pattern: Floats,
+    beside: Floats,
+    steps: int,
+    first_length: float,
+    enough: float,
+    late: Callable[[], bool],
+) -> Prices:
+    """The best prices met; `pattern` and `beside` are changed.
+
+    Where the bound is already near `enough`, half as many steps follow whose lengths would reach
+    it if the slope did not change.
+    """
+    surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
+    slots, width = pattern.shape[1:]
+    room = empty_found(shares, slots), _empty_ways(slots, width)
+    moved = [
+        (
+            _rows(prices),
+            _rows(slope),
+            _rows(np.zeros_like(prices)),
+            _rows(np.zeros_like(prices)),
+            least,
+        )
+        for prices, slope, least in ((pattern, surplus, -np.inf), (beside, surplus_beside, 0.0))
+    ]
+    best = Prices(pattern.copy(), beside.copy(), np.inf)
+    for step in range(steps + steps // 2):
+        board = shares, stretches, *room
+        bound = _evaluate(serving, *board, pattern, beside, surplus, surplus_beside)
+        if bound < best.bound:
+            best = Prices(pattern.copy(), beside.copy(), bound)
+        if best.bound <= enough or late():
+            break
+        if step < steps:
+            length = first_length * _LAST_STEP ** (step / steps)
+            for prices, slope, mean, square, least in moved:
+                move(prices, slope, mean, square, step, length, least)
+        elif best.bound > enough + _NEAR * abs(enough):
+            break  # too far away for the steps that follow
+        elif step == steps:
+            pattern[:], beside[:] = best.pattern, best.beside
+        else:  # the length at which a straight slope would reach `enough` (Polyak)
+            squares = sum(float((slope * slope).sum()) for _, slope, _, _, _ in moved)
+            length = (bound - enough) / max(1.0, squares)
+            for prices, slope, _, _, least in moved:
+                np.maximum(least, prices - length * slope, out=prices)
+    return best
+
+
+def _rows(values: Floats) -> Floats:
+    """The same values as a table."""
+    return values.reshape(-1, values.shape[2])
+
+
+def _evaluate(
+    serving: Serving,
+    shares: Shares,
+    stretches: Sequence[tuple[int, int, Rooms]],
+    shared: Found,
+    ways: _Ways,
+    pattern: Floats,
+    beside: Floats,
+    surplus: Floats,
+    surplus_beside: Floats,
+) -> float:
+    """The bound at these prices; the surplus is what is rented out less what tenants use."""
+    slots, rent, chosen = pattern.shape[1], shared.rent, shared.chosen
+    for begin, end, rooms in stretches:
+        find_shares(begin, end, shares, rooms, pattern, beside, shared)
+    surplus[:] = 0.0
+    for m in range(len(surplus)):
+        surplus[m, np.arange(slots), shares.joint[chosen[:, 0], m]] = 1.0
+    surplus_beside[RETRAINING] = shares.sizes[chosen[:, 1]]
+    surplus_beside[WAITING] = shares.sizes[chosen[:, 2]]
+    total, sums = float(rent.cumsum()[-1]), sums_before(beside)
+    return float(_ask_tenants(total, serving, pattern, sums, surplus, surplus_beside, ways))
+
+
+def sums_before(beside: Floats) -> Floats:
+    """[WAITING or RETRAINING, size, slot]: sums of the prices before the slot."""
+    kinds, slots, sizes = beside.shape
+    sums = np.zeros((kinds, sizes, slots + 1))
+    sums[:, :, 1:] = beside.cumsum(axis=1).transpose(0, 2, 1)
+    return sums
+
+
+class _Ways(NamedTuple):
+    """Room for a tenant's best ways through the window, [slot, pattern] each."""
+
+    forward: Floats
+    """best of the slots before, not retrained, ending in the pattern"""
+    came: Ints
+    """the step that led there"""
+    held: Ints
+    """what was held before instances were dropped"""
+    backward: Floats
+    """best from the slot on, retrained, when the pattern served before"""
+    follow: Ints
+    """the step that leads on"""
+    kept: Ints
+    """what serves on"""
+    waited: Floats
+    """price of having held for the lead what begins to serve in the slot"""
+    rest: Floats
+    """[pattern]: best with any more instances"""
+
+
+def _empty_ways(slots: int, width: int) -> _Ways:
+    numbers, steps = np.empty((3, slots + 1, width)), np.empty((4, slots + 1, width), np.int64)
+    return _Ways(
+        forward=numbers[0],
+        came=steps[0],
+        held=steps[1],
+        backward=numbers[1],
+        follow=steps[2],
+        kept=steps[3],
+        waited=numbers[2],
+        rest=np.empty(width),
+    )
+
+
+@compiled
+def _ask_tenants(
+    total: float,
+    serving: Serving,
+    pattern: Floats,
+    rents: Floats,
+    surplus: Floats,
+    surplus_beside: Floats,
+    ways: _Ways,
+) -> float:
+    """`total` and every tenant's best at these prices; what it uses is taken off the surplus."""
+    came, follow, steps = ways.came, ways.follow, serving.steps
+    tenants, slots, _ = pattern.shape
+    for m in range(tenants):
+        fill_waited(m, serving, rents, ways.waited)
+        _go_forward(m, serving, pattern, ways)
+        _go_backward(m, serving, pattern, ways)
+        value, end, size, before, after = _completion(m, serving, rents, ways)
+        total += value
+        if serving.end[m] < 0 and size >= 0:
+            for t in range(end - serving.durations[m, size], end):
+                surplus_beside[RETRAINING, t, size] -= 1.0
+        # both ways from the retraining's end: the step of every slot
+        p = before
+        for t in range(end - 1, -1, -1):
+            s = came[t, p]
+            follow[t, 0] = s
+            p = ways.held[t, steps[m, s, 0]]
+        p = after
+        for t in range(end, slots):
+            s = follow[t, ways.kept[t, p]]
+            follow[t, 0] = s
+            p = steps[m, s, 1]
+        for t in range(slots):
+            s = follow[t, 0]
+            new = steps[m, s, 2]
+            surplus[m, t, steps[m, s, 1]] -= 1.0
+            if new > 0:
+                for earlier in range(max(0, t - serving.lead[m]), t):
+                    for k in range(rents.shape[1]):
+                        surplus_beside[WAITING, earlier, k] -= serving.counts[m, new, k]
+    return total
+
+
+@compiled_inner
+def fill_waited(m: int, serving: Serving, rents: Floats, waited: Floats) -> None:
+    """waited [slot, pattern]: price of having held for the lead what begins to serve then."""
+    slots, patterns = rents.shape[2] - 1, serving.patterns[m]
+    for t in range(slots):
+        for p in range(patterns):
+            waited[t, p] = 0.0
+        for k in range(rents.shape[1]):
+            ahead = rents[WAITING, k, t] - rents[WAITING, k, max(0, t - serving.lead[m])]
+            for p in range(patterns):
+                waited[t, p] += serving.counts[m, p, k] * ahead
+
+
+@compiled_inner
+def _go_forward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+    """Fill `forward` (before slot 0: what may serve on), `came` and `held`."""
+    forward, came, held, waited, rest = ways.forward, ways.came, ways.held, ways.waited, ways.rest
+    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 0]
+    slots, patterns, count = cost.shape[1], serving.patterns[m], fewer.shape[1] - 1
+    while count > 0 and fewer[m, count - 1, 0] < 0:
+        count -= 1
+    for p in range(patterns):
+        forward[0, p] = 0.0 if serving.before[m, p] else NEVER
+    for t in range(slots):
+        for p in range(patterns):
+            rest[p], held[t, p] = forward[t, p], p
+            forward[t + 1, p], came[t, p] = NEVER, 0
+        for i in range(count - 1, -1, -1):  # dropping instances costs nothing
+            p, less = fewer[m, i, 0], fewer[m, i, 1]
+            if rest[p] > rest[less]:
+                rest[less], held[t, less] = rest[p], held[t, p]
+        for s in range(steps.shape[1]):
+            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+            if u < 0:
+                break
+            if u != w and t < serving.first_new[m]:
+                continue
+            worth = rest[u] + accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new]
+            if worth > forward[t + 1, w]:
+                forward[t + 1, w], came[t, w] = worth, s
+
+
+@compiled_inner
+def _go_backward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+    """Fill `backward`, `follow` and `kept`."""
+    backward, follow, kept = ways.backward, ways.follow, ways.kept
+    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
+    slots, patterns = cost.shape[1], serving.patterns[m]
+    for p in range(patterns):
+        backward[slots, p] = 0.0
+    for t in range(slots - 1, -1, -1):
+        for p in range(patterns):
+            backward[t, p], follow[t, p], kept[t, p] = NEVER, 0, p
+        for s in range(steps.shape[1]):
+            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+            if u < 0:
+                break
+            if u != w and t < serving.first_new[m]:
+                continue
+            worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - ways.waited[t, new]
+            worth += backward[t + 1, w]
+            if worth > backward[t, u]:
+                backward[t, u], follow[t, u] = worth, s
+        for i in range(fewer.shape[1]):
+            p, less = fewer[m, i, 0], fewer[m, i, 1]
+            if p < 0:
+                break
+            if backward[t, less] > backward[t, p]:
+                backward[t, p], kept[t, p] = backward[t, less], kept[t, less]
+
+
+@compiled_inner
+def _completion(
+    m: int, serving: Serving, rents: Floats, ways: _Ways
+) -> tuple[float, int, int, int, int]:
+    """The best (value, end, size, serving before it, serving on after it).
+
+    Where an optional retraining is left out, the end is the window's and the size is -1.
+    """
+    forward, backward, with_size = ways.forward, ways.backward, serving.with_size
+    slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
+    value, at, on, before, after = NEVER, slots, -1, 0, 0
+    fixed, durations = serving.end[m], serving.durations
+    if fixed >= 0:
+        size = serving.end_size[m]
+        for p in range(patterns):
+            then = p if size < 0 else with_size[m, p, size]
+            worth = forward[fixed, p] + backward[fixed, then]
+            if worth > value:
+                value, at, on, before, after = worth, fixed, size, p, then
+        return value + later, at, on, before, after
+    if serving.optional[m]:
+        for p in range(patterns):
+            if forward[slots, p] > value:
+                value, before, after = forward[slots, p], p, p
+    for end in range(1, slots + 1):
+        for k in range(durations.shape[1]):
+            duration = durations[m, k]
+            if duration == 0 or duration > end:
+                continue
+            paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - duration]
+            for p in range(patterns):
+                # the instance it was retrained on may serve at once
+                then = with_size[m, p, k]
+                worth = forward[end, p] + backward[end, then] - paid + later
+                if worth > value:
+                    value, at, on, before, after = worth, end, k, p, then
+    return value, at, on, before, after

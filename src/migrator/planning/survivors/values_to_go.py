@@ -1,0 +1,199 @@
+"""What a state of the search can still earn at the prices: the bound on all plans through it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from migrator.planning.arrays import Floats, Ints
+from migrator.planning.exact.space import Space
+from migrator.planning.exact.tables import NEVER
+from migrator.planning.kernels import compiled, compiled_inner
+from migrator.planning.survivors.board import (
+    RETRAINING,
+    WAITING,
+    Shares,
+    empty_found,
+    find_shares,
+    rooms_beside,
+)
+from migrator.planning.survivors.prices import Prices, fill_waited, sums_before
+from migrator.planning.survivors.serving import Serving
+
+Float32s = npt.NDArray[np.float32]
+
+
+class Ahead(NamedTuple):
+    """What each tenant can still earn at the prices, and what the board can still rent out.
+
+    `closed`: slots in which nothing that is new to the tenant can begin to serve.
+    """
+
+    values: Floats
+    """[done, tenant, slot, closed, pattern serving before the slot]; done: 0 where the retraining
+    has not started, 1 where it has completed"""
+    running: Float32s
+    """[row, pattern]; row = first + end x stride + (end - slot)"""
+    row: Ints
+    """[tenant, size, 2]: (first, stride)"""
+    waited: Floats
+    """[size, slot]: sums of the prices of waiting before the slot"""
+    rent: Floats
+    """[tenants still to start, mask, slot]: best rents summed up to the slot"""
+
+
+def tabulate(
+    serving: Serving, shares: Shares, prices: Prices, space: Space, masks: Collection[int]
+) -> Ahead:
+    """The values to go at these prices; `masks`: what retrainings may occupy."""
+    tenants, slots, width = prices.pattern.shape
+    sizes = serving.durations.shape[1]
+    row, rows = np.zeros((tenants, sizes, 2), np.int64), 0
+    values = np.full((2, tenants, slots + 1, int(serving.lead.max()) + 1, width), NEVER)
+    for m, patterns in enumerate(serving.patterns):
+        values[1, m, slots, :, :patterns] = serving.later[m]
+        if serving.optional[m]:
+            values[0, m, slots, :, :patterns] = 0.0
+        for k in range(sizes):
+            if serving.durations[m, k] > 0:
+                row[m, k] = rows, serving.durations[m, k] + 1
+                rows += (slots + 1) * int(serving.durations[m, k] + 1)
+        if serving.end_size[m] >= 0:
+            row[m, serving.end_size[m]] = rows, 0
+            rows += int(serving.end[m]) + 1
+    sums = sums_before(prices.beside)
+    ahead = Ahead(
+        values=values,
+        running=np.full((rows + 1, width), NEVER, np.float32),
+        row=row,
+        waited=sums[WAITING],
+        rent=_sum_rents(shares, prices, space, masks),
+    )
+    _fill(serving, prices.pattern, sums, ahead, np.empty((slots, width)), np.empty((2, width)))
+    return ahead
+
+
+def _sum_rents(shares: Shares, prices: Prices, space: Space, masks: Collection[int]) -> Floats:
+    """[tenants still to start, mask, slot]: best rents of the free slices up to the slot."""
+    slots = prices.pattern.shape[1]
+    rent = np.zeros((space.most_waiting + 1, len(shares.placeable), slots + 1))
+    shared = empty_found(shares, slots)
+    for mask in sorted(masks):
+        alike = int(space.geometry.alike[mask])
+        if alike < mask and alike in masks:
+            rent[:, mask] = rent[:, alike]
+            continue
+        for still in range(len(rent)):
+            rooms = rooms_beside(shares, mask, still)
+            find_shares(0, slots, shares, rooms, prices.pattern, prices.beside, shared)
+            rent[still, mask, 1:] = shared.rent.cumsum()
+    return rent
+
+
+@compiled
+def _fill(
+    serving: Serving, cost: Floats, rents: Floats, ahead: Ahead, waited: Floats, room: Floats
+) -> None:
+    """Fill `values` and `running` backwards from the window's end.
+
+    waited [slot, pattern], room [2, pattern]: room for numbers.
+    """
+    tenants, slots, _ = cost.shape
+    values, lead, patterns = ahead.values, serving.lead, serving.patterns
+    for m in range(tenants):
+        fill_waited(m, serving, rents, waited)
+        # retrained first: what starts now ends in it
+        for done in range(1, -1, -1):
+            accuracy = serving.accuracy[m, done]
+            for t in range(slots - 1, -1, -1):
+                # c: slots in which nothing new can serve, as it has not waited for the lead yet
+                for c in range(lead[m] + 1):
+                    for p in range(patterns[m]):
+                        room[0, p] = values[done, m, t + 1, max(c - 1, 0), p]
+                    first_new = slots if c > 0 else serving.first_new[m]
+                    _step_back(t, m, first_new, accuracy, serving, cost, waited, room)
+                    for p in range(patterns[m]):
+                        values[done, m, t, c, p] = room[1, p]
+                    if done == 0:
+                        _start_now(t, m, c, serving, rents, ahead)
+            if done == 1:
+                for k in range(rents.shape[1]):
+                    if serving.durations[m, k] > 0 or k == serving.end_size[m]:
+                        _fill_running(m, k, serving, cost, waited, room, ahead)
+
+
+@compiled_inner
+def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
+    """Instead of waiting, start on some size in slot t and pay its price to the end."""
+    values, row = ahead.values, ahead.row
+    sizes, slots = rents.shape[1], rents.shape[2] - 1
+    for k in range(sizes):
+        duration = serving.durations[m, k]
+        end = t + duration
+        if duration == 0 or end > slots:
+            continue
+        at = row[m, k, 0] + end * row[m, k, 1] + duration
+        paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, t]
+        for p in range(serving.patterns[m]):
+            worth = ahead.running[at, p] - paid
+            values[0, m, t, c, p] = max(values[0, m, t, c, p], worth)
+
+
+@compiled_inner
+def _fill_running(
+    m: int, k: int, serving: Serving, cost: Floats, waited: Floats, room: Floats, ahead: Ahead
+) -> None:
+    """What tenant m can earn while it retrains on size k, for every end it may have."""
+    patterns, first_row, stride = serving.patterns[m], ahead.row[m, k, 0], ahead.row[m, k, 1]
+    longest, low, high = serving.durations[m, k], 1, cost.shape[1]
+    first_new, accuracy = serving.first_new[m], serving.accuracy[m, 0]
+    if longest == 0:  # it runs already
+        longest = low = high = serving.end[m]
+    for end in range(low, high + 1):
+        for p in range(patterns):
+            room[1, p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
+        for slots_left in range(min(end, longest) + 1):
+            if slots_left > 0:
+                for p in range(patterns):
+                    room[0, p] = room[1, p]
+                _step_back(end - slots_left, m, first_new, accuracy, serving, cost, waited, room)
+            for p in range(patterns):
+                # rounded up: single precision must keep it a bound
+                up = room[1, p] + abs(room[1, p]) * 1.2e-7 + 1e-6
+                ahead.running[first_row + end * stride + slots_left, p] = up
+
+
+@compiled_inner
+def _step_back(
+    t: int,
+    m: int,
+    first_new: int,
+    accuracy: float,
+    serving: Serving,
+    cost: Floats,
+    waited: Floats,
+    room: Floats,
+) -> None:
+    """room[1, p]: best from slot t on when p served before; new ones begin from `first_new` on.
+
+    room[0, p]: the same from slot t + 1 on.
+    """
+    steps, fewer = serving.steps, serving.fewer
+    for p in range(serving.patterns[m]):
+        room[1, p] = NEVER
+    for s in range(steps.shape[1]):
+        u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+        if u < 0:
+            break
+        if u != w and t < first_new:
+            continue
+        worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new] + room[0, w]
+        room[1, u] = max(room[1, u], worth)
+    for i in range(fewer.shape[1]):
+        p, less = fewer[m, i, 0], fewer[m, i, 1]
+        if p < 0:
+            break
+        room[1, p] = max(room[1, p], room[1, less])

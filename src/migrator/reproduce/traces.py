@@ -1,0 +1,44 @@
+"""Arrivals of experiments: real traces where there are some, and places spread over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from migrator.core.errors import InputError
+from migrator.core.scenario import Trace
+from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import KINDS, generate, real_file
+from migrator.workload.workloads import WINDOW_S
+
+Pair = tuple[str, str]
+"""Kinds of arrivals of two tenants."""
+
+
+def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
+    """Start of window `number`: the first after some history, the last at the trace's end."""
+    last = trace.seconds - windows * WINDOW_S
+    if last < HISTORY_S:
+        raise InputError(
+            f"{trace.name}: its {trace.seconds} s have no room for {windows} windows of "
+            f"{WINDOW_S} s after {HISTORY_S} s of history; give a longer trace"
+        )
+    return HISTORY_S + number * (last - HISTORY_S) // max(1, of - 1)
+
+
+@lru_cache(maxsize=8)
+def arrivals(kind: str, data: Path | None, seed: int) -> Trace:
+    """The real trace if `data` has it, else a generated one of the same length and mean rate."""
+    found = None if data is None else real_file(kind, data)
+    if found is None:
+        measured = KINDS[kind].measured
+        return generate(kind, mean_rps=measured.mean_rps, seconds=measured.seconds, seed=seed)
+    return load_trace(found)
+
+
+def generated_kinds(pairs: Iterable[Pair], data: Path | None) -> tuple[str, ...]:
+    """Kinds of these pairs that are generated because `data` does not have them."""
+    kinds = dict.fromkeys(kind for pair in pairs for kind in pair)
+    return tuple(kind for kind in kinds if data is None or real_file(kind, data) is None)

@@ -1,0 +1,678 @@
+"""The Open Inference Protocol over gRPC, in front of the HTTP application of a daemon or gateway.
+
+Every call becomes a request to that application inside this process, so that tokens, limits,
+deadlines, counters and refusals are the same whichever way a client comes.
+
+gRPC would receive and decode the whole message of a call before it calls a handler. Here each
+handler is one of a stream, which is the same to a client: it checks the token, waits for its turn
+to receive, receives one message within a time limit, and decodes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import numpy as np
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message
+
+from migrator.core.errors import HttpError, InputError
+from migrator.serving.http.inference import CALL_TIMEOUT_HEADER, TIMEOUT_HEADER, TIMEOUT_PARAMETERS
+from migrator.serving.http.operations import MAX_REASON
+from migrator.serving.http.protocol import DTYPES, TEXTS
+from migrator.serving.http.requests import (
+    JSON_LENGTH_HEADER,
+    REQUEST_ID_HEADER,
+    SLOW_S,
+    Limits,
+    Tokens,
+)
+from migrator.serving.logs import LineLimiter
+
+PACKAGE = "inference"
+SERVICE = f"{PACKAGE}.GRPCInferenceService"
+HEALTH_SERVICE = "grpc.health.v1.Health"
+SERVING, NOT_SERVING = 1, 2
+"""Statuses of the health checking protocol."""
+
+_MESSAGES = """
+ServerLiveRequest:
+ServerLiveResponse: bool live 1
+ServerReadyRequest:
+ServerReadyResponse: bool ready 1
+ServerMetadataRequest:
+ServerMetadataResponse: string name 1, string version 2, repeated string extensions 3
+ModelReadyRequest: string name 1, string version 2
+ModelReadyResponse: bool ready 1
+ModelMetadataRequest: string name 1, string version 2
+ModelMetadataResponse: string name 1, repeated string versions 2, string platform 3, \
+repeated TensorMetadata inputs 4, repeated TensorMetadata outputs 5
+TensorMetadata: string name 1, string datatype 2, repeated int64 shape 3
+InferParameter: oneof bool bool_param 1, oneof int64 int64_param 2, oneof string string_param 3, \
+oneof double double_param 4, oneof uint64 uint64_param 5
+InferTensorContents: repeated bool bool_contents 1, repeated int32 int_contents 2, \
+repeated int64 int64_contents 3, repeated uint32 uint_contents 4, \
+repeated uint64 uint64_contents 5, repeated float fp32_contents 6, \
+repeated double fp64_contents 7, repeated bytes bytes_contents 8
+InferInputTensor: string name 1, string datatype 2, repeated int64 shape 3, \
+map InferParameter parameters 4, InferTensorContents contents 5
+InferRequestedOutputTensor: string name 1, map InferParameter parameters 2
+ModelInferRequest: string model_name 1, string model_version 2, string id 3, \
+map InferParameter parameters 4, repeated InferInputTensor inputs 5, \
+repeated InferRequestedOutputTensor outputs 6, repeated bytes raw_input_contents 7
+InferOutputTensor: string name 1, string datatype 2, repeated int64 shape 3, \
+map InferParameter parameters 4, InferTensorContents contents 5
+ModelInferResponse: string model_name 1, string model_version 2, string id 3, \
+map InferParameter parameters 4, repeated InferOutputTensor outputs 5, \
+repeated bytes raw_output_contents 6
+ModelConfigRequest: string name 1, string version 2
+ModelConfigResponse: ModelConfig config 1
+ModelConfig: string name 1, string platform 2, string backend 17, int32 max_batch_size 4, \
+repeated ModelInput input 5, repeated ModelOutput output 6, \
+ModelDynamicBatching dynamic_batching 11, map ModelParameter parameters 14, \
+ModelTransactionPolicy model_transaction_policy 19
+ModelParameter: string string_value 1
+ModelInput: string name 1, DataType data_type 2, repeated int64 dims 4
+ModelOutput: string name 1, DataType data_type 2, repeated int64 dims 3
+ModelDynamicBatching: repeated int32 preferred_batch_size 1, uint64 max_queue_delay_microseconds 2
+ModelTransactionPolicy: bool decoupled 1
+ModelStatisticsRequest: string name 1, string version 2
+ModelStatisticsResponse: repeated ModelStatistics model_stats 1
+ModelStatistics: string name 1, string version 2, uint64 last_inference 3, \
+uint64 inference_count 4, uint64 execution_count 5, InferStatistics inference_stats 6
+InferStatistics: StatisticDuration success 1, StatisticDuration fail 2, \
+StatisticDuration queue 3, StatisticDuration compute_input 4, StatisticDuration compute_infer 5, \
+StatisticDuration compute_output 6, StatisticDuration cache_hit 7, StatisticDuration cache_miss 8
+StatisticDuration: uint64 count 1, uint64 ns 2
+RepositoryIndexRequest: string repository_name 1, bool ready 2
+RepositoryIndexResponse: repeated ModelIndex models 1
+ModelIndex: string name 1, string version 2, string state 3, string reason 4
+HealthCheckRequest: string service 1
+HealthCheckResponse: int32 status 1
+"""
+"""Per line a message and its fields: [repeated|map|oneof] type name number.
+
+The field numbers are those of the public protocol. The classes are made when the server starts, in
+a pool of their own: generated code would be tied to one version of protobuf, and its names would
+collide with those of a client library in the same process.
+"""
+_DATA_TYPES = (
+    *("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+    *("FP16", "FP32", "FP64", "STRING", "BF16"),
+)
+_SCALARS = ("bool", "string", "bytes", "int32", "int64", "uint32", "uint64", "float", "double")
+_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
+_ENVELOPE_BYTES = 64 * 2**10
+"""Of a message beside its tensors."""
+_MAX_FIELDS = 2**13
+"""Of a message with its tensors: an empty field of two bytes takes a hundred once it is decoded."""
+_NUMBERS_BYTES = 512 * 2**10
+"""Of typed numbers, which take 0.2 s per MiB to convert: a picture of 299 pixels, whole."""
+_OPEN_CALLS = ("ServerLive", "ServerReady", "ServerMetadata")
+"""They need no token. Their messages are empty, and not received."""
+_OPEN_PLACES = 4
+"""Health checks that are received at a time."""
+_MAX_WATCHERS = 64
+_WATCH_S = 1.0
+"""Seconds between two looks at the state for clients that watch it."""
+_NESTED_FIELD, _RAW_FIELD, _TEXTS_FIELD = 5, 7, 8
+"""The numbers of `inputs` in a request and of `contents` in an input, of `raw_input_contents` in a
+request, and of `bytes_contents` in contents."""
+_GRACE_S = 5.0
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_CONTENTS = {"UINT8": "uint_contents", "INT32": "int_contents"}
+"""Datatype -> the list in which a client may send its values."""
+
+_log = logging.getLogger(__name__)
+
+
+def message_classes() -> dict[str, Any]:
+    """Name of a message -> its class."""
+    file = FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
+    types = EnumDescriptorProto(name="DataType")
+    for number, name in enumerate(_DATA_TYPES):
+        types.value.add(name=f"TYPE_{name}", number=number)
+    file.enum_type.append(types)
+    file.message_type.extend(map(_message, _MESSAGES.strip().splitlines()))
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {
+        each.name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{each.name}"))
+        for each in file.message_type
+    }
+
+
+def _message(line: str) -> DescriptorProto:
+    name, _, fields = line.partition(":")
+    made = DescriptorProto(name=name)
+    for text in filter(None, map(str.strip, fields.split(","))):
+        *label, kind, field_name, number = text.split()
+        field = made.field.add(
+            name=field_name,
+            number=int(number),
+            label=FieldDescriptorProto.LABEL_REPEATED
+            if label in (["repeated"], ["map"])
+            else FieldDescriptorProto.LABEL_OPTIONAL,
+        )
+        if label == ["map"]:
+            _set_type(field, _map_entry(made, field_name, kind))
+        else:
+            _set_type(field, kind)
+        if label == ["oneof"]:
+            if not made.oneof_decl:
+                made.oneof_decl.add(name="choice")
+            field.oneof_index = 0
+    return made
+
+
+def _map_entry(made: DescriptorProto, field: str, kind: str) -> str:
+    """A map is a list of messages with a key and a value."""
+    entry = made.nested_type.add(name=f"{field.title()}Entry")
+    entry.options.map_entry = True
+    for number, (name, each) in enumerate((("key", "string"), ("value", kind)), 1):
+        part = entry.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+        _set_type(part, each)
+    return f"{made.name}.{entry.name}"
+
+
+def _set_type(field: FieldDescriptorProto, kind: str) -> None:
+    if kind in _SCALARS:
+        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+        return
+    field.type_name = f".{PACKAGE}.{kind}"
+    field.type = (
+        FieldDescriptorProto.TYPE_ENUM if kind == "DataType" else FieldDescriptorProto.TYPE_MESSAGE
+    )
+
+
+class _Receiver:
+    """Receives messages of calls, a few at a time, as each may be as large as the limit.
+
+    A client that has not sent its message after a second gives way when another one waits.
+    """
+
+    def __init__(self, places: int, limit_s: float) -> None:
+        self._places, self._limit_s = asyncio.Semaphore(places), limit_s
+        self._arriving: dict[asyncio.Timeout, float] = {}
+        """When each message began to arrive, the oldest first; without those that give way."""
+        self._waiting = 0
+
+    async def receive(self, context: Any) -> bytes:
+        """The first message of a call; HttpError where none arrives in time."""
+        await self._wait_for_place()
+        limit_s = SLOW_S if self._waiting else self._limit_s
+        try:
+            async with asyncio.timeout(limit_s) as scope:
+                self._arriving[scope] = asyncio.get_running_loop().time()
+                message = await context.read()
+        except TimeoutError:
+            raise HttpError(408, "the message did not arrive in time; send it faster") from None
+        finally:
+            self._arriving.pop(scope, None)
+            self._places.release()
+        if message is grpc.aio.EOF:  # also where it is larger than the limit
+            raise HttpError(400, "the call has no message; send one")
+        return bytes(message)
+
+    async def _wait_for_place(self) -> None:
+        if self._places.locked() and self._arriving:
+            oldest = next(iter(self._arriving))
+            oldest.reschedule(self._arriving.pop(oldest) + SLOW_S)
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+
+
+class GrpcServer:
+    """Serves an application over gRPC from `start` to `stop`."""
+
+    def __init__(
+        self, app: ASGIApp, *, host: str, port: int, limits: Limits, tokens: Tokens
+    ) -> None:
+        """Listens at once, so that a port in use is found early; calls wait for `start`.
+
+        `tokens`: checked before a message is received; the application checks them once more.
+        """
+        self._app, self._tokens = app, tokens
+        self._messages = message_classes()
+        self._lines = LineLimiter()
+        self._watchers = 0
+        largest = limits.body_bytes + _ENVELOPE_BYTES
+        # a message is there twice while gRPC hands it over
+        self._receiver = _Receiver(max(1, limits.bodies_bytes // (2 * largest)), limits.body_s)
+        self._open_receiver = _Receiver(_OPEN_PLACES, limits.body_s)
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=limits.connections,
+            options=[
+                ("grpc.max_receive_message_length", largest),
+                ("grpc.max_metadata_size", limits.header_bytes),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
+                ("grpc.server_handshake_timeout_ms", round(limits.header_s * 1e3)),
+                ("grpc.max_connection_idle_ms", limits.keep_alive_s * 1000),
+                # a call that waits to be received is buffered up to 64 KiB, and not to megabytes
+                ("grpc.http2.bdp_probe", 0),
+                # a compressed message may be a thousand times larger: without compression only
+                ("grpc.compression_enabled_algorithms_bitset", 1),
+            ],
+        )
+        handlers = {name: self._handler(name, call) for name, call in self._calls().items()}
+        health = {
+            "Check": self._handler("HealthCheck", self._check),
+            "Watch": self._watch_handler(),
+        }
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, handlers),
+                grpc.method_handlers_generic_handler(HEALTH_SERVICE, health),
+            )
+        )
+        name = f"[{host}]" if ":" in host else host
+        try:
+            self.port = self._server.add_insecure_port(f"{name}:{port}")
+        except RuntimeError:
+            self.port = 0
+        if self.port == 0:
+            raise InputError(
+                f"grpc_port: cannot listen on {host}:{port}; use another port, or 0 for any free "
+                "one"
+            )
+        self.address = f"{name}:{self.port}"
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Accept nothing new; open calls are answered within some seconds."""
+        await self._server.stop(_GRACE_S)
+
+    def _calls(self) -> dict[str, Callable[[Any, Any], Awaitable[Any]]]:
+        return {
+            "ServerLive": self._health("live", "live"),
+            "ServerReady": self._health("ready", "ready"),
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._get("ServerMetadataResponse", lambda _: "/v2"),
+            "ModelMetadata": self._get("ModelMetadataResponse", _model_path),
+            "ModelConfig": self._model_config,
+            "ModelStatistics": self._get("ModelStatisticsResponse", _statistics_path),
+            "RepositoryIndex": self._index,
+            "ModelInfer": self._infer,
+        }
+
+    def _handler(self, name: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        async def respond(_messages: Any, context: Any) -> Any:
+            try:
+                return await call(await self._request(name, context), context)
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:
+                await self._refuse(name, error, context)
+
+        return grpc.stream_unary_rpc_method_handler(respond, response_serializer=_serialize)
+
+    async def _request(self, name: str, context: Any) -> Any:
+        """The message of a call, once the token is checked."""
+        kind = self._messages[f"{name}Request"]
+        if name in _OPEN_CALLS:
+            return kind()
+        if name == "HealthCheck":
+            return _decoded(kind, await self._open_receiver.receive(context))
+        self._tokens.holder(Request({"type": "http", "headers": _passed_headers(context)}))
+        return _decoded(kind, await self._receiver.receive(context))
+
+    async def _refuse(self, name: str, error: Exception, context: Any) -> None:
+        """End a call with the status of the error; log lines are limited."""
+        if isinstance(error, HttpError):
+            status, words = error.status, str(error)
+        else:
+            status, words = 500, "internal error; see the server's log, or try again"
+        self._lines.log(
+            _log,
+            logging.INFO if status != 500 else logging.ERROR,
+            (name, status),
+            f"gRPC call {name} refused with {status}: "
+            f"{words if status != 500 else repr(error)[:MAX_REASON]}",
+            status=status,
+        )
+        # the frames hold the message, which must not wait for the client to read the answer
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), words)
+
+    # Health, as load balancers and Kubernetes ask for it.
+
+    async def _check(self, request: Any, context: Any) -> Any:
+        if request.service not in ("", SERVICE, HEALTH_SERVICE):
+            raise HttpError(
+                404, f"service: there is no {request.service[:80]}; leave it out, or use {SERVICE}"
+            )
+        status, _, _ = await self._ask("GET", "/v2/health/ready", context)
+        return self._messages["HealthCheckResponse"](
+            status=SERVING if status == 200 else NOT_SERVING
+        )
+
+    def _watch_handler(self) -> Any:
+        async def watch(_messages: Any, context: Any) -> AsyncIterator[Any]:
+            self._watchers += 1
+            try:
+                if self._watchers > _MAX_WATCHERS:
+                    raise HttpError(
+                        429, f"more than {_MAX_WATCHERS} clients watch; call Check instead"
+                    )
+                request, last = await self._request("HealthCheck", context), None
+                while True:
+                    now = await self._check(request, context)
+                    if now != last:
+                        yield now
+                    last = now
+                    await asyncio.sleep(_WATCH_S)
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:
+                await self._refuse("HealthWatch", error, context)
+            finally:
+                self._watchers -= 1
+
+        return grpc.stream_stream_rpc_method_handler(watch, response_serializer=_serialize)
+
+    # Calls without tensors.
+
+    def _health(self, path: str, field: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def call(_request: Any, context: Any) -> Any:
+            status, _, _ = await self._ask("GET", f"/v2/health/{path}", context)
+            return self._messages[f"Server{path.title()}Response"](**{field: status == 200})
+
+        return call
+
+    async def _model_ready(self, request: Any, context: Any) -> Any:
+        status, _, body = await self._ask("GET", f"{_model_path(request)}/ready", context)
+        if status not in (200, 503):
+            await _abort(context, status, body)
+        return self._messages["ModelReadyResponse"](ready=status == 200)
+
+    def _get(self, answer: str, path: Callable[[Any], str]) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def call(request: Any, context: Any) -> Any:
+            found = await self._json("GET", path(request), context)
+            return ParseDict(found, self._messages[answer](), ignore_unknown_fields=True)
+
+        return call
+
+    async def _model_config(self, request: Any, context: Any) -> Any:
+        found = await self._json("GET", f"{_model_path(request)}/config", context)
+        answer = self._messages["ModelConfigResponse"]()
+        return ParseDict({"config": found}, answer, ignore_unknown_fields=True)
+
+    async def _index(self, _request: Any, context: Any) -> Any:
+        found = await self._json("POST", "/v2/repository/index", context)
+        return ParseDict({"models": found}, self._messages["RepositoryIndexResponse"]())
+
+    # Inference.
+
+    async def _infer(self, request: Any, context: Any) -> Any:
+        path = f"{_path_of(request.model_name, request.model_version)}/infer"
+        headers, body = _infer_request(request, context.time_remaining())
+        del request  # its tensors must not wait with the call, nor the body
+        parts = [body]
+        del body
+        status, sent, answer = await self._ask("POST", path, context, headers, parts)
+        parts.clear()  # where it was refused unread
+        if status != 200:
+            await _abort(context, status, answer)
+        length = int(sent.get(JSON_LENGTH_HEADER, len(answer)))
+        return self._infer_response(json.loads(answer[:length]), answer[length:])
+
+    def _infer_response(self, found: Mapping[str, Any], tensors: bytes) -> Any:
+        answer = self._messages["ModelInferResponse"](
+            model_name=found["model_name"], model_version=found["model_version"], id=found["id"]
+        )
+        for key, value in found["parameters"].items():
+            answer.parameters[key].bool_param = bool(value)
+        at = 0
+        for each in found["outputs"]:
+            size = each["parameters"]["binary_data_size"]
+            answer.outputs.add(name=each["name"], datatype=each["datatype"], shape=each["shape"])
+            answer.raw_output_contents.append(tensors[at : at + size])
+            at += size
+        return answer
+
+    # The application.
+
+    async def _json(self, method: str, path: str, context: Any) -> Any:
+        status, _, body = await self._ask(method, path, context)
+        if status != 200:
+            await _abort(context, status, body)
+        return json.loads(body)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        context: Any,
+        headers: Mapping[str, str] | None = None,
+        parts: list[bytes] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the application's answer; `parts` is emptied."""
+        parts = [b""] if parts is None else parts
+        given = {"content-length": str(sum(map(len, parts))), **(headers or {})}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "2",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": quote(path).encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [
+                # no page in a browser can call gRPC without TLS
+                (b"host", b"localhost"),
+                *_passed_headers(context),
+                *((key.encode(), value.encode()) for key, value in given.items()),
+            ],
+            "client": None,
+            "server": None,
+        }
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+            await asyncio.Event().wait()  # the call is cancelled when its client leaves
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        answered = {str(k, "latin-1"): str(v, "latin-1") for k, v in sent[0]["headers"]}
+        return sent[0]["status"], answered, b"".join(each.get("body", b"") for each in sent[1:])
+
+
+def _serialize(answer: Any) -> bytes:
+    serialized: bytes = answer.SerializeToString()
+    return serialized
+
+
+def _passed_headers(context: Any) -> list[tuple[bytes, bytes]]:
+    """Metadata of a call that the application reads."""
+    given = {str(key): value for key, value in context.invocation_metadata() or ()}
+    return [(key.encode(), str(given[key]).encode()) for key in _PASSED_HEADERS if key in given]
+
+
+def _decoded(kind: Any, message: bytes) -> Any:
+    """A message of that kind; HttpError 400 where it is none."""
+    name = kind.DESCRIPTOR.name
+    if len(message) > _MAX_FIELDS:
+        _require_cheap(name, message)
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise HttpError(
+            400, f"{name}: not a message of the protocol ({error}); send one of that type"
+        ) from error
+
+
+def _require_cheap(name: str, message: bytes) -> None:
+    """Refuse a message that takes much longer to decode than to receive, before it is decoded.
+
+    What is malformed otherwise ends the look at it: decoding it fails.
+    """
+    fields, tensors, numbers = 0, 0, 0
+    waiting = [(0, len(message), 0)]
+    try:
+        while waiting:
+            at, end, depth = waiting.pop()
+            while at < end:
+                fields += 1
+                if fields > _MAX_FIELDS:
+                    raise HttpError(
+                        400, f"{name}: more than {_MAX_FIELDS} fields; send raw_input_contents"
+                    )
+                tag, at = _varint(message, at)
+                number, wire = tag >> 3, tag & 7
+                if wire in (3, 4):  # decoding would ignore them, and read on
+                    raise HttpError(400, f"{name}: not a message of the protocol (it has a group)")
+                size, at = _varint(message, at) if wire in (0, 2) else ({1: 8, 5: 4}[wire], at)
+                if wire == 0:
+                    continue
+                if wire == 2 and number == _NESTED_FIELD and depth < 2:
+                    waiting.append((at, min(end, at + size), depth + 1))
+                if (depth, number) in ((0, _RAW_FIELD), (1, _NESTED_FIELD)):
+                    tensors += size
+                if depth == 2 and number != _TEXTS_FIELD:
+                    numbers += size
+                at += size
+    except (IndexError, KeyError):
+        return
+    if numbers > _NUMBERS_BYTES:
+        raise HttpError(
+            400, f"{name}: more than {_NUMBERS_BYTES} bytes of numbers; send raw_input_contents"
+        )
+    if len(message) - tensors > _ENVELOPE_BYTES:
+        raise HttpError(
+            400, f"{name}: more than {_ENVELOPE_BYTES} bytes beside its tensors; send shorter ones"
+        )
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number at that place, and the place after it."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80 or shift > 63:
+            return value, at
+        shift += 7
+
+
+def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], bytes]:
+    """The headers and the body that the HTTP API takes; `left_s`: until the call's deadline."""
+    parameters = {key: _value(value) for key, value in request.parameters.items()}
+    if len(request.inputs) != 1:
+        raise HttpError(400, f"inputs: {len(request.inputs)} tensors; send one")
+    raw = list(request.raw_input_contents)
+    if raw and len(raw) != len(request.inputs):
+        raise HttpError(
+            400,
+            f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each "
+            "input, in the same order",
+        )
+    tensors: list[bytes] = []
+    inputs = []
+    for at, tensor in enumerate(request.inputs):
+        try:
+            tensors.append(raw[at] if raw else _typed(tensor))
+        except (ValueError, OverflowError) as error:
+            raise HttpError(
+                400,
+                f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
+                f"({error}); send raw_input_contents, or the list of that datatype",
+            ) from error
+        own = {key: _value(value) for key, value in tensor.parameters.items()}
+        own["binary_data_size"] = len(tensors[-1])
+        inputs.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "parameters": own,
+            }
+        )
+    outputs = [
+        {"name": output.name, "parameters": {"binary_data": True}} for output in request.outputs
+    ]
+    head = json.dumps(
+        {
+            "id": request.id,
+            "inputs": inputs,
+            "outputs": outputs,
+            "parameters": {**parameters, "binary_data_output": True},
+        }
+    ).encode()
+    headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(head))}
+    if left_s is not None and not TIMEOUT_PARAMETERS.keys() & parameters.keys():
+        headers[CALL_TIMEOUT_HEADER] = repr(max(1e-3, left_s * 1e3))
+    return headers, b"".join([head, *tensors])
+
+
+async def _abort(context: Any, status: int, body: bytes) -> None:
+    try:
+        words = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        words = f"status {status}"
+    await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), words)
+
+
+def _path_of(name: str, version: str) -> str:
+    return f"/v2/models/{name}" + (f"/versions/{version}" if version else "")
+
+
+def _model_path(request: Any) -> str:
+    return _path_of(request.name, request.version)
+
+
+def _statistics_path(request: Any) -> str:
+    return f"{_model_path(request)}/stats" if request.name else "/v2/models/stats"
+
+
+def _value(parameter: Any) -> Any:
+    chosen = parameter.WhichOneof("choice")
+    return None if chosen is None else getattr(parameter, chosen)
+
+
+def _typed(tensor: Any) -> bytes:
+    if tensor.datatype == TEXTS:
+        texts = tensor.contents.bytes_contents
+        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+    values: Sequence[int] = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
+    dtype = DTYPES.get(tensor.datatype, np.dtype(np.uint8))
+    return np.fromiter(values, dtype, len(values)).tobytes()

@@ -1,0 +1,168 @@
+"""Prometheus metrics: families made from plain numbers, the API's own families, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from migrator.serving.queue import LATENCY_BOUNDS_S
+from migrator.serving.router import Router
+
+Values = Mapping[tuple[str, ...], float]
+"""Values by labels."""
+OUTCOMES = ("in_time", "late", "dropped", "failed")
+STATES = ("idle", "busy", "draining")
+_END = b"# EOF\n"
+"""The last line of a page in OpenMetrics."""
+_HEAD = re.compile(rb"^#.*\n", re.MULTILINE)
+"""The comments before the samples of a family."""
+
+
+def counter(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:
+    """A counter family; its samples are called `name`_total."""
+    return _filled(CounterMetricFamily(name, words, labels=list(labels)), values)
+
+
+def gauge(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:
+    """A gauge family."""
+    return _filled(GaugeMetricFamily(name, words, labels=list(labels)), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
+def info(name: str, words: str, rows: Iterable[Mapping[str, str]]) -> Metric:
+    """An info family: texts as labels of a 1; its samples are called `name`_info."""
+    family = InfoMetricFamily(name, words)
+    for row in rows:
+        family.add_metric((), dict(row))
+    return family
+
+
+@dataclass(frozen=True)
+class ApiMetrics(Collector):
+    """The router's counters of every tenant, and the refusals of the API."""
+
+    router: Router
+    refused: Counter[tuple[str, int]]
+
+    def collect(self) -> Iterator[Metric]:
+        router, counts = self.router, self.router.counts
+        yield counter(
+            "migrator_received",
+            "Rows of inputs that clients sent to a tenant; one request may bring several.",
+            ["tenant"],
+            {(name,): count.total.received for name, count in counts.items()},
+        )
+        yield counter(
+            "migrator_requests",
+            "Rows of inputs by outcome: in_time and late were answered, dropped ones refused or "
+            "given up before their deadline passed, failed ones raised in the model.",
+            ["tenant", "outcome"],
+            {
+                (name, outcome): getattr(count.total, outcome)
+                for name, count in counts.items()
+                for outcome in OUTCOMES
+            },
+        )
+        yield from self._latencies()
+        yield gauge(
+            "migrator_objective_seconds",
+            "The latency objective: an answer after it is late.",
+            ["tenant"],
+            {(name,): router.settings(name).slo_s for name in counts},
+        )
+        yield gauge(
+            "migrator_queue_length",
+            "Rows of inputs that wait for a worker now.",
+            ["tenant"],
+            {(name,): router.waiting(name) for name in counts},
+        )
+        workers = {name: Counter(router.workers(name).values()) for name in counts}
+        yield gauge(
+            "migrator_workers",
+            "Workers that requests are routed to; a draining one gets no new ones.",
+            ["tenant", "state"],
+            {(name, state): worker[state] for name, worker in workers.items() for state in STATES},
+        )
+        yield counter(
+            "migrator_refusals",
+            "HTTP requests that were not answered as asked, by status code; the tenant is empty "
+            "where none of ours was named.",
+            ["tenant", "code"],
+            {(name, str(code)): count for (name, code), count in self.refused.items()},
+        )
+
+    def _latencies(self) -> Iterator[Metric]:
+        """One part per tenant, since each has many samples."""
+        name, words = (
+            "migrator_latency_seconds",
+            "From a request's arrival to its answer, for those that were answered.",
+        )
+        bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
+        for tenant, count in self.router.counts.items():
+            family = HistogramMetricFamily(name, words, labels=["tenant"])
+            buckets = list(zip(bounds, accumulate(count.latencies), strict=True))
+            family.add_metric((tenant,), buckets, count.latency_sum_s)
+            yield family
+        if not self.router.counts:
+            yield HistogramMetricFamily(name, words, labels=["tenant"])
+
+
+@dataclass(frozen=True)
+class _Alone(Collector):
+    """One family, to encode it without the others."""
+
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family
+
+
+def metrics_parts(collectors: Iterable[Collector], accept: str = "") -> tuple[Iterator[bytes], str]:
+    """The page family by family, and its content type: OpenMetrics where `accept` permits it."""
+    try:
+        encode, kind = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is not a number
+        encode, kind = choose_encoder("")
+    families = (family for collector in collectors for family in collector.collect())
+    return _encode(families, encode), kind
+
+
+async def metrics_page(collectors: Iterable[Collector], accept: str = "") -> tuple[bytes, str]:
+    """The whole page and its content type; other requests are answered between two families."""
+    parts, kind = metrics_parts(collectors, accept)
+    page = []
+    for part in parts:
+        page.append(part)
+        await asyncio.sleep(0)
+    return b"".join(page), kind
+
+
+def _encode(families: Iterable[Metric], encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+    """Each as text; the comments of a family in several parts, and the end, come once."""
+    end, before = b"", ""
+    for family in families:
+        text = encode(_Alone(family))
+        end = _END if text.endswith(_END) else b""
+        text = text.removesuffix(end)
+        yield _HEAD.sub(b"", text) if family.name == before else text
+        before = family.name
+    yield end

@@ -1,0 +1,389 @@
+"""Handlers for health, metadata, administration, and Triton's configuration and statistics."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from starlette.requests import Request
+from starlette.responses import Response
+
+import migrator
+from migrator.core.action import ActionKind, Outcome
+from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
+from migrator.serving.http.inference import model_of
+from migrator.serving.http.metrics import metrics_page
+from migrator.serving.http.operations import Backend, TenantChanges, json_response, state_of
+from migrator.serving.http.protocol import (
+    CLASS_NAME,
+    INPUT,
+    LABEL,
+    SCORES,
+    TEXTS,
+    Identifier,
+    IndexEntry,
+    ModelMetadata,
+    ModelParameters,
+    Readiness,
+    ServerMetadata,
+    TensorMetadata,
+    decode,
+)
+from migrator.serving.http.requests import ORDER_KEY, header_of, read_body
+from migrator.serving.router import DRAINED_RETRY_S
+
+CLI_AGENT = "migrator-cli"
+"""User agent of our own command line; used for the record only."""
+
+
+class ActionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """pause, resume, replan, or one of roll-back, drain, undrain with its tenant."""
+
+    action: Identifier
+    tenant: Identifier | None = None
+
+
+class ActionAnswer(Struct, kw_only=True):
+    """The action is done; `words` says what was done."""
+
+    outcome: str
+    words: str
+
+
+class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of `come`, a tenant as in a scenario, and `go`, the name of a tenant."""
+
+    come: dict[str, Any] | None = None
+    go: Identifier | None = None
+
+
+_ACTION_DECODER = msgspec.json.Decoder(ActionRequest)
+_TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
+
+
+async def server_metadata(request: Request) -> Response:
+    """Name and version."""
+    return json_response(
+        ServerMetadata(
+            name="migrator",
+            version=migrator.__version__,
+            extensions=["binary_tensor_data", "model_configuration", "statistics"],
+            window=state_of(request).backend.window(),
+        )
+    )
+
+
+async def live(_: Request) -> Response:
+    """The server runs."""
+    return json_response(Readiness(ready=True))
+
+
+async def ready(request: Request) -> Response:
+    """Every model that is not drained has an instance ready, and there is at least one."""
+    backend = state_of(request).backend
+    router = backend.router
+    served = [name for name in backend.models if not router.refuses(name)]
+    if not served:
+        raise HttpError(503, "no model is served; `migrator status` says which are drained")
+    if not all(router.ready(name) for name in served):
+        raise HttpError(503, "not every model has an instance ready; try again in some seconds")
+    return json_response(Readiness(ready=True))
+
+
+async def model_metadata(request: Request) -> Response:
+    """Inputs and outputs of a model, and the names of its classes."""
+    model = model_of(request)
+    version = state_of(request).backend.version(model.name)
+    return json_response(
+        ModelMetadata(
+            name=model.name,
+            versions=[] if version is None else [str(version)],
+            platform="migrator",
+            inputs=[TensorMetadata(name=INPUT, datatype=model.datatype, shape=[-1, *model.shape])],
+            outputs=[
+                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
+                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
+                TensorMetadata(name=CLASS_NAME, datatype=TEXTS, shape=[-1]),
+            ],
+            parameters=ModelParameters(class_names=model.class_names),
+        )
+    )
+
+
+async def model_ready(request: Request) -> Response:
+    """The model has an instance ready."""
+    name, router = model_of(request).name, state_of(request).backend.router
+    if router.refuses(name):
+        reason = f"{name} is drained; try again later"
+        raise HttpError(503, reason, retry_after_s=DRAINED_RETRY_S)
+    if not router.ready(name):
+        raise HttpError(503, f"{name} has no instance ready; try again in some seconds")
+    return json_response(Readiness(ready=True, name=name))
+
+
+async def model_index(request: Request) -> Response:
+    """The models that the token permits."""
+    state = state_of(request)
+    router, holder = state.backend.router, state.tokens.holder(request)
+    entries = []
+    for name in filter(holder.may_use, state.backend.models):
+        version, is_drained = state.backend.version(name), router.refuses(name)
+        usable = router.ready(name) and not is_drained
+        reason = "it is drained" if is_drained else "no instance is ready"
+        entries.append(
+            IndexEntry(
+                name=name,
+                version="" if version is None else str(version),
+                state="READY" if usable else "UNAVAILABLE",
+                reason="" if usable else reason,
+            )
+        )
+    return json_response(entries)
+
+
+async def metrics(request: Request) -> Response:
+    """Metrics."""
+    state = state_of(request)
+    text, kind = await metrics_page(state.all_collectors, header_of(request, "accept") or "")
+    return Response(text, headers={"content-type": kind})
+
+
+async def status(request: Request) -> Response:
+    """The daemon's state."""
+    return json_response(state_of(request).backend.status())
+
+
+async def act(request: Request) -> Response:
+    """Pause, resume or replan; roll back, drain or undrain one tenant."""
+    state = state_of(request)
+    with state.bodies.hold() as held:
+        body = await read_body(request, held, state.limits.body_bytes)
+        message = decode(_ACTION_DECODER, body)
+    try:
+        kind = ActionKind(message.action)
+    except ValueError:
+        raise HttpError(
+            400, f"action: there is no {message.action}; use {', '.join(ActionKind)}"
+        ) from None
+    _require_tenant(state.backend, kind, message.tenant)
+    if state.backend.act is None:
+        raise HttpError(404, "action: this server takes none; send it to `migrator serve`")
+    acted = await state.backend.act(kind, message.tenant, _origin(request))
+    if acted.outcome is Outcome.REFUSED:
+        raise HttpError(409, acted.words)
+    if acted.outcome is Outcome.FAILED:
+        raise HttpError(507 if acted.unwritten else 500, acted.words)
+    return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
+
+
+def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
+    known = ", ".join(backend.models)
+    if not kind.of_tenant:
+        if tenant is not None:
+            raise HttpError(400, f"tenant: {kind} concerns all tenants; leave it out")
+    elif tenant is None:
+        raise HttpError(400, f"tenant: {kind} concerns one tenant; name one of {known}")
+    elif tenant not in backend.models:
+        raise HttpError(404, f"tenant: there is no {tenant}; name one of {known}")
+
+
+def _origin(request: Request) -> str:
+    """For the record: browsers send the origin of their page, our command line its user agent."""
+    if header_of(request, "origin") is not None:
+        return "page"
+    agent = header_of(request, "user-agent") or ""
+    return "cli" if agent.startswith(CLI_AGENT) else "api"
+
+
+async def change_tenants(request: Request) -> Response:
+    """Add or remove a tenant; only where this GPU is part of a cluster."""
+    state = state_of(request)
+    tenants = _require_order_key(request, state.backend)
+    with state.bodies.hold() as held:
+        body = await read_body(request, held, state.limits.body_bytes)
+        message = decode(_TENANT_DECODER, body)
+    if (message.come is None) == (message.go is None):
+        raise HttpError(400, "set exactly one of `come` or `go`")
+    try:
+        if message.go is not None:
+            words = await tenants.dismiss(message.go)
+        else:
+            words = await tenants.admit(message.come)
+    except HttpError:
+        raise
+    except MigratorError as error:
+        status = 400 if isinstance(error, InputError) else 500
+        status = 507 if isinstance(error, NotWrittenError) else status
+        raise HttpError(status, str(error)) from error
+    return json_response(ActionAnswer(outcome=Outcome.DONE, words=words))
+
+
+def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
+    """Only the agent of this GPU, which carries out the head's orders, knows the key."""
+    tenants = backend.tenants
+    if tenants is None:
+        raise HttpError(
+            403,
+            "tenants: this daemon is not part of a cluster; change them in the scenario and "
+            "restart it",
+        )
+    sent = (header_of(request, ORDER_KEY) or "").encode()
+    if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
+        raise HttpError(
+            403,
+            "tenants: only the cluster's head moves them between GPUs; change them in the "
+            "scenario of the cluster",
+        )
+    return tenants
+
+
+class TensorConfig(Struct, kw_only=True):
+    """A tensor; `dims` are of one row."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class DynamicBatching(Struct, kw_only=True):
+    """Requests that wait are answered together."""
+
+    preferred_batch_size: list[int]
+    max_queue_delay_microseconds: int = 0
+
+
+class TransactionPolicy(Struct, kw_only=True):
+    """One answer per request."""
+
+    decoupled: bool = False
+
+
+class ConfigParameter(Struct, kw_only=True):
+    """The value of a parameter, as text."""
+
+    string_value: str
+
+
+class ModelConfig(Struct, kw_only=True):
+    """A model in the terms of Triton's configuration."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    input: list[TensorConfig]
+    output: list[TensorConfig]
+    dynamic_batching: DynamicBatching
+    parameters: dict[str, ConfigParameter]
+    """`class_names`: a list in JSON."""
+    model_transaction_policy: TransactionPolicy = field(default_factory=TransactionPolicy)
+
+
+class StatisticDuration(Struct, kw_only=True):
+    """A number of events and their time in nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+
+class InferStatistics(Struct, kw_only=True):
+    """Requests, counted by rows: answered, refused or failed, and where their time went."""
+
+    success: StatisticDuration
+    fail: StatisticDuration
+    queue: StatisticDuration
+    compute_infer: StatisticDuration
+    compute_input: StatisticDuration = field(default_factory=StatisticDuration)
+    compute_output: StatisticDuration = field(default_factory=StatisticDuration)
+    cache_hit: StatisticDuration = field(default_factory=StatisticDuration)
+    cache_miss: StatisticDuration = field(default_factory=StatisticDuration)
+
+
+class ModelStatistics(Struct, kw_only=True):
+    """The requests of a model since the server began."""
+
+    name: str
+    version: str
+    last_inference: int
+    """Milliseconds since 1970; 0 before the first answer."""
+    inference_count: int
+    execution_count: int
+    """Batches."""
+    inference_stats: InferStatistics
+    batch_stats: list[StatisticDuration] = []
+    memory_usage: list[StatisticDuration] = []
+
+
+class StatisticsAnswer(Struct, kw_only=True):
+    """Statistics of one model or of all."""
+
+    model_stats: list[ModelStatistics]
+
+
+async def model_config(request: Request) -> Response:
+    """The configuration of a model, as Triton describes it."""
+    model = model_of(request)
+    batch = state_of(request).backend.router.settings(model.name).batch
+    return json_response(
+        ModelConfig(
+            name=model.name,
+            platform="migrator",
+            backend="migrator",
+            max_batch_size=batch,
+            input=[
+                TensorConfig(name=INPUT, data_type=f"TYPE_{model.datatype}", dims=list(model.shape))
+            ],
+            output=[
+                TensorConfig(name=SCORES, data_type="TYPE_FP32", dims=[model.classes]),
+                TensorConfig(name=LABEL, data_type="TYPE_INT64", dims=[]),
+                TensorConfig(name=CLASS_NAME, data_type="TYPE_STRING", dims=[]),
+            ],
+            parameters={
+                "class_names": ConfigParameter(
+                    string_value=msgspec.json.encode(model.class_names).decode()
+                )
+            },
+            dynamic_batching=DynamicBatching(preferred_batch_size=[batch]),
+        )
+    )
+
+
+async def model_statistics(request: Request) -> Response:
+    """Counts and times of a model's requests, as Triton counts them."""
+    backend = state_of(request).backend
+    return json_response(
+        StatisticsAnswer(model_stats=[_statistics(backend, model_of(request).name)])
+    )
+
+
+async def all_statistics(request: Request) -> Response:
+    """The statistics of all models that the token permits."""
+    state = state_of(request)
+    names = filter(state.tokens.holder(request).may_use, state.backend.models)
+    found = [_statistics(state.backend, name) for name in names]
+    return json_response(StatisticsAnswer(model_stats=found))
+
+
+def _statistics(backend: Backend, name: str) -> ModelStatistics:
+    counts, version = backend.router.counts[name], backend.version(name)
+    answered = counts.total.in_time + counts.total.late
+    served_s, whole_s = counts.served_sum_s, counts.latency_sum_s
+    return ModelStatistics(
+        name=name,
+        version="" if version is None else str(version),
+        last_inference=round(counts.last_answer_s * 1e3),
+        inference_count=answered,
+        execution_count=counts.batches,
+        inference_stats=InferStatistics(
+            success=_duration(answered, whole_s),
+            fail=_duration(counts.total.dropped + counts.total.failed, 0.0),
+            queue=_duration(answered, max(0.0, whole_s - served_s)),
+            compute_infer=_duration(answered, served_s),
+        ),
+    )
+
+
+def _duration(count: int, seconds: float) -> StatisticDuration:
+    return StatisticDuration(count=count, ns=round(seconds * 1e9))

@@ -1,0 +1,468 @@
+"""From the API to the workers: each tenant's requests wait in one queue and are sent in batches.
+
+A free worker takes what is there and does not wait for a fuller batch. What cannot be answered
+before its deadline is refused as soon as that is known, so that an overload costs only the surplus.
+A worker can wait on slices where another tenant's worker serves. It gets full batches for which its
+tenant has no free worker, while the other one is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.serving.logs import LineLimiter
+from migrator.serving.queue import (
+    AttachedWorker,
+    Counts,
+    QueuedRequest,
+    QueueSettings,
+    Routed,
+    TenantQueue,
+)
+from migrator.serving.workers.messages import Answered, WorkerLink, WorkerLostError
+
+DRAINED_RETRY_S = 30
+"""After how many seconds a client of a drained tenant should try again."""
+
+MIN_DELAY_S = 0.001
+"""The shortest time until a queue is checked again for hopeless requests."""
+
+_log = logging.getLogger(__name__)
+
+
+class Router:
+    """Queues, workers and counters of all tenants; for one event loop, never blocks it."""
+
+    def __init__(
+        self, tenants: Mapping[str, QueueSettings], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self._closed = False
+        self._log_lines = LineLimiter(clock=clock)
+        self._queues: dict[str, TenantQueue] = {}
+        self._attached: dict[str, tuple[TenantQueue, AttachedWorker]] = {}
+        """All workers by name."""
+        self.counts: dict[str, Counts] = {}
+        for tenant in tenants.values():
+            self.add(tenant)
+
+    def add(self, settings: QueueSettings) -> None:
+        """Add a tenant; one that was here before gets its old queue."""
+        queue = self._queues.setdefault(settings.name, TenantQueue(settings))
+        self.counts[settings.name] = queue.counts
+        queue.refusal = None
+
+    def settings(self, tenant: str) -> QueueSettings:
+        return self._queue(tenant).settings
+
+    def waiting(self, tenant: str) -> int:
+        """Rows of inputs that wait for a worker."""
+        return self._queue(tenant).rows
+
+    def workers(self, tenant: str) -> dict[str, str]:
+        """Its workers by name: idle, busy or draining."""
+        return {
+            worker.worker.name: _state(worker)
+            for worker in self._queue(tenant).workers
+            if worker.may_borrow is None
+        }
+
+    def ready(self, tenant: str) -> bool:
+        """Whether a worker takes its requests."""
+        return bool(self._queue(tenant).taking)
+
+    def refuse(self, tenant: str, reason: str | None) -> None:
+        """Refuse new requests of the tenant for that reason; None: accept them again."""
+        self._queue(tenant).refusal = reason
+
+    def refuses(self, tenant: str) -> bool:
+        return self._queue(tenant).refusal is not None
+
+    def submit(
+        self,
+        tenant: str,
+        inputs: NDArray[Any],
+        deadline_s: float | None = None,
+        request_id: str = "",
+    ) -> QueuedRequest:
+        """Queue a request; its `answer` is to be awaited, and withdrawn if that is cancelled.
+
+        `deadline_s` is a time of the router's clock; without one the objective counts from now.
+        """
+        queue = self._queue(tenant)
+        request = self._admit(queue, inputs, deadline_s, request_id)
+        queue.put(request)
+        self._feed(queue, request.came_s)
+        if queue.rows:
+            self._set_timer(queue)
+        return request
+
+    def withdraw(self, tenant: str, request: QueuedRequest) -> None:
+        """Remove a request whose client has left from the queue, and count it as dropped."""
+        queue = self._queue(tenant)
+        queue.withdraw(request)
+        if request.answer.cancelled():
+            queue.counts.drop(request.second, request.rows)
+
+    def attach(
+        self,
+        tenant: str,
+        worker: WorkerLink,
+        latency_s: Callable[[int], float],
+        *,
+        may_borrow: Callable[[], bool] | None = None,
+    ) -> None:
+        """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes.
+
+        `may_borrow`: the slices are another tenant's, and it gets batches only while this is true.
+        To be attached without it as soon as the slices are its own.
+        """
+        queue, found = self._queue(tenant), self._find(worker)
+        if found is None:
+            self._attached[worker.name] = queue, queue.add_worker(worker, latency_s, may_borrow)
+        elif found[1].may_borrow is not None and found[1].drained is None and may_borrow is None:
+            found[1].may_borrow, found[1].lag_s = None, 0.0
+            queue.update_capacity()
+        else:
+            raise InputError(f"worker {worker.name} is attached already; detach it first")
+        self._feed(queue)
+        self._lend()
+
+    def is_idle(self, worker: WorkerLink) -> bool:
+        """Whether it would take a request now, and has none."""
+        found = self._find(worker)
+        return found is not None and found[1].drained is None and not found[1].batch
+
+    async def drain(self, worker: WorkerLink) -> None:
+        """Send it nothing new; returns when its batch is answered, and detaches it."""
+        found = self._find(worker)
+        if found is None:
+            return
+        queue, attached = found
+        attached.drained = attached.drained or asyncio.Event()
+        queue.update_capacity()
+        if attached.batch:
+            await attached.drained.wait()
+        self.detach(worker)
+
+    @asynccontextmanager
+    async def paused(self, worker: WorkerLink) -> AsyncIterator[None]:
+        """Send it nothing meanwhile, from when its batch is answered on.
+
+        Nothing changes where no other worker takes the tenant's requests.
+        """
+        found = self._find(worker)
+        if found is None or found[1] not in found[0].taking or len(found[0].taking) < 2:
+            yield
+            return
+        queue, attached = found
+        attached.drained = asyncio.Event()
+        queue.update_capacity()
+        try:
+            if attached.batch:
+                await attached.drained.wait()
+            yield
+        finally:
+            if attached in queue.workers:  # else it was drained or lost meanwhile
+                attached.drained = None
+                queue.update_capacity()
+                self._feed(queue)
+                self._lend()
+
+    def detach(self, worker: WorkerLink) -> None:
+        """Stop using a worker; its batch goes back into the queue where the deadline allows."""
+        found = self._find(worker)
+        if found is None:
+            return
+        queue, attached = found
+        if attached.task is not None:
+            attached.task.cancel()
+        self._remove(queue, attached)
+
+    def close(self) -> None:
+        self._closed = True
+        for queue in self._queues.values():
+            for attached in list(queue.workers):
+                self.detach(attached.worker)
+            for request in queue.pop_hopeless(math.inf):
+                _refuse(queue, request)
+            if queue.timer is not None:
+                queue.timer.cancel()
+
+    def _remove(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Does nothing the second time: its batch and the pool both report the loss of a worker."""
+        if attached in queue.workers:
+            attached.task = None
+            attached.stop_timer()
+            queue.remove_worker(attached)
+            del self._attached[attached.worker.name]
+            self._put_back(queue, attached)
+            self._feed(queue)
+            self._set_timer(queue)
+            self._lend()
+
+    def _queue(self, tenant: str) -> TenantQueue:
+        found = self._queues.get(tenant)
+        if found is None:
+            raise HttpError(
+                404, f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
+            )
+        return found
+
+    def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
+        return self._attached.get(worker.name)
+
+    def _admit(
+        self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None, request_id: str
+    ) -> QueuedRequest:
+        """Count a request, and refuse it where it must not wait."""
+        now_s, rows, settings = self.clock(), len(inputs), queue.settings
+        if not 1 <= rows <= settings.batch:
+            raise HttpError(
+                400,
+                f"inputs: {rows} rows where {settings.name} takes 1 to {settings.batch} at a time; "
+                "split them into several requests",
+            )
+        if self._closed:
+            raise HttpError(
+                503, f"{settings.name}: the server is stopping; try again in some seconds"
+            )
+        if queue.refusal is not None:
+            reason = f"{settings.name}: {queue.refusal}"
+            raise HttpError(503, reason, retry_after_s=DRAINED_RETRY_S)
+        second = queue.counts.receive(now_s, rows)
+        if queue.rows + rows > settings.limit:
+            queue.counts.drop(second, rows)
+            raise HttpError(
+                429, f"{settings.name}: {queue.rows} requests wait already; send fewer, or later"
+            )
+        deadline_s = now_s + settings.slo_s if deadline_s is None else deadline_s
+        answer: asyncio.Future[Routed] = asyncio.get_running_loop().create_future()
+        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id)
+
+    def _feed(self, queue: TenantQueue, now_s: float | None = None) -> None:
+        """Send batches to all free workers, in their order."""
+        if not queue.rows:
+            return
+        now_s = self.clock() if now_s is None else now_s
+        for request in queue.pop_hopeless(now_s):
+            _refuse(queue, request)
+        for attached in queue.taking:
+            if not queue.rows:
+                return
+            if not attached.batch:
+                self._send(queue, attached, now_s)
+        if queue.rows:
+            self._borrow(queue, now_s)
+            for request in queue.pop_surplus(now_s):
+                _refuse(queue, request)
+
+    def _borrow(self, queue: TenantQueue, now_s: float) -> None:
+        """Send full batches to workers on idle slices of other tenants.
+
+        Smaller ones would slow the others down for little: a worker of its own is free soon.
+        """
+        for attached in queue.borrowing:
+            if queue.rows < attached.full:
+                continue
+            if not attached.batch and attached.may_borrow is not None and attached.may_borrow():
+                self._send(queue, attached, now_s)
+
+    def _lend(self) -> None:
+        """Slices may be idle: feed tenants that borrow them, the most urgent first."""
+        queues = [queue for queue in self._queues.values() if queue.borrowing and queue.rows]
+        for queue in sorted(queues, key=lambda queue: queue.latest_start_s() or 0.0):
+            self._feed(queue)
+
+    def _send(self, queue: TenantQueue, attached: AttachedWorker, now_s: float) -> None:
+        batch = queue.batch_for(attached, now_s)
+        if not batch:
+            return
+        attached.begin(batch, now_s)
+        if attached.task is None:
+            loop = asyncio.get_running_loop()
+            attached.task = loop.create_task(self._serve(queue, attached))
+
+    def _set_timer(self, queue: TenantQueue) -> None:
+        """Set the timer at which the first request becomes hopeless: no worker may become free."""
+        until_s = queue.latest_start_s()
+        if until_s is None or (queue.timer is not None and queue.timer_s <= until_s):
+            return
+        if queue.timer is not None:
+            queue.timer.cancel()
+        queue.timer_s = until_s
+        delay_s = max(MIN_DELAY_S, until_s - self.clock())
+        queue.timer = asyncio.get_running_loop().call_later(delay_s, self._check_queue, queue)
+
+    def _check_queue(self, queue: TenantQueue) -> None:
+        queue.timer = None
+        self._feed(queue)
+        self._set_timer(queue)
+
+    async def _serve(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Run the batches of one worker until it is detached: a task for each would cost more."""
+        loop = asyncio.get_running_loop()
+        while attached.task is not None:
+            if attached.batch:
+                await self._run(queue, attached)
+            else:
+                attached.next_batch = loop.create_future()
+                await attached.next_batch
+
+    async def _run(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        batch = attached.batch
+        self._set_overdue_timer(queue, attached, batch[0].overdue_s)  # ordered by deadline
+        try:
+            single = len(batch) == 1
+            inputs = batch[0].inputs if single else np.concatenate([x.inputs for x in batch])
+            ids = batch[0].request_id if single else _request_ids(batch)
+            answered = await attached.worker.infer(inputs, ids)
+            if len(answered.scores) != len(inputs):
+                raise InputError(
+                    f"the model gave {len(answered.scores)} rows of scores for {len(inputs)} "
+                    "inputs; correct it"
+                )
+        except WorkerLostError:
+            self._remove(queue, attached)
+            return
+        except asyncio.CancelledError:
+            self._remove(queue, attached)  # by the pool that ends the worker, or with the loop
+            raise
+        except Exception as error:
+            self._retry(queue, attached, error)
+        else:
+            self._resolve(queue, attached, answered)
+        attached.batch = []
+        if attached.drained is not None:
+            attached.drained.set()
+        self._feed(queue)
+        if queue.rows:
+            self._set_timer(queue)  # requests that failed together wait again
+        if not attached.batch:
+            self._lend()
+
+    def _set_overdue_timer(
+        self, queue: TenantQueue, attached: AttachedWorker, until_s: float
+    ) -> None:
+        """Check the worker's batch at that time at the latest.
+
+        The timer of an earlier batch is kept: most batches are answered long before they are
+        overdue, and need no timer of their own.
+        """
+        if attached.timer is not None and attached.timer_s <= until_s:
+            return
+        attached.stop_timer()
+        attached.timer_s = until_s
+        delay_s = max(MIN_DELAY_S, until_s - self.clock())
+        loop = asyncio.get_running_loop()
+        attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached)
+
+    def _check_overdue(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Refuse overdue requests: the worker may hang."""
+        attached.timer = None
+        now_s = self.clock()
+        for each in attached.batch:
+            if each.overdue_s <= now_s and not each.answer.done():
+                _refuse(queue, each)
+        left = [each.overdue_s for each in attached.batch if not each.answer.done()]
+        if left:
+            self._set_overdue_timer(queue, attached, min(left))
+
+    def _resolve(self, queue: TenantQueue, attached: AttachedWorker, answered: Answered) -> None:
+        now_s, started_s, row = self.clock(), attached.started_s, 0
+        took_s = now_s - started_s
+        for each in attached.batch:
+            only = each.rows == len(answered.scores)
+            scores = answered.scores if only else answered.scores[row : row + each.rows]
+            row += each.rows
+            if each.answer.done():
+                continue
+            late = now_s > each.deadline_s
+            queue.counts.answer(each.second, each.rows, now_s - each.came_s, late=late)
+            waited_s = started_s - each.came_s
+            each.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
+        queue.counts.serve(row, took_s)
+        attached.measure(row, took_s, now_s)
+
+    def _retry(self, queue: TenantQueue, attached: AttachedWorker, error: Exception) -> None:
+        """Retry each request of a batch by itself, as one of them may have caused the failure."""
+        reason = str(error) if isinstance(error, MigratorError) else type(error).__name__
+        tenant, worker = queue.settings.name, attached.worker.name
+        ids = _request_ids(attached.batch)
+        self._log_lines.log(
+            _log,
+            logging.WARNING,
+            tenant,
+            f"{tenant}: a batch failed on {worker}: {reason}; it held {ids}",
+            tenant=tenant,
+            worker=worker,
+            request_ids=ids,
+        )
+        single = len(attached.batch) == 1
+        for each in attached.batch:
+            if each.answer.done():
+                continue
+            if single:
+                _fail(queue, each, 400 if isinstance(error, InputError) else 500, reason)
+            else:
+                each.alone = True
+                queue.put(each)
+
+    def _put_back(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Requeue what a lost worker had, once."""
+        batch, attached.batch = attached.batch, []
+        for each in batch:
+            each.lost += 1
+            if each.answer.done():
+                continue
+            if each.lost > 1:
+                _fail(queue, each, 500, "two workers were lost with it")
+            else:
+                queue.put(each)
+        if attached.drained is not None:
+            attached.drained.set()
+
+
+def _fail(queue: TenantQueue, request: QueuedRequest, status: int, reason: str) -> None:
+    queue.counts.fail(request.second, request.rows)
+    name = queue.settings.name
+    request.answer.set_exception(
+        HttpError(status, f"{name}: not answered: {reason}; check the inputs and try again")
+    )
+
+
+def _refuse(queue: TenantQueue, request: QueuedRequest) -> None:
+    """Refuse a request that cannot be answered in time."""
+    if request.answer.done():
+        return  # its client has just left, which `withdraw` counts
+    queue.counts.drop(request.second, request.rows)
+    name = queue.settings.name
+    if not queue.taking:
+        late = HttpError(503, f"{name}: no instance was ready in time; try again in some seconds")
+    else:
+        late = HttpError(
+            504,
+            f"{name}: cannot be answered before its deadline; send fewer requests, or allow more "
+            "time",
+        )
+    request.answer.set_exception(late)
+
+
+def _state(attached: AttachedWorker) -> str:
+    if attached.drained is not None:
+        return "draining"
+    return "busy" if attached.batch else "idle"
+
+
+def _request_ids(batch: list[QueuedRequest]) -> str:
+    return " ".join([each.request_id for each in batch])

@@ -1,0 +1,290 @@
+"""A worker process: takes one instance, answers batches, swaps weights, exits.
+
+It touches CUDA only once the instance is known. Other weights are prepared in a thread beside the
+serving and take over between two batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from migrator.core.errors import InputError
+from migrator.gpu.drivers.virtual_board import register_use
+from migrator.io.child_process import Fault, FaultKind, Release
+from migrator.io.frames import Channel, decode_array, encode_array
+from migrator.io.spawn import end_on_request, exit_with_parent, one_line
+from migrator.learn.model import Model
+from migrator.serving.logs import LineLimiter
+from migrator.serving.workers.messages import (
+    Assignment,
+    FromWorker,
+    Infer,
+    Ready,
+    Scores,
+    Swap,
+    Swapped,
+    ToWorker,
+)
+
+_EMPTY = memoryview(b"")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """The model that answers now."""
+
+    model: Model
+    version: int
+
+
+def run_worker(end: socket.socket, model: Model, name: str) -> None:
+    """Answer requests; returns when released or when the daemon is gone."""
+    with suppress(OSError):  # the name that `ps` shows
+        Path("/proc/self/comm").write_text(f"migrator {name}"[:15], encoding="utf-8")
+    with (
+        exit_with_parent(end.fileno()),
+        end_on_request(),
+        suppress(BrokenPipeError),
+        ExitStack() as stack,
+    ):
+        Worker(Channel(end, ToWorker), model, name, stack).run()
+
+
+class FairLock:
+    """A lock that a waiting thread gets before the one that has just released it."""
+
+    def __init__(self) -> None:
+        self._next, self._held = Lock(), Lock()
+
+    def __enter__(self) -> None:
+        with self._next:
+            self._held.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._held.release()
+
+
+class Worker:
+    """One model on one instance."""
+
+    def __init__(
+        self, channel: Channel[ToWorker], model: Model, name: str, stack: ExitStack
+    ) -> None:
+        """`stack`: closed when the worker ends."""
+        self._channel, self._built, self._name, self._stack = channel, model, name, stack
+        self._sending, self._log_lines = Lock(), LineLimiter()
+        # batch follows batch under load: with a plain lock a swap might never get its turn
+        self._answering = FairLock()
+        self._served: ServedModel | None = None
+        self._assignment: Assignment | None = None
+        self._stream: Any = None
+        """For copies beside the serving, on a GPU."""
+
+    def run(self) -> None:
+        """Answer until released, at the end of the stream, or when the process cannot continue."""
+        for frame in iter(self._channel.receive, None):
+            if isinstance(frame.message, Release):
+                return
+            if isinstance(frame.message, Swap):
+                # beside the serving: the daemon requests one at a time
+                Thread(target=self._swap, args=(frame.number, frame.message), daemon=True).start()
+                continue
+            if isinstance(frame.message, Assignment):
+                answer, payload = self._take(frame.message), _EMPTY
+            else:
+                answer, payload = self._infer(frame.message, frame.payload)
+            self._send(frame.number, answer, payload)
+            if isinstance(answer, Fault) and answer.kind is FaultKind.PROCESS:
+                return
+
+    def _take(self, assignment: Assignment) -> FromWorker:
+        try:
+            os.environ.update(assignment.environment)
+            self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
+            model = self._built
+            parts_s = {
+                "load_s": _seconds(lambda: load_weights(model, assignment.weights)),
+                "context_s": _seconds(lambda: _open_device(assignment.device)),
+                "copy_s": _seconds(lambda: model.to(assignment.device)),
+                "first_s": _seconds(lambda: warm_up(model, assignment.batch, begin=True)),
+            }
+        except InputError as error:
+            return Fault(FaultKind.INPUT, str(error))
+        except Exception as error:
+            return Fault(FaultKind.PROCESS, one_line(error))
+        self._served, self._assignment = ServedModel(model, assignment.version), assignment
+        return Ready({**parts_s, "total": sum(parts_s.values())})
+
+    def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
+        began = time.perf_counter()
+        served, assignment = self._served, self._assignment
+        if served is None or assignment is None:
+            return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
+        inputs = decode_array(request.shape, request.dtype, payload)
+        try:
+            with self._answering:
+                served = self._served or served
+                shape, _, scores = encode_array(np.asarray(served.model.infer(inputs), np.float32))
+        except InputError as error:
+            return self._report_failure(request, FaultKind.INPUT, error), _EMPTY
+        except Exception as error:
+            lost = assignment.device == "cuda" and _cuda_is_broken()
+            kind = FaultKind.PROCESS if lost else FaultKind.MODEL
+            return self._report_failure(request, kind, error), _EMPTY
+        if assignment.latency_ms is not None:
+            least_s = emulated_s(assignment.latency_ms, len(inputs))
+            time.sleep(max(0.0, least_s - (time.perf_counter() - began)))
+        return Scores(shape, served.version), scores
+
+    def _report_failure(self, request: Infer, kind: FaultKind, error: Exception) -> Fault:
+        """The answer to a batch that failed; the traceback goes into the worker's own log."""
+        reason = str(error) if kind is FaultKind.INPUT else one_line(error)
+        self._log_lines.log(
+            _log,
+            logging.WARNING,
+            kind,
+            f"worker {self._name} could not answer {request.request_ids or 'a batch'}: {reason}",
+            error=None if kind is FaultKind.INPUT else error,
+            worker=self._name,
+            request_ids=request.request_ids,
+            fault=kind,
+        )
+        return Fault(kind, reason)
+
+    def _swap(self, number: int, request: Swap) -> None:
+        answer: FromWorker
+        try:
+            answer = Swapped(_seconds(lambda: self._replace(request.weights, request.version)))
+        except InputError as error:
+            answer = Fault(FaultKind.INPUT, str(error))
+        except Exception as error:
+            answer = Fault(FaultKind.MODEL, one_line(error))
+        self._send(number, answer, _EMPTY)
+
+    def _replace(self, weights: Path, version: int) -> None:
+        """Load the weights into a copy beside the serving, and try them before they serve."""
+        served, assignment = self._served, self._assignment
+        if served is None or assignment is None:
+            raise InputError("weights can be swapped only once the worker has taken an instance")
+        with self._beside(assignment.device):
+            fresh = copy.deepcopy(served.model)
+            load_weights(fresh, weights)
+            fresh.to(assignment.device)
+            if self._exchange(served.model, fresh, version):
+                return
+            warm_up(fresh, assignment.batch)
+        with self._answering:
+            self._served = ServedModel(fresh, version)
+
+    def _exchange(self, old: Any, fresh: Model, version: int) -> bool:
+        """Whether the model that serves keeps what it optimised and takes the weights of the copy.
+
+        Between two batches: loading them there, tensor by tensor, would wait for a batch each time.
+        """
+        with self._answering:
+            if not hasattr(old, "exchange") or not old.exchange(fresh):
+                return False
+            try:
+                warm_up(old, 1)
+            except BaseException:
+                old.exchange(fresh)
+                if self._stream is not None:
+                    self._stream.synchronize()  # the next batch must not see a part of it
+                raise
+            self._served = ServedModel(old, version)
+        return True
+
+    @contextmanager
+    def _beside(self, device: str) -> Iterator[None]:
+        """Copies of another thread on a GPU need not wait for the batches that are answered."""
+        if device != "cuda":
+            yield
+            return
+        cuda: Any = import_module("torch").cuda
+        self._stream = self._stream or cuda.Stream(priority=-1)
+        with cuda.stream(self._stream):
+            yield
+            self._stream.synchronize()
+
+    def _send(self, number: int, message: FromWorker, payload: memoryview) -> None:
+        with self._sending, suppress(ConnectionError):  # the reader sees the end of the stream
+            self._channel.send(number, message, payload)
+
+
+def load_weights(model: Model, weights: Path | None) -> None:
+    """InputError also where a user's own class raises something else."""
+    if weights is None:
+        return
+    try:
+        model.load(weights)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{weights}: cannot be loaded ({one_line(error)}); save the model's weights again"
+        ) from error
+
+
+def warm_up(model: Model, batch: int, *, begin: bool = False) -> None:
+    """Run the smallest and the largest batch once; InputError if the scores are unusable.
+
+    `begin`: first let the model optimise itself for serving where it can (`begin_serving`).
+    """
+    if begin and hasattr(model, "begin_serving"):
+        model.begin_serving(batch)
+    for size in sorted({1, batch}):
+        scores = np.asarray(model.infer(model.example(size)))
+        if scores.ndim != 2 or len(scores) != size or np.isnan(scores).any():
+            raise InputError(
+                f"{type(model).__name__} answers {size} inputs with an array of {scores.shape}"
+                f"{' that contains NaN' if np.isnan(scores).any() else ''}; correct its weights or "
+                "its class"
+            )
+
+
+def emulated_s(latency_ms: Mapping[int, float], batch: int) -> float:
+    """The least seconds of a batch: those of the next larger batch that was measured."""
+    if not latency_ms:
+        return 0.0
+    enough = [size for size in latency_ms if size >= batch]
+    return latency_ms[min(enough) if enough else max(latency_ms)] / 1000
+
+
+def _seconds(step: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+def _open_device(device: str) -> None:
+    """Create the CUDA context."""
+    if device != "cuda":
+        return
+    torch: Any = import_module("torch")
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+
+
+def _cuda_is_broken() -> bool:
+    """After some faults every later CUDA call fails too: the process must be replaced."""
+    torch: Any = import_module("torch")
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,108 @@
+"""Runs every scenario under every policy and seed, in parallel on the machine's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from migrator.control.observation import Policy, Sight, policy_named
+from migrator.core.errors import InputError
+from migrator.core.problem import Charge
+from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
+from migrator.forecast.forecaster import Forecaster
+from migrator.forecast.informer import InformerForecaster, SavedInformer, require_torch
+from migrator.forecast.selection import Auto, forecaster
+from migrator.io.task_pool import cores, open_pool
+from migrator.planning.planners import ready
+from migrator.records.outcome import RunOutcome
+from migrator.simulation import tenant
+from migrator.simulation.run import run
+
+Source = Callable[[int | None, int | None], Scenario]
+"""Maps a seed and a number of windows (None: the scenario's own) to a scenario. Must be
+picklable."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: the source of its scenario, and values that override the scenario's."""
+
+    source: Source
+    policy: str | Policy | None = None
+    """Name of a policy, or an unregistered policy; None: the scenario's own."""
+    forecaster: str | None = None
+    seed: int | None = None
+    windows: int | None = None
+    drawn: bool = False
+    name: str | None = None
+    """Name of the scenario in the outcome; None: its own name."""
+    record: bool = False
+    """Whether the outcome has records."""
+
+    def scenario(self) -> Scenario:
+        """The scenario with the job's overrides. Checks the names."""
+        require_range("--windows", self.windows, 1, MOST_WINDOWS)
+        require_range("--seed", self.seed, 0, HIGHEST_SEED)
+        read = self.source(self.seed, self.windows)
+        ahead = forecaster(self.forecaster or read.forecaster)
+        _require_able(ahead, read)
+        return replace(
+            read,
+            name=self.name or read.name,
+            policy=self.chosen(read).name,
+            forecaster=ahead.name,
+        )
+
+    def chosen(self, scenario: Scenario) -> Policy:
+        """The policy to run."""
+        if self.policy is None or isinstance(self.policy, str):
+            return policy_named(self.policy or scenario.policy)
+        return self.policy
+
+    def run(self, step: Callable[[], None] = lambda: None) -> RunOutcome:
+        """Run the job in this process. `step`: called after every window."""
+        this = self.scenario()
+        chosen = self.chosen(this)
+        prepare(chosen)
+        ahead = forecaster(this.forecaster)
+        return run(this, chosen, ahead, drawn=self.drawn, record=self.record, step=step)
+
+
+def require_range(option: str, value: int | None, least: int, most: int) -> None:
+    """InputError if an option is given and out of range."""
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
+
+
+def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
+    """Check before the run that a saved model has the scenario's slots and that torch is
+    installed."""
+    if isinstance(ahead, SavedInformer):
+        ahead.check_slots(scenario.slot_s, scenario.slots)
+    asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
+    if any(isinstance(each, InformerForecaster) for each in asked):
+        require_torch(ahead.name)
+
+
+def prepare(chosen: Policy) -> None:
+    """Load or compile the planner of a policy, so that this does not count as planning time."""
+    if chosen.sight is not Sight.NOTHING:
+        for charge in Charge:
+            ready(charge)
+
+
+def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple[int, RunOutcome]]:
+    """Yield the index and outcome of every job as it ends. Closing the iterator stops running
+    jobs."""
+    at_once = min(processes or cores(), len(jobs))
+    if at_once <= 1:
+        yield from ((place, job.run()) for place, job in enumerate(jobs))
+        return
+    tenant.ready()
+    with open_pool(at_once) as pool:
+        yield from pool.map_unordered(_run_one, enumerate(jobs))
+
+
+def _run_one(numbered: tuple[int, Job]) -> tuple[int, RunOutcome]:
+    place, job = numbered
+    return place, job.run()

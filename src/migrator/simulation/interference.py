@@ -1,0 +1,207 @@
+"""How much processes on one GPU slow each other down.
+
+With MIG they do not, because every instance has its own memory. With MPS the neighbours take
+bandwidth in proportion to the SMs they keep busy. The slowdown beside a training on
+`INTERFERING_PART` of the SMs is measured per model. Unpartitioned, the busy processes take turns on
+the GPU: a turn of a training delays a batch by the measured `contention`, a turn of a process that
+serves is one batch, or that time if it is shorter. A training is always busy; a serving process is
+busy while it has requests. A process is slowed down by the load of all processes except itself,
+including those of its own tenant.
+
+What standbys on lent slices add to the load is estimated per slot from the surplus of requests.
+
+An estimate of a retraining runs on an instance where a worker serves. With MIG the two take turns;
+with MPS the estimate is one more neighbour with the SMs of that share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.observation import Sharing
+from migrator.core.problem import Kind
+from migrator.core.profiles import INTERFERING_PART, Service
+from migrator.simulation.gpu import Worker
+
+TRAINING_INTERFERENCE = 0.145
+"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
+fraction."""
+TURNS_OF_SERVING = 0.65
+"""Turns per turn of a training that a neighbour takes if it always serves; measured without MPS."""
+_ROUNDS = 30
+"""Repetitions until the turns of an unpartitioned GPU have settled."""
+
+
+def training_speed(
+    sharing: Sharing,
+    board_sms: int,
+    worker: Worker,
+    alive: Sequence[Worker],
+    active: Mapping[str, float],
+    *,
+    limited: bool = True,
+) -> float:
+    """The share of its full speed at which a training runs. `active`: busy share of each tenant.
+
+    `limited`: MPS processes have no more SMs together than the GPU has.
+    """
+    if sharing is Sharing.MIG and worker.estimating:
+        return 1 / (1 + TURNS_OF_SERVING * active[worker.task.tenant])
+    if sharing is Sharing.MIG:
+        return worker.duty
+    if sharing is Sharing.UNPARTITIONED:
+        others = sum(
+            process.task.kind is Kind.RETRAINING for process in alive if process is not worker
+        )
+        serving = sum(
+            active[process.task.tenant] for process in alive if process.task.kind is Kind.INFERENCE
+        )
+        return 1 / (1 + others + TURNS_OF_SERVING * serving)
+    busy = sum(_pressure(board_sms, alive, active).values())
+    beside = max(0.0, busy - worker.sms / board_sms * worker.duty)
+    slower = 1 + TRAINING_INTERFERENCE * beside / INTERFERING_PART
+    return worker.duty / slower / (max(1.0, busy) if limited else 1.0)
+
+
+def activities(
+    sharing: Sharing,
+    board_sms: int,
+    services: Sequence[Service],
+    alive: Sequence[Worker],
+    rates_rps: Mapping[str, float],
+) -> dict[str, float]:
+    """Per tenant, the share of the time for which its serving processes are busy."""
+    if sharing is Sharing.UNPARTITIONED:
+        return _turns(board_sms, services, alive, rates_rps)[0]
+    return {
+        service.tenant: _activity(service, alive, rates_rps[service.tenant]) for service in services
+    }
+
+
+def _turns(
+    board_sms: int,
+    services: Sequence[Service],
+    alive: Sequence[Worker],
+    rates_rps: Mapping[str, float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How busy the serving processes of each tenant are without partitions, and their slowdown.
+
+    Slower batches keep processes busy for longer, which makes batches slower: repeated until that
+    settles.
+    """
+    trainings = sum(process.task.kind is Kind.RETRAINING for process in alive)
+    many = {service.tenant: sum(_serves(e, service.tenant) for e in alive) for service in services}
+    alone_s = {service.tenant: service.latency_s(1, board_sms) for service in services}
+    delay_s = {
+        service.tenant: service.profile.contention * alone_s[service.tenant] for service in services
+    }
+    batch = {service.tenant: max(1, service.full_batch(board_sms)) for service in services}
+    batch_s = {
+        service.tenant: service.latency_s(batch[service.tenant], board_sms) for service in services
+    }
+    busy = {service.tenant: 0.0 for service in services}
+    took_s = dict(batch_s)
+    for _ in range(_ROUNDS):
+        for name, alone in batch_s.items():
+            beside_s = trainings * delay_s[name]
+            for other, number in many.items():
+                others = number - (other == name)
+                beside_s += max(0, others) * busy[other] * min(batch_s[other], delay_s[name])
+            took_s[name] = alone + beside_s
+            able_rps = many[name] * batch[name] / took_s[name]
+            busy[name] = min(1.0, rates_rps[name] / able_rps) if able_rps else 0.0
+    return busy, {name: seconds / batch_s[name] for name, seconds in took_s.items()}
+
+
+def _activity(service: Service, workers: Sequence[Worker], rate_rps: float) -> float:
+    mine = [worker for worker in workers if _serves(worker, service.tenant)]
+    able = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+    return min(1.0, rate_rps / able) if able else 0.0
+
+
+def slowdowns(
+    sharing: Sharing,
+    board_sms: int,
+    services: Sequence[Service],
+    workers: Sequence[Sequence[Worker]],
+    received_rps: Mapping[str, NDArray[np.float64]],
+    *,
+    limited: bool = True,
+    lends: bool = False,
+) -> dict[str, NDArray[np.float64]]:
+    """Per tenant, the factor per slot by which its batches take longer. `workers` are per slot.
+
+    `limited`: MPS processes have no more SMs together than the GPU has. `lends`: standbys serve on
+    idle slices.
+    """
+    found = {service.tenant: np.ones(len(workers)) for service in services}
+    if sharing is Sharing.MIG:
+        return found
+    for slot, alive in enumerate(workers):
+        rates_rps = {name: float(rates[slot]) for name, rates in received_rps.items()}
+        if sharing is Sharing.UNPARTITIONED:
+            for name, slower in _turns(board_sms, services, alive, rates_rps)[1].items():
+                found[name][slot] = slower
+            continue
+        active = activities(sharing, board_sms, services, alive, rates_rps)
+        pressure = _pressure(board_sms, alive, active)
+        busy = sum(pressure.values())
+        if lends:
+            busy += _borrowed(board_sms, services, alive, rates_rps, active)
+        for service in services:
+            own = pressure[service.tenant, Kind.INFERENCE]
+            own /= max(1, sum(_serves(process, service.tenant) for process in alive))
+            beside = (busy - own) * service.profile.interference / INTERFERING_PART
+            found[service.tenant][slot] += beside
+            if limited:
+                found[service.tenant][slot] *= max(1.0, busy)
+    return found
+
+
+def _borrowed(
+    board_sms: int,
+    services: Sequence[Service],
+    alive: Sequence[Worker],
+    rates_rps: Mapping[str, float],
+    active: Mapping[str, float],
+) -> float:
+    """The share of the GPU that standbys keep busy: the surplus of requests, on idle slices."""
+    wanted = idle = 0.0
+    for service in services:
+        mine = [process for process in alive if _serves(process, service.tenant)]
+        part = sum(each.sms * each.duty for each in mine) / board_sms
+        able_rps = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+        idle += part * (1 - active[service.tenant])
+        if able_rps:
+            wanted += part * max(0.0, rates_rps[service.tenant] / able_rps - 1)
+    return min(wanted, idle)
+
+
+def slowdown_by_estimate(service: Service, sms: float, board_sms: int) -> float:
+    """The factor by which batches take longer on a MIG instance that an estimate shares.
+
+    A turn of the estimate delays a batch by the seconds that were measured on a whole GPU, and
+    turns take at least the part of the time that they took there.
+    """
+    delay_s = service.profile.contention * service.latency_s(1, board_sms)
+    turn = delay_s / service.latency_s(service.batch, sms)
+    return 1 + max(turn, 1 / TURNS_OF_SERVING)
+
+
+def _pressure(
+    board_sms: int, alive: Sequence[Worker], active: Mapping[str, float]
+) -> dict[tuple[str, Kind], float]:
+    """The load of each task on the others: the share of the GPU it keeps busy."""
+    pressure = {(tenant, kind): 0.0 for tenant in active for kind in Kind}
+    for worker in alive:
+        busy = 1.0 if worker.task.kind is Kind.RETRAINING else active[worker.task.tenant]
+        part = worker.sms / board_sms * worker.duty
+        pressure[worker.task.tenant, worker.task.kind] += part * busy
+    return pressure
+
+
+def _serves(worker: Worker, tenant: str) -> bool:
+    return worker.task.tenant == tenant and worker.task.kind is Kind.INFERENCE

@@ -1,0 +1,458 @@
+"""One tenant in a run: its requests, its model, and its waiting requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.events import RetrainingPlanned
+from migrator.control.retraining import Phase, Retraining
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
+from migrator.core.outcome import Tally
+from migrator.core.problem import Kind
+from migrator.core.profiles import Curve
+from migrator.core.scenario import Drift, ServedTenant
+from migrator.planning.kernels import announced
+from migrator.simulation import serving
+from migrator.simulation.gpu import StandbyWorker, Worker
+from migrator.workload.arrivals import TenantArrivals
+
+# ruff: noqa: ARG002 (several implementations of one protocol)
+
+
+class Model(Protocol):
+    """The model that serves a tenant."""
+
+    accuracy: float
+    """Accuracy on this window's data."""
+    switches: list[tuple[float, float]]
+    """Times in this window and the accuracy from each on; the first is the window's start."""
+
+    def begin(self, now_s: float, window: int) -> None:
+        """Begin a window with other data."""
+
+    def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
+        """Set the known accuracy of the model and the retraining of a window.
+
+        `known`: the policy sees the true accuracy after the retraining.
+        """
+
+    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+        """End a retraining. Its model serves after `swap_s`, unless it is refused."""
+
+    def labelled(self, first: int, window: int) -> int:
+        """Number of labels that a retraining in a window can learn, if `first` is the first window
+        whose labels are not learned."""
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """Duration over SMs of the retraining in a window."""
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Set the estimate of the retraining in a window."""
+
+
+class DriftingModel:
+    """A model with the accuracies of the scenario."""
+
+    def __init__(self, drifts: tuple[Drift, ...]) -> None:
+        self._drifts = drifts
+        self._window = -1
+        self._trained_on = -1
+        """The window whose data it was trained on."""
+        self.accuracy = 1.0
+        self.switches: list[tuple[float, float]] = []
+
+    def begin(self, now_s: float, window: int) -> None:
+        """Lower the accuracy, whether or not the model was retrained in the window before."""
+        drift = self._drift(window)
+        if drift is not None and (window == 0 or self._trained_on == window - 1):
+            self.accuracy = drift.accuracy_pre
+        else:
+            self.accuracy = min(1.0, self.accuracy * self._fading(window))
+        self._window = window
+        self.switches = [(now_s, self.accuracy)]
+
+    def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
+        """Set the retraining. A running one continues; a waiting one is dropped, as its data is
+        old."""
+        drift = self._drift(window)
+        seconds = None if drift is None else drift.seconds
+        expected = drift.accuracy_post if drift is not None and known else None
+        state.begin_known_window(window, self.accuracy, seconds, expected)
+
+    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+        """Serve the retrained model. If it outlasted its window, it has lost accuracy in every
+        window since."""
+        after = self._drifts[job.window].accuracy_post
+        for window in range(job.window + 1, self._window + 1):
+            after = min(1.0, after * self._fading(window))
+        self._trained_on = job.window
+        self.accuracy = after
+        state.adopt(None, after)
+        self.switches.append((now_s + swap_s, after))
+
+    def labelled(self, first: int, window: int) -> int:
+        """Enough, if the window's data can be learned."""
+        drift = self._drift(window)
+        return FEWEST_LABELS if drift is not None and drift.seconds is not None else 0
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """The duration that the scenario gives for the window."""
+        seconds = self._drifts[window].seconds
+        assert seconds is not None, "estimated although there is nothing to retrain on"
+        return seconds
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Set the estimate that the scenario gives for the window."""
+        drift = self._drift(window)
+        if drift is not None:
+            state.set_estimate(drift.accuracy_expected, window)
+
+    def _drift(self, window: int) -> Drift | None:
+        return self._drifts[window] if 0 <= window < len(self._drifts) else None
+
+    def _fading(self, window: int) -> float:
+        drift, before = self._drift(window), self._drift(window - 1)
+        if drift is None or before is None:
+            return 1.0
+        return drift.accuracy_pre / before.accuracy_post if before.accuracy_post else 1.0
+
+
+@dataclass(frozen=True)
+class MeasuredWindow:
+    """Measurements of a tenant's model in one window of a live run."""
+
+    accuracy: Mapping[int, float]
+    """Accuracy on this window's requests, by the window for which the model was last retrained; key
+    -1: the model at the start of the run."""
+    believed: float | None
+    """The accuracy that the controller assumed when the window began."""
+    estimate: float | None
+    """Expected accuracy after a retraining."""
+    labelled: int
+    """Labels received in this window."""
+    adopted: bool
+    """Whether the model of this window's retraining served afterwards."""
+    judged: float | None
+    """Accuracy of that model on held-out labels."""
+    slower: float | None = None
+    """Planned duration of that retraining divided by the profile's duration for all labels not
+    learned yet; None if unknown."""
+
+
+@dataclass
+class MeasuredModel:
+    """A model with the accuracies of a live run."""
+
+    windows: tuple[MeasuredWindow, ...]
+    labelled_before: int = 0
+    """Labels received before the first window."""
+    accuracy: float = 1.0
+    switches: list[tuple[float, float]] = field(default_factory=list)
+    _window: int = -1
+    _trained_for: int = -1
+
+    def begin(self, now_s: float, window: int) -> None:
+        """Switch to the accuracy on the requests of another window."""
+        self._window = window
+        self.accuracy = self._measured(window, self._trained_for)
+        self.switches = [(now_s, self.accuracy)]
+
+    def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
+        """Plan the retraining on the labels not learned yet, as the daemon does."""
+        here = self._at(window)
+        labelled = self.labelled(state.since, window)
+        if here.estimate is not None:
+            state.set_estimate(here.estimate, window)
+        state.begin_window(window, labelled, here.believed, room)
+        job = state.retraining
+        if job is not None and job.phase is Phase.WAITING and here.slower is not None:
+            seconds = state.training_s(state.samples(labelled))
+            state.on(RetrainingPlanned(replace(job, seconds=seconds, slower=here.slower)))
+
+    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+        """Serve the model once it is swapped in, if it was adopted in the live run."""
+        made = self._at(job.window)
+        if not made.adopted:
+            return
+        if made.judged is not None:
+            state.adopt(None, made.judged)
+        self._take_over(now_s + swap_s, job.window)
+
+    def labelled(self, first: int, window: int) -> int:
+        """The labels of the live run."""
+        before = self.labelled_before if first < 0 else 0
+        return before + sum(each.labelled for each in self.windows[max(0, first) : window])
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """The duration by the profile."""
+        labelled = self.labelled(state.since, window)
+        return state.training_s(min(most_samples, state.samples(labelled)))
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Do nothing: `plan` takes the estimates of the live run."""
+
+    def _take_over(self, at_s: float, trained_for: int) -> None:
+        self._trained_for = trained_for
+        self.accuracy = self._measured(self._window, trained_for)
+        self.switches.append((at_s, self.accuracy))
+
+    def _at(self, window: int) -> MeasuredWindow:
+        return self.windows[min(window, len(self.windows) - 1)]
+
+    def _measured(self, window: int, trained_for: int) -> float:
+        """The accuracy on the window's requests.
+
+        If that model did not serve in the window, scale its accuracy in the window before by the
+        change of the other models, or use that of the newest model that served.
+        """
+        here = self._at(window).accuracy
+        if trained_for in here:
+            return here[trained_for]
+        before = self._at(window - 1).accuracy if window > 0 else {}
+        both = [each for each in here if each in before and before[each] > 0]
+        if trained_for in before and both:
+            ratios = [here[each] / before[each] for each in both]
+            return min(1.0, before[trained_for] * sum(ratios) / len(ratios))
+        return here[max(here)]
+
+
+class RunningTenant:
+    """A tenant of the scenario with its state between windows."""
+
+    def __init__(
+        self,
+        tenant: ServedTenant,
+        slot_s: float,
+        seed: int,
+        number: int,
+        model: Model | None = None,
+    ) -> None:
+        self.service = tenant.service
+        self.offset_s = tenant.offset_s
+        self.slot_s = slot_s
+        self.arrivals = TenantArrivals(tenant.trace, slot_s, seed, number)
+        self.model: Model = model or DriftingModel(tenant.drifts)
+        self._waiting = (np.empty(0), np.empty(0))
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.service.tenant
+
+    def history(self, now_s: float) -> NDArray[np.float64]:
+        """Requests per slot until `now_s` of the run, including the trace before it."""
+        until = self.offset_s + now_s
+        return self.arrivals.slots(math.fmod(until, self.slot_s), until)
+
+    def received(self, begin_s: float, end_s: float) -> NDArray[np.float64]:
+        """Requests per slot between two times of the run."""
+        return self.arrivals.slots(self.offset_s + begin_s, self.offset_s + end_s)
+
+    def serve(
+        self,
+        processes: Sequence[Worker],
+        begin_s: float,
+        end_s: float,
+        slowdown: NDArray[np.float64],
+        estimates: Sequence[tuple[Worker, float]] = (),
+        *,
+        slowest_first: bool,
+        drawn: bool,
+        lent: Sequence[Spans] = (),
+        trial: bool = False,
+    ) -> tuple[Tally, list[Spans]]:
+        """Serve the requests of a window, waiting ones first, and count their outcomes.
+
+        `estimates`: with the factor by which batches take longer beside them on their instance.
+        `lent`: times of other tenants' workers in which a standby serves on their slices. `trial`:
+        change nothing. Also returns when batches ran, with `lent` or `trial`.
+        """
+        arrival_s, draw = self._requests(begin_s, end_s)
+        mine = [process for process in processes if self._is_mine(process)]
+        phases = [phase for each in mine for phase in _phases(each, estimates)]
+        phases.sort(key=lambda phase: -self._latency_s(phase, 1))
+        workers = self._workers(phases, lent)
+        cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
+        now = serving.Conditions(
+            begin_s,
+            end_s,
+            self.service.slo_s,
+            self.service.batch,
+            slowest_first,
+            self.slot_s,
+            slowdown,
+            np.array([when for when, _ in self.model.switches]),
+            np.array([accuracy for _, accuracy in self.model.switches]),
+            np.array([begin for begin, _ in cold]),
+            np.array([end for _, end in cold]),
+        )
+        waited = len(self._waiting[0])
+        sent = np.full((len(arrival_s) if trial or lent else 0, 3), -1.0)
+        counted, served = serving.serve(arrival_s, draw, drawn, workers, now, sent)
+        if not trial:
+            for phase, free_s in zip(phases, workers.free_s[: len(phases)], strict=True):
+                phase.worker.free_s = max(phase.worker.free_s, float(free_s))
+        ran = _spans_of(
+            [phase.worker for phase in phases], [each.worker for each in lent], sent, workers
+        )
+        settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
+        assert settled == served, "requests are missing from the counts"
+        if not trial:
+            self._waiting = (arrival_s[served:], draw[served:])
+        tally = Tally(
+            received=len(arrival_s) - waited,
+            goodput=float(counted[serving.GOODPUT]),
+            wrong=float(counted[serving.IN_TIME] - counted[serving.GOODPUT]),
+            late=int(counted[serving.LATE]),
+            dropped=int(counted[serving.DROPPED]),
+            queued=len(arrival_s) - served - waited,
+            while_reconfiguring=int(counted[serving.RECONFIGURING]),
+        )
+        return tally, ran
+
+    def _requests(
+        self, begin_s: float, end_s: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        offset = self.offset_s
+        times = self.arrivals.times(offset + begin_s, offset + end_s) - offset
+        draws = self.arrivals.draws(offset + begin_s, len(times))
+        return (
+            np.concatenate([self._waiting[0], times]),
+            np.concatenate([self._waiting[1], draws]),
+        )
+
+    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.Workers:
+        """Its own workers, then its standbys on slices lent to it."""
+        batches, own = range(self.service.batch + 1), len(phases)
+        every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
+        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
+        entries = np.array([1] * own + [len(each.begin_s) for each in lent], np.int64)
+        firsts = np.cumsum(entries) - entries
+        return serving.Workers(
+            np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
+            np.concatenate([[phase.ready_s for phase in phases], *(each.begin_s for each in lent)]),
+            np.concatenate([[phase.until_s for phase in phases], *(each.end_s for each in lent)]),
+            np.concatenate(
+                [[phase.worker.free_s for phase in phases], np.full(entries[own:].sum(), -np.inf)]
+            ),
+            own,
+            np.repeat(firsts, entries),
+        )
+
+    def _latency_s(self, phase: _Phase, batch: int) -> float:
+        worker = phase.worker
+        return self.service.latency_s(batch, worker.sms) / worker.duty * phase.slower
+
+    def _is_mine(self, worker: Worker) -> bool:
+        return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
+
+
+class Spans(NamedTuple):
+    """Times of a worker."""
+
+    worker: Worker
+    begin_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+
+
+def _spans_of(
+    own: Sequence[Worker],
+    lent: Sequence[Worker],
+    sent: NDArray[np.float64],
+    workers: serving.Workers,
+) -> list[Spans]:
+    """When batches ran, by worker; nothing if they were not kept.
+
+    `sent`: rows of entry, start and end; negative where unused.
+    """
+    sent = sent[sent[:, 0] >= 0]
+    if not len(sent):
+        return []
+    first = workers.process[sent[:, 0].astype(np.int64)]
+    processes = dict(zip(np.unique(workers.process).tolist(), (*own, *lent), strict=True))
+    return [
+        Spans(worker, sent[first == number, 1], sent[first == number, 2])
+        for number, worker in processes.items()
+    ]
+
+
+def idle_spans(
+    workers: Sequence[Worker], ran: Sequence[Spans], begin_s: float, end_s: float
+) -> list[Spans]:
+    """The times within a window in which workers could serve and had no batch."""
+    found = []
+    for worker in workers:
+        batches = [each for each in ran if each.worker is worker]
+        until_s = max(begin_s, min(end_s, worker.until_s))
+        starts_s = np.concatenate([*(batch.begin_s for batch in batches), [until_s]])
+        ends_s = np.concatenate([[max(begin_s, worker.ready_s)], *(e.end_s for e in batches)])
+        # idle after the nth end until the next start, which also holds for batches that overlap
+        found.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
+    return [_longer_than_nothing(each) for each in found]
+
+
+def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker]) -> list[Spans]:
+    """The parts of idle times in which a standby of the tenant waits on the same slices."""
+    mine = [standby for standby in standbys if standby.tenant == tenant]
+    found = [
+        Spans(spans.worker, spans.begin_s.clip(each.ready_s), spans.end_s.clip(None, each.until_s))
+        for spans in idle
+        for each in mine
+        if each.holding == spans.worker.holding
+    ]
+    return [each for each in map(_longer_than_nothing, found) if len(each.begin_s)]
+
+
+def _longer_than_nothing(spans: Spans) -> Spans:
+    is_span = spans.begin_s < spans.end_s
+    return Spans(spans.worker, spans.begin_s[is_span], spans.end_s[is_span])
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A time in which a worker takes new batches at one speed."""
+
+    worker: Worker
+    ready_s: float
+    until_s: float
+    slower: float = 1.0
+
+
+def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterator[_Phase]:
+    """A worker's life, divided by the estimates on its instance, one after the other."""
+    at_s = worker.ready_s
+    for estimate, slower in estimates:
+        begin_s, end_s = max(at_s, estimate.ready_s), min(worker.until_s, estimate.until_s)
+        if estimate.holding == worker.holding and begin_s < end_s:
+            yield _Phase(worker, at_s, begin_s)
+            yield _Phase(worker, begin_s, end_s, slower)
+            at_s = end_s
+    yield _Phase(worker, at_s, worker.until_s)
+
+
+def ready() -> None:
+    """Compile or load the kernels once, so that worker processes do not all compile them."""
+    none = np.empty(0)
+    workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
+    now = serving.Conditions(
+        0.0, 1.0, 1.0, 1, False, 1.0, np.ones(1), np.zeros(1), np.ones(1), none, none
+    )
+    with announced():
+        serving.serve(np.zeros(1), np.zeros(1), False, workers, now)
+
+
+def _spans(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The union of spans, sorted and disjoint."""
+    union: list[tuple[float, float]] = []
+    for begin, end in sorted(span for span in spans if span[0] < span[1]):
+        if union and begin <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((begin, end))
+    return union

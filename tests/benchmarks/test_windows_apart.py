@@ -1,0 +1,110 @@
+"""Windows spread over pairs of traces: where they begin, and how much comes."""
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.windows_apart import MODELS, WindowApart, jobs_apart
+from migrator.core.comparison import SIDE_BY_SIDE
+from migrator.core.errors import InputError
+from migrator.core.scenario import Trace
+from migrator.reproduce.traces import arrivals, generated_kinds, offset
+from migrator.simulation.compare import Job
+from migrator.workload.arrivals import highest_rps
+from migrator.workload.traces.generator import KINDS
+
+PAIR = ("azure", "azure-bursty")
+
+
+def flat(seconds: int) -> Trace:
+    return Trace("flat", np.ones(seconds, dtype=np.int64))
+
+
+def write(folder: Path, kind: str, seconds: int = 1000) -> None:
+    """A trace file as if it were the one the kind was measured on."""
+    rows = "".join(f"{second},{second % 3}\n" for second in range(seconds))
+    path = folder / str(KINDS[kind].file_name)
+    path.write_text(f"second,count\n{rows}", encoding="utf-8")
+
+
+def test_sources_are_values() -> None:
+    one, same = (WindowApart(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert one != replace(one, number=2)
+    assert one.name == "azure + azure-bursty, window 2 of 4"
+
+
+@given(seconds=st.integers(800, 50_000), of=st.integers(2, 40))
+def test_windows_reach_from_the_first_history_to_the_traces_end(seconds: int, of: int) -> None:
+    begins = [offset(flat(seconds), number, of) for number in range(of)]
+    assert begins[0] == 600
+    assert begins[-1] == seconds - 200
+    steps = np.diff(begins)
+    assert steps.max() - steps.min() <= 1
+
+
+def test_one_window_is_the_first_and_a_short_trace_has_none() -> None:
+    assert offset(flat(5000), 0, 1) == 600
+    assert offset(flat(5000), 3, 4, windows=2) == 4600
+    with pytest.raises(InputError, match=r"flat: its 799 s .* longer trace"):
+        offset(flat(799), 0, 4)
+
+
+def test_the_load_is_the_whole_traces_and_not_the_windows() -> None:
+    made = WindowApart(PAIR, 3, 4, load=0.5)(0, None)
+    assert [each.name for each in made.tenants] == list(MODELS)
+    assert (made.windows, made.window_s, made.prepared) == (1, 200.0, True)
+    for tenant, kind in zip(made.tenants, PAIR, strict=True):
+        assert tenant.trace.seconds == KINDS[kind].measured.seconds
+        assert tenant.offset_s == tenant.trace.seconds - 200
+        most = highest_rps(tenant.service, made.board)
+        assert tenant.trace.mean_rps == pytest.approx(0.25 * most, rel=1e-3)
+        assert tenant.drifts == ()
+    other = WindowApart(PAIR, 0, 4, load=0.5)(0, None)
+    assert np.array_equal(other.tenants[0].trace.counts, made.tenants[0].trace.counts)
+    seeded = WindowApart(PAIR, 3, 4, load=0.5)(1, None)
+    assert not np.array_equal(seeded.tenants[0].trace.counts, made.tenants[0].trace.counts)
+
+
+def test_retrainings_take_their_turn() -> None:
+    first, second, fifth = (
+        WindowApart(PAIR, n, 8, retrain=True)(0, None).tenants[0].drifts for n in (0, 1, 4)
+    )
+    assert first == fifth
+    assert first[1] == second[0] != first[0]
+
+
+def test_what_the_folder_lacks_is_generated(tmp_path: Path) -> None:
+    write(tmp_path, "azure")
+    pairs = (PAIR, ("twitter", "azure"))
+    assert generated_kinds(pairs, tmp_path) == ("azure-bursty", "twitter")
+    assert generated_kinds(pairs, None) == ("azure", "azure-bursty", "twitter")
+    assert arrivals("azure", tmp_path, 0).seconds == 1000
+    bursty = arrivals("azure-bursty", tmp_path, 0)
+    assert np.array_equal(bursty.counts, arrivals("azure-bursty", None, 0).counts)
+
+
+def test_a_window_can_be_run_alone() -> None:
+    job = Job(WindowApart(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
+    made, outcome = job.scenario(), job.run()
+    assert outcome.scenario == "azure + azure-bursty, window 2 of 3"
+    for tenant in made.tenants:
+        window = tenant.trace.counts[tenant.offset_s : tenant.offset_s + 200]
+        assert outcome.tenants[tenant.name].received == window.sum() > 0
+
+
+def test_a_job_per_window_policy_and_seed() -> None:
+    sources = [WindowApart(PAIR, number, 2) for number in range(2)]
+    jobs = jobs_apart(sources, (0, 1))
+    assert len(jobs) == len(set(jobs)) == 2 * 3 * 2
+    assert {job.policy for job in jobs} == set(SIDE_BY_SIDE)
+    assert {(job.source, job.seed, job.windows) for job in jobs} == {
+        (source, seed, 1) for source in sources for seed in (0, 1)
+    }

@@ -1,0 +1,391 @@
+"""The command line as its users meet it: output and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from support.gpu_cli import Answer, migrator
+
+from migrator import __version__
+from migrator.core.catalogue import boards
+from migrator.core.problem import Charge
+from migrator.io.data_file import load_yaml
+from migrator.planning.planners import ready
+from migrator.planning.problem_file import example_problem
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+Json = dict[str, Any]
+
+# A window that is planned in no time: a retrains, b changes its size, and there is an overhead.
+WINDOW: Json = {
+    "version": 1,
+    "gpu": "A30-24GB",
+    "slot_s": 1.0,
+    "slots": 8,
+    "charge": "paper",
+    "tenants": [
+        {
+            "name": "a",
+            "received": [5, 5, 5, 5, 8, 8, 8, 8],
+            "capability": {"1": 10, "2": 18, "4": 30},
+            "accuracy_pre": 0.5,
+            "accuracy_post": 0.9,
+            "retraining_slots": {"1": 4, "2": 3},
+            "overhead_s": 0.5,
+            "min_gpcs": 1,
+        },
+        {
+            "name": "b",
+            "received": [4, 4, 30, 30, 30, 30, 4, 4],
+            "capability": {"1": 10, "2": 18},
+            "accuracy_pre": 0.8,
+            "accuracy_post": 0.8,
+            "retraining_slots": None,
+            "overhead_s": 0.5,
+            "min_gpcs": 1,
+        },
+    ],
+    "initial": None,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Compile the planners, so that no process below has to."""
+    for charge in Charge:
+        ready(charge)
+
+
+def environment() -> dict[str, str]:
+    """Ours, less what would colour the help or unbuffer the output; wide, and in UTF-8."""
+    unwanted = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "PYTHONUNBUFFERED"}
+    kept = {name: value for name, value in os.environ.items() if name not in unwanted}
+    return kept | {"COLUMNS": "200", "PYTHONUTF8": "1"}
+
+
+def run(*arguments: str | Path) -> Answer:
+    return migrator(*arguments, COLUMNS="200")
+
+
+def process(*arguments: str | Path, **how: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, for pipes and streams that are special."""
+    command = [sys.executable, "-m", "migrator", *map(str, arguments)]
+    settings: dict[str, Any] = {"encoding": "utf-8", "env": environment(), "stderr": PIPE}
+    return subprocess.run(command, check=False, **(settings | how))
+
+
+def answer(*arguments: str | Path, code: int = OK) -> str:
+    """What a verb prints that ends with `code` and reports no error."""
+    done = run(*arguments)
+    assert done.code == code, done.err
+    assert complaints(done.err) == []
+    return done.out
+
+
+def complaints(stderr: str) -> list[str]:
+    """The lines of standard error without the notice that the planner is compiled."""
+    return [line for line in stderr.splitlines() if not line.startswith("first use: ")]
+
+
+def refusal(*arguments: str | Path, code: int = BAD_INPUT) -> str:
+    """The one sentence with which a verb refuses."""
+    done = run(*arguments)
+    lines = complaints(done.err)
+    assert done.code == code, done.err
+    assert done.out == ""
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("error: ")
+    return lines[0].removeprefix("error: ")
+
+
+Write = Callable[[object], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a value, or a text as it is, into a file of its own."""
+
+    def written(value: object) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+        return path
+
+    return written
+
+
+# plan and check.
+
+
+def test_plan_prints_what_one_asks_first_and_draws(write: Write, tmp_path: Path) -> None:
+    figure = tmp_path / "plan.html"
+    text = answer("plan", write(WINDOW), "--figure", figure)
+    facts, _, timeline = text.partition("\n\n")
+    names = [line.split()[0] for line in facts.splitlines()]
+    assert names == ["goodput", "status", "solver", "retraining", "prepared"]
+    assert "proven optimal" in facts
+    assert "charge paper" in facts
+    assert "a: slots " in facts
+    title, *rows, last = timeline.splitlines()
+    assert "A a, B b" in title
+    assert [row[: len("slice 3 |")] for row in rows] == [f"slice {at} |" for at in (3, 2, 1, 0)]
+    assert all(len(row) == len("slice 3 ||") + WINDOW["slots"] for row in rows)
+    assert {"A", "B", "a"} <= set("".join(rows))
+    assert last.split() == ["figure", str(figure)]
+    assert "<html" in figure.read_text("utf-8")[:1000].lower()
+
+
+def test_plan_json_is_what_check_reads(write: Write, tmp_path: Path) -> None:
+    problem, figure = write(WINDOW), tmp_path / "plan.png"
+    printed = answer("plan", problem, "--json", "--figure", figure)
+    plan = json.loads(printed)
+    assert printed.count("\n") == 1
+    require_shape(plan)
+    more = {"status", "later_goodput", "charge", "preinitialization", "predicted_goodput"}
+    assert plan.keys() - SHAPE.keys() == more
+    assert plan["predicted_goodput"] <= plan["goodput"]
+    assert (plan["solver"], plan["gap"], plan["charge"]) == ("exact", 0.0, "paper")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+    path = write(printed)
+    verdict = answer("check", problem, path)
+    assert verdict == f"The plan keeps every rule; its goodput is {plan['goodput']:,.1f}.\n"
+    assert json.loads(answer("check", problem, path, "--json")) == {
+        "valid": True,
+        "goodput": plan["goodput"],
+        "violations": [],
+    }
+
+
+@pytest.mark.parametrize("solver", ["exact", "ilp"])
+def test_charge_and_solver_can_be_chosen(write: Write, solver: str) -> None:
+    problem = write(WINDOW)
+    options = ("--charge", "survivors", "--solver", solver, "--time-limit", "60", "--json")
+    plan = json.loads(answer("plan", problem, *options))
+    require_shape(plan)
+    more = {"status", "later_goodput", "charge", "predicted_goodput"}
+    assert plan.keys() - SHAPE.keys() == more
+    assert (plan["solver"], plan["charge"]) == (solver, "survivors")
+    answer("check", problem, write(plan), "--charge", "survivors")
+
+
+SHAPE: dict[str, type] = {
+    "goodput": float,
+    "upper_bound": float,
+    "gap": float,
+    "solver": str,
+    "solve_s": float,
+    "retrainings": list,
+    "slots": list,
+}
+"""What a plan is as JSON; we print a little more beside it."""
+
+
+def require_shape(plan: Json) -> None:
+    assert list(plan)[: len(SHAPE)] == list(SHAPE)
+    assert {key: type(plan[key]) for key in SHAPE} == SHAPE
+    assert plan["goodput"] <= plan["upper_bound"]
+    (retraining,) = plan["retrainings"]
+    assert typed(retraining) == {"tenant": str, "start": int, "end": int, "gpcs": int}
+    assert len(plan["slots"]) == WINDOW["slots"]
+    for slot in plan["slots"]:
+        assert list(slot) == ["instances"]
+        for instance in slot["instances"]:
+            assert typed(instance) == {"start": int, "gpcs": int, "task": str}
+    tasks = {each["task"] for slot in plan["slots"] for each in slot["instances"]}
+    assert tasks == {"a/inference", "a/retraining", "b/inference"}
+    held = [
+        at
+        for at, slot in enumerate(plan["slots"])
+        if any(each["task"] == "a/retraining" for each in slot["instances"])
+    ]
+    assert held == list(range(retraining["start"], retraining["end"]))
+
+
+def typed(value: Json) -> dict[str, type]:
+    return {key: type(each) for key, each in value.items()}
+
+
+def test_check_names_what_a_plan_breaks(write: Write) -> None:
+    problem = write(WINDOW | {"tenants": [WINDOW["tenants"][1]]})
+    slot, moved = (
+        {"instances": [{"start": at, "gpcs": 2, "task": "b/inference"}]} for at in (0, 2)
+    )
+    good: Json = {
+        "goodput": 0.8 * (4 * 4 + 4 * 18),
+        "upper_bound": 100,
+        "solver": "hand",
+        "solve_s": 0,
+        "retrainings": [],
+        "slots": [*[slot] * 4, *[moved] * 4],
+    }
+    right = write(good)
+    answer("check", problem, right)
+    # The move in slot 4 is free under `paper` only: half of 18 is served there.
+    printed = answer("check", problem, right, "--charge", "survivors", code=FAILED)
+    assert printed.startswith("the plan claims goodput 70.4, but its slots give 63.2")
+    broken = write(good | {"slots": [*[slot] * 5, {"instances": []}, slot]})
+    violations = [
+        "the number of slots is 7, but the window has 8",
+        "slot 5: b/inference holds no instance of min_gpcs 1 or more",
+    ]
+    assert answer("check", problem, broken, code=FAILED).splitlines() == violations
+    assert json.loads(answer("check", problem, broken, "--json", code=FAILED)) == {
+        "valid": False,
+        "goodput": None,
+        "violations": violations,
+    }
+
+
+def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
+    problem = write(WINDOW | {"tenants": [WINDOW["tenants"][1]]})
+    slot = {"instances": [{"start": 0, "gpcs": 2, "task": "b/inference"}]}
+    goodput = 0.8 * (4 * 4 + 4 * 18)
+    plan: Json = {
+        "goodput": goodput,
+        "upper_bound": goodput,
+        "gap": 0.0,
+        "status": "proven optimal",
+        "solver": "hand",
+        "solve_s": 0,
+        "retrainings": [],
+        "slots": [slot] * 8,
+    }
+    answer("check", problem, write(plan))
+    printed = answer("check", problem, write(plan | {"upper_bound": 2 * goodput}), code=FAILED)
+    assert [each.split(", but")[0] for each in printed.splitlines()] == [
+        "the plan claims gap 0.0",
+        "the plan claims status 'proven optimal'",
+    ]
+    found = answer("check", problem, write(plan), "--search", "5", code=FAILED)
+    assert found.startswith(f"the plan claims upper_bound {goodput!r}, but a plan of ")
+
+
+# The other verbs.
+
+
+def test_boards() -> None:
+    lines = answer("boards").splitlines()
+    assert [line.split()[0] for line in lines] == list(boards())
+    assert lines[0].endswith("7 GPCs, 8 memory slices, 297 placement sets, 12 configurations")
+
+    one = answer("boards", "A100-40GB")
+    assert one.startswith(lines[0])
+    assert "3g.20gb" in one
+    assert "1g.5gb+me" in one
+    assert "4-3" in one.splitlines()[-1].split()
+
+    every = json.loads(answer("boards", "--json"))
+    assert [each["name"] for each in every] == list(boards())
+    (a30,) = json.loads(answer("boards", "A30-24GB", "--json"))
+    assert a30 == next(each for each in every if each["name"] == "A30-24GB")
+    assert a30["sizes"] == [1, 2, 4]
+    assert a30["configurations"] == [[4], [2, 2], [2, 1, 1], [1, 1, 1, 1]]
+
+
+@pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="a pipe needs a name")
+def test_example_can_be_piped_into_plan() -> None:
+    printed = answer("example")
+    assert load_yaml(printed) == example_problem()
+    plan = json.loads(process("plan", "/dev/stdin", "--json", input=printed, stdout=PIPE).stdout)
+    assert len(plan["slots"]) == 200
+    assert {each["tenant"] for each in plan["retrainings"]} == {"bert", "resnet50"}
+
+
+def test_version() -> None:
+    assert answer("--version") == f"migrator {__version__}\n"
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        ('{"version": 1,', "malformed JSON at line 1"),
+        ({**WINDOW, "slotz": 8}, "slotz: unknown key; did you mean slots?"),
+    ],
+)
+def test_a_bad_problem_is_refused_in_one_sentence(
+    write: Write, problem: object, sentence: str
+) -> None:
+    assert sentence in refusal("plan", write(problem))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, write: Write) -> None:
+    nowhere = tmp_path / "nowhere.json"
+    assert refusal("plan", nowhere) == f"{nowhere}: there is no such file; check the path"
+    assert refusal("check", write(WINDOW), nowhere).startswith(f"{nowhere}: there is no such file")
+    assert refusal("boards", "A30").startswith("gpu: unknown board 'A30'; use A30-24GB")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_time_limit_is_positive(write: Write, seconds: str) -> None:
+    sentence = refusal("plan", write(WINDOW), "--time-limit", seconds)
+    assert sentence == "--time-limit: must be a positive number of seconds, e.g. 2"
+
+
+def test_a_figure_is_html_or_png(write: Write, tmp_path: Path) -> None:
+    figure = tmp_path / "plan.svg"
+    sentence = refusal("plan", write(WINDOW), "--figure", figure)
+    assert sentence == "--figure: 'plan.svg' must end in .html or .png"
+    assert not figure.exists()
+    figure = tmp_path / "missing" / "plan.png"
+    assert "--figure" in refusal("plan", write(WINDOW), "--figure", figure)
+
+
+def test_what_only_a_solver_can_refuse_is_a_failure(write: Write) -> None:
+    """Its own exit code: nothing is wrong with the problem."""
+    long = example_problem() | {"charge": "survivors"}
+    options = ("--solver", "ilp", "--time-limit", "0.001")
+    assert "raise --time-limit" in refusal("plan", write(long), *options, code=FAILED)
+
+
+@pytest.mark.parametrize("option", ["--charge", "--solver", "--backend"])
+def test_an_unknown_choice_is_a_usage_error(write: Write, option: str) -> None:
+    done = run("plan", write(WINDOW), option, "papr")
+    assert done.code == BAD_INPUT
+    assert done.out == ""
+    assert "Usage: " in done.err
+    assert f"'{option}'" in done.err
+    assert "Traceback" not in done.err
+
+
+# A reader that has seen enough.
+
+
+@pytest.mark.parametrize("verb", ["plan", "boards --json", "example", "--version"])
+def test_a_closed_pipe_leaves_no_traceback(write: Write, verb: str) -> None:
+    arguments = {"plan": ["plan", str(write(example_problem())), "--json"]}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = process(*arguments.get(verb, verb.split()), stdout=writer)
+    finally:
+        os.close(writer)
+    assert complaints(done.stderr) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("verb", ["example", "boards"])
+def test_a_full_disk_is_one_sentence(verb: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = process(verb, stdout=full)
+    assert done.returncode == 1
+    assert len(complaints(done.stderr)) == 1
+    assert complaints(done.stderr)[0].startswith("error: the answer could not be written")
+
+
+def test_a_terminal_without_unicode_still_gets_the_plan(write: Write) -> None:
+    plain = {**environment(), "PYTHONIOENCODING": "ascii"}
+    done = process("plan", write(example_problem()), encoding="ascii", env=plain, stdout=PIPE)
+    assert done.returncode == 0
+    assert "slice 0 |" in done.stdout

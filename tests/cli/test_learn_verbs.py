@@ -1,0 +1,158 @@
+"""The verbs retrain, models and benchmarks, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_models import save_bert, save_convnext, write_newsgroups
+from typer.testing import CliRunner, Result
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+
+TINY = ["--model", "support.tiny_model:Tiny", "--epochs", "2", "--samples", "40"]
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def answered(*words: str) -> Any:
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_models_and_benchmarks_are_listed() -> None:
+    listed = run("models").stdout
+    assert "small-cnn" in listed
+    assert "hf:FOLDER_OR_ID" in listed
+    assert "nc-core50" in run("benchmarks").stdout
+    models = {each["name"]: each for each in answered("models")}
+    assert models["bert-base"]["modality"] == "text"
+    found = {each["name"]: each for each in answered("benchmarks")}
+    assert found["nc-20-newsgroups"]["windows"] == 9
+    assert found["nc-20-newsgroups"]["classes_per_window"] == 2
+
+
+def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
+    out, folder = tmp_path / "found.json", tmp_path / "run"
+    kept = ["--checkpoint", str(folder)]
+    first = answered("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept)
+    assert len(first["rows"]) == 1
+    assert first["weights"] == "random, seed 0"
+    assert first["board"].startswith("CPU") or torch.cuda.is_available()
+    done = run(
+        *("retrain", "nc-synthetic", *TINY, "--windows", "2", *kept, "--resume"),
+        *("--out", str(out)),
+    )
+    assert done.exit_code == 0, done.output
+    for words in ("made from seed 0", "new classes", "adopted", "estimates missed by", str(out)):
+        assert words in done.stdout
+    written = json.loads(out.read_text())
+    assert len(written["rows"]) == 2
+    assert written["rows"][0] == first["rows"][0]
+    row = written["rows"][1]
+    assert row["error"] == pytest.approx(row["accuracy_estimated"] - row["accuracy_post"])
+    expected = {"epochs": 2, "batch": 64, "replay": 200, "samples": 40, "pixels": None}
+    assert {key: written[key] for key in expected} == expected
+    assert (written["shuffle"], written["torch"]) == (False, torch.__version__)
+    assert written["device"] in ("cpu", "cuda")
+    assert len(written["date"]) == len("2026-01-31")
+    assert 0 <= written["median_error"] <= 1
+
+
+def test_without_windows_the_pre_trained_model_is_told() -> None:
+    done = run("retrain", "nc-synthetic", *TINY, "--windows", "0")
+    assert done.exit_code == 0, done.output
+    assert "after pre-training" in done.stdout
+    assert "estimates" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nc-cifar", *TINY], "did you mean nc-cifar-10"),
+        (["nc-synthetic", "--model", "resnet"], "did you mean resnet-50"),
+        (["nc-synthetic", "--model", "small-text"], "reads text"),
+        (["nc-synthetic", *TINY, "--device", "tpu"], "use auto, cpu, cuda"),
+        (["nc-synthetic", *TINY, "--resume"], "with --checkpoint"),
+        (["nc-synthetic", *TINY, "--out", "absent/found.json"], "existing directory"),
+        (["nc-cifar-10", *TINY, "--data", "absent", "--windows", "9"], "has 4 windows"),
+        (["nc-cifar-10", "--model", "small-cnn", "--data", "absent"], "get cifar-10-python"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(words: list[str], said: str) -> None:
+    done = run("retrain", *words)
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+
+
+def test_a_model_that_diverges_is_a_warning() -> None:
+    words = ["--model", "support.tiny_model:Hot", "--epochs", "1", "--samples", "40"]
+    done = run("retrain", "nc-synthetic", *words, "--windows", "1")
+    assert done.exit_code == 0, done.output
+    assert "warning: window 1: the loss became" in done.stderr
+    assert "stopped, kept the old" in done.stdout
+
+
+def test_without_a_gpu_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = run("retrain", "nc-synthetic", *TINY, "--device", "cuda")
+    assert isinstance(done.exception, InputError)
+    assert "sees no CUDA GPU" in str(done.exception)
+
+
+def test_a_damaged_checkpoint_is_a_warning(tmp_path: Path) -> None:
+    kept = ["--checkpoint", str(tmp_path / "run")]
+    assert run("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept).exit_code == 0
+    (tmp_path / "run" / "course" / "000001.weights").write_bytes(b"")
+    done = run("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept, "--resume")
+    assert done.exit_code == 0, done.output
+    assert "warning: " in done.stderr
+    assert "damaged" in done.stderr
+
+
+def test_a_model_of_hugging_face_is_retrained(tmp_path: Path) -> None:
+    save_convnext(tmp_path / "net")
+    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--samples", "10"]
+    kept = ["--checkpoint", str(tmp_path / "run")]
+    found = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept)
+    assert found["weights"] == "the folder net, head extended from 3 classes"
+    again = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
+    assert again["rows"] == found["rows"]
+    save_convnext(tmp_path / "net", seed=1)
+    done = run("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
+    assert isinstance(done.exception, InputError), "other weights are another run"
+
+
+def test_texts_are_encoded_by_the_tokenizer_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_bert(tmp_path / "net", 2)
+    write_newsgroups(tmp_path)
+    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
+    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--windows", "0"]
+    found = answered("retrain", "nc-20-newsgroups", *words)
+    assert found["weights"] == "the folder net, head extended from 2 classes"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("hf:FOLDER", "holds no weights; put model.safetensors beside config.json"),
+        ("hf:/no/folder", "there is no folder '/no/folder'"),
+        ("timm:resnet19", "timm has no 'resnet19'; did you mean"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_sentence(model: str, said: str, tmp_path: Path) -> None:
+    save_convnext(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    done = run("retrain", "nc-synthetic", "--model", model.replace("FOLDER", str(tmp_path)))
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+    assert len(str(done.exception).splitlines()) == 1

@@ -1,0 +1,60 @@
+"""How estimates are corrected by retrainings that have completed."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.control.expected_accuracy import ExpectedAccuracy
+
+USUAL = 0.5 + 0.3 * 0.5
+"""What a retraining of a model with accuracy 0.5 is expected to reach before any has completed."""
+
+
+def test_without_evidence_a_low_estimate_does_not_prevent_the_first_retraining() -> None:
+    learned = ExpectedAccuracy()
+    assert learned.after_retraining(0.5, estimate=0.5, idle_windows=0) == pytest.approx(USUAL)
+    assert learned.after_retraining(0.5, estimate=0.9, idle_windows=0) == pytest.approx(0.9)
+
+
+def test_an_estimator_that_is_too_low_is_corrected_by_one_retraining() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.5, after=0.85, estimate=0.55)
+    assert learned.after_retraining(0.5, estimate=0.5, idle_windows=0) == pytest.approx(0.8)
+
+
+def test_a_retraining_that_brought_nothing_is_not_repeated_on_the_same_promise() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.8, after=0.8, estimate=0.95)
+    assert learned.after_retraining(0.8, estimate=0.95, idle_windows=0) == pytest.approx(0.8)
+
+
+def test_a_right_estimate_without_a_gain_is_believed_after_one_retraining() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.8, after=0.8, estimate=0.8)
+    assert learned.after_retraining(0.8, estimate=0.8, idle_windows=0) == pytest.approx(0.8)
+
+
+def test_a_tenant_is_tried_again_later_and_later_while_retrainings_bring_nothing() -> None:
+    learned = ExpectedAccuracy()
+    waits = []
+    for _ in range(3):
+        learned.completed(before=0.8, after=0.8, estimate=0.8)
+        idle = 0
+        while learned.after_retraining(0.8, 0.8, idle) == pytest.approx(0.8):
+            idle += 1
+        waits.append(idle)
+    assert waits == [6, 12, 24]
+
+
+def test_a_retraining_whose_estimate_is_of_other_data_corrects_nothing() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.5, after=0.85, estimate=None)
+    assert learned.after_retraining(0.5, estimate=0.6, idle_windows=0) == pytest.approx(0.6)
+
+
+def test_accuracies_stay_within_their_range() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.5, after=0.9, estimate=0.6)
+    assert learned.after_retraining(0.5, estimate=0.95, idle_windows=0) == 1.0
+    learned.completed(before=0.9, after=0.3, estimate=0.9)
+    assert learned.after_retraining(0.5, estimate=0.4, idle_windows=0) == 0.5

@@ -1,0 +1,100 @@
+"""What a gain is worth after its window."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from migrator.control.value_after_window import ValueAfterWindow
+
+AHEAD = 5
+"""Windows after the first, in the comparison with every sequence of decisions."""
+
+
+def life(
+    *, kept: float, completed: float, growth: float = 0.0, windows_left: int | None = None
+) -> ValueAfterWindow:
+    """A tenant whose retrainings take half a window and complete at that part of it."""
+    found = ValueAfterWindow(kept)
+    found.plan(0.5, growth, windows_left)
+    found.complete(completed)
+    return found
+
+
+def best(left: float, kept: float, completed: float, cost: float, *, now: bool) -> float:
+    """The goodput of all windows with the best later decisions, by trying every sequence."""
+    found = -np.inf
+    for later in product((False, True), repeat=AHEAD):
+        accuracy, total = left, 0.0
+        for retrains in (now, *later):
+            if retrains:
+                total += completed * accuracy + (1 - completed) - cost
+                accuracy = 1.0
+            else:
+                total += accuracy
+            accuracy *= kept
+        found = max(found, total)
+    return found
+
+
+def test_plans_with_the_value_decide_as_the_best_sequence_of_decisions() -> None:
+    """Without knowing later costs. What wrong decisions lose is next to nothing."""
+    draw = np.random.default_rng(5)
+    at_stake, lost, wrong = 0.0, 0.0, 0
+    for _ in range(150):
+        kept, completed, left = draw.uniform([0.4, 0.1, 0.1], [0.95, 1.0, 0.95])
+        cost = float(draw.uniform(0, 2))
+        value = life(kept=kept, completed=completed, windows_left=AHEAD).windows(left)
+        retrains = (1 - completed) * (1 - left) - cost + value * (1 - left) > 0
+        ahead = best(left, kept, completed, cost, now=True) - best(
+            left, kept, completed, cost, now=False
+        )
+        at_stake += abs(ahead)
+        if retrains != (ahead > 0):
+            lost, wrong = lost + abs(ahead), wrong + 1
+    assert wrong <= 3
+    assert lost < 0.002 * at_stake
+
+
+def test_a_gain_counts_until_the_next_retraining_completes() -> None:
+    found = life(kept=0.6, completed=0.25).windows(0.6)
+    assert found == pytest.approx(0.6 * 0.25, abs=1e-3)
+
+
+def test_a_gain_that_no_later_retraining_replaces_counts_until_it_has_faded() -> None:
+    found = life(kept=0.6, completed=0.25, growth=2.0).windows(0.6)
+    assert found == pytest.approx(0.6 / (1 - 0.6), abs=1e-3)
+
+
+def test_a_gain_counts_for_the_windows_that_are_left() -> None:
+    assert life(kept=0.6, completed=0.5, windows_left=0).windows(0.5) == 0
+    only = life(kept=0.6, completed=0.5, growth=2.0, windows_left=2).windows(0.5)
+    assert only == pytest.approx(0.6 + 0.6**2, abs=1e-3)
+
+
+def test_the_longer_a_tenant_was_left_out_the_more_its_gain_is_worth() -> None:
+    found = [life(kept=0.7, completed=0.5).windows(0.7**skipped) for skipped in range(1, 5)]
+    assert found == sorted(found)
+    assert found[-1] > 2 * found[0]
+
+
+def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:
+    found = life(kept=0.7, completed=0.5)
+    for _ in range(50):
+        found.end_window(0.8)
+        found.begin_window(0.96)
+    assert found.windows(0.1) < 20
+
+
+def test_a_retraining_that_takes_most_of_the_window_is_expected_to_complete_late() -> None:
+    """Before any has completed, and after one of another length has."""
+    found = ValueAfterWindow()
+    found.plan(0.8, 0.0, None)
+    assert found.completed == pytest.approx(0.9)
+    found.complete(0.8)
+    found.plan(0.4, 0.0, None)
+    assert found.completed == pytest.approx(0.4)
+    found.plan(2.0, 0.0, None)
+    assert found.completed == 1.0

@@ -1,0 +1,48 @@
+"""A forkserver that dies and cannot be restarted: the workers that live serve on, and no plan takes
+them from their instances."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from support.faults import said, serves
+from support.live_daemon import Served, scenario_file, served
+from support.serving import children
+from support.waiting import until
+
+
+def forkserver_of(daemon: Served) -> int:
+    """Its process id; 0 while there is none."""
+    for pid in children(daemon.process.pid):
+        if b"forkserver_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    return 0
+
+
+def test_plans_wait_and_workers_serve_until_processes_can_be_started_again(tmp_path: Path) -> None:
+    policy = "support.moving_policy:moving"
+    path, state = scenario_file(tmp_path, "photos", window_s=8, policy=policy), tmp_path / "state"
+    logs, away = state / "live" / "small" / "workers", tmp_path / "away"
+    with served(path, state) as daemon:
+        daemon.wait_for(lambda now: [each["gpcs"] for each in now["units"]] == [3], "it is moved")
+        logs.rename(away)  # there is nowhere to write its log to, so that it cannot be restarted
+        os.kill(forkserver_of(daemon), signal.SIGKILL)
+        said(state, "the forkserver died", "workers go on serving")
+        held = daemon.wait_for(
+            lambda now: (
+                now["pids"] and {each["state"] for each in now["units"]} <= {"ready", "idle"}
+            ),
+            "what had begun is done",
+        )
+        assert not held["paused"]
+        now = daemon.wait_for(lambda now: now["window"] > held["window"] + 1, "windows go on")
+        assert (now["pids"], now["units"]) == (held["pids"], held["units"])
+        assert now["tenants"]["photos"]["prepared"] > 0
+        serves(daemon, 1)
+        away.rename(logs)
+        said(state, "the forkserver runs again")
+        until(lambda: forkserver_of(daemon), "there is a forkserver")
+        daemon.wait_for(lambda now: now["pids"] and now["pids"] != held["pids"], "it moves again")
+        assert daemon.stop() == 0, daemon.said()

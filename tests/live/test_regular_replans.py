@@ -1,0 +1,60 @@
+"""A replan that changes nothing leaves no trace for operators."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live_context import idle_context
+from support.live_daemon import scenario_file
+
+from migrator.control.planning_loop import REGULAR, WINDOW_BEGINS
+from migrator.core.problem import Instance, Kind, Task
+from migrator.live.context import Serving
+from migrator.live.recording import Recorder
+from migrator.policies.policy import Decision
+from migrator.records.store import Records, read_records
+from migrator.workload.live import read_live
+
+SMALL = (Instance(0, 1, Task("photos", Kind.INFERENCE)),)
+LARGE = (Instance(0, 2, Task("photos", Kind.INFERENCE)),)
+UNUSED = Instance(4, 1)
+
+
+def test_only_plans_that_change_something_are_recorded_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    serving = Serving(read_live(scenario_file(tmp_path, "photos", window_s=10)), tmp_path)
+    serving.folder.mkdir(parents=True)
+    facts: dict[str, Any] = {
+        "scenario": "small",
+        "board": "A100-40GB",
+        "driver": "emulated",
+        "policy": "x",
+    }
+    with Records(serving.records, **facts, seed=0) as records:
+        context = idle_context(serving, records=records)
+        now_s = [100.0]
+        context.clock.now_s = lambda: now_s[0]
+        context.clock.start()
+        recorder = Recorder(context)
+        recorder.begin_window()
+        followed = [
+            (WINDOW_BEGINS, (SMALL, SMALL, LARGE)),
+            (REGULAR, (SMALL, LARGE)),
+            (REGULAR, ((*LARGE, UNUSED),)),
+            (REGULAR, (SMALL,)),
+        ]
+        for slot, (why, slots) in enumerate(followed):
+            now_s[0] = 100.0 + slot
+            recorder.plan_requested(why)
+            recorder.plan_followed(Decision(slots), 0.1)
+    found = read_records(serving.records)
+    assert [plan.slot for plan in found.plans] == [0, 3]
+    assert found.windows[0].replans == 1
+    assert [event.words for event in found.events] == ["asked for a plan: the window begins"]
+    logged = [line for line in caplog.messages if line.startswith("plan")]
+    assert len(logged) == 3, logged

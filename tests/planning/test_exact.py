@@ -1,0 +1,351 @@
+"""The exact planner against brute force, and what it promises."""
+
+from dataclasses import replace
+from functools import cache, reduce
+from operator import or_
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.amount import amount
+from support.brute_force import best_plan
+from support.make import tenant
+from support.problems import random_problem
+
+from migrator.core.catalogue import Board, board, boards, placement_sets, placements
+from migrator.core.errors import InfeasibleError
+from migrator.core.problem import (
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
+from migrator.planning.check import check_plan
+from migrator.planning.exact.best_path import best_path
+from migrator.planning.exact.geometry import geometry, symmetries
+from migrator.planning.exact.schedule import Start
+from migrator.planning.exact.space import build_space
+from migrator.planning.exact.tables import NEVER, build_tables
+from migrator.planning.solve import make_plan
+
+PLENTY_S = 60.0
+
+
+def problem(*tenants: Tenant, gpu: str = "A100-40GB", initial: Initial | None = None) -> Problem:
+    slots = len(tenants[0].received[0])
+    return Problem(board(gpu), 1.0, slots, Charge.PAPER, tenants, initial)
+
+
+def solve(it: Problem) -> Plan:
+    plan = make_plan(it, time_limit_s=PLENTY_S)
+    check_plan(it, plan)
+    return plan
+
+
+@pytest.mark.parametrize("initial", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_two_tenants_equal_brute_force(seed: int, initial: bool) -> None:
+    it = random_problem(seed, tenants=2, slots=4, charge=Charge.PAPER, initial=initial)
+    best = best_plan(it)
+    if best is None:
+        with pytest.raises(InfeasibleError):
+            solve(it)
+        return
+    plan = solve(it)
+    assert plan.goodput == pytest.approx(best.goodput)
+    assert plan.gap == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scenarios_equal_brute_force(seed: int) -> None:
+    it = random_problem(seed, tenants=2, slots=4, charge=Charge.PAPER, scenarios=3)
+    best = best_plan(it)
+    if best is not None:
+        assert solve(it).goodput == pytest.approx(best.goodput)
+
+
+@pytest.mark.parametrize("initial", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_optional_retraining_equals_brute_force(seed: int, initial: bool) -> None:
+    it = random_problem(
+        seed, tenants=2, slots=4, charge=Charge.PAPER, initial=initial, optional=True
+    )
+    best = best_plan(it)
+    if best is None:
+        with pytest.raises(InfeasibleError):
+            solve(it)
+        return
+    plan = solve(it)
+    assert plan.objective == pytest.approx(best.objective)
+    assert plan.status == "proven optimal"
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_an_optional_retraining_without_gain_is_left_out_and_one_with_gain_is_not(
+    charge: Charge,
+) -> None:
+    load = [30.0] * 20
+    no_gain = tenant(
+        "a", load, accuracy_post=0.5, retraining_slots={1: 4, 2: 3}, retraining_optional=True
+    )
+    gain = tenant(
+        "b", load, accuracy_pre=0.1, retraining_slots={1: 4, 2: 3}, retraining_optional=True
+    )
+    plan = make_plan(problem(no_gain, gain).with_charge(charge), time_limit_s=PLENTY_S)
+    assert [each.tenant for each in plan.retrainings] == ["b"]
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> None:
+    """It takes the whole window, so inside the window it only costs."""
+    short_sighted = tenant("a", [60.0] * 10, retraining_slots={3: 10}, retraining_optional=True)
+    far_sighted = replace(short_sighted, value_after=2.0)
+    without = make_plan(problem(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    retrained = make_plan(problem(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    assert without.retrainings == ()
+    assert [each.end for each in retrained.retrainings] == [10]
+    assert retrained.later_goodput == pytest.approx(2 * 600 * 0.4)
+    assert retrained.goodput < without.goodput
+    assert retrained.objective > without.objective
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_an_optional_retraining_that_no_size_can_finish_is_left_out(charge: Charge) -> None:
+    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6}, retraining_optional=True)
+    plan = make_plan(problem(it).with_charge(charge), time_limit_s=PLENTY_S)
+    assert plan.retrainings == ()
+
+
+def test_a_required_retraining_that_does_not_fit_names_tenant_and_remedy() -> None:
+    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6})
+    with pytest.raises(InfeasibleError, match=r"'a' .* at least 6 slots .* \"optional\""):
+        solve(problem(it))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_three_tenants_equal_brute_force(seed: int) -> None:
+    it = random_problem(seed, tenants=3, slots=3, charge=Charge.PAPER)
+    best = best_plan(it)
+    if best is not None:
+        assert solve(it).goodput == pytest.approx(best.goodput)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_seven_slice_board_equals_brute_force(seed: int) -> None:
+    it = random_problem(seed, tenants=2, slots=3, board="A100-40GB", charge=Charge.PAPER)
+    best = best_plan(it)
+    if best is not None:
+        assert solve(it).goodput == pytest.approx(best.goodput)
+
+
+@settings(max_examples=amount(30, 60), deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    tenants=st.integers(1, 6),
+    slots=st.integers(1, 40),
+    gpu=st.sampled_from(["A100-40GB", "A30-24GB", "H200-141GB"]),
+    initial=st.booleans(),
+    scenarios=st.sampled_from([1, 1, 4]),
+)
+def test_any_problem_gives_a_checked_plan_below_its_bound(
+    seed: int, tenants: int, slots: int, gpu: str, initial: bool, scenarios: int
+) -> None:
+    if gpu == "A30-24GB":
+        tenants = min(tenants, 4)
+    it = random_problem(
+        seed,
+        tenants=tenants,
+        slots=slots,
+        board=gpu,
+        charge=Charge.PAPER,
+        initial=initial,
+        scenarios=scenarios,
+    )
+    try:
+        plan = make_plan(it, time_limit_s=2.0)
+    except InfeasibleError:
+        return
+    assert check_plan(it, plan) <= plan.upper_bound + 1e-9 * abs(plan.upper_bound) + 1e-9
+
+
+def test_the_same_problem_gives_the_same_plan() -> None:
+    rng = np.random.default_rng(5)
+    tenants = [
+        tenant(f"t{m}", rng.poisson(15, 60).tolist(), retraining_slots={1: 30, 2: 16, 3: 12})
+        for m in range(3)
+    ]
+    first, again = (solve(problem(*tenants)) for _ in range(2))
+    assert replace(first, solve_s=0) == replace(again, solve_s=0)
+
+
+def test_a_longer_limit_never_gives_less() -> None:
+    rng = np.random.default_rng(6)
+    tenants = [
+        tenant(f"t{m}", rng.poisson(20, 80).tolist(), retraining_slots={1: 40, 2: 21, 4: 13})
+        for m in range(4)
+    ]
+    short, long = (make_plan(problem(*tenants), time_limit_s=s) for s in (0.01, 3.0))
+    assert short.goodput <= long.goodput
+    assert long.upper_bound <= short.upper_bound + 1e-6
+
+
+@pytest.mark.parametrize(("slots", "goodput"), [(3, 3 * 18), (4, -18 + 3 * 31)])
+def test_overhead_longer_than_a_slot_is_charged_in_full(slots: int, goodput: float) -> None:
+    """From one 2g to two: 36 - 3 x 18 = -18 in the slot of the change, 31 in each after it."""
+    held = Initial((Instance(2, 2, Task("a", Kind.INFERENCE)),))
+    one = tenant("a", [31.0] * slots, overhead_s=3.0, capability={2: 18.0, 4: 31.0})
+    plan = solve(problem(one, gpu="A30-24GB", initial=held))
+    assert plan.goodput == pytest.approx(0.5 * goodput)
+
+
+def test_a_retraining_is_not_moved_and_blocks_its_slices() -> None:
+    """With 3g retraining on slices 0-3 a 4g never fits; on 4-7 it does."""
+    received = [31.0] * 6
+    it = problem(
+        tenant("a", received, capability={4: 31.0}, min_gpcs=4),
+        tenant("b", [1.0] * 6, capability={7: 9.0, 1: 1.0}, retraining_slots={3: 4}),
+    )
+    with pytest.raises(InfeasibleError):
+        solve(it)  # 4 + 3 leaves no slice for b's own minimum
+    it = problem(tenant("a", received, capability={4: 31.0}, min_gpcs=4, retraining_slots={3: 4}))
+    plan = solve(it)
+    trained = [i for s in plan.slots for i in s.instances if i.task == Task("a", Kind.RETRAINING)]
+    assert [(i.start, i.gpcs) for i in trained] == [(4, 3)] * 4
+
+
+def test_running_retraining_goes_on_where_it_is() -> None:
+    held = Initial(
+        (
+            Instance(2, 1, Task("a", Kind.RETRAINING)),
+            Instance(4, 3, Task("a", Kind.INFERENCE)),
+            Instance(0, 2, Task("b", Kind.INFERENCE)),
+        ),
+        (RunningRetraining("a", 3),),
+    )
+    it = problem(
+        tenant("a", [30.0] * 8, retraining_slots={1: 6}), tenant("b", [12.0] * 8), initial=held
+    )
+    plan = solve(it)
+    where = [
+        [(i.start, i.gpcs) for i in slot.instances if i.task == Task("a", Kind.RETRAINING)]
+        for slot in plan.slots
+    ]
+    assert where == [[(2, 1)]] * 3 + [[]] * 5
+
+
+def test_seven_tenants_without_retraining_get_a_slice_each() -> None:
+    plan = solve(problem(*[tenant(f"t{m}", [5.0, 20.0]) for m in range(7)]))
+    assert all(sorted(i.gpcs for i in slot.instances) == [1] * 7 for slot in plan.slots)
+    assert plan.gap == 0
+
+
+def test_schedule_that_cannot_fit_is_refused_by_the_search() -> None:
+    """Five retrainings of ten slots, at most two at a time beside five minimum instances."""
+    it = problem(*[tenant(f"t{m}", [1.0] * 24, retraining_slots={1: 10}) for m in range(5)])
+    with pytest.raises(InfeasibleError, match="retrain"):
+        solve(it)
+    roomier = problem(*[tenant(f"t{m}", [1.0] * 30, retraining_slots={1: 10}) for m in range(5)])
+    assert len(solve(roomier).retrainings) == 5
+
+
+ONE_OF_EACH_GEOMETRY = list({tuple(placements(each)): each for each in boards().values()}.values())
+
+
+@pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)
+def test_rearranged_placements_overlap_as_before(each: Board) -> None:
+    known = placements(each)
+    overlaps = np.array([[a.overlaps(b) for b in known] for a in known])
+    gpcs = np.array([place.gpcs for place in known])
+    for turn in symmetries(each):
+        assert sorted(turn) == list(range(len(known)))
+        assert (gpcs[turn] == gpcs).all()
+        assert (overlaps[np.ix_(turn, turn)] == overlaps).all()
+
+
+def test_an_a100_can_be_rearranged_in_sixteen_ways() -> None:
+    assert len(symmetries(board("A100-40GB"))) == 16
+
+
+@pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)
+def test_start_classes_cover_every_start(each: Board) -> None:
+    """Around any occupied slices, each free start is like one that the search tries."""
+    geo = geometry(each)
+    known = placements(each)
+    sets = [
+        (tuple(sorted(p.gpcs for p in chosen)), reduce(or_, (p.mask for p in chosen), 0))
+        for chosen in placement_sets(each)
+    ]
+
+    @cache
+    def around(taken: int) -> frozenset[tuple[int, ...]]:
+        return frozenset(sizes for sizes, occupied in sets if not occupied & taken)
+
+    for mask in range(1 << each.memory_slices):
+        tried = [known[i] for i in geo.starts[mask] if i >= 0]
+        assert all(not p.mask & mask for p in tried)
+        free = [p for p in known if not p.mask & mask]
+        possible = {(p.gpcs, around(mask | p.mask)) for p in free}
+        assert {(p.gpcs, around(mask | p.mask)) for p in tried} == possible
+
+
+@pytest.mark.parametrize("gain", [0.0, -0.05, 0.2])
+def test_light_load_is_proven_at_once(gain: float) -> None:
+    """All schedules are worth the same, or nearly: the bound must see that nothing is scarce."""
+    rng = np.random.default_rng(7)
+    tenants = [
+        tenant(
+            f"t{m}",
+            rng.poisson(3, 100).tolist(),
+            accuracy_post=0.5 + gain,
+            retraining_slots={1: 60, 2: 33, 3: 24, 4: 19},
+        )
+        for m in range(2)
+    ]
+    assert solve(problem(*tenants)).gap == 0
+
+
+def test_retraining_that_does_not_pay_is_not_put_off_until_it_no_longer_fits() -> None:
+    rng = np.random.default_rng(8)
+    tenants = [
+        tenant(
+            f"t{m}",
+            rng.poisson(9, 200).tolist(),
+            accuracy_post=0.5,
+            retraining_slots={1: 50, 2: 40, 3: 28, 4: 22},
+        )
+        for m in range(5)
+    ]
+    plan = make_plan(problem(*tenants), time_limit_s=2.0)
+    assert len(plan.retrainings) == 5
+    assert plan.gap < 0.02
+
+
+def test_joint_patterns_of_an_a100() -> None:
+    counts = [
+        len(build_space(problem(*[tenant(f"t{m}", [1.0]) for m in range(n)])).joint)
+        for n in range(1, 8)
+    ]
+    assert counts == [37, 146, 225, 169, 66, 13, 1]
+
+
+def test_a_schedule_that_leaves_no_room_has_no_path() -> None:
+    """A retraining on all of an A30 leaves nothing to serve with."""
+    here = board("A30-24GB")
+    trains = tenant("a", [5.0] * 4, retraining_slots={2: 2, 4: 1})
+    it = Problem(here, 1.0, 4, Charge.PAPER, (trains, tenant("b", [5.0] * 4)))
+    space = build_space(it)
+    tables = build_tables(it, space)
+    whole, half = (
+        next(i for i, place in enumerate(space.geometry.places) if place.gpcs == gpcs)
+        for gpcs in (4, 2)
+    )
+    for begin in range(4):
+        value, _ = best_path(space, tables, (Start(whole, begin, begin + 1), None))
+        assert value < NEVER / 2, f"slot {begin}"
+    assert best_path(space, tables, (Start(half, 0, 2), None))[0] > 0

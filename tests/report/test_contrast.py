@@ -1,0 +1,85 @@
+"""Text is legible on its ground in every theme: contrast as WCAG 2 asks for level AA."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import product
+
+import pytest
+from support.contrast import AA, contrast, themes
+
+from migrator.advise.trial import Verdict
+from migrator.report.page import (
+    OUTCOMES,
+    Axis,
+    ClassMap,
+    HeatMap,
+    Paint,
+    Slab,
+    Slices,
+    Use,
+    shades,
+)
+from migrator.report.plotly_charts import figure_of
+from migrator.reproduce.map_page import PAINTS
+
+STYLES = {
+    "report": files("migrator.report").joinpath("page.css").read_text("utf-8"),
+    "dashboard": files("migrator.dashboard").joinpath("static/page.css").read_text("utf-8"),
+}
+TEXTS = {
+    "report": [
+        *product(("ink", "soft", "link"), ("ground", "raised")),
+        ("ink", "mark"),
+    ],
+    "dashboard": [
+        *product(("ink", "soft", "warn"), ("ground", "paper", "faint")),
+        ("paper", "ink"),
+    ],
+}
+"""The variables of text and of the grounds that it stands on."""
+FORMS = [(page, theme) for page in STYLES for theme in ("light", "dark", "print")]
+
+
+@pytest.mark.parametrize(("page", "theme"), FORMS)
+def test_the_text_of_a_page(page: str, theme: str) -> None:
+    colours = themes(STYLES[page])[theme]
+    for text, ground in TEXTS[page]:
+        assert contrast(colours[text], colours[ground]) >= AA, (text, ground)
+
+
+def test_words_on_the_colours_of_tenants_and_outcomes() -> None:
+    tones = [*shades(7), *(paint.shade for paint in OUTCOMES.values()), Paint(None).shade]
+    for shade in tones:
+        assert contrast(shade.ink, shade.fill) >= AA, shade.fill
+
+
+def test_words_in_the_cells_of_the_map() -> None:
+    classes = tuple((str(verdict), PAINTS[verdict]) for verdict in Verdict)
+    cells = (tuple((at, "+2% over static") for at in range(len(classes))),)
+    names = tuple(name for name, _ in classes)
+    chart = ClassMap("map", names, ("row",), classes, cells, Axis("x"), Axis("y"))
+    trace = figure_of(chart)["data"][0]
+    for _, fill in trace["colorscale"]:
+        assert contrast(trace["textfont"]["color"], fill) >= AA, fill
+
+
+def test_numbers_in_the_cells_of_a_heat_map() -> None:
+    axis = Axis("value", share=True)
+    chart = HeatMap("heat", ("a", "b"), ("row",), ((0.1, 0.9),), axis, axis, axis)
+    trace = figure_of(chart)["data"][0]
+    for _, fill in trace["colorscale"]:
+        assert contrast(trace["textfont"]["color"], fill) >= AA, fill
+
+
+@pytest.mark.parametrize(("page", "theme"), FORMS)
+def test_sizes_of_unused_instances(page: str, theme: str) -> None:
+    chart = Slices("held", 8, 10.0, (), (Slab(None, Use.UNUSED, "2g", 0, 2, 0.0, 10.0),))
+    trace = figure_of(chart)["data"][0]
+    colours = themes(STYLES[page])[theme]
+    ink, fill = trace["insidetextfont"]["color"], trace["marker"]["color"]
+    channels = ", ".join(str(int(ink[at : at + 2], 16)) for at in (1, 3, 5))
+    rule = f'.bartext-inside[style*="fill: rgb({channels})"] {{ fill: var(--ink) !important; }}'
+    assert rule in STYLES[page]
+    ground = colours["ground" if page == "report" else "paper"]
+    assert contrast(colours["ink"], fill, ground) >= AA

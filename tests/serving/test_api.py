@@ -1,0 +1,410 @@
+"""The API over a real port, asked by the real Triton client and by plain HTTP."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
+from support.html import ParsedPage
+from support.stand_in_worker import POISON
+
+from migrator.serving.http.app import FEEDBACK_EXAMPLE, INFER_EXAMPLE, OPERATIONS
+
+triton: Any = import_module("tritonclient.http")  # it has no types
+IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with running_server() as (url, _), httpx.Client(base_url=url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def server(client: httpx.Client) -> Iterator[Any]:
+    found = triton.InferenceServerClient(client.base_url.netloc.decode())
+    yield found
+    found.close()
+
+
+def images(rows: int, value: int, *, binary: bool = True) -> Any:
+    sent = triton.InferInput("input", [rows, 3, SIDE, SIDE], "UINT8")
+    sent.set_data_from_numpy(np.full((rows, 3, SIDE, SIDE), value, np.uint8), binary_data=binary)
+    return sent
+
+
+def test_the_triton_client_finds_its_way(server: Any) -> None:
+    assert server.is_server_live()
+    assert server.is_server_ready()
+    assert server.is_model_ready("texts")
+    assert server.is_model_ready("texts", "7")
+    assert server.get_server_metadata()["name"] == "migrator"
+    metadata = server.get_model_metadata("images")
+    assert metadata["versions"] == ["7"]
+    assert metadata["inputs"] == [
+        {"name": "input", "datatype": "UINT8", "shape": [-1, 3, SIDE, SIDE]}
+    ]
+    assert metadata["outputs"] == [
+        {"name": "scores", "datatype": "FP32", "shape": [-1, CLASSES]},
+        {"name": "label", "datatype": "INT64", "shape": [-1]},
+        {"name": "class_name", "datatype": "BYTES", "shape": [-1]},
+    ]
+    assert metadata["parameters"] == {"class_names": ["cat", "dog", "2"]}
+    index = server.get_model_repository_index()
+    assert [(each["name"], each["state"]) for each in index] == [
+        ("images", "READY"),
+        ("texts", "READY"),
+    ]
+
+
+@pytest.mark.parametrize("sent_binary", [True, False])
+@pytest.mark.parametrize("answered_binary", [True, False, None])
+def test_the_triton_client_gets_its_answers(
+    server: Any, sent_binary: bool, answered_binary: bool | None
+) -> None:
+    wanted = None
+    if answered_binary is not None:
+        wanted = [
+            triton.InferRequestedOutput(name, binary_data=answered_binary)
+            for name in ("class_name", "label", "scores")
+        ]
+    inputs = [images(2, 5, binary=sent_binary)]
+    answer = server.infer("images", inputs, outputs=wanted, request_id="mine", timeout=4_000_000)
+    assert answer.get_response()["model_version"] == "7"
+    assert answer.get_response()["id"] == "mine"
+    assert answer.as_numpy("label").tolist() == [2, 2]
+    assert answer.as_numpy("label").dtype == np.int64
+    assert [str(name, "utf-8") for name in _encoded(answer.as_numpy("class_name"))] == ["2", "2"]
+    assert answer.as_numpy("scores").tolist() == [[0.0, 0.0, 1.0]] * 2
+    assert answer.as_numpy("scores").dtype == np.float32
+
+
+def _encoded(names: Any) -> list[bytes]:
+    """Triton's client gives texts from JSON as str, from binary data as bytes."""
+    return [name.encode() if isinstance(name, str) else name for name in names]
+
+
+def test_a_label_is_the_name_or_the_number_of_a_class(client: httpx.Client) -> None:
+    path = "/v2/models/images/feedback"
+    for label in ("dog", 1, "2"):
+        body = image_body(data=IMAGE.tolist())
+        answer = client.post("/v2/models/images/infer", json=body).json()
+        assert [output["data"] for output in answer["outputs"][1:]] == [[0], ["cat"]]
+        assert client.post(path, json={"id": answer["id"], "label": label}).status_code == 200
+    inputs = image_body(data=IMAGE.tolist())["inputs"]
+    done = client.post("/v2/models/images/samples", json={"inputs": inputs, "labels": ["dog"]})
+    assert done.status_code == 200
+    stored = client.get("/admin/status").json()["stored"]
+    assert [label["label"] for label in stored[-4:]] == [1, 1, 2, 1]
+    refused = client.post(path, json={"id": answer["id"], "label": "horse"})
+    assert refused.status_code == 400
+    assert "horse is not a class of images; send 0 to 2, or a name" in refused.json()["error"]
+
+
+def test_texts_are_tokens_of_the_vocabulary(server: Any) -> None:
+    sent = triton.InferInput("input", [1, LENGTH], "INT32")
+    sent.set_data_from_numpy(np.full((1, LENGTH), 49, np.int32))
+    assert server.infer("texts", [sent], model_version="7").as_numpy("label").tolist() == [1]
+    sent.set_data_from_numpy(np.full((1, LENGTH), 50, np.int32))
+    with pytest.raises(triton.InferenceServerException, match="outside 0 to 49"):
+        server.infer("texts", [sent])
+
+
+def test_plain_json_is_enough(client: httpx.Client) -> None:
+    flat = image_body(data=IMAGE.ravel().tolist())
+    answer = client.post("/v2/models/images/infer", json=flat).json()
+    assert answer["outputs"][1]["data"] == [0]
+    assert answer["id"]
+    nested = client.post("/v2/models/images/infer", json=image_body(data=IMAGE.tolist())).json()
+    assert nested["outputs"] == answer["outputs"]
+    assert nested["id"] != answer["id"]
+    for data in ([1] * 12, [[1] * 6] * 2):
+        tokens = image_body(datatype="INT32", shape=[2, 6], data=data)
+        assert client.post("/v2/models/texts/infer", json=tokens).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "pixels"}, "one tensor named input"),
+        ({"datatype": "FP32"}, "of UINT8"),
+        ({"shape": [1, 3, SIDE]}, "takes \\[rows, 3"),
+        ({"shape": [0, 3, SIDE, SIDE], "data": []}, "takes \\[rows, 3"),
+        ({"shape": [9, 3, SIDE, SIDE], "data": [0] * 9 * 3 * SIDE**2}, "1 to 4 at a time"),
+        ({"shape": [-1, 3, SIDE, SIDE]}, "shape"),
+        ({"data": [1, 2]}, "whole numbers"),
+        ({"data": [300] * 3 * SIDE**2}, "0 to 255"),
+        ({"data": [-1] * 3 * SIDE**2}, "0 to 255"),
+        ({"data": [0.5] * 3 * SIDE**2}, "whole numbers"),
+        ({"data": [[True] * 3 * SIDE**2]}, "whole numbers"),
+        ({"data": [2**70] * 3 * SIDE**2}, "whole numbers"),
+        ({"data": [[1], [2, 3]]}, "nested as the shape"),
+        ({"data": "abc"}, "whole numbers"),
+        ({"data": None}, "whole numbers"),
+        ({"parameters": {"binary_data_size": 4}}, "0 bytes of binary data"),
+        ({"parameters": {"shared_memory_region": "a"}}, "shared memory"),
+        ({"parameters": 3}, "Expected object"),
+    ],
+)
+def test_wrong_inputs_are_refused_with_the_reason(
+    client: httpx.Client, changes: dict[str, Any], reason: str
+) -> None:
+    answer = client.post("/v2/models/images/infer", json=image_body(**changes))
+    assert answer.status_code == 400
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(answer.json()["error"])
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b"", {}, 400),
+        (b"\xff\xfe", {}, 400),
+        (b"[" * 100_000, {}, 400),
+        (b'{"inputs":[]}', {}, 400),
+        (b"{}", {"inference-header-content-length": "9" * 5000}, 400),
+        (b"{}", {"inference-header-content-length": "-1"}, 400),
+        (b"{}", {"content-type": "text/html"}, 415),
+        (b"{}", {"content-encoding": "gzip"}, 415),
+    ],
+)
+def test_what_is_no_message_is_refused(
+    client: httpx.Client, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    answer = client.post("/v2/models/images/infer", content=body, headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nope", 404),
+        ("GET", "/v2/", 404),
+        ("GET", "/v2/models/missing", 404),
+        ("GET", "/v2/models/images/versions/8", 404),
+        ("POST", "/v2/models/missing/infer", 404),
+        ("POST", "/v2/models/images/versions/8/infer", 404),
+        ("GET", "/v2/models/images/infer", 405),
+        ("DELETE", "/v2", 405),
+    ],
+)
+def test_what_is_not_there_is_said(
+    client: httpx.Client, method: str, path: str, status: int
+) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("given", [0, -5, "fast", True, 1e12, None])
+def test_a_deadline_is_a_time(client: httpx.Client, given: object) -> None:
+    body = image_body() | {"parameters": {"timeout_ms": given}}
+    assert client.post("/v2/models/images/infer", json=body).status_code == 400
+
+
+def test_a_deadline_may_be_a_header(client: httpx.Client) -> None:
+    for given, status in (("1500", 200), ("nan", 400), ("soon", 400), ("0.0001", 504)):
+        headers = {"timeout-ms": given}
+        answer = client.post("/v2/models/images/infer", json=image_body(), headers=headers)
+        # the shortest is over before anybody could have answered, or answered late
+        assert answer.status_code == status or answer.json()["parameters"]["late"], given
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"name": "logits"}, {"name": "label", "parameters": {"classification": 1}}]
+)
+def test_only_outputs_that_are_there_can_be_asked_for(
+    client: httpx.Client, wanted: dict[str, Any]
+) -> None:
+    answer = client.post("/v2/models/images/infer", json=image_body() | {"outputs": [wanted]})
+    assert answer.status_code == 400
+
+
+def _text_body(data: Any, shape: list[int], name: str = "texts") -> tuple[str, dict[str, Any]]:
+    tensor = {"name": "input", "datatype": "BYTES", "shape": shape, "data": data}
+    return f"/v2/models/{name}/infer", {"inputs": [tensor]}
+
+
+@pytest.mark.parametrize(("data", "shape"), [(["a", "dogs"], [2]), ([["a"], ["dogs"]], [2, 1])])
+def test_texts_are_tokenised_by_the_server(
+    client: httpx.Client, data: Any, shape: list[int]
+) -> None:
+    path, body = _text_body(data, shape)
+    outputs = {
+        each["name"]: each["data"] for each in client.post(path, json=body).json()["outputs"]
+    }
+    assert outputs["label"] == [1 % CLASSES, 4 % CLASSES]  # tokens are lengths here
+
+
+def test_texts_of_triton_s_client(server: Any) -> None:
+    sent = triton.InferInput("input", [2, 1], "BYTES")
+    sent.set_data_from_numpy(np.array([["é"], ["dogs"]], np.object_))
+    assert server.infer("texts", [sent]).as_numpy("label").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (_text_body(["a"], [2]), "1 texts for 2 rows; send one per row"),
+        (_text_body(["a"], [1, 1, 1]), "texts of texts have [rows]"),
+        (_text_body([1], [1]), "no texts; send them as data"),
+        (_text_body([None], [1]), "inputs: data: "),
+        (_text_body(["a"], [1], "images"), "takes one tensor named input of UINT8; not"),
+    ],
+)
+def test_wrong_texts_are_refused(
+    client: httpx.Client, sent: tuple[str, dict[str, Any]], words: str
+) -> None:
+    reply = client.post(sent[0], json=sent[1])
+    assert reply.status_code == 400
+    assert words in reply.json()["error"]
+
+
+def test_other_requests_do_not_wait_for_long_texts(client: httpx.Client, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path, body = _text_body([f"{pipe} " + "long " * 10_000], [1])
+    with ThreadPoolExecutor(1) as threads:
+        long = threads.submit(client.post, path, json=body)
+        with pipe.open("wb"):  # when the server has begun to encode
+            assert client.post("/v2/models/images/infer", json=image_body()).status_code == 200
+            assert not long.done()
+        assert long.result().status_code == 200
+
+
+def test_texts_with_wrong_lengths_are_refused(client: httpx.Client) -> None:
+    tensor = {"name": "input", "datatype": "BYTES", "shape": [1]}
+    for tail in (b"\x09\0\0\0a", b"\x01\0", b"\x01\0\0\0\xff"):
+        head = json.dumps({"inputs": [tensor | {"parameters": {"binary_data_size": len(tail)}}]})
+        reply = client.post(
+            "/v2/models/texts/infer",
+            content=head.encode() + tail,
+            headers={"inference-header-content-length": str(len(head))},
+        )
+        assert reply.status_code == 400
+        assert "not texts in UTF-8 after their lengths" in reply.json()["error"]
+
+
+def test_a_model_that_fails_is_the_servers_fault(client: httpx.Client) -> None:
+    body = image_body(POISON)
+    answer = client.post("/v2/models/images/infer", json=body)
+    assert answer.status_code == 500
+    assert "ValueError" in answer.json()["error"]
+
+
+def test_an_answered_request_can_be_labelled_by_its_id(client: httpx.Client) -> None:
+    body = image_body(4) | {"id": "labelled"}
+    assert client.post("/v2/models/images/infer", json=body).status_code == 200
+    sent = {"id": "labelled", "label": 2}
+    answer = client.post("/v2/models/images/feedback", json=sent)
+    assert answer.json() == {"id": "labelled", "stored": True}
+    stored = client.get("/admin/status").json()["stored"][-1]
+    assert stored == {
+        "tenant": "images",
+        "id": "labelled",
+        "label": 2,
+        "window": 5,
+        "predicted": 1,
+        "inputs": np.full((3, SIDE, SIDE), 4).tolist(),
+    }
+
+
+def test_a_label_may_bring_its_inputs(client: httpx.Client) -> None:
+    answer = client.post("/v2/models/images/feedback", json=image_body() | {"label": 1})
+    assert answer.status_code == 200
+    stored = client.get("/admin/status").json()["stored"][-1]
+    assert (stored["id"], stored["predicted"]) == (answer.json()["id"], None)
+    assert stored["inputs"] == np.zeros((3, SIDE, SIDE)).tolist()
+
+
+def test_a_row_of_several_can_be_labelled(client: httpx.Client, server: Any) -> None:
+    server.infer("images", [images(2, 5)], request_id="two")
+    for row, status in ((1, 200), (2, 400)):
+        sent = {"id": "two", "label": 0, "row": row}
+        assert client.post("/v2/models/images/feedback", json=sent).status_code == status
+    assert client.get("/admin/status").json()["stored"][-1]["id"] == "two/1"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({"id": "long ago", "label": 0}, 404),
+        ({"label": 0}, 400),
+        ({"id": "x"}, 400),
+        ({"id": "x", "label": CLASSES}, 400),
+        ({"id": "x", "label": -1}, 400),
+        ({"id": "x", "label": "horse"}, 400),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(
+    client: httpx.Client, sent: dict[str, Any], status: int
+) -> None:
+    answer = client.post("/v2/models/images/feedback", json=sent)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_metrics_tell_what_was_served(client: httpx.Client) -> None:
+    client.post("/v2/models/images/infer", json=image_body())
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    in_time = samples["migrator_requests_total", ("outcome", "in_time"), ("tenant", "images")]
+    assert in_time >= 1
+    assert samples["migrator_received_total", ("tenant", "images")] >= in_time
+    assert samples["migrator_latency_seconds_count", ("tenant", "images")] >= in_time
+    assert samples["migrator_queue_length", ("tenant", "images")] == 0
+    assert samples["migrator_workers", ("state", "idle"), ("tenant", "texts")] == 1
+
+
+def test_the_description_and_its_page_tell_every_path(client: httpx.Client) -> None:
+    described = client.get("/openapi.json").json()
+    assert described["openapi"].startswith("3.1")
+    page = ParsedPage(client.get("/docs").text)
+    for path in described["paths"]:
+        assert path in page.words
+    assert not page.scripts
+    assert all(address.startswith("#") for address in page.addresses)
+    headings = re.findall(r"<h2[^>]*><code>(.*?)</code></h2>", client.get("/docs").text)
+    assert len(headings) == len(set(headings)) == len(OPERATIONS)
+
+
+def test_the_contents_of_docs_lead_to_every_operation_and_message(client: httpx.Client) -> None:
+    text = client.get("/docs").text
+    page = ParsedPage(text)
+    targets = [given["id"] for _, given in page.elements if "id" in given]
+    assert len(targets) == len(set(targets)), "every target is unique"
+    links = re.findall(r'href="#([^"]*)"', text)
+    assert set(links) <= set(targets)
+    contents = re.search(r"<nav.*?</nav>", text, re.DOTALL)
+    assert contents is not None
+    assert set(re.findall(r'href="#([^"]*)"', contents[0])) == set(targets)
+
+
+def test_the_python_on_the_page_works(client: httpx.Client) -> None:
+    """Infer, then feedback for the same id, as /docs shows them."""
+    host = f"{client.base_url.host}:{client.base_url.port}"
+    text = client.get("/docs").text
+    for snippet in (INFER_EXAMPLE, FEEDBACK_EXAMPLE):
+        assert html.escape(snippet) in text
+        code = snippet.partition("# Python")[2].partition("\n")[2].replace("127.0.0.1:8600", host)
+        code = code.replace("photos", "images").replace("3, 16, 16", f"3, {SIDE}, {SIDE}")
+        exec(code.replace('"label": 3', '"label": 1'), {})

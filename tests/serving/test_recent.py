@@ -1,0 +1,99 @@
+"""Bounded memories: answered requests for feedback, counts by second."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+from migrator.serving.http import operations as state
+from migrator.serving.http.operations import RecentRequests
+from migrator.serving.queue import KEPT_S, Counted, Counts
+
+LABEL = [0]
+ENTRY = 40 + 8 + state.ENTRY_BYTES
+"""What one row of forty bytes takes."""
+
+
+def test_the_oldest_are_forgotten_when_the_bytes_are_full() -> None:
+    kept = RecentRequests(2 * ENTRY)
+    for name in "abc":
+        kept.add(name, np.zeros((1, 40), np.uint8), LABEL)
+    assert len(kept) == 2
+    assert kept.find("a") is None
+    assert kept.find("c") is not None
+
+
+def test_an_id_used_again_is_the_last_request_of_that_id() -> None:
+    kept = RecentRequests(2 * ENTRY)
+    for value in range(10):
+        kept.add("same", np.full((1, 40), value, np.uint8), LABEL)
+    kept.add("other", np.zeros((1, 40), np.uint8), LABEL)
+    found = kept.find("same")
+    assert found is not None
+    assert found.inputs[0, 0] == 9
+
+
+def test_what_is_larger_than_all_room_is_not_kept() -> None:
+    kept = RecentRequests(10)
+    kept.add("a", np.zeros((1, 40), np.uint8), LABEL)
+    assert len(kept) == 0
+
+
+def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
+    kept, bodies = RecentRequests(10 * ENTRY), []
+    for number in range(20):
+        body = np.full(10**5, number, np.uint8)
+        bodies.append(weakref.ref(body))
+        kept.add(str(number), body[:40].reshape(1, 40), LABEL)
+    del body
+    assert not any(each() is not None for each in bodies)
+    assert len(kept) == 10
+    found = kept.find("15")
+    assert found is not None
+    assert found.inputs.tolist() == [[15] * 40]
+
+
+def test_what_entries_take_is_about_what_is_counted() -> None:
+    kept, number = RecentRequests(10**9), 20_000
+    tracemalloc.start()
+    try:
+        for each in range(number):
+            kept.add(f"{each:032}", np.zeros((1, 40), np.uint8), [each])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * number * ENTRY < held < 1.2 * number * ENTRY
+
+
+def test_there_are_never_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MAX_RECENT", 3)
+    kept = RecentRequests(10**6)
+    for number in range(9):
+        kept.add(str(number), np.zeros((1, 1), np.uint8), LABEL)
+    assert len(kept) == 3
+
+
+def test_old_seconds_are_forgotten_and_totals_are_not() -> None:
+    counts = Counts()
+    for second in range(2 * KEPT_S):
+        came = counts.receive(second + 0.5, 2)
+        counts.answer(came, 1, 0.05, late=False)
+        counts.drop(came, 1)
+    assert counts.total == Counted(received=4 * KEPT_S, in_time=2 * KEPT_S, dropped=2 * KEPT_S)
+    assert counts.total.open == 0
+    seconds = counts.seconds(0, 2 * KEPT_S)
+    assert sum(each.received for each in seconds) == 2 * KEPT_S
+    assert sum(counts.latencies) == 2 * KEPT_S
+
+
+def test_the_api_needs_nothing_of_what_models_are_made_of() -> None:
+    code = (
+        "import sys, migrator.serving.http.app, migrator.serving.http.server; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "numba", "transformers", "pydantic"} & set(done.stdout.split())

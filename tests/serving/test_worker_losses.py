@@ -1,0 +1,334 @@
+"""What may happen to worker processes: killed, hanging, without forkserver, without daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support import PYTHONPATH
+from support.served_models import HANG, SLOW
+from support.serving import (
+    alive,
+    assignment,
+    children,
+    in_uvloop,
+    pictures,
+    run_on_uvloop,
+    started,
+)
+from support.waiting import until_async
+
+import migrator
+from migrator.core.errors import InputError, MigratorError
+from migrator.io.frames import Channel
+from migrator.serving.workers.forkserver_process import ForkserverLoop, has_opened_gpu
+from migrator.serving.workers.messages import ModelSpec, ToForkserver, WorkerLostError
+from migrator.serving.workers.pool import ServingWorker, Workers
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+
+
+class Losses(list[tuple[ServingWorker, str]]):
+    """Who was reported lost."""
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        workers.lost = lambda worker, why: self.append((worker, why))
+
+
+@in_uvloop
+async def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        idle, serving = await workers.take(assignment()), await workers.take(assignment())
+        batch = asyncio.create_task(serving.infer(pictures(HANG)))
+        await asyncio.sleep(0)
+        os.kill(idle.pid, signal.SIGKILL)
+        await until_async(lambda: len(losses) == 1)
+        os.kill(serving.pid, signal.SIGSEGV)
+        with pytest.raises(WorkerLostError, match=serving.name):
+            await batch
+        await until_async(lambda: len(losses) == 2)
+        assert [worker for worker, _ in losses] == [idle, serving]
+        assert "was killed by SIGKILL" in losses[0][1]
+        assert "was killed by SIGSEGV" in losses[1][1]
+        with pytest.raises(WorkerLostError):
+            await idle.infer(pictures())
+        await idle.release()
+
+
+@in_uvloop
+async def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        worker = await workers.take(assignment(limit_s=0.3))
+        with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
+            await worker.infer(pictures(HANG))
+        await until_async(lambda: losses)
+        assert losses[0][0] is worker
+        assert "did not answer" in losses[0][1]
+        assert not alive(worker.pid)
+
+
+@in_uvloop
+async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
+    async with started(tmp_path / "run", hang_s=1.0) as workers:
+        losses = Losses(workers)
+        await workers.prepare("a", 1)
+        (waiting,) = children(workers.forkserver.pid or 0)
+        os.kill(waiting, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match="did not answer"):
+            await workers.take(assignment())
+        assert not alive(waiting)
+        assert not losses
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+
+
+@in_uvloop
+async def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        worker = await workers.take(assignment())
+        batch = asyncio.create_task(worker.infer(pictures(SLOW)))
+        await asyncio.sleep(0)
+        await worker.release()
+        assert (await batch).version == 1
+        stuck = await workers.take(assignment(limit_s=0.3))
+        os.kill(stuck.pid, signal.SIGSTOP)
+        await stuck.release()
+        assert not alive(stuck.pid)
+        assert not losses
+
+
+@in_uvloop
+async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        await workers.prepare("a", 1)
+        worker = await workers.take(assignment())
+        await until_async(lambda: workers.prepared("a") == 1)
+        before = workers.forkserver.pid
+        os.kill(before or 0, signal.SIGKILL)
+        assert (await worker.infer(pictures())).version == 1
+        await until_async(lambda: workers.forkserver.pid not in (before, None))
+        await workers.prepare("a", 2)
+        new = [await workers.take(assignment()) for _ in range(2)]
+        for each in (worker, *new):
+            assert (await each.infer(pictures())).version == 1
+        os.kill(worker.pid, signal.SIGKILL)
+        await until_async(lambda: losses)
+        assert losses[0][0] is worker
+
+
+@in_uvloop
+async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path / "run") as workers:
+        pid = workers.forkserver.pid or 0
+        forked = Path(f"/proc/{pid}/task/{pid}/children")
+        os.kill(pid, signal.SIGSTOP)
+        asked = [asyncio.create_task(workers.take(assignment())) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        os.kill(pid, signal.SIGCONT)
+        await workers.prepare("a", 1)  # forked after the others
+        await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == 1)
+
+
+@in_uvloop
+async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+    async with started(tmp_path / "run", hang_s=2.0) as workers:
+        before = workers.forkserver.pid or 0
+        os.kill(before, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match="did not answer"):
+            await workers.take(assignment())
+        await until_async(lambda: workers.forkserver.pid not in (before, None))
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+
+
+@in_uvloop
+async def test_a_forkserver_that_dies_while_building_is_reported(tmp_path: Path) -> None:
+    workers = Workers(tmp_path / "run", {"a": ModelSpec("support.served_models:Deadly", 3)})
+    with pytest.raises(MigratorError, match="died while it built the models"):
+        await workers.start()
+    await workers.close()
+
+
+DAEMON = """
+import asyncio, sys
+from contextlib import suppress
+from pathlib import Path
+from support.served_models import HANG
+from support.serving import assignment, pictures, started
+
+async def life():
+    async with started(Path(sys.argv[1])) as workers:
+        await workers.prepare("a", 1)
+        idle = await workers.take(assignment())
+        busy = await workers.take(assignment())
+        batch = asyncio.create_task(busy.infer(pictures(HANG)))
+        await asyncio.sleep(0.1)
+        print(workers.forkserver.pid, flush=True)
+        await batch
+
+asyncio.run(life())
+"""
+
+
+def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
+    paths = [str(Path(migrator.__file__).parent.parent), str(TESTS)]
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as daemon:
+        assert daemon.stdout is not None
+        forkserver = int(daemon.stdout.readline())
+        everybody = {forkserver, *children(forkserver)}
+        assert len(everybody) >= 3
+        assert all(map(alive, everybody))
+        daemon.kill()
+    run_on_uvloop(until_async(lambda: not any(map(alive, everybody))))
+
+
+SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
+
+
+def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    program = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from migrator.serving.workers.messages import ModelSpec\n"
+        "from migrator.serving.workers.pool import Workers\n"
+        "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
+        "asyncio.run(workers.start())\n"
+    )
+    paths = [str(Path(migrator.__file__).parent.parent), str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as daemon:
+        run_on_uvloop(until_async(lambda: children(daemon.pid)))
+        (forkserver,) = children(daemon.pid)
+        command = Path(f"/proc/{forkserver}/cmdline")
+        run_on_uvloop(
+            until_async(
+                lambda: b"migrator.serving.workers.forkserver_process" in command.read_bytes()
+            )
+        )
+        daemon.kill()
+    run_on_uvloop(until_async(lambda: not alive(forkserver)))
+
+
+def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "3").symlink_to("/dev/nvidiactl")
+    assert not has_opened_gpu(tmp_path)
+    (tmp_path / "4").symlink_to("/dev/nvidia-uvm")
+    assert has_opened_gpu(tmp_path)
+
+
+@in_uvloop
+async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_other(
+    tmp_path: Path,
+) -> None:
+    opens = ModelSpec("support.slow_model:OpensGpu", 3)
+    async with started(tmp_path / "run") as workers:
+        before = workers.forkserver.pid
+        with pytest.raises(InputError, match=r"tenant b: importing or building .* uses the GPU"):
+            await workers.add("b", opens)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid not in (before, None)
+
+
+@in_uvloop
+async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refused(
+    tmp_path: Path,
+) -> None:
+    models = {"a": ModelSpec("support.slow_model:Slow", 3)}
+    workers = Workers(tmp_path / "run", models, prepare=("support.slow_model:open_gpu",))
+    with pytest.raises(InputError, match=r"preparing trainings .*:open_gpu.* uses the GPU"):
+        await workers.start()
+    await workers.close()
+
+
+@in_uvloop
+async def test_a_worker_is_forked_once_an_added_model_is_built(tmp_path: Path) -> None:
+    """Though building takes longer than a forkserver may take to answer."""
+    async with started(tmp_path / "run", hang_s=4.0) as workers:
+        before = workers.forkserver.pid
+        slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
+        adding = asyncio.create_task(workers.add("b", slow))
+        await asyncio.sleep(0.1)
+        with pytest.raises(WorkerLostError, match="builds a model"):
+            await workers.take(assignment())
+        await adding
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid == before
+
+
+@in_uvloop
+async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        forkserver = workers.forkserver.pid or 0
+        used = {int(each.name) for each in Path(f"/proc/{forkserver}/fd").iterdir()}
+        before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
+        least = min(set(range(len(used) + 1)) - used)
+        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
+        with pytest.raises(WorkerLostError, match="too many open files"):
+            await workers.take(assignment())
+        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid == forkserver
+        assert "Traceback" not in workers.log.read_text(encoding="utf-8")
+
+
+@in_uvloop
+async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = len(list(Path("/proc/self/fd").iterdir())) + 50
+        taken: list[int] = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for _ in range(3):  # no socket pair, no socket pair, no handle
+                with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
+                    await workers.take(assignment())
+                os.close(taken.pop())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for each in taken:
+                os.close(each)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+
+
+def test_a_forkserver_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        ForkserverLoop(Channel(theirs, ToForkserver), theirs).run()

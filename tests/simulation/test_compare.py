@@ -1,0 +1,44 @@
+"""What a job checks before it runs."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.scenarios import scenario, tenant
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.scenario import Scenario
+from migrator.forecast.informer.network import Shape
+from migrator.forecast.informer.training import Settings, save, train
+from migrator.simulation.compare import Job
+
+
+def _source(seed: int | None, windows: int | None) -> Scenario:
+    assert (seed, windows) == (None, None)
+    return scenario(tenant("a", [10] * 30), window_s=30)
+
+
+@pytest.mark.parametrize("name", ["informer", "auto-informer"])
+def test_without_torch_the_informer_is_refused_before_the_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MigratorError, match=rf"^{name} needs torch.*pip install 'migrator\[forec"):
+        Job(_source, "equal-mig", name).scenario()
+    assert Job(_source, "equal-mig", "auto").scenario().forecaster == "auto"
+
+
+@pytest.mark.parametrize(("window_slots", "fits"), [(30, True), (20, False)])
+def test_a_model_is_for_windows_as_long_as_the_scenarios(
+    window_slots: int, fits: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    history = np.random.default_rng(1).poisson(9, 400).astype(float)
+    save(train(history, 1.0, Shape.for_window(window_slots), Settings(steps=2)), path)
+    job = Job(_source, "equal-mig", f"informer:{path}")
+    if fits:
+        assert job.scenario().forecaster == f"informer:{path}"
+    else:
+        with pytest.raises(InputError, match=r"windows of 20 slots and these have 30"):
+            job.scenario()

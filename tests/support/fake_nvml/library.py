@@ -1,0 +1,463 @@
+"""The fake's functions with the names, arguments and errors of `pynvml`, and their installation.
+
+Handles are Python objects. Output arrays and counts are filled as the C library fills them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, NoReturn
+from unittest import mock
+
+import pynvml
+
+from migrator.core.catalogue import MigProfile
+from migrator.gpu.drivers import mig as mig_driver
+from support.fake_nvml.machine import CHANGING, FakeNvml, FaultKind, happens, inject
+from support.fake_nvml.state import (
+    ComputeInstance,
+    FakeGpu,
+    Instance,
+    State,
+    Store,
+    add_compute,
+    add_instance,
+    by_id,
+    compute_sizes,
+    fits,
+    memory_mib,
+    mig_uuid,
+    profile_id,
+    profile_memory_mib,
+    profile_of,
+    profile_sms,
+    profiles,
+)
+
+DRIVER_VERSION = "580.95.05-fake"
+_PROCESS_BYTES = 512 << 20
+"""Memory that every process takes."""
+CALLS: dict[str, Callable[..., Any]] = {}
+"""Functions by their names in `pynvml`. The first argument of each is the state."""
+_SAMPLES: dict[int, float] = {}
+"""Address of an allocated GPM sample -> how busy its instance was, in percent."""
+_SAMPLE_NUMBERS = count(1)
+_REFERENCE: Any = type(ctypes.byref(ctypes.c_int()))
+
+
+def _call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        CALLS[name] = function
+        return function
+
+    return register
+
+
+def _fail(code: int) -> NoReturn:
+    raise pynvml.NVMLError(code)
+
+
+class Kind(Enum):
+    """Kind of object that a handle identifies."""
+
+    DEVICE = auto()
+    GPU_INSTANCE = auto()
+    COMPUTE_INSTANCE = auto()
+    MIG_DEVICE = auto()
+
+
+class Handle(NamedTuple):
+    """The object that a caller refers to. A MIG device has the serial of its compute instance."""
+
+    kind: Kind
+    gpu: int
+    serial: int = 0
+
+
+@_call("nvmlSystemGetDriverVersion")
+def _driver_version(_state: State) -> str:
+    return DRIVER_VERSION
+
+
+@_call("nvmlDeviceGetCount")
+def _count(state: State) -> int:
+    return len(state.gpus)
+
+
+@_call("nvmlDeviceGetHandleByIndex")
+def _handle_by_index(state: State, index: int) -> Handle:
+    return Handle(Kind.DEVICE, index) if index < len(state.gpus) else _invalid()
+
+
+@_call("nvmlDeviceGetName")
+def _name(state: State, device: Handle) -> str:
+    return f"NVIDIA {_gpu(state, device).board}"
+
+
+@_call("nvmlDeviceGetUUID")
+def _uuid(state: State, device: Handle) -> str:
+    if device.kind is Kind.DEVICE:
+        return _gpu(state, device).uuid
+    gpu, instance, compute = _compute(state, device, Kind.MIG_DEVICE)
+    return mig_uuid(gpu.uuid, instance.number, compute.number)
+
+
+@_call("nvmlDeviceGetMemoryInfo")
+def _memory_info(state: State, device: Handle) -> SimpleNamespace:
+    used = len(_processes(state, device)) * _PROCESS_BYTES
+    if device.kind is Kind.DEVICE:
+        total = memory_mib(_gpu(state, device)) << 20
+    else:
+        gpu, instance, _ = _compute(state, device, Kind.MIG_DEVICE)
+        total = profile_memory_mib(gpu, profile_of(gpu, instance)) << 20
+    return SimpleNamespace(total=total, free=total - used, used=used)
+
+
+@_call("nvmlDeviceGetUtilizationRates")
+def _utilization(state: State, device: Handle) -> SimpleNamespace:
+    if device.kind is not Kind.DEVICE or _gpu(state, device).mig:
+        _unsupported()
+    busy = 25 * len(_gpu(state, device).processes)
+    return SimpleNamespace(gpu=min(100, busy), memory=0)
+
+
+@_call("nvmlGpmQueryDeviceSupport")
+def _gpm_support(state: State, device: Handle) -> SimpleNamespace:
+    return SimpleNamespace(isSupportedDevice=_gpu(state, device).board[0] not in "AV")
+
+
+@_call("nvmlGpmSampleAlloc")
+def _gpm_sample(_state: State) -> Any:
+    address = 8 * next(_SAMPLE_NUMBERS)
+    _SAMPLES[address] = 0.0
+    return ctypes.cast(address, pynvml.c_nvmlGpmSample_t)
+
+
+@_call("nvmlGpmSampleFree")
+def _free_gpm_sample(_state: State, sample: Any) -> None:
+    del _SAMPLES[_address(sample)]  # KeyError: the real library would crash
+
+
+@_call("nvmlGpmMigSampleGet")
+def _gpm_mig_sample(state: State, device: Handle, number: int, sample: Any) -> Any:
+    """Every process on an instance keeps a quarter of it busy."""
+    serials = {
+        compute.serial
+        for each in _mig_gpu(state, device).instances
+        if each.number == number
+        for compute in each.compute
+    } or _invalid()
+    found = [each for each in _gpu(state, device).processes if each.serial in serials]
+    _SAMPLES[_address(sample)] = min(100.0, 25.0 * len(found))
+    return sample
+
+
+@_call("nvmlGpmMetricsGet")
+def _gpm_metrics(_state: State, asked: Any) -> Any:
+    if asked.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
+        _fail(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    for metric in asked.metrics[: asked.numMetrics]:
+        known = metric.metricId == pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        metric.nvmlReturn = 0 if known else pynvml.NVML_ERROR_NOT_SUPPORTED
+        samples = (_SAMPLES[_address(each)] for each in (asked.sample1, asked.sample2))
+        metric.value = sum(samples) / 2
+    return asked
+
+
+def _address(sample: Any) -> int:
+    return int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
+
+
+@_call("nvmlDeviceGetMigMode")
+def _mig_mode(state: State, device: Handle) -> list[int]:
+    gpu = _gpu(state, device)
+    return [int(gpu.mig), int(gpu.pending)]
+
+
+@_call("nvmlDeviceSetMigMode")
+def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
+    """Switch MIG mode. Returns a status if the GPU is in use or needs a reset."""
+    gpu = _gpu(state, device)
+    gpu.pending = bool(mode)
+    for fault in state.faults:
+        if fault.kind == FaultKind.RESET_REQUIRED and happens(state, fault):
+            return int(pynvml.NVML_ERROR_RESET_REQUIRED)
+    if gpu.processes:
+        return int(pynvml.NVML_ERROR_IN_USE)
+    if gpu.mig != gpu.pending:
+        gpu.mig = gpu.pending
+        gpu.instances.clear()
+    return int(pynvml.NVML_SUCCESS)
+
+
+@_call("nvmlDeviceGetComputeRunningProcesses_v3")
+@_call("nvmlDeviceGetComputeRunningProcesses_v2")
+def _processes(state: State, device: Handle) -> list[SimpleNamespace]:
+    """The processes on a whole GPU and all its instances, or on one MIG device."""
+    if device.kind is Kind.DEVICE:
+        found = _gpu(state, device).processes
+    else:
+        gpu, _, compute = _compute(state, device, Kind.MIG_DEVICE)
+        found = [each for each in gpu.processes if each.serial == compute.serial]
+    return [SimpleNamespace(pid=each.pid) for each in found]
+
+
+@_call("nvmlDeviceGetGpuInstanceProfileInfo")
+def _profile_info(state: State, device: Handle, enum: int, version: int = 2) -> SimpleNamespace:
+    """A MIG profile; only version 2 has its name."""
+    gpu = _gpu(state, device)
+    if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
+        _invalid()
+    profile = profiles(gpu.board).get(enum) or _unsupported()
+    return SimpleNamespace(
+        id=profile_id(profile),
+        sliceCount=profile.gpcs,
+        instanceCount=profile.max_instances,
+        multiprocessorCount=profile_sms(profile),
+        memorySizeMB=profile_memory_mib(gpu, profile),
+        **({"name": f"MIG {profile.name}"} if version == 2 else {}),
+    )
+
+
+@_call("nvmlDeviceGetGpuInstancePossiblePlacements")
+def _possible_placements(
+    state: State, device: Handle, profile_id: int, placements: Any, count: Any
+) -> None:
+    profile = _profile(_gpu(state, device), profile_id)
+    size = _target(count).value
+    _target(count).value = len(profile.starts)
+    if placements is None:
+        return
+    if size < len(profile.starts):
+        _fail(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for placement, start in zip(placements, profile.starts, strict=False):
+        placement.start, placement.size = start, profile.memory_slices
+
+
+@_call("nvmlDeviceGetGpuInstances")
+def _gpu_instances(state: State, device: Handle, profile_id: int, found: Any, count: Any) -> None:
+    """The GPU instances of a profile. The caller's array has space for the maximum number."""
+    gpu = _mig_gpu(state, device)
+    enum = _profile(gpu, profile_id).nvml_enum
+    alike = [each.serial for each in gpu.instances if each.enum == enum]
+    _put(found, count, [Handle(Kind.GPU_INSTANCE, device.gpu, each) for each in alike])
+
+
+@_call("nvmlDeviceGetGpuInstanceById")
+def _gpu_instance_by_id(state: State, device: Handle, number: int) -> Handle:
+    for each in _mig_gpu(state, device).instances:
+        if each.number == number:
+            return Handle(Kind.GPU_INSTANCE, device.gpu, each.serial)
+    _fail(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+@_call("nvmlGpuInstanceGetInfo")
+def _gpu_instance_info(state: State, instance: Handle) -> SimpleNamespace:
+    gpu, found = _instance(state, instance)
+    profile = profile_of(gpu, found)
+    placement = SimpleNamespace(start=found.start, size=profile.memory_slices)
+    return SimpleNamespace(id=found.number, profileId=profile_id(profile), placement=placement)
+
+
+@_call("nvmlDeviceCreateGpuInstanceWithPlacement")
+def _create_gpu_instance(state: State, device: Handle, profile_id: int, placement: Any) -> Handle:
+    """Create a GPU instance. The code is the same for occupied slices and an exhausted profile."""
+    gpu, where = _mig_gpu(state, device), _target(placement)
+    profile = _profile(gpu, profile_id)
+    if where.start not in profile.starts or where.size != profile.memory_slices:
+        _invalid()
+    if not fits(gpu, profile, where.start):
+        _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+    instance = add_instance(gpu, profile, where.start)
+    return Handle(Kind.GPU_INSTANCE, device.gpu, instance.serial)
+
+
+@_call("nvmlGpuInstanceDestroy")
+def _destroy_gpu_instance(state: State, instance: Handle) -> None:
+    gpu, found = _instance(state, instance)
+    if found.compute:
+        _fail(pynvml.NVML_ERROR_IN_USE)
+    gpu.instances.remove(found)
+
+
+@_call("nvmlGpuInstanceGetComputeInstanceProfileInfo")
+def _compute_profile(
+    state: State, instance: Handle, enum: int, engine: int, version: int = 2
+) -> SimpleNamespace:
+    """A profile of compute instances; only version 2 has its name."""
+    gpu, found = _instance(state, instance)
+    shared = engine == pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+    if enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or not shared:
+        _invalid()
+    profile = profile_of(gpu, found)
+    slices = compute_sizes(gpu, found).get(enum) or _unsupported()
+    return SimpleNamespace(
+        id=enum,
+        sliceCount=slices,
+        instanceCount=profile.gpcs // slices,
+        multiprocessorCount=profile_sms(profile) * slices // profile.gpcs,
+        **({"name": f"MIG {slices}c.{profile.name}"} if version == 2 else {}),
+    )
+
+
+@_call("nvmlGpuInstanceGetComputeInstances")
+def _compute_instances(
+    state: State, instance: Handle, profile_id: int, found: Any, count: Any
+) -> None:
+    gpu, at = _instance(state, instance)
+    slices = compute_sizes(gpu, at).get(profile_id) or _invalid()
+    alike = [each.serial for each in at.compute if each.slices == slices]
+    _put(found, count, [Handle(Kind.COMPUTE_INSTANCE, instance.gpu, each) for each in alike])
+
+
+@_call("nvmlComputeInstanceGetInfo_v2")
+def _compute_instance_info(state: State, compute: Handle) -> SimpleNamespace:
+    _compute(state, compute, Kind.COMPUTE_INSTANCE)
+    return SimpleNamespace(device=compute._replace(kind=Kind.MIG_DEVICE))
+
+
+@_call("nvmlGpuInstanceCreateComputeInstance")
+def _create_compute_instance(state: State, instance: Handle, profile_id: int) -> Handle:
+    gpu, found = _instance(state, instance)
+    slices = compute_sizes(gpu, found).get(profile_id) or _invalid()
+    compute = add_compute(gpu, found, slices)
+    if compute is None:
+        _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+    return Handle(Kind.COMPUTE_INSTANCE, instance.gpu, compute.serial)
+
+
+@_call("nvmlComputeInstanceDestroy")
+def _destroy_compute_instance(state: State, compute: Handle) -> None:
+    gpu, instance, found = _compute(state, compute, Kind.COMPUTE_INSTANCE)
+    if any(each.serial == found.serial for each in gpu.processes):
+        _fail(pynvml.NVML_ERROR_IN_USE)
+    instance.compute.remove(found)
+
+
+def _invalid() -> NoReturn:
+    _fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+
+def _unsupported() -> NoReturn:
+    _fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _gpu(state: State, handle: Handle, kind: Kind = Kind.DEVICE) -> FakeGpu:
+    if not isinstance(handle, Handle):
+        raise TypeError(f"a handle of NVML is due, not {handle!r}")
+    return state.gpus[handle.gpu] if handle.kind is kind else _invalid()
+
+
+def _mig_gpu(state: State, handle: Handle) -> FakeGpu:
+    gpu = _gpu(state, handle)
+    return gpu if gpu.mig else _unsupported()
+
+
+def _profile(gpu: FakeGpu, profile_id: int) -> MigProfile:
+    return by_id(gpu, profile_id) or _invalid()
+
+
+def _instance(state: State, handle: Handle) -> tuple[FakeGpu, Instance]:
+    """The GPU instance of a handle. Invalid once it is destroyed, even if another replaced it."""
+    gpu = _gpu(state, handle, Kind.GPU_INSTANCE)
+    found = (each for each in gpu.instances if each.serial == handle.serial)
+    return gpu, next(found, None) or _invalid()
+
+
+def _compute(state: State, handle: Handle, kind: Kind) -> tuple[FakeGpu, Instance, ComputeInstance]:
+    gpu = _gpu(state, handle, kind)
+    for instance in gpu.instances:
+        for each in instance.compute:
+            if each.serial == handle.serial:
+                return gpu, instance, each
+    _invalid()
+
+
+def _target(reference: Any) -> Any:
+    """The object behind a `byref` argument. By value it would crash the real library."""
+    if not isinstance(reference, _REFERENCE):
+        raise TypeError(f"a pointer is due, not {reference!r}: the real library would crash")
+    return reference._obj
+
+
+def _put(array: Any, count: Any, handles: list[Handle]) -> None:
+    if len(array) < len(handles):
+        raise TypeError(f"{len(handles)} handles do not fit into {len(array)}: memory is corrupted")
+    array[: len(handles)] = handles
+    _target(count).value = len(handles)
+
+
+class _Library:
+    """The functions to install, which act on one store."""
+
+    def __init__(self, store: Store, before: Callable[[str], None] | None) -> None:
+        self._store, self._before, self._opened = store, before, 0
+
+    def functions(self) -> dict[str, Any]:
+        """Replacements of functions and handle types of `pynvml` by name."""
+        return {
+            "nvmlInit": self._init,
+            "nvmlShutdown": self._shutdown,
+            "nvmlErrorString": _error_string,
+            "c_nvmlGpuInstance_t": ctypes.py_object,
+            "c_nvmlComputeInstance_t": ctypes.py_object,
+            **{name: partial(self._run, name) for name in CALLS},
+        }
+
+    def _init(self) -> None:
+        inject(self._store, "nvmlInit")
+        self._opened += 1
+
+    def _shutdown(self) -> None:
+        self._require_open()
+        self._opened -= 1
+
+    def _run(self, name: str, *arguments: Any, **version: int) -> Any:
+        self._require_open()
+        # Version 2 of a call is another function of the C library.
+        called = f"{name}V" if version.get("version") == 2 else name
+        if self._before is not None:
+            self._before(called)
+        inject(self._store, called)
+        if name not in CHANGING:
+            return CALLS[name](self._store.now(), *arguments, **version)
+        with self._store.changing() as state:
+            return CALLS[name](state, *arguments, **version)
+
+    def _require_open(self) -> None:
+        if not self._opened:
+            _fail(pynvml.NVML_ERROR_UNINITIALIZED)
+
+
+def _error_string(code: int) -> str:
+    for name in dir(pynvml):
+        if name.startswith("NVML_ERROR_") and getattr(pynvml, name) == code:
+            return name.removeprefix("NVML_ERROR_").replace("_", " ").capitalize()
+    return "Unknown Error"
+
+
+@contextmanager
+def installed(
+    folder: Path,
+    gpus: Sequence[str] | None = None,
+    *,
+    mig: bool = True,
+    before: Callable[[str], None] | None = None,
+) -> Iterator[FakeNvml]:
+    """The fake machine of a folder in place of the functions of `pynvml`, with its own boot id.
+
+    `before` runs before each call, with its name.
+    """
+    fake = FakeNvml(folder, gpus, mig=mig)
+    with (
+        mock.patch.multiple(pynvml, **_Library(fake.store, before).functions()),
+        mock.patch.object(mig_driver, "machine_boot_id", fake.boot_id),
+    ):
+        yield fake

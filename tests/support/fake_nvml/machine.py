@@ -1,0 +1,323 @@
+"""The operator's side of the fake machine: faults, processes, reboots, foreign instances."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import pynvml
+
+from migrator.core.catalogue import Place, board
+from migrator.core.errors import InputError
+from migrator.gpu.drivers.base import GpuInstance, Holder
+from migrator.io.processes import process_name
+from support.fake_nvml.state import (
+    AMPERE,
+    FakeGpu,
+    Fault,
+    Instance,
+    Process,
+    State,
+    Store,
+    add_compute,
+    add_instance,
+    board_of,
+    fits,
+    gpu_uuid,
+    mig_uuid,
+    profile_of,
+)
+
+CHANGING = (
+    "nvmlDeviceSetMigMode",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+)
+"""Functions that change the state."""
+_PRIVILEGED = (
+    *CHANGING,
+    "nvmlDeviceGetGpuInstances",
+    "nvmlDeviceGetGpuInstanceById",
+    "nvmlGpuInstanceGetComputeInstances",
+)
+_VERSION_2 = "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV"
+_NEVER = "(?!)"
+DEFAULT_BOARD = "A100-40GB"
+
+
+class FaultKind(StrEnum):
+    """Kind of a fault: its name, the calls that it affects and their error code."""
+
+    calls: re.Pattern[str]
+    code: int
+
+    def __new__(cls, name: str, calls: str, code: int) -> FaultKind:
+        """Called by Enum for each member."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.calls, member.code = re.compile(calls), code
+        return member
+
+    IN_USE = (
+        "in-use",
+        "nvmlComputeInstanceDestroy",
+        pynvml.NVML_ERROR_IN_USE,
+    )
+    """A compute instance cannot be destroyed, though no process shows."""
+    TRANSIENT_DESTROY = (
+        "transient-destroy",
+        "nvmlGpuInstanceDestroy",
+        pynvml.NVML_ERROR_IN_USE,
+    )
+    """A GPU instance cannot be destroyed though its compute instance is gone."""
+    INSUFFICIENT_RESOURCES = (
+        "insufficient-resources",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
+    )
+    """A GPU instance cannot be created though there is room."""
+    COMPUTE_REFUSED = (
+        "compute-refused",
+        "nvmlGpuInstanceCreateComputeInstance",
+        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
+    )
+    """A GPU instance gets no compute instance."""
+    SLOW = (
+        "slow",
+        "|".join(CHANGING),
+        pynvml.NVML_SUCCESS,
+    )
+    """A call that changes something takes `seconds` longer."""
+    NO_PERMISSION = (
+        "no-permission",
+        "|".join(_PRIVILEGED),
+        pynvml.NVML_ERROR_NO_PERMISSION,
+    )
+    """The rights to list and change instances are lost."""
+    RESET_REQUIRED = (
+        "reset-required",
+        _NEVER,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+    )
+    """MIG mode is switched only after a reset (reported as a status, not as an error)."""
+    GPU_LOST = (
+        "gpu-lost",
+        "(?!nvmlInit|nvmlSystemGetDriverVersion|nvmlDeviceGetCount).*",
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+    )
+    """The GPU has fallen off the bus."""
+    NO_LIBRARY = (
+        "no-library",
+        "nvmlInit",
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    )
+    """The machine has no driver library."""
+    NO_DRIVER = (
+        "no-driver",
+        "nvmlInit",
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    )
+    """The driver is installed but not loaded."""
+    NO_MIG = (
+        "no-mig",
+        ".*MigMode|.*ProfileInfoV?",
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+    )
+    """A GPU that cannot be divided."""
+    NO_VERSION_2 = (
+        "no-version-2",
+        f"{_VERSION_2}|nvmlDeviceGetComputeRunningProcesses_v3",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    )
+    """An old driver: profiles without names, processes by an older call."""
+    VERSION_MISMATCH = (
+        "version-mismatch",
+        _VERSION_2,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    )
+    """A driver that knows the calls but not this version of their structs."""
+    NO_PROFILES = (
+        "no-profiles",
+        "nvmlDeviceGetGpuInstanceProfileInfoV?",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    )
+    """A very old driver: it cannot list MIG profiles."""
+    NO_PLACEMENTS = (
+        "no-placements",
+        "nvmlDeviceGetGpuInstancePossiblePlacements",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    )
+    """An old driver: it cannot list placements."""
+
+
+_KINDS = {each.value: each for each in FaultKind}
+
+
+def inject(store: Store, name: str) -> None:
+    """Delay this call or raise its error, as the pending faults require. Counts them down."""
+    if not any(_affects(each, name) for each in store.now().faults):
+        return
+    with store.changing() as state:
+        affecting = [each for each in state.faults if _affects(each, name)]
+        now = [each for each in affecting if happens(state, each)]
+    if delay_s := sum(each.seconds for each in now):
+        time.sleep(delay_s)  # without the lock, so that other processes continue
+    for each in now:
+        if code := _KINDS[each.kind].code:
+            raise pynvml.NVMLError(code)
+
+
+def happens(state: State, fault: Fault) -> bool:
+    """Whether a fault happens at this call. Decrements its count."""
+    if fault.after:
+        fault.after -= 1
+        return False
+    if fault.left is not None:
+        fault.left -= 1
+        if fault.left <= 0:
+            state.faults.remove(fault)
+    return True
+
+
+def _affects(fault: Fault, name: str) -> bool:
+    return bool(_KINDS[fault.kind].calls.fullmatch(name))
+
+
+class FakeNvml:
+    """The fake machine of a folder. A missing one is created with `gpus`, a list of board names."""
+
+    def __init__(
+        self, folder: Path, gpus: Sequence[str] | None = None, *, mig: bool = True
+    ) -> None:
+        self.store = Store(folder)
+        if not self.store.exists():
+            self.store.begin(_begun(gpus or (DEFAULT_BOARD,), mig))
+        there = [each.board for each in self.store.now().gpus]
+        if gpus is not None and list(gpus) != there:
+            raise InputError(
+                f"{folder}: the fake NVML here has {', '.join(there)}, not {', '.join(gpus)}; "
+                "delete the folder to begin anew"
+            )
+
+    def boot_id(self) -> str:
+        return self.store.now().boot_id
+
+    def fault(
+        self,
+        kind: FaultKind | str,
+        count: int | None = 1,
+        *,
+        after: int = 0,
+        seconds: float = 0.0,
+    ) -> None:
+        """Make `count` calls of this kind fail (None: until `mend`), after `after` successes."""
+        if kind not in list(FaultKind):
+            raise InputError(f"fault: there is no {kind!r}; there are {', '.join(FaultKind)}")
+        fault = Fault(kind, count, after, seconds)
+        with self.store.changing() as state:
+            state.faults.append(fault)
+
+    def faults(self) -> tuple[Fault, ...]:
+        return tuple(self.store.now().faults)
+
+    def mend(self) -> None:
+        with self.store.changing() as state:
+            state.faults.clear()
+
+    def hold(self, start: int | None, pid: int, gpu: int = 0) -> None:
+        """Add a process to the instance at `start`, or to the whole GPU if `start` is None."""
+        with self.store.changing() as state:
+            serial = None
+            if start is not None:
+                instance = _at(_gpu(state, gpu), start)
+                if not instance.compute:
+                    raise InputError(f"hold: the instance at {start} has no compute instance")
+                serial = instance.compute[0].serial
+            _gpu(state, gpu).processes.append(Process(pid, serial))
+
+    def release(self, pid: int | None = None, gpu: int = 0) -> None:
+        """End this process, or all processes."""
+        with self.store.changing() as state:
+            held = _gpu(state, gpu).processes
+            held[:] = [each for each in held if pid is not None and each.pid != pid]
+
+    def reboot(self) -> None:
+        """Remove all instances, processes and faults. Only Ampere GPUs keep MIG mode."""
+        with self.store.changing() as state:
+            state.boot_id = str(uuid.uuid4())
+            state.faults.clear()
+            for gpu in state.gpus:
+                gpu.instances.clear()
+                gpu.processes.clear()
+                gpu.mig = gpu.pending = gpu.pending and gpu.board.startswith(AMPERE)
+
+    def mig(self, on: bool, gpu: int = 0) -> None:
+        """Set MIG mode as the operator does."""
+        with self.store.changing() as state:
+            fake = _gpu(state, gpu)
+            fake.mig = fake.pending = on
+            fake.instances.clear()
+
+    def foreign(self, start: int, profile: str, gpu: int = 0, *, whole: bool = True) -> GpuInstance:
+        """Create an instance as another program; without its compute instance unless `whole`."""
+        with self.store.changing() as state:
+            fake = _gpu(state, gpu)
+            wanted = board_of(fake).profile(profile)
+            if start not in wanted.starts or not fits(fake, wanted, start):
+                raise InputError(f"foreign: there is no room for {profile} at {start}")
+            made = add_instance(fake, wanted, start)
+            if whole:
+                add_compute(fake, made, wanted.gpcs)
+            return _instance(fake, made)
+
+    def remove(self, start: int, gpu: int = 0) -> None:
+        """Destroy the instance at `start` as another program."""
+        with self.store.changing() as state:
+            fake = _gpu(state, gpu)
+            fake.instances.remove(_at(fake, start))
+
+    def instances(self, gpu: int = 0) -> tuple[GpuInstance, ...]:
+        """The instances on the board, read without NVML."""
+        fake = _gpu(self.store.now(), gpu)
+        found = (_instance(fake, each) for each in fake.instances)
+        return tuple(sorted(found, key=lambda each: each.place))
+
+
+def _begun(gpus: Sequence[str], mig: bool) -> State:
+    made = [
+        FakeGpu(board(name).name, gpu_uuid(name, index), mig, mig)
+        for index, name in enumerate(gpus)
+    ]
+    return State(str(uuid.uuid4()), made)
+
+
+def _gpu(state: State, index: int) -> FakeGpu:
+    if not 0 <= index < len(state.gpus):
+        raise InputError(f"--gpu: there is no GPU {index}; the fake machine has {len(state.gpus)}")
+    return state.gpus[index]
+
+
+def _at(gpu: FakeGpu, start: int) -> Instance:
+    for each in gpu.instances:
+        if each.start == start:
+            return each
+    there = ", ".join(str(each.start) for each in gpu.instances) or "none"
+    raise InputError(f"no instance starts at {start}; there are instances at {there}")
+
+
+def _instance(gpu: FakeGpu, made: Instance) -> GpuInstance:
+    serials = {each.serial for each in made.compute}
+    pids = sorted({each.pid for each in gpu.processes if each.serial in serials})
+    first = next(iter(sorted(each.number for each in made.compute)), None)
+    return GpuInstance(
+        Place(made.start, profile_of(gpu, made).name),
+        made.number,
+        None if first is None else mig_uuid(gpu.uuid, made.number, first),
+        tuple(Holder(pid, process_name(pid)) for pid in pids),
+    )

@@ -1,0 +1,299 @@
+"""The fake's state on disk, and the rules by which its GPUs are divided.
+
+A file of JSON lines, of which the last complete line is the state. A process killed at any moment
+leaves the state before a call or after it. (Replacing a file instead costs milliseconds on ext4.)
+The rules are those of the packaged catalogue, with plausible values for unpublished ones (ids, SMs
+or memory of some profiles).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from migrator.core.catalogue import Board, MigProfile, board
+from migrator.core.errors import InputError
+from migrator.io.atomic_write import replace_file
+from migrator.io.locks import hold_lock
+
+FULL = 1 << 16
+"""Size in bytes from which the file is rewritten with its last line only."""
+AMPERE = ("A100", "A30")
+"""Boards that keep MIG mode across a reboot."""
+UNPUBLISHED_ID = 100
+"""Added to NVML's number of a profile whose id is not published."""
+COMPUTE_SIZES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
+"""Slices of each compute instance profile by NVML's number, which is also its id."""
+
+
+@dataclass
+class ComputeInstance:
+    """A compute instance. Its number may be reused, its `serial` never is."""
+
+    number: int
+    serial: int
+    slices: int
+    start: int
+
+
+@dataclass
+class Instance:
+    """A GPU instance of the profile with NVML's number `enum`."""
+
+    number: int
+    serial: int
+    enum: int
+    start: int
+    compute: list[ComputeInstance] = field(default_factory=list)
+
+
+@dataclass
+class Process:
+    """A process on a compute instance, or on the whole GPU if `serial` is None."""
+
+    pid: int
+    serial: int | None
+
+
+@dataclass
+class FakeGpu:
+    """One GPU of the fake machine."""
+
+    board: str
+    uuid: str
+    mig: bool
+    pending: bool
+    serial: int = 0
+    instances: list[Instance] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+
+    def next_serial(self) -> int:
+        """A serial that nothing on this GPU has had."""
+        self.serial += 1
+        return self.serial
+
+
+@dataclass
+class Fault:
+    """A fault that happens `left` more times (None: until removed), after `after` successes."""
+
+    kind: str
+    left: int | None
+    after: int
+    seconds: float
+
+
+@dataclass
+class State:
+    """The whole fake machine."""
+
+    boot_id: str
+    gpus: list[FakeGpu]
+    faults: list[Fault] = field(default_factory=list)
+
+
+_STATE = TypeAdapter(State)
+
+
+class Store:
+    """The state in its folder, shared among processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path, self._lock = folder / "state.jsonl", folder / "lock"
+        self._line, self._state = b"", State("", [])
+        self._stamp: tuple[int, int, int] | None = None
+        """Of the file whose last line is `_line`."""
+
+    def exists(self) -> bool:
+        return bool(self._last_line())
+
+    def now(self) -> State:
+        """The current state; the caller must not change it."""
+        stamp = self._file_stamp()  # before reading: what is written meanwhile is read next time
+        if stamp is None or stamp != self._stamp:
+            line = self._read()
+            if line != self._line:
+                self._state, self._line = _STATE.validate_json(line), line
+            self._stamp = stamp
+        return self._state
+
+    def _file_stamp(self) -> tuple[int, int, int] | None:
+        """Changes with every line that is written; None if there is no file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    @contextmanager
+    def changing(self) -> Iterator[State]:
+        """The state to change. It is saved when the block ends without an exception."""
+        with hold_lock(self._lock):
+            before = self._read()
+            state = _STATE.validate_json(before)
+            yield state
+            self._append(state, before)
+
+    def begin(self, state: State) -> None:
+        """Write the first state, unless another process has done so."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with hold_lock(self._lock):
+            if not self.exists():
+                self._append(state, b"")
+
+    def _read(self) -> bytes:
+        line = self._last_line()
+        if not line:
+            raise InputError(
+                f"{self.folder}: there is no fake NVML here; begin one with "
+                f"FakeNvml({str(self.folder)!r}, ['A100-40GB'])"
+            )
+        return line
+
+    def _last_line(self) -> bytes:
+        """The last complete line; empty if there is none."""
+        try:
+            complete = self._path.read_bytes().rpartition(b"\n")[0]
+        except FileNotFoundError:
+            return b""
+        return complete.rpartition(b"\n")[2]
+
+    def _append(self, state: State, before: bytes) -> None:
+        after = _STATE.dump_json(state)
+        if after == before:
+            return
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                # A process was killed while it wrote its line.
+                os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
+            os.write(descriptor, after + b"\n")
+        finally:
+            os.close(descriptor)
+        if size > FULL:
+            with replace_file(self._path, tag="new", sync=False) as draft:
+                draft.write_bytes(after + b"\n")
+        self._state, self._line, self._stamp = state, after, None
+
+
+def board_of(gpu: FakeGpu) -> Board:
+    """The board of a fake GPU."""
+    return board(gpu.board)
+
+
+@cache
+def profiles(name: str) -> dict[int, MigProfile]:
+    """A board's profiles by NVML's number."""
+    return {each.nvml_enum: each for each in board(name).profiles if each.nvml_enum is not None}
+
+
+def profile_of(gpu: FakeGpu, instance: Instance) -> MigProfile:
+    """The MIG profile of an instance."""
+    return profiles(gpu.board)[instance.enum]
+
+
+def profile_id(profile: MigProfile) -> int:
+    """The id by which NVML identifies a profile everywhere except in the query for profiles."""
+    known = profile.profile_id
+    return UNPUBLISHED_ID + (profile.nvml_enum or 0) if known is None else known
+
+
+def by_id(gpu: FakeGpu, number: int) -> MigProfile | None:
+    """The profile with this id; None if the board does not have it."""
+    found = (each for each in profiles(gpu.board).values() if profile_id(each) == number)
+    return next(found, None)
+
+
+def memory_mib(gpu: FakeGpu) -> int:
+    """Memory of the whole GPU in MiB, from its name."""
+    nominal = next(part for part in gpu.board.split("-") if part.endswith("GB"))
+    return int(nominal.removesuffix("GB")) * 1024 - 256
+
+
+def profile_memory_mib(gpu: FakeGpu, profile: MigProfile) -> int:
+    """Memory of an instance in MiB."""
+    if profile.memory_gib is not None:
+        return round(profile.memory_gib * 1024)
+    return memory_mib(gpu) * profile.memory_slices // board_of(gpu).memory_slices
+
+
+def profile_sms(profile: MigProfile) -> int:
+    """The SMs of an instance."""
+    return profile.sms or 16 * profile.gpcs
+
+
+def fits(gpu: FakeGpu, profile: MigProfile, start: int) -> bool:
+    """Whether an instance of the profile can be created at this start."""
+    slices = set(range(start, start + profile.memory_slices))
+    alike = sum(each.enum == profile.nvml_enum for each in gpu.instances)
+    gpcs = sum(profile_of(gpu, each).gpcs for each in gpu.instances)
+    return (
+        not slices & set(_occupied(gpu))
+        and alike < profile.max_instances
+        and gpcs + profile.gpcs <= board_of(gpu).compute_slices
+    )
+
+
+def instance_number(gpu: FakeGpu, profile: MigProfile, start: int) -> int:
+    """Number of an instance as the driver assigns it.
+
+    The whole is 0, its halves 1 and 2, its quarters from 3.
+    """
+    parts = board_of(gpu).memory_slices // profile.memory_slices
+    return parts - 1 + start // profile.memory_slices
+
+
+def compute_sizes(gpu: FakeGpu, instance: Instance) -> dict[int, int]:
+    """Slices of each compute instance profile of a GPU instance, by NVML's number."""
+    gpcs = profile_of(gpu, instance).gpcs
+    return {enum: slices for enum, slices in COMPUTE_SIZES.items() if slices <= gpcs}
+
+
+def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
+    """Add a GPU instance without a compute instance."""
+    assert profile.nvml_enum is not None
+    number = instance_number(gpu, profile, start)
+    instance = Instance(number, gpu.next_serial(), profile.nvml_enum, start)
+    gpu.instances.append(instance)
+    return instance
+
+
+def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
+    """Add a compute instance on the first free slices; None if there is not enough space."""
+    taken = {each for one in instance.compute for each in range(one.start, one.start + one.slices)}
+    for start in range(profile_of(gpu, instance).gpcs - slices + 1):
+        if not taken & set(range(start, start + slices)):
+            numbers = {each.number for each in instance.compute}
+            number = next(each for each in range(len(numbers) + 1) if each not in numbers)
+            compute = ComputeInstance(number, gpu.next_serial(), slices, start)
+            instance.compute.append(compute)
+            return compute
+    return None
+
+
+def gpu_uuid(name: str, index: int) -> str:
+    """UUID of a GPU, which depends on board and index only.
+
+    This makes demonstrations repeatable.
+    """
+    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{name}/{index}')}"
+
+
+@cache
+def mig_uuid(gpu: str, instance: int, compute: int) -> str:
+    """UUID of a MIG device in NVIDIA's format, always the same for the same place."""
+    return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu}/{instance}/{compute}')}"
+
+
+def _occupied(gpu: FakeGpu) -> Iterator[int]:
+    for each in gpu.instances:
+        yield from range(each.start, each.start + profile_of(gpu, each).memory_slices)

@@ -1,0 +1,145 @@
+"""No private name of another library in our sources, nor an attribute that makes up an object.
+
+Private: a name with one leading underscore. Such a name may change with any version. What cannot
+be avoided stands in `PERMITTED` with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "migrator"
+INTERNALS = ("__class__", "__dict__")
+"""Attributes that are not to be assigned: an object would become another kind of thing."""
+OF_PYTHON = {
+    "os._exit": "public: the documented way to end a forked process",
+    "_make": "public: of named tuples",
+    "_replace": "public: of named tuples",
+    "_asdict": "public: of named tuples",
+    "_fields": "public: of named tuples",
+}
+PERMITTED = {
+    ("io/ray_cluster.py", "ray._private.services"): (
+        "the address that `auto` stands for: `ray.init` tries for minutes to reach one that a "
+        "crashed cluster has left, and no public function tells it"
+    ),
+}
+"""(module, name) -> why there is no public way."""
+
+
+def is_private(name: str) -> bool:
+    """Whether a part of a dotted name is private."""
+    return any(
+        part.startswith("_") and not (part.startswith("__") and part.endswith("__"))
+        for part in name.split(".")
+    )
+
+
+def private_names(code: str) -> Iterator[str]:
+    """Every use of another module's or object's private name in this source text."""
+    tree = ast.parse(code)
+    own = _own_names(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (each.name for each in names if is_private(each.name))
+            case ast.ImportFrom(module=module, names=names):
+                full = (f"{module}.{each.name}" for each in names)
+                yield from (each for each in full if is_private(each))
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(
+                function
+            ).endswith("import_module") and is_private(name):
+                yield name
+            case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[_, second, *_]) if (
+                isinstance(second, ast.Constant) and is_private(str(second.value))
+            ):
+                yield str(second.value)
+            case ast.Attribute(attr=attribute) if is_private(attribute):
+                name = ast.unparse(node)
+                if attribute not in own and not {name, attribute} & OF_PYTHON.keys():
+                    yield name
+            case ast.Attribute(attr=attribute, ctx=ast.Store()) if attribute in INTERNALS:
+                yield ast.unparse(node)
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """The private names that the module itself defines: methods, fields and attributes of self."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.ClassDef(body=body):
+                slots = [each for each in body if isinstance(each, ast.Assign)]
+                for each in slots:
+                    if ast.unparse(each.targets[0]) == "__slots__":
+                        names |= set(ast.literal_eval(each.value))
+    return names
+
+
+def inherited_names(code: str) -> set[str]:
+    """Private attributes of `self` and `super()` that the module does not define."""
+    tree = ast.parse(code)
+    own = _own_names(tree)
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and is_private(node.attr)
+        and node.attr not in own
+        and ast.unparse(node.value) in ("self", "cls", "super()")
+    }
+
+
+OURS = {
+    name
+    for path in SOURCE.rglob("*.py")
+    for name in _own_names(ast.parse(path.read_text(encoding="utf-8")))
+}
+"""Private names of any of our modules: a subclass may use those of its base class."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_no_private_name_of_another_library(path: Path) -> None:
+    module = str(path.relative_to(SOURCE))
+    code = path.read_text(encoding="utf-8")
+    inherited = inherited_names(code) & OURS
+    found = {name for name in private_names(code) if name.rpartition(".")[2] not in inherited}
+    assert found <= {name for file, name in PERMITTED if file == module}
+
+
+def test_what_is_permitted_is_used() -> None:
+    for file, name in PERMITTED:
+        assert name in set(private_names((SOURCE / file).read_text(encoding="utf-8"))), name
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import numba._dynfunc", {"numba._dynfunc"}),
+        ("from numba._dynfunc import make", {"numba._dynfunc.make"}),
+        ("from numba import _make_it", {"numba._make_it"}),
+        ("import_module('ray._private.services')", {"ray._private.services"}),
+        ("import ray\nray._private.services.find()", {"ray._private"}),
+        ("def f(pool):\n    return pool._processes", {"pool._processes"}),
+        ("getattr(pool, '_processes')", {"_processes"}),
+        ("module.__class__ = Callable", {"module.__class__"}),
+        ("typing.__dict__ = other.__dict__", {"typing.__dict__"}),
+        ("class A:\n    def _f(self): ...\n    def g(self, other): other._f()", set()),
+        ("os._exit(1)", set()),
+        ("row._replace(a=1)", set()),
+        ("from __future__ import annotations", set()),
+    ],
+)
+def test_what_counts_as_private(code: str, found: set[str]) -> None:
+    assert set(private_names(code)) == found

@@ -244,8 +244,8 @@ def main() -> None:
         servers = {kind: stack.enter_context(running(kind)) for kind in ("migrator", "echo")}
         if options.before:
             servers["before"] = stack.enter_context(running("migrator", options.before))
-        ports = {kind: each.port for kind, each in servers.items()}
-        clocks = {kind: each.cpu_s for kind, each in servers.items()}
+        ports = {kind: server.port for kind, server in servers.items()}
+        clocks = {kind: server.cpu_s for kind, server in servers.items()}
         rows = asyncio.run(measured(options, ports, clocks))
     print(shown(rows))
     if options.out:

@@ -62,9 +62,9 @@ class Target:
 
     def __init__(self, url: str, log: Path) -> None:
         """`log`: of the daemon; it names the gRPC port."""
-        found = re.search(r"gRPC at (\S+):(\d+)", log.read_text(encoding="utf-8"))
-        assert found
-        self.log, self.grpc = log, (found[1], int(found[2]))
+        match = re.search(r"gRPC at (\S+):(\d+)", log.read_text(encoding="utf-8"))
+        assert match
+        self.log, self.grpc = log, (match[1], int(match[2]))
         self.url, self.port = url, urlsplit(url).port or 80
         with urlopen(f"{url}/v2/models/images") as answer:
             self.shape: list[int] = [1, *json.load(answer)["inputs"][0]["shape"][1:]]
@@ -177,8 +177,8 @@ def slow_readers(target: Target) -> str:
     except OSError as error:
         return f"{len(held)} connections, then {error}"
     finally:
-        for each in held:
-            each.close()
+        for connection in held:
+            connection.close()
     return f"{left} still open after {time.monotonic() - begun_s:.0f} s"
 
 

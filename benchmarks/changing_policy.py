@@ -126,8 +126,12 @@ def _spare(slot: int) -> Held:
 
 def _written(path: Path, slot: int, slots: tuple[tuple[Instance, ...], ...]) -> None:
     held = [
-        [(each.start, each.gpcs, each.task.tenant, each.task.kind) for each in one if each.task]
-        for one in slots
+        [
+            (instance.start, instance.gpcs, instance.task.tenant, instance.task.kind)
+            for instance in instances
+            if instance.task
+        ]
+        for instances in slots
     ]
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"at_s": time.time(), "slot": slot, "slots": held}) + "\n")

@@ -119,7 +119,7 @@ def of_mps_peers() -> dict[str, Condition]:
     return {
         AS_RUN: Condition(as_run),
         COLD: Condition(Evaluation(MPS_PEERS, SHORT, prepared=False)),
-        **{str(each): Condition(as_run, each) for each in Supposition},
+        **{str(supposition): Condition(as_run, supposition) for supposition in Supposition},
     }
 
 
@@ -131,9 +131,11 @@ def jobs(setting: Setting) -> tuple[Job, ...]:
 
 def figures(setting: Setting, outcomes: Outcomes) -> Figures:
     """Goodput and gains by condition."""
-    loads = {load: each.measured(setting, outcomes) for load, each in by_load().items()}
+    loads = {load: condition.measured(setting, outcomes) for load, condition in by_load().items()}
     published = published_weights().measured(setting, outcomes)
-    peers = {name: each.measured(setting, outcomes) for name, each in of_mps_peers().items()}
+    peers = {
+        name: condition.measured(setting, outcomes) for name, condition in of_mps_peers().items()
+    }
     return {
         "workloads": list(Evaluation((), SHORT).chosen(setting)),
         "traces": "generated" if setting.data is None else "real",

@@ -49,7 +49,10 @@ class Case:
 def maximal_layouts(board: Board) -> list[tuple[Place, ...]]:
     """The layouts of plain sizes to which nothing can be added."""
     return [
-        tuple(Place(each.start, board.plain_profiles[each.gpcs].name) for each in chosen)
+        tuple(
+            Place(placement.start, board.plain_profiles[placement.gpcs].name)
+            for placement in chosen
+        )
         for chosen in maximal_placement_sets(board)
     ]
 
@@ -112,10 +115,10 @@ def measured() -> list[Timing]:
     known = boards()
     some = [known["A100-40GB"], known["A30-24GB"]]
     return [
-        *(timed(f"{each.name}: maximal layouts", each, transitions(each)) for each in some),
+        *(timed(f"{board.name}: maximal layouts", board, transitions(board)) for board in some),
         *(
-            timed(f"{each.name}: counts{words}", each, counted(each, draw, alone=alone))
-            for each in known.values()
+            timed(f"{board.name}: counts{words}", board, counted(board, draw, alone=alone))
+            for board in known.values()
             for words, alone in (("", True), (", one not ours", False))
         ),
     ]

@@ -26,12 +26,12 @@ def kinds(path: Path, name: str) -> Counter[Room]:
     scenario = read_scenario(path)
     outcome = run(scenario, policy(name), forecaster(scenario.forecaster))
     slots = [
-        tuple(each for each in held if isinstance(each, Instance))
+        tuple(instance for instance in held if isinstance(instance, Instance))
         for window in outcome.windows
         for held in window.slots
     ]
     moments_s = [float(number) for number in range(len(slots))]
-    return Counter(each.room for each in asked_for(scenario.board, slots, moments_s))
+    return Counter(asked.room for asked in asked_for(scenario.board, slots, moments_s))
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ class LiveRun:
         found: dict[str, list[UnitRecord]] = {}
         for unit in sorted(self.records.units, key=lambda unit: unit.from_s):
             found.setdefault(unit.unit, []).append(unit)
-        return tuple(tuple(each) for each in found.values())
+        return tuple(tuple(units) for units in found.values())
 
     def labelled_before(self, tenant: str) -> int:
         """Samples that were uploaded for the first window, before it began."""
@@ -88,18 +88,18 @@ class LiveRun:
 
     def trainings(self, tenant: str) -> list[UnitRecord]:
         """The retrainings of a tenant that ended before the run did."""
-        return [each for each in self._begun(tenant) if each.to_s and each.to_s < self.ended_s]
+        return [unit for unit in self._begun(tenant) if unit.to_s and unit.to_s < self.ended_s]
 
     def unfinished(self, tenant: str) -> list[UnitRecord]:
         """Those that did not."""
         ended = self.trainings(tenant)
-        return [each for each in self._begun(tenant) if each not in ended]
+        return [unit for unit in self._begun(tenant) if unit not in ended]
 
     def _begun(self, tenant: str) -> Iterator[UnitRecord]:
-        for each in chain.from_iterable(self.histories):
-            is_training = each.state == "training" and each.tenant == tenant
-            if is_training and self.began_s <= each.from_s < self.ended_s:
-                yield each
+        for unit in chain.from_iterable(self.histories):
+            is_training = unit.state == "training" and unit.tenant == tenant
+            if is_training and self.began_s <= unit.from_s < self.ended_s:
+                yield unit
 
     def outcomes(self, tenant: str) -> Iterator[tuple[int, UnitRecord, bool, float | None, float]]:
         """Per retraining: its window, its time on the GPU, whether its model was adopted, that
@@ -231,38 +231,38 @@ def _measured_steps(
     steps = {"creating": "create", "stopping": "stop", "destroying": "destroy"}
     started: set[float] = set()  # a standby may be used again and again
     for history in run.histories:
-        tenants = [each.tenant for each in history if each.tenant]
-        for each in history:
-            if each.to_s is None or not run.began_s <= each.from_s < run.ended_s:
+        tenants = [unit.tenant for unit in history if unit.tenant]
+        for unit in history:
+            if unit.to_s is None or not run.began_s <= unit.from_s < run.ended_s:
                 continue
-            window, place = run.window_at(each.from_s), _place(each)
-            if each.state == "warming" and each.parts_s:
-                standby_s = each.parts_s.get("standby_s")
+            window, place = run.window_at(unit.from_s), _place(unit)
+            if unit.state == "warming" and unit.parts_s:
+                standby_s = unit.parts_s.get("standby_s")
                 if standby_s is None:
-                    yield window, "warm", each.tenant, place, each.parts_s["warm_s"]
+                    yield window, "warm", unit.tenant, place, unit.parts_s["warm_s"]
                 else:
-                    yield window, "take_over", each.tenant, place, each.parts_s["warm_s"]
+                    yield window, "take_over", unit.tenant, place, unit.parts_s["warm_s"]
                     if standby_s not in started:
                         started.add(standby_s)
-                        yield window, "warm", each.tenant, place, standby_s
-                if each is history[0] and each.parts_s.get("create_s"):
-                    yield window, "create", each.tenant, place, each.parts_s["create_s"]
-            elif each.state in steps:
-                tenant = each.tenant or (tenants[0] if tenants else None)
-                yield window, steps[each.state], tenant, place, each.to_s - each.from_s
+                        yield window, "warm", unit.tenant, place, standby_s
+                if unit is history[0] and unit.parts_s.get("create_s"):
+                    yield window, "create", unit.tenant, place, unit.parts_s["create_s"]
+            elif unit.state in steps:
+                tenant = unit.tenant or (tenants[0] if tenants else None)
+                yield window, steps[unit.state], tenant, place, unit.to_s - unit.from_s
 
 
 def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
     """Every attempt to destroy an instance; after one that was refused it is idle."""
     found: dict[tuple[int, Holding], list[Removal]] = {}
     for history in own.histories:
-        for each, then in zip(history, (*history[1:], None), strict=True):
-            place = _place(each)
-            if each.state != "destroying" or each.to_s is None or place is None:
+        for unit, then in zip(history, (*history[1:], None), strict=True):
+            place = _place(unit)
+            if unit.state != "destroying" or unit.to_s is None or place is None:
                 continue
             refused = then is not None and then.state == "idle"
-            removal = Removal(each.to_s - each.from_s, "in use" if refused else "")
-            found.setdefault((own.window_at(each.from_s), place), []).append(removal)
+            removal = Removal(unit.to_s - unit.from_s, "in use" if refused else "")
+            found.setdefault((own.window_at(unit.from_s), place), []).append(removal)
     return found
 
 
@@ -280,26 +280,26 @@ def _trainings(
         parts: dict[int, list[UnitRecord]] = {}
         for training in run.trainings(tenant.name):
             parts.setdefault(run.window_at(training.from_s), []).append(training)
-        known += [(abs(at - window), number, found) for at, found in parts.items()]
+        known += [(abs(at - window), number, units) for at, units in parts.items()]
     known.sort(key=lambda each: each[:2])
     nearest = [found for distance, _, found in known if distance == known[0][0]]
     own = runs[0]
-    began = [each for each in own.unfinished(tenant.name) if own.window_at(each.from_s) == window]
+    began = [unit for unit in own.unfinished(tenant.name) if own.window_at(unit.from_s) == window]
     if is_own and began:
         sms = _sms(scenario, (nearest[0] if nearest else began)[-1])
-        ended = [_training(scenario, tenant, each, sms) for each in nearest[:1]]
+        ended = [_training(scenario, tenant, units, sms) for units in nearest[:1]]
         parts_of_it = [
             training
             for training in own.trainings(tenant.name)
             if own.window_at(training.from_s) == window
         ]
         ran = [(part, part.to_s or part.from_s) for part in parts_of_it]
-        ran += [(each, own.ended_s + scenario.slot_s) for each in began]
+        ran += [(unit, own.ended_s + scenario.slot_s) for unit in began]
         least = Training(_on(scenario, tenant, sms, ran), sms)
         return [max((*ended, least), key=lambda each: each.seconds)]
     return [
-        _training(scenario, tenant, each, _sms(scenario, each[-1]))
-        for each in (nearest[:1] if is_own else nearest)
+        _training(scenario, tenant, units, _sms(scenario, units[-1]))
+        for units in (nearest[:1] if is_own else nearest)
     ]
 
 

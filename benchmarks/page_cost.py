@@ -168,7 +168,7 @@ async def watch(url: str, pages: int) -> None:
             following.append(asyncio.create_task(_follow(url, path)))
         await asyncio.sleep(1.0)
         print("open", flush=True)
-        while not any(each.done() for each in following):
+        while not any(task.done() for task in following):
             await client.get("/metrics")
             await asyncio.sleep(1.0)
 
@@ -197,14 +197,14 @@ async def part(url: str, pid: int, pages: int, rate_rps: float, seconds: float) 
 
 
 async def measured(settings: argparse.Namespace) -> list[Part]:
-    found = []
+    parts = []
     with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (url, pid):
         for number in range(2 * settings.rounds):
             # without, with, with, without: a machine that gets slower falls on both
             pages = settings.pages if number % 4 in (1, 2) else 0
-            found.append(await part(url, pid, pages, settings.rate_rps, settings.seconds))
-            print(asdict(found[-1]), flush=True)
-    return found
+            parts.append(await part(url, pid, pages, settings.rate_rps, settings.seconds))
+            print(asdict(parts[-1]), flush=True)
+    return parts
 
 
 def figures(parts: list[Part]) -> dict[str, float]:
@@ -239,7 +239,7 @@ def main() -> None:
     if settings.out:
         asked = {k: v for k, v in vars(settings).items() if k not in ("out", "watch")}
         record = {"machine": describe_machine(), "load_average": os.getloadavg()[0]}
-        record |= {"settings": asked, "figures": costs, "parts": [asdict(each) for each in parts]}
+        record |= {"settings": asked, "figures": costs, "parts": [asdict(part) for part in parts]}
         settings.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -109,9 +109,9 @@ def _overhead(of: Json) -> tuple[str, str]:
     models = ("convnext-b", "resnet-50", "mobilenet-v2")
     parts = {model: of["parts"][model] for model in models}
     cold = (
-        f"{name} {each['create_s'] + each['start_s'] + each['load_s']:.1f} s cold, "
-        f"{each['create_s'] + each['load_s']:.1f} s with a prepared worker"
-        for name, each in parts.items()
+        f"{name} {part['create_s'] + part['start_s'] + part['load_s']:.1f} s cold, "
+        f"{part['create_s'] + part['load_s']:.1f} s with a prepared worker"
+        for name, part in parts.items()
     )
     return "of ConvNeXt, ResNet50 and MobileNet, drawn without numbers", "; ".join(cold)
 

@@ -144,14 +144,14 @@ def from_records(folder: Path) -> list[Row]:
 
 
 def _scenario_in(folder: Path) -> Path:
-    found = [
-        each
-        for each in (*folder.glob("*.yaml"), *folder.glob("*.yml"))
-        if isinstance(_read(each), dict) and "live" in _read(each)
+    paths = [
+        path
+        for path in (*folder.glob("*.yaml"), *folder.glob("*.yml"))
+        if isinstance(_read(path), dict) and "live" in _read(path)
     ]
-    if len(found) != 1:
-        raise SystemExit(f"{folder}: {len(found)} live scenarios (YAML); there must be one")
-    return found[0]
+    if len(paths) != 1:
+        raise SystemExit(f"{folder}: {len(paths)} live scenarios (YAML); there must be one")
+    return paths[0]
 
 
 def _live_run(records: Path, temporary: Path) -> LiveRun:

@@ -66,8 +66,12 @@ def measure(policy_name: str) -> dict[str, object]:
     return {
         "speed": {f"batch {batch}": speed(batch) for batch in (1, 4, 16)},
         "fluid": {
-            str(load): {"lowest": min(found), "highest": max(found), "windows": len(found)}
-            for load, found in differences.items()
+            str(load): {
+                "lowest": min(difference),
+                "highest": max(difference),
+                "windows": len(difference),
+            }
+            for load, difference in differences.items()
         },
         "policy": policy_name,
         "traces": "real" if folder else "generated",

@@ -447,7 +447,7 @@ def checked(
         "plans": plans,
         "kills": dict(Counter(kind for _, kind in seen.kills)),
         "labels acknowledged": len(seen.labels),
-        "labels missing": {name: len(each) for name, each in missing.items()},
+        "labels missing": {name: len(labels) for name, labels in missing.items()},
         "retrained in the last five windows": retrained,
         "retrainings": {name: _retrained(runs, name, -1) for name in TENANTS},
         "memory MiB": [round(each, 1) for each in memory],

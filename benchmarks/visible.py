@@ -78,16 +78,18 @@ def followed(
     held: list[tuple[Instance, ...]] = []
     begins_s: list[float] = []
     for begin_s in windows_s:
-        own = [each for each in made if begin_s <= each.at_s < begin_s + slots * slot_s]
+        own = [decided for decided in made if begin_s <= decided.at_s < begin_s + slots * slot_s]
         for slot in range(slots):
             slot_begin_s = begin_s + slot * slot_s
-            known = [each for each in own if each.at_s <= slot_begin_s and each.slot <= slot]
-            newest = known[-1] if known else (own[0] if own else None)
+            decideds = [
+                decided for decided in own if decided.at_s <= slot_begin_s and decided.slot <= slot
+            ]
+            newest = decideds[-1] if decideds else (own[0] if own else None)
             if newest is None or newest.slot > slot:
                 held.append(held[-1] if held else ())
             else:
                 held.append(newest.slots[slot - newest.slot])
-            begins_s.append(slot_begin_s if known or not own else max(slot_begin_s, own[0].at_s))
+            begins_s.append(slot_begin_s if decideds or not own else max(slot_begin_s, own[0].at_s))
     return held, begins_s
 
 
@@ -139,7 +141,9 @@ def _room(board: Board, instance: Instance, before: Iterable[Instance]) -> Room:
 
 
 def _overlap(board: Board, one: Instance, other: Instance) -> bool:
-    here, there = (find_placement(board, each.start, each.gpcs) for each in (one, other))
+    here, there = (
+        find_placement(board, instance.start, instance.gpcs) for instance in (one, other)
+    )
     return here is not None and there is not None and here.overlaps(there)
 
 

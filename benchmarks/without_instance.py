@@ -106,7 +106,7 @@ def uncharged(seeds: Iterable[int], tenants: str) -> tuple[float, float, float]:
     for seed, name in product(seeds, BOARDS):
         on, overhead_s = board(name), OVERHEADS_S[seed % len(OVERHEADS_S)]
         slots = tuple(
-            tuple(each for each in layout if each.task is not None)
+            tuple(instance for instance in layout if instance.task is not None)
             for layout in random_slots(random.Random(seed), on, tenants)
         )
         slots = (*slots, *slots[-1:] * SETTLED_SLOTS)
@@ -145,7 +145,11 @@ def _charged(slots: Slots, tenant: str, overhead_s: float) -> list[float]:
     ages: dict[tuple[int, int], float] | None = None
     shares = []
     for layout in slots:
-        own = [each for each in layout if each.task is not None and each.task.tenant == tenant]
+        own = [
+            instance
+            for instance in layout
+            if instance.task is not None and instance.task.tenant == tenant
+        ]
         before = dict.fromkeys(((e.start, e.gpcs) for e in own), math.inf) if ages is None else ages
         ages = {(e.start, e.gpcs): before.get((e.start, e.gpcs), -1.0) + 1 for e in own}
         warm = [

@@ -79,9 +79,9 @@ def _own_names(tree: ast.Module) -> set[str]:
                 names.add(name)
             case ast.ClassDef(body=body):
                 slots = [each for each in body if isinstance(each, ast.Assign)]
-                for each in slots:
-                    if ast.unparse(each.targets[0]) == "__slots__":
-                        names |= set(ast.literal_eval(each.value))
+                for slot in slots:
+                    if ast.unparse(slot.targets[0]) == "__slots__":
+                        names |= set(ast.literal_eval(slot.value))
     return names
 
 

@@ -112,7 +112,7 @@ def run(index: int, worker: Path = WORKER) -> Json:
             except StoppedError as error:
                 result["mps"]["faults"].append(str(error))
         left = [f"process {pid}" for pid in mps_processes(driver.daemon.pipes)]
-        left += [str(each) for each in (driver.daemon.pipes, driver.daemon.logs) if each.exists()]
+        left += [str(path) for path in (driver.daemon.pipes, driver.daemon.logs) if path.exists()]
     result["left_behind"] = left
     result["modes_changed"] = modes(index) != before
     result["took_s"] = round(time.monotonic() - began_s, 1)

@@ -69,22 +69,24 @@ def part_tflops(share: Product, whole: Product) -> float:
 
 def faults(alone: Sequence[Product], together: Sequence[Product]) -> list[str]:
     """Where limits do not hold: SMs as promised, more for more, no more than the share's part."""
-    by_size = sorted(alone, key=lambda each: each.sms)
+    by_size = sorted(alone, key=lambda product: product.sms)
     whole = by_size[-1]
     found = [
-        f"{each.profile}: sees {each.sms_seen} SMs, not {each.sms}"
-        for each in (*by_size, *together)
-        if each.sms_seen != each.sms
+        f"{product.profile}: sees {product.sms_seen} SMs, not {product.sms}"
+        for product in (*by_size, *together)
+        if product.sms_seen != product.sms
     ]
     for less, more in pairwise(by_size):
         if more.tflops <= less.tflops and more.sms > less.sms:
             found.append(
                 f"{more.profile}: {more.tflops:.1f} TFLOP/s, no more than {less.profile} has"
             )
-    for each in (*by_size, *together):
-        part = part_tflops(each, whole)
-        if each.tflops > TOLERANCE * part:
-            found.append(f"{each.profile}: {each.tflops:.1f} TFLOP/s, its part would be {part:.1f}")
+    for product in (*by_size, *together):
+        part = part_tflops(product, whole)
+        if product.tflops > TOLERANCE * part:
+            found.append(
+                f"{product.profile}: {product.tflops:.1f} TFLOP/s, its part would be {part:.1f}"
+            )
     return found
 
 

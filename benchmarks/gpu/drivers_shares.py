@@ -107,7 +107,10 @@ class Bench:
         with ExitStack() as stack:
             for share in made:
                 stack.callback(self._driver.destroy, share)
-            tasks = [self._task(within or self._driver, each, within is not None) for each in made]
+            tasks = [
+                self._task(within or self._driver, instance, within is not None)
+                for instance in made
+            ]
             workers = [next(self._workers) for _ in made]
             for worker in workers:  # gone before the shares are destroyed
                 stack.callback(worker.ended)
@@ -162,7 +165,7 @@ class Bench:
     def _look_who_holds(self, pids: list[int]) -> None:
         """Whether the daemon tells its clients, and a share in use is left alone for it."""
         there = self._driver.instances()
-        seen = {holder.pid for each in there for holder in each.holders}
+        seen = {holder.pid for instance in there for holder in instance.holders}
         self.clients_listed = set(pids) <= seen
         if self.clients_listed:
             try:
@@ -179,10 +182,10 @@ def prepared(count: int, program: Path) -> Iterator[Iterator[Worker]]:
         workers.extend(Worker(program) for _ in range(count))
         yield iter(workers)
     finally:
-        for each in workers:
-            each.left_alone()
-        for each in workers:
-            each.ended()
+        for worker in workers:
+            worker.left_alone()
+        for worker in workers:
+            worker.ended()
 
 
 def measure(driver: MpsDriver, limited: MpsDriver, workers: Iterator[Worker], into: Json) -> None:
@@ -224,7 +227,7 @@ def _together(bench: Bench, into: Json) -> list[Product]:
         done = [
             bench.product(row, other.profile) for row, other in zip(rows, both[::-1], strict=True)
         ]
-        into["side_by_side"] = [asdict(each) for each in done]
+        into["side_by_side"] = [asdict(product) for product in done]
         return done
     return []
 

@@ -60,15 +60,15 @@ def studies(board: Board, trained: str, models: list[str]) -> Iterator[Measureme
 def summary(todo: list[Measurement], results: Results) -> Iterator[str]:
     """How much longer a training step takes than alone."""
     alone: dict[tuple[str, int], float] = {}
-    for each in todo:
-        row = results.rows.get(each.key, {})
+    for measurement in todo:
+        row = results.rows.get(measurement.key, {})
         if "jobs" not in row:
             continue
         last = row["jobs"][-1]
         if last["task"] == Task.TRAINING:
             key = (row["partition"], last["sms"])
             by_itself = alone.setdefault(key, last["p50_ms"])
-            yield f"{each.words}: training {last['p50_ms'] / by_itself:.3f} of its own time"
+            yield f"{measurement.words}: training {last['p50_ms'] / by_itself:.3f} of its own time"
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     found = driver(given.driver, 0, board)
     results = Results(given.out, {"driver": found.name, **found.about})
     todo = list(studies(found.board, given.trained, given.models))
-    missing = [each for each in todo if not results.has(each.key)]
+    missing = [measurement for measurement in todo if not results.has(measurement.key)]
     if missing:
         with found.open():
             Measuring(found, results, print_measurement, time.monotonic() + given.budget_s).measure(

@@ -299,11 +299,11 @@ def _compiling(scenario: Path, policies: Iterable[str]) -> Iterator[None]:
     ]
     try:
         yield
-        for each in running:
-            each.wait()
+        for process in running:
+            process.wait()
     finally:
-        for each in running:
-            each.terminate()
+        for process in running:
+            process.terminate()
 
 
 def _pretrain(scenario: Path, state: Path, asked: argparse.Namespace) -> None:
@@ -313,10 +313,10 @@ def _pretrain(scenario: Path, state: Path, asked: argparse.Namespace) -> None:
     with served(scenario, unfinished, "--driver", asked.driver, "--policy", "equal-mig"):
         pass
     # windows of this daemon are not those of a run, and its checkpoints are large
-    for each in unfinished.glob("live/*/records.db*"):
-        each.unlink()
-    for each in unfinished.glob("live/*/trainings"):
-        shutil.rmtree(each)
+    for path in unfinished.glob("live/*/records.db*"):
+        path.unlink()
+    for path in unfinished.glob("live/*/trainings"):
+        shutil.rmtree(path)
     unfinished.rename(state)
 
 

@@ -157,7 +157,7 @@ def write_results(folder: Path) -> Iterator[str]:
 
 def finished_runs(folder: Path) -> list[Finished]:
     """Every run with a marker, by seed and policy."""
-    found = []
+    finisheds = []
     for marker in sorted(folder.glob("runs/seed*/*/run.json")):
         about = json.loads(marker.read_text(encoding="utf-8"))
         live = read_live(folder / "scenario" / f"seed{about['seed']}" / "live.yaml")
@@ -165,8 +165,8 @@ def finished_runs(folder: Path) -> list[Finished]:
         sent = json.loads(marker.with_name("load.json").read_text(encoding="utf-8"))
         measured = LiveRun(_records(marker.parent), sent)
         live = replace(live, scenario=scenario)
-        found.append(Finished(about["policy"], about["seed"], live, measured))
-    return found
+        finisheds.append(Finished(about["policy"], about["seed"], live, measured))
+    return finisheds
 
 
 def _records(folder: Path) -> RunRecords:
@@ -205,7 +205,7 @@ def _others(run: Finished, runs: Iterable[Finished]) -> list[LiveRun]:
     """The other policies' runs: first those that estimate accuracies if this one does, then those
     with most retrainings, with the same seed, and with the same kind of instances."""
     own = policy(run.policy)
-    others = [each for each in runs if each.policy != run.policy]
+    others = [finished for finished in runs if finished.policy != run.policy]
 
     def distance(other: Finished) -> tuple[bool, int, bool, bool]:
         made = sum(len(other.measured.trainings(tenant.name)) for tenant in other.live.tenants)
@@ -213,7 +213,7 @@ def _others(run: Finished, runs: Iterable[Finished]) -> list[LiveRun]:
         unlike = theirs.estimates != own.estimates, theirs.sharing is not own.sharing
         return unlike[0], -made, other.seed != run.seed, unlike[1]
 
-    return [each.measured for each in sorted(others, key=distance)]
+    return [finished.measured for finished in sorted(others, key=distance)]
 
 
 def _known_ahead(run: Finished, others: Sequence[LiveRun]) -> MeasuredRun:
@@ -342,10 +342,10 @@ def _leads_table(rows: Sequence[Row]) -> Table:
     cells = [
         (
             name,
-            f"{found['mean']:+.1%}",
-            ", ".join(f"{each:+.1%}" for each in found["by_seed"].values()),
+            f"{lead['mean']:+.1%}",
+            ", ".join(f"{each:+.1%}" for each in lead["by_seed"].values()),
         )
-        for name, found in leads(rows).items()
+        for name, lead in leads(rows).items()
     ]
     headers = ("policy", f"goodput of {OURS} over its own, mean", "by seed")
     return _table(f"How far {OURS} is ahead", headers, cells, words=1)

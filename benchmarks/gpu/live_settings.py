@@ -128,7 +128,7 @@ def _interfering(live: LiveScenario, interference: float) -> LiveScenario:
 
 @cache
 def _runs(folder: Path) -> Mapping[str, Finished]:
-    return {each.policy: each for each in finished_runs(folder)}
+    return {finished.policy: finished for finished in finished_runs(folder)}
 
 
 @cache
@@ -191,10 +191,10 @@ def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
     step_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
     at = min(window, MEASURED_WINDOWS - 1)
     grown_s = step_s * (window - at)
-    known = (first, last)[at]
+    training = (first, last)[at]
     more = tenant.epochs / _measured_epochs(folder) - 1
-    seconds = known.seconds + grown_s + more * (_epochs_s(folder, tenant.name, at) + grown_s)
-    return Training(seconds, known.sms)
+    seconds = training.seconds + grown_s + more * (_epochs_s(folder, tenant.name, at) + grown_s)
+    return Training(seconds, training.sms)
 
 
 def _measured_epochs(folder: Path) -> int:
@@ -224,7 +224,7 @@ def _model(
     assert isinstance(known, MeasuredModel)
     drifts = next(e.drifts for e in live.scenario.tenants if e.service.tenant == tenant.name)
     labelled = known.windows[0].labelled
-    found = []
+    windows = []
     for window in range(live.scenario.windows):
         before = labelled if window else known.labelled_before
         samples = max(1, round(before * (1 - tenant.held_out)))
@@ -240,8 +240,8 @@ def _model(
         if window >= MEASURED_WINDOWS:
             drift = drifts[min(window, len(drifts) - 1)]
             each = _assumed(window, drift.accuracy_pre, drift.accuracy_post)
-        found.append(replace(each, labelled=labelled, slower=slower))
-    return MeasuredModel(tuple(found), known.labelled_before)
+        windows.append(replace(each, labelled=labelled, slower=slower))
+    return MeasuredModel(tuple(windows), known.labelled_before)
 
 
 def _taken_s(folder: Path, tenant: LiveTenant) -> float:

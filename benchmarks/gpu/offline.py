@@ -82,7 +82,7 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
         for extra in ("", *wanted.extras):
             if (name, extra) not in seen:
                 seen.add((name, extra))
-                more = (Requirement(each) for each in package.requires or ())
+                more = (Requirement(require) for require in package.requires or ())
                 here = {**target, "extra": extra}
                 waiting += [e for e in more if e.marker is None or e.marker.evaluate(here)]
     return found
@@ -174,11 +174,11 @@ def pack(asked: argparse.Namespace) -> list[Path]:
 def _written(part: Sequence[Path], asked: argparse.Namespace, number: int) -> Path:
     folder: Path = asked.folder / f"part-{number}"
     folder.mkdir()
-    for each in part:
-        in_data = asked.data is not None and each.is_relative_to(asked.data)
-        to = folder / "data" / each.relative_to(asked.data) if in_data else folder / each.name
+    for path in part:
+        in_data = asked.data is not None and path.is_relative_to(asked.data)
+        to = folder / "data" / path.relative_to(asked.data) if in_data else folder / path.name
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(each, to)
+        shutil.copy(path, to)
     (folder / "unpack.sh").write_text(_UNPACK, encoding="utf-8")
     return folder
 

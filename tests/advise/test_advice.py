@@ -92,9 +92,9 @@ def test_changes_change_only_what_they_say() -> None:
     assert [each.seconds and each.seconds.at(16) for each in shorter] == [20, 20]
     labels = ChangedSource(make, knob=Knob.LABELS)(0, 2).tenants[0].drifts
     first, second = 1 - 0.1 * 2**-0.3, 1 - 0.2 * 2**-0.3
-    assert [each.accuracy_post for each in labels] == pytest.approx([first, second])
-    assert [each.accuracy_pre for each in labels] == pytest.approx([0.5, 0.45 * first / 0.9])
-    assert [each.seconds and each.seconds.at(16) for each in labels] == [80, 80]
+    assert [label.accuracy_post for label in labels] == pytest.approx([first, second])
+    assert [label.accuracy_pre for label in labels] == pytest.approx([0.5, 0.45 * first / 0.9])
+    assert [label.seconds and label.seconds.at(16) for label in labels] == [80, 80]
     larger = ChangedSource(make, knob=Knob.BOARD)(0, 2)
     assert larger.board.sms > before.board.sms
     assert {each.service.profile.board for each in larger.tenants} == {larger.board.name}

@@ -199,9 +199,9 @@ def make(seed: int | None, windows: int | None) -> Scenario:
 
 
 def test_a_trial_reports_the_best_split_and_every_window() -> None:
-    found = Trial(make, ours="migrator-paper", rivals=("equal-mig", STATIC)).run()
-    assert [each.received for each in found.windows] == [1300, 1300]
-    assert all(each.goodput.keys() == {OURS, "equal-mig", STATIC} for each in found.windows)
-    assert found.ceiling == pytest.approx(2 * (800 * 0.9 + 500))
-    assert found.goodput(STATIC) <= found.ceiling
-    assert found.static.startswith(("split", "static-"))
+    result = Trial(make, ours="migrator-paper", rivals=("equal-mig", STATIC)).run()
+    assert [window.received for window in result.windows] == [1300, 1300]
+    assert all(window.goodput.keys() == {OURS, "equal-mig", STATIC} for window in result.windows)
+    assert result.ceiling == pytest.approx(2 * (800 * 0.9 + 500))
+    assert result.goodput(STATIC) <= result.ceiling
+    assert result.static.startswith(("split", "static-"))

@@ -53,7 +53,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def thirds(observation: Observation) -> dict[str, int]:
     """3 GPCs for everyone."""
-    return {each.name: 3 for each in observation.tenants}
+    return {tenant.name: 3 for tenant in observation.tenants}
 
 
 def test_importing_it_is_light() -> None:
@@ -99,15 +99,15 @@ def test_a_scenario_is_simulated_under_a_function(quickstart: Path, tmp_path: Pa
 
 
 def test_policies_are_compared_over_seeds(quickstart: Path) -> None:
-    found = migrator.compare(quickstart, [thirds, "equal-mig"], seeds=2, windows=1)
-    assert found.best == "equal-mig"
-    assert len(found.runs) == 4
-    frame = found.to_pandas()
+    comparison = migrator.compare(quickstart, [thirds, "equal-mig"], seeds=2, windows=1)
+    assert comparison.best == "equal-mig"
+    assert len(comparison.runs) == 4
+    frame = comparison.to_pandas()
     assert set(frame.reference) == {"thirds"}
     assert list(frame.goodput_share_half_width.notna()) == [False, True]
     shares = list(frame.goodput_share)
     assert frame.goodput_share_difference[1] == pytest.approx(shares[1] - shares[0])
-    assert "<td>thirds</td>" in found._repr_html_()
+    assert "<td>thirds</td>" in comparison._repr_html_()
     with pytest.raises(migrator.InputError, match=r"package\.module:NAME, or use processes=1"):
         migrator.compare(quickstart, [thirds], processes=2)
 
@@ -115,7 +115,7 @@ def test_policies_are_compared_over_seeds(quickstart: Path) -> None:
 def test_an_exception_of_a_policy_shows_its_own_frames(own: str, quickstart: Path) -> None:
     with pytest.raises(KeyError, match="nobody") as caught:
         migrator.simulate(quickstart, f"{own}:failing", windows=1)
-    names = [each.name for each in traceback.extract_tb(caught.value.__traceback__)]
+    names = [summary.name for summary in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "failing"
     assert not {"decide", "decide_on", "windows_of"} & set(names)
 

@@ -58,7 +58,7 @@ def test_the_page_has_a_row_per_condition() -> None:
         *("| condition", "| ---", "| load 0.4", "| load 0.6", "| load 0.8"),
         "| load 0.6, gains of published weights",
         *("| condition", "| ---", "| as run", "| cold workers"),
-        *(f"| {each}" for each in Supposition),
+        *(f"| {supposition}" for supposition in Supposition),
     ]
     gain = figures["gains_by_load"]["0.6"]["ekya"]
     assert f"({gain:+.1%})" in page

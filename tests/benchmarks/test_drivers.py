@@ -68,7 +68,7 @@ def test_every_difference_of_a_board_is_listed() -> None:
 
 
 def test_what_is_measured_follows_from_the_board() -> None:
-    assert [each.name for each in drivers_judged.sizes(H200)] == [
+    assert [size.name for size in drivers_judged.sizes(H200)] == [
         "1g.18gb",
         "1g.35gb",
         "2g.35gb",

@@ -19,7 +19,11 @@ SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
     found = list(steps().values())
     changed = [
-        [each.name for each in fields(PeerLimits) if getattr(a, each.name) != getattr(b, each.name)]
+        [
+            field.name
+            for field in fields(PeerLimits)
+            if getattr(a, field.name) != getattr(b, field.name)
+        ]
         for a, b in pairwise(found)
     ]
     assert [each for each in changed if len(each) != 1] == []
@@ -45,8 +49,8 @@ def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
 
 def scenario_without_limits(job: Job) -> tuple[object, ...]:
     this = replace(job.scenario(), peers=DEFAULT_LIMITS)
-    counts = [each.trace.counts.tobytes() for each in this.tenants]
-    rest = [(each.service, each.offset_s, each.drifts) for each in this.tenants]
+    counts = [tenant.trace.counts.tobytes() for tenant in this.tenants]
+    rest = [(tenant.service, tenant.offset_s, tenant.drifts) for tenant in this.tenants]
     return (*counts, *rest, this.board, this.seed, this.prepared, this.windows, this.slot_s)
 
 

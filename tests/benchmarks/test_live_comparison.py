@@ -59,7 +59,7 @@ BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 def test_every_policy_runs_with_every_seed_in_changing_order() -> None:
     runs = schedule(POLICIES, 3)
     assert Counter(runs) == Counter(Run(s, p) for s in range(3) for p in POLICIES)
-    main = [each for each in runs if each.policy not in LAST]
+    main = [run for run in runs if run.policy not in LAST]
     assert runs[: len(main)] == main
     orders = {tuple(e.policy for e in main if e.seed == seed) for seed in range(3)}
     assert len(orders) == 3
@@ -68,8 +68,8 @@ def test_every_policy_runs_with_every_seed_in_changing_order() -> None:
 
 def test_finished_runs_are_kept_and_broken_ones_repeated(tmp_path: Path) -> None:
     done, cut = Run(0, "migrator"), Run(0, "ekya")
-    for each in (done, cut):
-        (tmp_path / each.folder / "state").mkdir(parents=True)
+    for run in (done, cut):
+        (tmp_path / run.folder / "state").mkdir(parents=True)
     (tmp_path / done.folder / MARKER).write_text("{}", encoding="utf-8")
     assert left_to_do(tmp_path, [done, cut]) == [cut]
     assert (tmp_path / done.folder / MARKER).exists()
@@ -102,7 +102,7 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
     ]
     set_rates({"gpu": "H200-141GB", "tenants": tenants}, profiles)
     able_rps = board("H200-141GB").compute_slices / 2 * 4 / 1.2
-    steady, bursty = (each["arrivals"]["mean_rps"] for each in tenants)
+    steady, bursty = (tenant["arrivals"]["mean_rps"] for tenant in tenants)
     assert steady == pytest.approx(LOAD * able_rps, abs=0.1)
     # it has requests in about a quarter of its seconds, and as many in these
     drawn = generate("azure-bursty", mean_rps=bursty, seconds=20_000, seed=5).counts
@@ -134,11 +134,11 @@ def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
 def test_every_setting_that_is_simulated_is_a_scenario(name: str) -> None:
     profiles = BENCHMARKS.parent / "docs" / "results" / "h200-live-comparison-profile.json"
     live = scenario_of(SETTINGS[name], 1, profiles)
-    found, wanted = live.scenario, SETTINGS[name]
-    assert (found.window_s, found.windows) == (wanted.window_s, wanted.windows)
-    assert (found.board.name, found.forecaster) == (wanted.board, wanted.forecaster)
-    assert {each.epochs for each in live.tenants} == {wanted.epochs}
-    assert {each.offset_s for each in found.tenants} == {wanted.history_s}
+    scenario, wanted = live.scenario, SETTINGS[name]
+    assert (scenario.window_s, scenario.windows) == (wanted.window_s, wanted.windows)
+    assert (scenario.board.name, scenario.forecaster) == (wanted.board, wanted.forecaster)
+    assert {tenant.epochs for tenant in live.tenants} == {wanted.epochs}
+    assert {tenant.offset_s for tenant in scenario.tenants} == {wanted.history_s}
 
 
 def _row(policy: str, seed: int, goodput: int) -> Row:
@@ -151,7 +151,7 @@ def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
     assert leads(rows) == {"ekya": {"mean": pytest.approx(0.1), "by_seed": {0: pytest.approx(0.1)}}}
     rows.append(_row("migrator", 1, 130))
     assert leads(rows)["ekya"]["mean"] == pytest.approx(0.2)
-    made = {each.caption: each.rows for each in tables(rows, [], [])}
+    made = {table.caption: table.rows for table in tables(rows, [], [])}
     assert made["How far migrator is ahead"] == (("ekya", "+20.0%", "+10.0%, +30.0%"),)
     assert made["Live and simulated"][0][3:] == ("660", "693", "+5.0%", "653", "-1.0%")
 
@@ -165,9 +165,11 @@ def test_means_are_of_the_seeds_with_which_all_policies_ran() -> None:
 
 def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
     some = Retraining("migrator", 0, 1, "pictures", 10.0, 10.9, {"epochs_s": 8.0})
-    found = [some, replace(some, taken_s=11.2), replace(some, window=0, taken_s=30.0)]
-    assert planned_well(found) == (1, 2)
-    (table,) = [e for e in tables([_row("migrator", 0, 1)], found, []) if "planned" in e.caption]
+    retrainings = [some, replace(some, taken_s=11.2), replace(some, window=0, taken_s=30.0)]
+    assert planned_well(retrainings) == (1, 2)
+    (table,) = [
+        e for e in tables([_row("migrator", 0, 1)], retrainings, []) if "planned" in e.caption
+    ]
     assert table.rows[0][4:7] == ("10.0", "10.9", "1.09")
 
 
@@ -181,21 +183,21 @@ def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
         run = read_records(path, write_run(path, made))
         runs.append(Finished(name, seed, live, LiveRun(run, {})))
     rows = [_row("migrator", 0, 660), _row("ekya", 1, 600)]
-    retrainings = [row for each in runs for row in retrainings_of(each)]
-    starts = [row for each in runs for row in starts_of(each)]
-    assert [(each.window, each.ratio) for each in retrainings] == [(1, 1.25)] * 2
+    retrainings = [row for finished in runs for row in retrainings_of(finished)]
+    starts = [row for finished in runs for row in starts_of(finished)]
+    assert [(retraining.window, retraining.ratio) for retraining in retrainings] == [(1, 1.25)] * 2
     # one start after the first window began: 0.9 s of 3.9 and none of it late
-    assert {(each.tenant, each.count, each.hidden) for each in starts} == {
+    assert {(start.tenant, start.count, start.hidden) for start in starts} == {
         ("cameras", 1, 1.0),
         ("all", 1, 1.0),
     }
     found = page(runs, rows, retrainings, starts)
-    titles = [each.title for each in found.sections]
+    titles = [section.title for section in found.sections]
     assert titles[:4] == [
         *("Comparison", "Live and simulated", "What was lost to what", "Planned and taken")
     ]
-    assert sum("Planned and held" in each for each in titles) == 2
-    assert len({each.anchor for each in found.sections}) == len(titles)
+    assert sum("Planned and held" in title for title in titles) == 2
+    assert len({section.anchor for section in found.sections}) == len(titles)
     ParsedPage(page_text(found, ""))
 
 
@@ -223,9 +225,9 @@ def test_a_retraining_that_outlasts_its_run_is_simulated_as_long(
     )
     made = Made(began_s=1000.0, ends=True, more=units)
     run = LiveRun(read_records(path, write_run(path, made)), {})
-    (found,) = _trainings(live.scenario, live.tenant("cameras"), 1, [run], is_own=True)
+    (training,) = _trainings(live.scenario, live.tenant("cameras"), 1, [run], is_own=True)
     ran_s = run.ended_s - units[-1].from_s + (share_s or 0.0)
-    assert found.seconds == pytest.approx(ran_s + live.scenario.slot_s)
+    assert training.seconds == pytest.approx(ran_s + live.scenario.slot_s)
 
 
 def test_a_run_is_simulated_ahead_with_the_retraining_on_the_nearest_size(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_a_run_is_simulated_ahead_with_the_retraining_on_the_nearest_size(tmp_pa
             began_s + seconds,
         )
         made = Made(began_s=1000.0, ends=True, more=(unit,))
-        counted: Any = {each.name: {"in_time": [], "goodput": []} for each in live.tenants}
+        counted: Any = {tenant.name: {"in_time": [], "goodput": []} for tenant in live.tenants}
         sent = {"windows": [], "seconds": counted}
         runs.append(LiveRun(read_records(path, write_run(path, made)), sent))
     ours, (large, small) = policy("migrator"), runs

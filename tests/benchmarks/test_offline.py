@@ -27,8 +27,8 @@ def test_markers_are_those_of_the_machine() -> None:
 def test_files_are_divided_into_parts_that_are_small_enough() -> None:
     sizes = {Path(name): size for name, size in (("a", 5), ("b", 4), ("c", 3), ("d", 2))}
     parts = offline.divided(sizes, 7)
-    assert sorted(each for part in parts for each in part) == sorted(sizes)
-    assert [sum(sizes[each] for each in part) for part in parts] == [7, 7]
+    assert sorted(path for part in parts for path in part) == sorted(sizes)
+    assert [sum(sizes[path] for path in part) for part in parts] == [7, 7]
     with pytest.raises(ValueError, match="a has 0 MiB; give --part-mib more"):
         offline.divided(sizes, 4)
 
@@ -40,7 +40,7 @@ def test_a_wheel_larger_than_a_part_is_cut_and_joined_again(tmp_path: Path) -> N
     pieces = offline.cut(wheel, 200)
     assert not wheel.exists()
     assert len(pieces) > 2
-    assert max(each.stat().st_size for each in pieces) <= 200
+    assert max(path.stat().st_size for path in pieces) <= 200
     for number, piece in enumerate(reversed(pieces)):
         parts.append(tmp_path / f"part-{number}")
         parts[-1].mkdir()

@@ -35,9 +35,14 @@ def test_all_figures_and_tables_of_the_paper_are_there() -> None:
     found = figures_of(["all"], SMALL, outcomes_of(jobs_of(["all"], SMALL)))
     page = text(found, {"cells": GRID})
     figures = ("1", "2", "3", "4", "5", "6", "7", "8a", "8b", "9", "10")
-    names = (*(f"Figure {each}," for each in figures), "Table 1,", "Table 2,", "Tables 3 and 4,")
+    names = (
+        *(f"Figure {figure}," for figure in figures),
+        "Table 1,",
+        "Table 2,",
+        "Tables 3 and 4,",
+    )
     rows = [line for line in page.splitlines() if line.startswith(("| Figure", "| Table"))]
-    assert sorted(each.split()[1:3] for each in rows) == sorted(each.split()[:2] for each in names)
+    assert sorted(row.split()[1:3] for row in rows) == sorted(name.split()[:2] for name in names)
     gains = found["experiments"]["goodput"]["gains"]
     assert f"load 0.6: {gains['ekya']:+.1%} ± 0.0 over ekya" in page
 

@@ -42,7 +42,7 @@ def test_no_table_beats_known_arrivals_and_full_knowledge_equals_them() -> None:
     moves, values = reaction.best_moves(this, truth[0], truth[1])
     best = values[this.start]
     assert reaction.goodput(this, came, list(moves)) == pytest.approx(best, abs=0.01)
-    seen = [reaction.classes(each, [20], 2) for each in counts]
+    seen = [reaction.classes(count, [20], 2) for count in counts]
     table = reaction.best_table(this, (came[0][None], came[1][None]), (seen[0], seen[1]))
     by_table = [table[:, seen[0][0, t], seen[1][0, t]] for t in range(WINDOW_S)]
     assert 0.5 * best < reaction.goodput(this, came, by_table) < best

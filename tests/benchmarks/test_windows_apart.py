@@ -33,12 +33,12 @@ def write(folder: Path, kind: str, seconds: int = 1000) -> None:
 
 
 def test_sources_are_values() -> None:
-    one, same = (WindowApart(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
-    assert one == same
-    assert hash(one) == hash(same)
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert one != replace(one, number=2)
-    assert one.name == "azure + azure-bursty, window 2 of 4"
+    apart, same = (WindowApart(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
+    assert apart == same
+    assert hash(apart) == hash(same)
+    assert pickle.loads(pickle.dumps(apart)) == apart
+    assert apart != replace(apart, number=2)
+    assert apart.name == "azure + azure-bursty, window 2 of 4"
 
 
 @given(seconds=st.integers(800, 50_000), of=st.integers(2, 40))

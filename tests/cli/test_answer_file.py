@@ -21,7 +21,7 @@ def test_a_file_is_replaced_whole_also_behind_a_link(tmp_path: Path) -> None:
     AnswerFile(tmp_path / "link.json").write({"a": 1})
     assert (tmp_path / "link.json").is_symlink()
     assert json.loads((tmp_path / "real.json").read_text()) == {"a": 1}
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.json", "real.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "real.json"]
 
 
 def test_a_pipe_stays_one(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
     }
     answer("check", problem, write(plan))
     printed = answer("check", problem, write(plan | {"upper_bound": 2 * goodput}), code=FAILED)
-    assert [each.split(", but")[0] for each in printed.splitlines()] == [
+    assert [line.split(", but")[0] for line in printed.splitlines()] == [
         "the plan claims gap 0.0",
         "the plan claims status 'proven optimal'",
     ]

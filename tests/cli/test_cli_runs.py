@@ -147,7 +147,7 @@ def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Pat
     assert "ekya" in page
     assert "paris" in page
     runs = answer("simulate", small, "--policy", "ekya,paris", "--json")
-    assert [each["policy"] for each in runs] == ["ekya", "paris"]
+    assert [run["policy"] for run in runs] == ["ekya", "paris"]
 
 
 def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
     lead = found["lead"]
     assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
     tenants = [run["windows"][-1]["tenants"][0] for run in found["runs"]]
-    words = [each["forecast_by"] for each in tenants]
+    words = [tenant["forecast_by"] for tenant in tenants]
     assert words[0] == words[1] != "auto"
     assert words[2] is None
     three = ("--policies", ",".join(SIDE_BY_SIDE), "--seeds", 1, "--processes", 1)

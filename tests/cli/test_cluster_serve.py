@@ -23,7 +23,7 @@ class Ray:
     """A cluster with these actors."""
 
     def __init__(self, *names: str) -> None:
-        listed = [{"name": each, "namespace": NAMESPACE} for each in names]
+        listed = [{"name": name, "namespace": NAMESPACE} for name in names]
         self.util = SimpleNamespace(list_named_actors=lambda **_: listed)
 
     def nodes(self) -> list[Any]:
@@ -92,7 +92,7 @@ def test_an_interruption_after_a_clean_drain_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = cluster_file(tmp_path, ["a"], [{"name": "g1"}, {"name": "g2"}])
-    found = SimpleNamespace(homes={"a": "http://127.0.0.1:1"})
+    namespace = SimpleNamespace(homes={"a": "http://127.0.0.1:1"})
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -105,7 +105,7 @@ def test_an_interruption_after_a_clean_drain_is_no_error(
     monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
     monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
     monkeypatch.setattr(stop, "stop_cluster", lambda *_: StopResult(True, ()))
-    monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: found)
+    monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: namespace)
     monkeypatch.setattr(cluster_verbs, "_watch", interrupted)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     cluster_verbs.serve_cluster(

@@ -151,7 +151,7 @@ def test_policies_are_compared_on_a_cluster(small: Path) -> None:
     alone = [answer("simulate", small, "--seed", seed)["goodput_share"] for seed in (0, 1)]
     assert found["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
     runs = found["runs"]
-    assert [(each["policy"], each["seed"]) for each in runs] == [
+    assert [(run["policy"], run["seed"]) for run in runs] == [
         (policy, seed) for seed in (0, 1) for policy in ("equal-mig", "unpartitioned")
     ]
     assert runs[0]["plan"]["placement"] == runs[1]["plan"]["placement"]
@@ -166,12 +166,12 @@ def test_a_cluster_is_compared_beside_one_gpu(small: Path, tmp_path: Path) -> No
     words = ("--policies", "equal-mig", "--seeds", 1)
     for paths in ((small, alone), (alone, small)):
         rows = compared(*paths, *words)["rows"]
-        assert [each["scenario"] for each in rows] == [*(p.stem for p in paths), "all scenarios"]
+        assert [row["scenario"] for row in rows] == [*(p.stem for p in paths), "all scenarios"]
     (tmp_path / "other").mkdir()
     twin = tmp_path / "other" / "small.yaml"
     twin.write_text(SMALL, encoding="utf-8")
     rows = compared(small, twin, *words)["rows"]
-    assert [each["scenario"] for each in rows][:2] == [str(small), str(twin)]
+    assert [row["scenario"] for row in rows][:2] == [str(small), str(twin)]
 
 
 def test_what_a_comparison_of_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:

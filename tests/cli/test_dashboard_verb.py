@@ -24,7 +24,7 @@ def test_a_file_a_folder_and_a_served_scenario_are_found(tmp_path: Path) -> None
     write_run(folder / "records.db", Made(ends=True))
     with shown(folder / "records.db", folder, tmp_path / "state") as url:
         sources = httpx.get(f"{url}/dashboard/sources", timeout=20).json()["sources"]
-        assert [(each["name"], len(each["runs"])) for each in sources] == [("small", 1)] * 3
+        assert [(source["name"], len(source["runs"])) for source in sources] == [("small", 1)] * 3
         assert httpx.get(url, timeout=20).status_code == 200
 
 
@@ -55,11 +55,11 @@ def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> Non
     done = migrator("simulate", scenario, "--policy", policies, "--records", path)
     assert (done.code, done.err) == (0, "")
     assert f"migrator dashboard {path}" in done.out
-    assert [each.policy for each in read_runs(path)] == ["static-4-3", "equal-mps"]
+    assert [run.policy for run in read_runs(path)] == ["static-4-3", "equal-mps"]
     shares, instances = read_records(path), read_records(path, 1)
-    assert {each.start for each in shares.units} == {None}
-    assert None not in {each.start for each in instances.units}
-    assert sum(each.received for each in shares.seconds) == 3 * (20 + 30 + 25 + 20)
+    assert {unit.start for unit in shares.units} == {None}
+    assert None not in {unit.start for unit in instances.units}
+    assert sum(second.received for second in shares.seconds) == 3 * (20 + 30 + 25 + 20)
 
 
 def test_compare_writes_a_file_per_policy(scenario: Path, tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_compare_writes_a_file_per_policy(scenario: Path, tmp_path: Path) -> Non
     options = ["--seeds", "2", "--processes", "1", "--records", folder]
     done = migrator("compare", scenario, "--policies", "static-4-3,equal-mps", *options)
     assert (done.code, done.err) == (0, "")
-    assert sorted(each.name for each in folder.iterdir()) == ["equal-mps.db", "static-4-3.db"]
-    assert [each.seed for each in read_runs(folder / "equal-mps.db")] == [0, 1]
+    assert sorted(path.name for path in folder.iterdir()) == ["equal-mps.db", "static-4-3.db"]
+    assert [run.seed for run in read_runs(folder / "equal-mps.db")] == [0, 1]
 
 
 def test_records_that_cannot_be_written_are_refused_before_the_run(

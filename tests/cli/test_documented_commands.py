@@ -34,10 +34,10 @@ def _commands(page: Path) -> Iterator[list[str]]:
         blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
         lines = [line for block in blocks for line in block.splitlines()]
     for line in lines:
-        found = re.match(r"(?:#\s*)?\s*(migrator .*)", line)
-        if found is None or found[1].startswith("migrator is"):
+        match = re.match(r"(?:#\s*)?\s*(migrator .*)", line)
+        if match is None or match[1].startswith("migrator is"):
             continue
-        for part in re.split(r"\s(?:&&|\||>|>>)\s", found[1]):
+        for part in re.split(r"\s(?:&&|\||>|>>)\s", match[1]):
             words = shlex.split(part, comments=True)
             if words[:1] == ["migrator"] and not set(part) & set("<[…"):
                 yield words[1:]

@@ -65,11 +65,11 @@ def commands(text: str) -> Iterator[str]:
 def pages() -> dict[str, list[str]]:
     """Commands by page; those of bring-your-model.md have a test of their own."""
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    found = {str(each.relative_to(ROOT)): list(commands(each.read_text("utf-8"))) for each in files}
+    found = {str(file.relative_to(ROOT)): list(commands(file.read_text("utf-8"))) for file in files}
     for name in PRINTED:
         shown = CliRunner().invoke(app, ["example", name]).output
         lines = re.findall(r"^(?:#| ) +(migrator .*)$", shown, re.MULTILINE)
-        found[f"example {name}"] = [COMMENT.sub("", each).strip() for each in lines]
+        found[f"example {name}"] = [COMMENT.sub("", line).strip() for line in lines]
     del found["docs/bring-your-model.md"]
     return {name: lines for name, lines in found.items() if lines}
 
@@ -136,7 +136,7 @@ def shorten(file: Path) -> None:
 
 
 def test_what_does_not_run_is_on_some_page() -> None:
-    every = [each for lines in PAGES.values() for each in lines]
+    every = [line for lines in PAGES.values() for line in lines]
     for pattern in ELSEWHERE:
         assert any(re.search(pattern, each) for each in every), pattern
     run_here = [each for each in every if not is_elsewhere(each)]

@@ -326,7 +326,7 @@ def test_a_model_is_served_on_the_board_that_is_there(tmp_path: Path) -> None:
         name = board_of_gpu("mig", 0, tmp_path)
     live = live_scenario(None, "hf:my/model@main", "nc-synthetic", name)
     assert live.scenario.board.name == "A30-24GB"
-    assert [each.name for each in live.tenants] == ["model"]
+    assert [tenant.name for tenant in live.tenants] == ["model"]
     assert live.scenario.tenants[0].service.profile.provenance.startswith("assumed")
 
 

@@ -196,7 +196,7 @@ def test_what_is_refused(
     arguments: tuple[str, ...], words: str, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(trace.parent)
-    typed = [str(trace) if each == "TRACE" else each for each in arguments]
+    typed = [str(trace) if argument == "TRACE" else argument for argument in arguments]
     with pytest.raises(InputError, match=words):
         CliRunner().invoke(app, ["forecast", *typed, *WINDOW], catch_exceptions=False)
 

@@ -217,7 +217,7 @@ def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
     emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
     rows = emulated("list", "--json").json["gpus"]
     assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
-    assert [(each["index"], len(each["instances"])) for each in rows] == [(0, 0), (2, 1)]
+    assert [(row["index"], len(row["instances"])) for row in rows] == [(0, 0), (2, 1)]
     assert [each["index"] for each in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
 
 

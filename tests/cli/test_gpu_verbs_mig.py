@@ -31,7 +31,7 @@ def mig(*words: str | Path) -> Answer:
 
 
 def places(fake: FakeNvml, index: int = 0) -> list[Place]:
-    return [each.place for each in fake.instances(index)]
+    return [instance.place for instance in fake.instances(index)]
 
 
 def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> None:
@@ -55,7 +55,7 @@ def test_apply_assert_and_clear(fake: FakeNvml) -> None:
 
 def test_sizes_become_the_profiles_of_each_board(fake: FakeNvml) -> None:
     steps = mig("apply", EXAMPLES / "small-services.yaml", "--gpu", "1", "--json").json["steps"]
-    assert {each["profile"] for each in steps} == {"2g.35gb", "1g.18gb"}
+    assert {step["profile"] for step in steps} == {"2g.35gb", "1g.18gb"}
     assert len(places(fake, 1)) == 4
     assert places(fake) == []
 

@@ -65,9 +65,9 @@ def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
     board = driver.gpu().board
     (shares,) = state.rglob("shares.json")
     virtual = VirtualBoard(shares, board, driver.gpu().uuid, kind="MPS")
-    for each in virtual.instances():
-        virtual.destroy_compute_instance(each)
-        virtual.destroy_gpu_instance(each)
+    for instance in virtual.instances():
+        virtual.destroy_compute_instance(instance)
+        virtual.destroy_gpu_instance(instance)
     (left,) = daemons()
     assert left["verdict"] == "warning"
     assert left["run"].startswith("echo quit | CUDA_MPS_PIPE_DIRECTORY=")
@@ -98,7 +98,8 @@ def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
     assert len(limits) == 4
     driver = MpsDriver.open(0, state)
     assert [
-        driver.environment(each)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in driver.instances()
+        driver.environment(instance)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
+        for instance in driver.instances()
     ] == limits
     mps("clear")
     mps("apply", SERVICES)
@@ -114,7 +115,7 @@ def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -
     assert instance["environment"]["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(state))
     assert MpsDriver.open(0, state).daemon.running() is None
     checks = mps("doctor", "--json").json["checks"]
-    assert [each["verdict"] for each in checks if "daemon does not run" in each["words"]] == [
+    assert [check["verdict"] for check in checks if "daemon does not run" in check["words"]] == [
         "warning"
     ]
 

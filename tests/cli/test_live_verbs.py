@@ -133,7 +133,7 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     assert "Goodput share by window" not in page.words
     output = json.loads(asked("report", "--out", str(out), "--run", "1", "--beside", "2", "--json"))
     page = ParsedPage(out.read_text("utf-8"))
-    assert {each for each in page.addresses if not each.startswith("#")} == set()
+    assert {address for address in page.addresses if not address.startswith("#")} == set()
     assert "Goodput share by window" in page.words
     assert output["beside"]["run"]["policy"] == "static-4-3"
     assert output["report"] == str(out)

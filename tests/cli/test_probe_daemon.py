@@ -56,8 +56,8 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
 def test_a_daemon_that_answers_runs() -> None:
     body = json.dumps({"pid": os.getpid(), "window": 3}).encode()
     with answering(200, body) as (url, seen):
-        known = probe_daemon(replace(RUN, about={"url": url}), True, "a-token")
-    assert (known.state, known.reply) == (DaemonState.RUNNING, {"pid": os.getpid(), "window": 3})
+        probe = probe_daemon(replace(RUN, about={"url": url}), True, "a-token")
+    assert (probe.state, probe.reply) == (DaemonState.RUNNING, {"pid": os.getpid(), "window": 3})
     assert seen == ["Bearer a-token"]
 
 
@@ -122,24 +122,24 @@ def test_an_ended_child_that_was_not_waited_for_is_gone() -> None:
 )
 def test_a_reply_that_is_no_status_is_reported(status: int, body: bytes, words: str) -> None:
     with answering(status, body) as (url, _):
-        known = probe_daemon(replace(RUN, about={"url": url}), True, None)
-    assert known.state is DaemonState.SILENT
-    assert words in known.why
+        probe = probe_daemon(replace(RUN, about={"url": url}), True, None)
+    assert probe.state is DaemonState.SILENT
+    assert words in probe.why
 
 
 def test_another_process_at_the_address_is_not_the_daemon() -> None:
     with answering(200, b'{"pid": 1}') as (url, _):
-        known = probe_daemon(replace(RUN, about={"url": url}), True, None)
-    assert known.state is DaemonState.SILENT
-    assert known.reply is None
-    assert "another process" in known.why
+        probe = probe_daemon(replace(RUN, about={"url": url}), True, None)
+    assert probe.state is DaemonState.SILENT
+    assert probe.reply is None
+    assert "another process" in probe.why
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999999", "nonsense"])
 def test_an_address_that_does_not_answer(url: str) -> None:
-    known = probe_daemon(replace(RUN, about={"url": url}), True, None)
-    assert (known.state, known.reply) == (DaemonState.SILENT, None)
-    assert url in known.why
+    probe = probe_daemon(replace(RUN, about={"url": url}), True, None)
+    assert (probe.state, probe.reply) == (DaemonState.SILENT, None)
+    assert url in probe.why
 
 
 def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:

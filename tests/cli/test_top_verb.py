@@ -132,7 +132,7 @@ def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
 
 
 def _lines(screen: str) -> list[str]:
-    return [each.rstrip() for each in screen.replace("\r", "").splitlines()]
+    return [line.rstrip() for line in screen.replace("\r", "").splitlines()]
 
 
 def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:

@@ -114,18 +114,18 @@ def requirements(given: Iterable[str]) -> set[str]:
             needed = distribution(one.name).requires or []
         except PackageNotFoundError:  # of another platform
             continue
-        for each in map(Requirement, needed):
+        for requirement in map(Requirement, needed):
             wanted = ({"extra": extra} for extra in (*one.extras, ""))
-            if each.marker is None or any(map(each.marker.evaluate, wanted)):
-                todo.append(each)
+            if requirement.marker is None or any(map(requirement.marker.evaluate, wanted)):
+                todo.append(requirement)
     return {name for name, _ in found}
 
 
 def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    for name, each in group.commands.items():
+    for name, command in group.commands.items():
         known = (*path, str(name))
-        if hasattr(each, "commands"):
-            yield from verbs(each, known)
+        if hasattr(command, "commands"):
+            yield from verbs(command, known)
         else:
             yield " ".join(known)
 

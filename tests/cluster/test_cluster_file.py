@@ -41,34 +41,34 @@ def refusal(data: object) -> str:
 
 
 def test_the_example_reads() -> None:
-    found = read_cluster(EXAMPLE)
+    scenario = read_cluster(EXAMPLE)
     assert is_cluster(EXAMPLE)
-    assert [each.name for each in found.gpus[:3]] == ["rack-a-1", "rack-a-2", "rack-a-3"]
-    assert [each.node for each in found.gpus][-1] == "node-2"
-    assert [each.name for each in found.tenants][:3] == ["shop-001", "shop-002", "shop-003"]
-    assert found.rules.apart == (frozenset({"checkout", "fraud"}),)
-    assert found.rules.spare == 0.1
+    assert [gpu.name for gpu in scenario.gpus[:3]] == ["rack-a-1", "rack-a-2", "rack-a-3"]
+    assert [gpu.node for gpu in scenario.gpus][-1] == "node-2"
+    assert [each.name for each in scenario.tenants][:3] == ["shop-001", "shop-002", "shop-003"]
+    assert scenario.rules.apart == (frozenset({"checkout", "fraud"}),)
+    assert scenario.rules.spare == 0.1
 
 
 def test_tenants_of_an_entry_have_names_and_arrivals_of_their_own() -> None:
-    found = cluster([tenant("t", count=12), tenant("u")], [{"board": "A30-24GB"}])
-    assert [each.name for each in found.tenants][:2] == ["t-001", "t-002"]
-    assert [each.entry for each in found.tenants] == [0] * 12 + [1]
-    served = [each.served["A30-24GB"] for each in found.tenants]
+    scenario = cluster([tenant("t", count=12), tenant("u")], [{"board": "A30-24GB"}])
+    assert [each.name for each in scenario.tenants][:2] == ["t-001", "t-002"]
+    assert [each.entry for each in scenario.tenants] == [0] * 12 + [1]
+    served = [each.served["A30-24GB"] for each in scenario.tenants]
     assert len({each.trace.counts.tobytes() for each in served}) == 13
     again = cluster([tenant("t", count=12), tenant("u")], [{"board": "A30-24GB"}], seed=1)
     assert not (again.tenants[0].served["A30-24GB"].trace.counts == served[0].trace.counts).all()
 
 
 def test_every_board_has_its_own_profiles_retrainings_and_sizes() -> None:
-    found = cluster(
+    scenario = cluster(
         [tenant("t", min_gpcs=4), tenant("small", min_gpcs=3)],
         [{"board": "A30-24GB"}, {"board": "H200-141GB"}],
     )
-    wide, small = found.tenants
+    wide, small = scenario.tenants
     assert set(wide.served) == {"A30-24GB", "H200-141GB"}
     assert set(small.served) == {"H200-141GB"}, "an A30 has no instance of 3 GPCs"
-    a30, h200 = (wide.served[each].drifts[0].seconds for each in found.boards)
+    a30, h200 = (wide.served[board].drifts[0].seconds for board in scenario.boards)
     assert a30 is not None
     assert h200 is not None
     assert [value for _, value in a30.points] == [5, 3, 2]
@@ -76,12 +76,12 @@ def test_every_board_has_its_own_profiles_retrainings_and_sizes() -> None:
 
 
 def test_an_entry_in_a_rule_stands_for_all_of_its_tenants() -> None:
-    found = cluster(
+    scenario = cluster(
         [tenant("t", count=2), tenant("u")],
         [{"board": "A30-24GB", "count": 4}],
         apart=[["t"], ["t-001", "u"]],
     )
-    assert found.rules.apart == (frozenset({"t-001", "t-002"}), frozenset({"t-001", "u"}))
+    assert scenario.rules.apart == (frozenset({"t-001", "t-002"}), frozenset({"t-001", "u"}))
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_rules_that_contradict_each_other_over_a_third_are_refused() -> None:
 
 
 def test_groups_that_share_a_tenant_are_one() -> None:
-    found = cluster(
+    scenario = cluster(
         [tenant("a"), tenant("b"), tenant("c"), tenant("d", count=2)],
         [{"board": "A30-24GB"}],
         together=[["a", "b"], ["d"], ["b", "c"]],
     )
-    assert set(found.rules.together) == {frozenset("abc"), frozenset({"d-001", "d-002"})}
+    assert set(scenario.rules.together) == {frozenset("abc"), frozenset({"d-001", "d-002"})}
 
 
 def test_one_gpu_knows_no_cluster_keys() -> None:
@@ -153,9 +153,9 @@ def test_one_gpu_knows_no_cluster_keys() -> None:
 def test_the_documented_cluster_is_one() -> None:
     page = (EXAMPLE.parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
     text = page.partition("```yaml\n")[2].partition("```")[0]
-    found = parse_cluster(load_yaml(text), folder=Path(), name="documented")
-    assert len(found.gpus) > 1
-    assert len(found.tenants) > len(found.gpus)
+    scenario = parse_cluster(load_yaml(text), folder=Path(), name="documented")
+    assert len(scenario.gpus) > 1
+    assert len(scenario.tenants) > len(scenario.gpus)
 
 
 def test_whatever_cannot_be_read_is_no_cluster(tmp_path: Path) -> None:

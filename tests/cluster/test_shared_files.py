@@ -26,13 +26,13 @@ def test_several_threads_write_one_file_whole(tmp_path: Path) -> None:
             written.append(content)
 
     threads = [Thread(target=partial(write, each * 5000)) for each in (b"a", b"b", b"c")]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(written) == 180
     assert files.read("map.json") in written
-    assert [each.name for each in tmp_path.iterdir()] == ["map.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["map.json"]
 
 
 def test_only_what_earlier_lives_could_not_finish_is_cleared(tmp_path: Path) -> None:

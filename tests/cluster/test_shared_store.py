@@ -58,9 +58,9 @@ def test_labels_of_all_daemons_are_read_as_they_were_written(
     first.labels.keep([row("a"), row("b", "mail")])
     second.labels.keep([row("c")])
     first.labels.keep([row("d")])
-    found = rows_in(first)
-    assert found[0] == row("a")
-    assert sorted(each.request for each in found) == ["a", "c", "d"]
+    rows = rows_in(first)
+    assert rows[0] == row("a")
+    assert sorted(each.request for each in rows) == ["a", "c", "d"]
     assert requests(first, "mail") == ["b"]
     assert requests(first, "unknown") == []
 
@@ -157,8 +157,8 @@ def added(versions: Versions, content: bytes) -> Version:
 
 
 def weights_in(folder: Path, number: int) -> Path:
-    (found,) = folder.glob(f"versions/photos/{number:06d}-*.safetensors")
-    return found
+    (path,) = folder.glob(f"versions/photos/{number:06d}-*.safetensors")
+    return path
 
 
 def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_left(
@@ -168,9 +168,9 @@ def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_le
     for content in (b"one", b"two"):
         store.versions.keep(added(here, content), here, claim=True)
     weights_in(tmp_path / "store", 2).write_bytes(b"damaged")
-    found = store.versions.bring(Versions(tmp_path / "there", "photos"))
-    assert found is not None
-    assert found.weights.read_bytes() == b"one"
+    version = store.versions.bring(Versions(tmp_path / "there", "photos"))
+    assert version is not None
+    assert version.weights.read_bytes() == b"one"
     weights_in(tmp_path / "store", 1).write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
         store.versions.bring(Versions(tmp_path / "elsewhere", "photos"))
@@ -186,9 +186,9 @@ def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
     back = there.roll_back(2)
     assert back.weights.read_bytes() == b"one"
     store.versions.keep(back, there, claim=True)
-    found = store.versions.bring(here)  # where the other one is a good version still
-    assert found is not None
-    assert found.number == 1
+    version = store.versions.bring(here)  # where the other one is a good version still
+    assert version is not None
+    assert version.number == 1
     assert added(here, b"three").number == 3
     fresh = Versions(tmp_path / "fresh", "photos")
     store.versions.bring(fresh)
@@ -200,18 +200,18 @@ def test_what_was_withdrawn_while_the_store_was_away_stays_so(machines: Machines
     for content in (b"one", b"two"):
         store.versions.keep(added(here, content), here, claim=True)
     here.roll_back(2)
-    found = store.versions.bring(here)
-    assert found is not None
-    assert found.number == 1
+    version = store.versions.bring(here)
+    assert version is not None
+    assert version.number == 1
 
 
 def test_versions_that_the_store_never_saw_are_kept(machines: Machines) -> None:
     store, _, here, _ = machines
     store.versions.keep(added(here, b"one"), here, claim=True)
     added(here, b"two")
-    found = store.versions.bring(here)
-    assert found is not None
-    assert found.number == 2
+    version = store.versions.bring(here)
+    assert version is not None
+    assert version.number == 2
 
 
 def test_a_daemon_that_was_given_up_does_not_overrule_the_one_that_serves(
@@ -224,9 +224,9 @@ def test_a_daemon_that_was_given_up_does_not_overrule_the_one_that_serves(
     with pytest.raises(NotOwnerError, match="g2"):
         old.versions.keep(added(here, b"of the one that was given up"), here, claim=False)
     new.versions.keep(added(there, b"two"), there, claim=False)
-    found = new.versions.bring(here)
-    assert found is not None
-    assert found.weights.read_bytes() == b"two"  # under the same number
+    version = new.versions.bring(here)
+    assert version is not None
+    assert version.weights.read_bytes() == b"two"  # under the same number
 
 
 def test_two_machines_with_the_same_process_number_do_not_write_one_file(
@@ -241,8 +241,8 @@ def test_two_machines_with_the_same_process_number_do_not_write_one_file(
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", watched)
-    for each in stores:
-        each.files.write("map.json", b"{}")
+    for store in stores:
+        store.files.write("map.json", b"{}")
     assert len(set(seen)) == 2
 
 
@@ -390,9 +390,9 @@ def test_who_claims_what_was_gone_back_from_elsewhere_goes_back_too(machines: Ma
         old.versions.keep(added(here, content), here, claim=True)
     new.versions.bring(there)
     new.versions.keep(there.roll_back(2), there, claim=True)
-    found = old.versions.keep(here.good()[0], here, claim=True)
-    assert found is not None
-    assert (found.number, serving(old)) == (1, (1, 2))
+    version = old.versions.keep(here.good()[0], here, claim=True)
+    assert version is not None
+    assert (version.number, serving(old)) == (1, (1, 2))
 
 
 def test_a_claim_takes_the_same_number_with_other_weights_from_the_store(
@@ -400,9 +400,9 @@ def test_a_claim_takes_the_same_number_with_other_weights_from_the_store(
 ) -> None:
     old, new, here, there = machines
     new.versions.keep(added(there, b"shared"), there, claim=True)
-    found = old.versions.keep(added(here, b"never shared"), here, claim=True)
-    assert found is not None
-    assert (found.number, found.weights.read_bytes()) == (1, b"shared")
+    version = old.versions.keep(added(here, b"never shared"), here, claim=True)
+    assert version is not None
+    assert (version.number, version.weights.read_bytes()) == (1, b"shared")
 
 
 def test_a_number_is_not_given_again_where_its_weights_are_lost(

@@ -94,9 +94,9 @@ class _World:
         raise error
 
     def do(self, instructions: list[Instruction]) -> None:
-        for each in instructions:
+        for instruction in instructions:
             faulty = bool(self._faults) and self._faults.pop() == 0
-            match each:
+            match instruction:
                 case Create(place):
                     self._events.append(CreateFailed(place, "x") if faulty else Created(place))
                 case Destroy(place):
@@ -113,20 +113,20 @@ class _World:
 
     def step(self) -> None:
         events, self._events = self._events, []
-        for each in events:
-            self.do(self.controller.on(each))
+        for event in events:
+            self.do(self.controller.on(event))
         self.do(self.controller.plan())
         self.do(self.controller.tick())
 
     def _check(self) -> None:
         """Nothing overlaps, and nothing exists twice."""
-        sites = [each.site for each in self.controller.executor.units]
+        sites = [unit.site for unit in self.controller.executor.units]
         assert len(set(sites)) == len(sites)
-        assert all(fits(H200, each, sites) for each in sites)
+        assert all(fits(H200, site, sites) for site in sites)
 
     def ready(self) -> set[str]:
         units = self.controller.executor.units
-        return {each.task.tenant for each in units if each.task and each.state is State.READY}
+        return {unit.task.tenant for unit in units if unit.task and unit.state is State.READY}
 
 
 def _tenant(name: str) -> TenantState:

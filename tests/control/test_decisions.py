@@ -72,7 +72,7 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
     }
     assert run.counted("migrator_worker_losses_total") == {("photos",): 2}
     assert run.counted("migrator_retrainings_total") == {("failed", "photos"): 1}
-    because = [each.__dict__["because"] for each in caplog.records]
+    because = [record.__dict__["because"] for record in caplog.records]
     first = "the board is split evenly until the first plan"
     assert because[:2] == [first, "after CreateFailed: no room"]
     assert because[3:5] == [
@@ -109,7 +109,7 @@ def test_reasons_to_plan_are_counted_by_kind(run: Run) -> None:
     decisions.plan_requested("4g@0 is late by 7 s")
     decisions.plan_requested("a reason of an unknown kind")
     kinds = ("window", "regular", "operator", "drained", "late", "other")
-    assert run.counted("migrator_plans_asked_total") == {(each,): 1 for each in kinds}
+    assert run.counted("migrator_plans_asked_total") == {(kind,): 1 for kind in kinds}
 
 
 def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:

@@ -94,8 +94,8 @@ def test_the_example_plan_is_followed_and_a_lead_hides_part_of_the_overhead() ->
     """Without faults nothing is a reason to plan again; what is begun ahead is late for less."""
     problem = parse_problem(example_problem())
     plan = make_plan(problem.with_charge(Charge.SURVIVORS), steady=True)
-    slots = tuple(each.instances for each in plan.slots)
-    shortest_s = min(each.end - each.start for each in plan.retrainings) - 0.5
+    slots = tuple(slot.instances for slot in plan.slots)
+    shortest_s = min(retraining.end - retraining.start for retraining in plan.retrainings) - 0.5
     late_unit_s = [_late_unit_s(slots, lead_s, shortest_s) for lead_s in (0.0, 5.0)]
     assert late_unit_s[1] < late_unit_s[0]
 

@@ -63,16 +63,18 @@ def policy(tmp_path: Path) -> Iterator[Policy]:
 def decided(policy: Policy, units: list[Unit]) -> Decision:
     """What the policy says to what is there now."""
     assert policy.planning.ask(units, {}) is not None
-    found: Decision = until(policy.planning.answer, "the policy answers", look_s=0.02)[0]
-    return found
+    decision: Decision = until(policy.planning.answer, "the policy answers", look_s=0.02)[0]
+    return decision
 
 
 def retrained(decision: Decision) -> dict[str, Instance]:
     """Tenant to the instance that its retraining has now."""
     return {
-        each.task.tenant: each
-        for each in decision.slots[0]
-        if isinstance(each, Instance) and each.task and each.task.kind is Kind.RETRAINING
+        instance.task.tenant: instance
+        for instance in decision.slots[0]
+        if isinstance(instance, Instance)
+        and instance.task
+        and instance.task.kind is Kind.RETRAINING
     }
 
 

@@ -64,9 +64,9 @@ def test_while_it_thinks_nobody_waits_and_a_late_answer_begins_where_we_are() ->
         assert not aside.ask(0, NOW)
         assert aside.answer(0, 0) is None
         wait(lambda: not aside.busy)
-        found = aside.answer(0, 2)
-        assert found is not None
-        assert found.slots == (instances("1g@2:a"),)
+        decision = aside.answer(0, 2)
+        assert decision is not None
+        assert decision.slots == (instances("1g@2:a"),)
         aside.ask(0, NOW)
         wait(lambda: not aside.busy)
         very_late = aside.answer(0, 15)
@@ -161,9 +161,9 @@ def test_an_answer_that_nobody_took_does_not_go_to_the_next_question() -> None:
         wait(lambda: not aside.busy)
         assert aside.ask(0, replace(NOW, slot=2))
         wait(lambda: not aside.busy)
-        found = aside.answer(0, 2)
-        assert found is not None
-        assert len(found.slots) == 3
+        decision = aside.answer(0, 2)
+        assert decision is not None
+        assert len(decision.slots) == 3
 
 
 def test_a_program_can_end_while_it_thinks() -> None:
@@ -195,5 +195,5 @@ def test_closing_while_a_long_question_is_sent_is_quiet(
         assert aside.ask(0, long)
         time.sleep(0.05)  # amid the writing: its process still imports
         aside.close()
-    assert not [each for each in recwarn if "thread" in str(each.message)]
+    assert not [message for message in recwarn if "thread" in str(message.message)]
     assert not caplog.records

@@ -46,21 +46,21 @@ class Watched(World):
         )
 
     def _pass(self, at_s: float) -> None:
-        tasks = [each for each in self.wanted().values() if each is not None]
+        tasks = [task for task in self.wanted().values() if task is not None]
         slot = int((self.now_s - self.begun_s) / self.slot_s + 1e-6)
-        for tenant in {each.tenant for each in tasks if each.kind is Kind.INFERENCE}:
+        for tenant in {task.tenant for task in tasks if task.kind is Kind.INFERENCE}:
             if not self.serving(tenant):
                 self.without[tenant][slot] += (at_s - self.now_s) / self.slot_s
         super()._pass(at_s)
 
     def _obey(self, instructions: Sequence[ev.Instruction]) -> None:
-        for each in instructions:
-            if isinstance(each, ev.Train):
-                assert isinstance(each.instance, Instance)
-                held = replace(each.instance, task=Task(each.tenant, Kind.RETRAINING))
+        for instruction in instructions:
+            if isinstance(instruction, ev.Train):
+                assert isinstance(instruction.instance, Instance)
+                held = replace(instruction.instance, task=Task(instruction.tenant, Kind.RETRAINING))
                 seconds = self.slot_s * sum(held in layout for layout in self.slots)
                 self.times = replace(self.times, train_s=(seconds, seconds))
-            super()._obey([each])
+            super()._obey([instruction])
 
 
 def _carried_out(on: Board, slots: Slots, tenants: str, overhead_s: float, seed: int) -> Watched:
@@ -107,7 +107,7 @@ def test_no_goodput_is_predicted_while_a_tenant_has_no_instance(
     """Requests come only in slots in which an independent world has no instance for them."""
     on = board(name)
     slots = tuple(
-        tuple(each for each in layout if each.task is not None)
+        tuple(instance for instance in layout if instance.task is not None)
         for layout in random_slots(random.Random(seed), on, tenants)
     )
     slots = (*slots, *slots[-1:] * 12)

@@ -62,21 +62,21 @@ def estimates(tenant: TenantState, *, labelled: int = LABELLED, **settings: Any)
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: labelled), now_s, **settings)
     assert not list(plans.due())
     now_s[0] = 80.0
-    (found,) = plans.due()
+    (estimate,) = plans.due()
     assert not list(plans.due())
-    return found
+    return estimate
 
 
 def test_an_estimate_on_an_instance_ends_before_the_window_does(tenant: TenantState) -> None:
-    found = estimates(tenant, on_instances=True)
-    assert (found.tenant, found.window, found.instance) == ("photos", 0, PLACE)
-    assert found.limit_s is not None
-    assert 15 < found.limit_s < 20
+    estimate = estimates(tenant, on_instances=True)
+    assert (estimate.tenant, estimate.window, estimate.instance) == ("photos", 0, PLACE)
+    assert estimate.limit_s is not None
+    assert 15 < estimate.limit_s < 20
 
 
 def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> None:
-    found = estimates(tenant, on_instances=False)
-    assert (found.instance, found.limit_s) == (None, None)
+    estimate = estimates(tenant, on_instances=False)
+    assert (estimate.instance, estimate.limit_s) == (None, None)
 
 
 @pytest.mark.parametrize(("ends_s", "due_s"), [(60, 70), (76, 76), (99, 85)])
@@ -223,4 +223,4 @@ def test_nothing_is_estimated_where_nothing_can_be_retrained(
     tenants = dict.fromkeys(("photos", *others), tenant)
     labels = SimpleNamespace(kept=lambda *_: LABELLED)
     plans = plans_of(tenant, labels, [80.0], tenants=tenants, sharing=sharing)
-    assert [each.tenant for each in plans.due()] == (list(tenants) if is_estimated else [])
+    assert [estimate.tenant for estimate in plans.due()] == (list(tenants) if is_estimated else [])

@@ -171,7 +171,11 @@ class Watched(World):
         protected = {tenant for tenant, _ in before} & {tenant for tenant, _ in target}
         lost = protected - {tenant for tenant, _ in self._ready()}
         if lost or not has_order(self.board, self._ready(), target, blocked):
-            said = [each for each in instructions if not isinstance(each, ev.Replan)]
+            said = [
+                instruction
+                for instruction in instructions
+                if not isinstance(instruction, ev.Replan)
+            ]
             assert not has_order(self.board, before, target, blocked), (
                 f"{said} although another order serves {lost or protected} throughout"
             )
@@ -189,14 +193,14 @@ def _layout(
 ) -> tuple[Instance, ...]:
     """Every tenant has an instance; retrainings that run stay where they are."""
     sets = [
-        each
-        for each in placement_sets(on)
-        if running.keys() <= set(each) and len(each) >= len(tenants) + len(running)
+        placements
+        for placements in placement_sets(on)
+        if running.keys() <= set(placements) and len(placements) >= len(tenants) + len(running)
     ]
-    chosen = [each for each in chance.choice(sets) if each not in running]
+    chosen = [placement for placement in chance.choice(sets) if placement not in running]
     chance.shuffle(chosen)
-    tasks: list[Task | None] = [Task(each, Kind.INFERENCE) for each in tenants]
-    trained = [each for each in tenants if each not in running.values()]
+    tasks: list[Task | None] = [Task(tenant, Kind.INFERENCE) for tenant in tenants]
+    trained = [tenant for tenant in tenants if tenant not in running.values()]
     while len(tasks) < len(chosen):
         draw = chance.random()
         if draw < 0.1:

@@ -17,10 +17,10 @@ def life(
     *, kept: float, completed: float, growth: float = 0.0, windows_left: int | None = None
 ) -> ValueAfterWindow:
     """A tenant whose retrainings take half a window and complete at that part of it."""
-    found = ValueAfterWindow(kept)
-    found.plan(0.5, growth, windows_left)
-    found.complete(completed)
-    return found
+    window = ValueAfterWindow(kept)
+    window.plan(0.5, growth, windows_left)
+    window.complete(completed)
+    return window
 
 
 def best(left: float, kept: float, completed: float, cost: float, *, now: bool) -> float:
@@ -81,20 +81,20 @@ def test_the_longer_a_tenant_was_left_out_the_more_its_gain_is_worth() -> None:
 
 
 def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:
-    found = life(kept=0.7, completed=0.5)
+    window = life(kept=0.7, completed=0.5)
     for _ in range(50):
-        found.end_window(0.8)
-        found.begin_window(0.96)
-    assert found.windows(0.1) < 20
+        window.end_window(0.8)
+        window.begin_window(0.96)
+    assert window.windows(0.1) < 20
 
 
 def test_a_retraining_that_takes_most_of_the_window_is_expected_to_complete_late() -> None:
     """Before any has completed, and after one of another length has."""
-    found = ValueAfterWindow()
-    found.plan(0.8, 0.0, None)
-    assert found.completed == pytest.approx(0.9)
-    found.complete(0.8)
-    found.plan(0.4, 0.0, None)
-    assert found.completed == pytest.approx(0.4)
-    found.plan(2.0, 0.0, None)
-    assert found.completed == 1.0
+    window = ValueAfterWindow()
+    window.plan(0.8, 0.0, None)
+    assert window.completed == pytest.approx(0.9)
+    window.complete(0.8)
+    window.plan(0.4, 0.0, None)
+    assert window.completed == pytest.approx(0.4)
+    window.plan(2.0, 0.0, None)
+    assert window.completed == 1.0

@@ -35,52 +35,54 @@ def reasons(drifts: tuple[Drift, ...], chosen: Policy, mib: float = 0.0) -> list
     photos = tenant("photos", ARRIVALS, drifts=drifts, model=model)
     others = (tenant("cameras", ARRIVALS), tenant("scans", ARRIVALS))
     outcome = run(scenario(photos, *others, window_s=20.0), chosen, forecaster("last-mean"))
-    found = [each.not_retrained for each in outcome.windows[0].tenants if each.tenant == "photos"]
-    return [why for why in found if why is not None]
+    retraineds = [
+        each.not_retrained for each in outcome.windows[0].tenants if each.tenant == "photos"
+    ]
+    return [why for why in retraineds if why is not None]
 
 
 def test_a_retraining_that_is_longer_than_the_window() -> None:
     takes = Drift(0.16, 0.9, Curve(((16, 190.0), (128, 190.0))))
-    (found,) = reasons((takes,), policy("migrator-once"))
-    assert found.reason is Reason.TOO_LONG
-    assert "on 4 GPCs, the largest instance beside those that serve" in found.words
-    assert "the window has 20 s, and it must end within 2 windows" in found.words
+    (retrained,) = reasons((takes,), policy("migrator-once"))
+    assert retrained.reason is Reason.TOO_LONG
+    assert "on 4 GPCs, the largest instance beside those that serve" in retrained.words
+    assert "the window has 20 s, and it must end within 2 windows" in retrained.words
     # without a history the first plan is made a second later
     (later,) = reasons((takes,), policy("migrator"))
     assert "the window has 19 s left" in later.words
 
 
 def test_a_retraining_that_would_gain_nothing() -> None:
-    (found,) = reasons((drift(1.0, 1.0, 5.0),), policy("migrator"))
+    (retrained,) = reasons((drift(1.0, 1.0, 5.0),), policy("migrator"))
     words = "left out: expected gain 0.000 (1.000 to 1.000)"
-    assert found == NotRetrained(Reason.LEFT_OUT, words)
+    assert retrained == NotRetrained(Reason.LEFT_OUT, words)
 
 
 def test_a_retraining_for_which_no_instance_has_the_memory() -> None:
-    (found,) = reasons((drift(seconds=5.0),), policy("migrator"), mib=1e6)
-    assert found.reason is Reason.OUT_OF_MEMORY
-    assert "training needs 1000512 MiB" in found.words
+    (retrained,) = reasons((drift(seconds=5.0),), policy("migrator"), mib=1e6)
+    assert retrained.reason is Reason.OUT_OF_MEMORY
+    assert "training needs 1000512 MiB" in retrained.words
 
 
 def test_a_retraining_that_fits_only_where_others_could_not_serve() -> None:
-    (found,) = reasons((drift(seconds=5.0),), policy("migrator"), mib=100 * 1024)
-    assert found.reason is Reason.NO_ROOM
-    assert "training needs 7 GPCs, for which there is no room beside" in found.words
+    (retrained,) = reasons((drift(seconds=5.0),), policy("migrator"), mib=100 * 1024)
+    assert retrained.reason is Reason.NO_ROOM
+    assert "training needs 7 GPCs, for which there is no room beside" in retrained.words
 
 
 def test_a_window_without_data() -> None:
-    found = reasons((Drift(0.5, 0.5, None),), policy("migrator"))
-    assert found == [NotRetrained(Reason.NO_DATA, "nothing to learn in this window")]
+    retraineds = reasons((Drift(0.5, 0.5, None),), policy("migrator"))
+    assert retraineds == [NotRetrained(Reason.NO_DATA, "nothing to learn in this window")]
 
 
 def test_a_policy_that_gives_a_retraining_nothing() -> None:
     layout = (serves("photos", 0, 1), serves("cameras", 1, 1), serves("scans", 2, 1))
     chosen = Fixed(layout)
-    (found,) = reasons((drift(),), chosen)
-    assert found.reason is Reason.NO_PLAN
+    (retrained,) = reasons((drift(),), chosen)
+    assert retrained.reason is Reason.NO_PLAN
     chosen.sight = Sight.NOTHING
-    (found,) = reasons((drift(),), chosen)
-    assert found.reason is Reason.LEFT_OUT
+    (retrained,) = reasons((drift(),), chosen)
+    assert retrained.reason is Reason.LEFT_OUT
 
 
 def test_a_tenant_that_is_retrained_has_no_reason() -> None:
@@ -94,8 +96,8 @@ def test_retrainings_that_do_not_all_fit() -> None:
     tenants = [tenant(name, ARRIVALS, drifts=(takes,)) for name in ("a", "b", "c")]
     chosen = policy("migrator-required")
     outcome = run(scenario(*tenants, window_s=20.0), chosen, forecaster("last-mean"))
-    found = [each.not_retrained for each in outcome.windows[0].tenants]
-    assert [why.reason for why in found if why is not None] == [Reason.NO_ROOM, Reason.NO_ROOM]
+    retraineds = [each.not_retrained for each in outcome.windows[0].tenants]
+    assert [why.reason for why in retraineds if why is not None] == [Reason.NO_ROOM, Reason.NO_ROOM]
 
 
 def state() -> TenantState:

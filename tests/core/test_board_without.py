@@ -12,9 +12,11 @@ def test_a_board_without_others_has_no_place_that_they_are_in_the_way_of(place: 
     whole = board("A100-40GB")
     taken = range(place.start, place.start + whole.profile(place.profile).memory_slices)
     left = placements(board_without(whole, [place]))
-    for each in placements(whole):
-        overlaps = any(each.start <= slot < each.start + each.width for slot in taken)
-        assert (each in left) == (not overlaps)
+    for placement in placements(whole):
+        overlaps = any(
+            placement.start <= slot < placement.start + placement.width for slot in taken
+        )
+        assert (placement in left) == (not overlaps)
 
 
 def test_a_board_that_is_all_ours_is_the_board_itself() -> None:

@@ -57,17 +57,17 @@ def test_t95_holds_95_percent_of_the_distribution(freedom: int) -> None:
 
 def test_an_estimate_is_mean_and_half_width() -> None:
     assert estimate([3.0]) == SeedMean(3.0, None)
-    found = estimate([1.0, 2.0, 3.0])
-    assert found.mean == 2.0
-    assert found.half_width == pytest.approx(4.3027 / math.sqrt(3))
+    mean = estimate([1.0, 2.0, 3.0])
+    assert mean.mean == 2.0
+    assert mean.half_width == pytest.approx(4.3027 / math.sqrt(3))
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_an_estimate_lies_within_its_values(values: list[float]) -> None:
-    found = estimate(values)
-    assert min(values) - 1e-6 <= found.mean <= max(values) + 1e-6
-    assert found.half_width is not None
-    assert found.half_width >= 0
+    mean = estimate(values)
+    assert min(values) - 1e-6 <= mean.mean <= max(values) + 1e-6
+    assert mean.half_width is not None
+    assert mean.half_width >= 0
 
 
 def test_rows_are_grouped_in_order_of_appearance() -> None:
@@ -104,7 +104,7 @@ def test_late_and_dropped_are_parts_of_what_was_received() -> None:
 
 def test_over_all_scenarios_seeds_are_averaged_first() -> None:
     shares = {("a", 0): 0.2, ("a", 1): 0.4, ("b", 0): 0.8, ("b", 1): 0.6}
-    rows = summarise(outcome("ekya", name, seed, each) for (name, seed), each in shares.items())
+    rows = summarise(outcome("ekya", name, seed, share) for (name, seed), share in shares.items())
     overall = rows[-1]
     assert [row.scenario for row in rows] == ["a", "b", ALL_SCENARIOS]
     assert overall.seeds == 2
@@ -116,10 +116,10 @@ def test_over_all_scenarios_seeds_are_averaged_first() -> None:
 def test_a_difference_is_taken_seed_by_seed() -> None:
     ours = SeedValues({0: 0.2, 1: 0.8, 2: 0.5})
     theirs = SeedValues({1: 0.7, 0: 0.1, 3: 0.9})
-    found = ours.difference_from(theirs)
-    assert found is not None
-    assert found.mean == pytest.approx(0.1)
-    assert found.half_width == pytest.approx(0, abs=1e-9)
+    mean = ours.difference_from(theirs)
+    assert mean is not None
+    assert mean.mean == pytest.approx(0.1)
+    assert mean.half_width == pytest.approx(0, abs=1e-9)
     assert ours.difference_from(SeedValues({2: 0.25})) == SeedMean(0.25, None)
     assert ours.difference_from(SeedValues({3: 0.4})) is None
 
@@ -224,12 +224,12 @@ def test_leads_are_of_scenarios_with_all_three_and_of_all_together() -> None:
         for name, up in (("a", 0.0), ("b", 0.02))
         for policy, share in zip((*SIDE_BY_SIDE, "ekya"), (0.8, 0.8 + up, 0.9, 0.1), strict=True)
     )
-    assert [each.scenario for each in leads(rows)] == ["a", "b", ALL_SCENARIOS]
-    assert [each.regained for each in leads(rows)] == [
+    assert [lead.scenario for lead in leads(rows)] == ["a", "b", ALL_SCENARIOS]
+    assert [lead.regained for lead in leads(rows)] == [
         *(pytest.approx(0.0, abs=1e-9), pytest.approx(0.2), pytest.approx(0.1)),
     ]
     without = [row for row in rows if (row.scenario, row.policy) != ("a", "oracle")]
-    assert [each.scenario for each in leads(without)] == ["b", ALL_SCENARIOS]
+    assert [lead.scenario for lead in leads(without)] == ["b", ALL_SCENARIOS]
     assert leads(row for row in rows if row.policy != "migrator-replanned") == ()
 
 

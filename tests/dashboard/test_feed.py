@@ -127,7 +127,7 @@ def test_closing_disconnects_all_pages(records: Records) -> None:
         frames = feed.follow(Marker())
         await begun(frames)
         feed.close()
-        assert [each async for each in frames] == []
+        assert [frame async for frame in frames] == []
 
     asyncio.run(followed())
 
@@ -138,7 +138,7 @@ def test_a_page_that_joins_while_it_closes_is_disconnected_too(records: Records)
         frames = feed.follow(Marker())
         assert (await anext(frames)).startswith(b"retry: ")  # it has not joined yet
         feed.close()
-        rest = [each async for each in frames]
+        rest = [frame async for frame in frames]
         assert len(rest) == 1
         assert feed.followers == 0
 
@@ -190,6 +190,6 @@ def test_pages_that_open_together_share_one_reading(records: Records) -> None:
     async def opened() -> None:
         feed = Feed(records.path, records.run, every_s=60.0)
         found = await asyncio.gather(*(feed.whole() for _ in range(20)))
-        assert len({id(each) for each in found}) == 1
+        assert len({id(update) for update in found}) == 1
 
     asyncio.run(opened())

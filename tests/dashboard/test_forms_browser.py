@@ -100,7 +100,7 @@ def test_plans_and_events_are_one_list_newest_first(browser: Browsed, tmp_path: 
         page = browser.page(address)
         rows = page.locator("[aria-label='Plans and events, newest first'] tbody tr")
         rows.nth(2).wait_for()
-        cells = [each.split("\t")[1:] for each in rows.all_inner_texts()]
+        cells = [text.split("\t")[1:] for text in rows.all_inner_texts()]
     assert cells == [
         ["plan", "window 2, slot 9: more arrivals than forecast"],
         ["model", "photos: version 2 is better on data held out"],

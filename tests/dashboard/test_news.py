@@ -153,7 +153,7 @@ def test_what_was_missed_is_sent_up_to_a_marker_and_never_twice(path: Path) -> N
             parsed(read_news(path, records.run, after, until))
             for after, until in ((markers[0], markers[1]), (markers[1], markers[4]))
         ]
-        assert [seconds(each, "photos", "second") for each in parts] == [[0], [1, 2, 3]]
+        assert [seconds(part, "photos", "second") for part in parts] == [[0], [1, 2, 3]]
 
 
 def test_another_plan_inside_a_window_sends_all_plans_again(path: Path) -> None:

@@ -50,7 +50,7 @@ async def server(path: Path, admin: str | None = None) -> AsyncIterator[httpx.As
 
 async def asked(path: Path, *routes: str, **headers: str) -> list[httpx.Response]:
     async with server(path) as client:
-        return [await client.get(each, headers=headers) for each in routes]
+        return [await client.get(route, headers=headers) for route in routes]
 
 
 def test_the_page_needs_nothing_from_elsewhere(path: Path) -> None:
@@ -60,8 +60,8 @@ def test_the_page_needs_nothing_from_elsewhere(path: Path) -> None:
     assert "http:" not in page.text.replace("http://www.w3.org", "")
     assert "https:" not in page.text
     names = [each.split('"')[0] for each in page.text.split("/dashboard/static/")[1:]]
-    answers = asyncio.run(asked(path, *(f"/dashboard/static/{each}" for each in names)))
-    assert {each.status_code for each in answers} == {200}
+    answers = asyncio.run(asked(path, *(f"/dashboard/static/{name}" for name in names)))
+    assert {answer.status_code for answer in answers} == {200}
     assert len(names) > 5
 
 
@@ -87,12 +87,12 @@ def test_only_its_own_files_are_given(path: Path, name: str) -> None:
 def test_plotly_comes_from_the_installed_package_and_stays_in_the_browser(path: Path) -> None:
     about, name = asyncio.run(asked(path, "/dashboard/about"))[0].json(), ""
     name = about["plotly"]
-    found, other = asyncio.run(
+    response, other = asyncio.run(
         asked(path, f"/dashboard/plotly/{name}", "/dashboard/plotly/plotly-0.0.js")
     )
-    assert found.status_code == 200
-    assert len(found.content) > 1_000_000
-    assert "immutable" in found.headers["cache-control"]
+    assert response.status_code == 200
+    assert len(response.content) > 1_000_000
+    assert "immutable" in response.headers["cache-control"]
     assert other.status_code == 404
 
 
@@ -174,7 +174,7 @@ def test_pages_of_other_sites_see_nothing(path: Path) -> None:
     routes = ("/dashboard/sources", "/dashboard/0/1")
     for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
         answers = asyncio.run(asked(path, *routes, **headers))
-        assert {each.status_code for each in answers} == {403}
+        assert {answer.status_code for answer in answers} == {403}
 
 
 def test_news_stream_to_an_open_page_until_the_server_ends(path: Path) -> None:
@@ -186,7 +186,7 @@ def test_news_stream_to_an_open_page_until_the_server_ends(path: Path) -> None:
             stream = await client.send(request, stream=True)
             assert stream.headers["content-type"].startswith("text/event-stream")
             reading = asyncio.create_task(_all(stream, lines))
-            while not any(each.startswith("data: ") for each in lines):
+            while not any(line.startswith("data: ") for line in lines):
                 await asyncio.sleep(0.01)
             stopping = client
         await asyncio.wait_for(reading, 20)
@@ -223,7 +223,7 @@ def test_numbers_of_no_run_are_not_found(path: Path, digits: str) -> None:
 
 @pytest.mark.parametrize("given", ["bytes=0-" + "9" * 5000, "bytes=" + "9" * 5000 + "-", "bytes=x"])
 def test_ranges_that_are_none_are_no_error(path: Path, given: str) -> None:
-    found = routes._plotly()
-    assert found is not None
-    (answer,) = asyncio.run(asked(path, f"/dashboard/plotly/{found.name}", range=given))
+    file = routes._plotly()
+    assert file is not None
+    (answer,) = asyncio.run(asked(path, f"/dashboard/plotly/{file.name}", range=given))
     assert answer.status_code in (200, 206, 400, 416)

@@ -72,24 +72,24 @@ def test_rules_read_what_there_is(run: Run) -> None:
 def test_every_alert_says_what_is_wrong_and_where_to_read_on() -> None:
     alerts = [rule for rule in rules() if "alert" in rule]
     documented = re.findall(r"^\| (Migrator\w+) \|", DOCS, re.M)
-    assert sorted(documented) == sorted(each["alert"] for each in alerts)
-    for each in alerts:
-        assert each["labels"]["severity"] in ("info", "warning", "critical")
-        assert each["annotations"]["summary"].endswith(".")
-        where = f"See {each['alert']} in docs/observability.md."
-        assert each["annotations"]["runbook"] == where
+    assert sorted(documented) == sorted(alert["alert"] for alert in alerts)
+    for alert in alerts:
+        assert alert["labels"]["severity"] in ("info", "warning", "critical")
+        assert alert["annotations"]["summary"].endswith(".")
+        where = f"See {alert['alert']} in docs/observability.md."
+        assert alert["annotations"]["runbook"] == where
 
 
 def test_every_alert_is_tried_out() -> None:
     tried = (PROMETHEUS / "rules_test.yml").read_text(encoding="utf-8")
-    for each in rules():
-        if "alert" in each:
-            assert re.search(rf"alertname: {each['alert']}\n\s+exp_alerts:", tried), each["alert"]
+    for rule in rules():
+        if "alert" in rule:
+            assert re.search(rf"alertname: {rule['alert']}\n\s+exp_alerts:", tried), rule["alert"]
 
 
 def test_the_dashboard_reads_what_there_is_and_shows_all_of_it(run: Run) -> None:
     there = sample_names(run)
-    read = set().union(*(names_in(each) for each in queries(dashboard())))
+    read = set().union(*(names_in(query) for query in queries(dashboard())))
     variables = {"job", "instance", "tenant"}  # what label_values is asked for
     assert read - variables <= there | BESIDE
     bare = {re.sub(r"_(bucket|sum|count)$", "", each) for each in read}
@@ -107,22 +107,22 @@ def test_the_dashboard_imports_cleanly() -> None:
     assert made["id"] is None
     assert made["schemaVersion"] >= 39
     panels = made["panels"]
-    assert len({each["id"] for each in panels}) == len(panels)
+    assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
-    for each in panels:
-        at = each["gridPos"]
+    for panel in panels:
+        at = panel["gridPos"]
         cells = {
             (x, y)
             for x in range(at["x"], at["x"] + at["w"])
             for y in range(at["y"], at["y"] + at["h"])
         }
-        assert not cells & taken, each["title"]
+        assert not cells & taken, panel["title"]
         assert at["x"] + at["w"] <= 24
         taken |= cells
-        if each["type"] != "row":
-            assert each["datasource"]["uid"] == "${datasource}"
-            assert all(one["datasource"]["uid"] == "${datasource}" for one in each["targets"])
-            assert each["description"].endswith(".")
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert all(one["datasource"]["uid"] == "${datasource}" for one in panel["targets"])
+            assert panel["description"].endswith(".")
     names = [each["name"] for each in made["templating"]["list"]]
     assert names == ["datasource", "job", "instance", "tenant"]
 
@@ -150,7 +150,7 @@ def test_promtool_finds_nothing_to_mend_in_the_metrics(run: Run) -> None:
 
 def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     chosen = re.compile(r"\$(job|instance|tenant)")
-    asked = [each for each in queries(dashboard()) if not each.startswith("label_values")]
+    asked = [query for query in queries(dashboard()) if not query.startswith("label_values")]
     as_rules = [
         {"record": f"query:{number}", "expr": chosen.sub(".*", each)}
         for number, each in enumerate(asked)

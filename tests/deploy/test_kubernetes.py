@@ -45,7 +45,7 @@ def called(kind: str) -> list[str]:
 
 def test_everything_is_of_one_image_and_namespace() -> None:
     assert {each["metadata"]["namespace"] for each in EVERY} == {"migrator"}
-    assert len({each["image"] for each in containers()}) == 1
+    assert len({container["image"] for container in containers()}) == 1
     assert one("RayCluster")["apiVersion"] == "ray.io/v1"
 
 

@@ -42,9 +42,9 @@ def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -
         packed.extractall(tmp_path)
         held = {each for each in packed.namelist() if not each.endswith(".py")}
     data = [
-        each.relative_to(ROOT / "src").as_posix()
-        for each in (ROOT / "src").rglob("*")
-        if each.is_file() and each.suffix != ".py" and "__pycache__" not in each.parts
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
     assert set(data) <= held
     code = (
@@ -63,7 +63,7 @@ def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -
 def test_the_sdist_can_build_the_wheel(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as packed:
-        names = {each.partition("/")[2] for each in packed.getnames()}
+        names = {getname.partition("/")[2] for getname in packed.getnames()}
     assert {
         "pyproject.toml",
         "hatch_build.py",
@@ -111,7 +111,7 @@ def test_the_dockerfile_names_what_there_is() -> None:
     for name, text in found:
         if name == "COPY":
             *sources, _ = text.split()
-            assert all((ROOT / each).exists() for each in sources)
+            assert all((ROOT / source).exists() for source in sources)
         if name == "RUN":
             subprocess.run(["bash", "-n", "-c", text], check=True)
     allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
@@ -137,4 +137,6 @@ def test_systemd_accepts_the_unit() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     complaints = [line for line in done.stderr.splitlines() if "migrator.service" in line]
     # the program is not installed where tests run
-    assert not [each for each in complaints if "is not executable" not in each], complaints
+    assert not [complaint for complaint in complaints if "is not executable" not in complaint], (
+        complaints
+    )

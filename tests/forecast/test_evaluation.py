@@ -49,10 +49,10 @@ def test_where_nothing_came_only_what_is_in_requests_is_said() -> None:
 
 def test_only_what_is_before_is_shown() -> None:
     counts = np.arange(20.0)
-    each = _Same([1.0])
-    measure(each, counts, origins_of(8, 20, 5), 5)
-    assert [shown.tolist() for shown in each.shown] == [list(range(8)), list(range(13))]
-    assert all(shown.base is None for shown in each.shown)
+    same = _Same([1.0])
+    measure(same, counts, origins_of(8, 20, 5), 5)
+    assert [shown.tolist() for shown in same.shown] == [list(range(8)), list(range(13))]
+    assert all(shown.base is None for shown in same.shown)
 
 
 def test_origins_leave_a_whole_window() -> None:

@@ -32,7 +32,7 @@ def _bursts(slots: int) -> NDArray[np.float64]:
 
 
 def _weights(network: Informer) -> list[float]:
-    return torch.cat([each.flatten() for each in network.parameters()]).tolist()
+    return torch.cat([parameter.flatten() for parameter in network.parameters()]).tolist()
 
 
 def test_what_comes_later_changes_nothing() -> None:

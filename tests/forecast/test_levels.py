@@ -96,11 +96,11 @@ def test_seasonal_stands_on_the_level_of_now() -> None:
 def test_a_noisy_period_is_trusted_in_part() -> None:
     rate = 10 + 6 * (np.arange(900) % 300 < 60)
     counts = np.random.default_rng(12).poisson(rate).astype(float)
-    found = find_period(counts)
-    assert found.slots == pytest.approx(300, abs=30)
-    row = Seasonal().points(counts, np.array([900]), found.slots, 200)[0]
-    cycle = counts[-3 * found.slots :].reshape(3, -1).mean(axis=0)
-    trust = 3 * found.correlation / (1 + 2 * found.correlation)
+    period = find_period(counts)
+    assert period.slots == pytest.approx(300, abs=30)
+    row = Seasonal().points(counts, np.array([900]), period.slots, 200)[0]
+    cycle = counts[-3 * period.slots :].reshape(3, -1).mean(axis=0)
+    trust = 3 * period.correlation / (1 + 2 * period.correlation)
     assert row.std() == pytest.approx(trust * cycle.std())
 
 

@@ -73,7 +73,7 @@ def test_many_at_once_are_as_each_alone() -> None:
     errors = np.random.default_rng(6).normal(size=(5, 3, 40))
     products = errors @ errors.swapaxes(1, 2)
     price = np.linspace(0, 0.3, 5)
-    alone = [_shares(each[None], 0, cost) for each, cost in zip(products, price, strict=True)]
+    alone = [_shares(product[None], 0, cost) for product, cost in zip(products, price, strict=True)]
     np.testing.assert_allclose(shares(products, 0, price), alone, atol=1e-12)
 
 

@@ -150,7 +150,10 @@ def test_the_sets_of_instances_are_those_of_the_board(name: str) -> None:
             if rules.fits(gpu, profile, start) and more not in seen:
                 seen.add(more)
                 todo.append(more)
-    known = {frozenset((each.gpcs, each.start) for each in one) for one in placement_sets(board)}
+    known = {
+        frozenset((placement.gpcs, placement.start) for placement in placements)
+        for placements in placement_sets(board)
+    }
     assert seen - {empty} == known
 
 
@@ -225,7 +228,7 @@ def test_a_line_that_was_not_ended_does_not_count(tmp_path: Path, torn: bytes) -
         file.write(torn)
     assert FakeNvml(tmp_path).instances() == (made,)
     fake.foreign(0, "4g.20gb")
-    assert [each.place.start for each in FakeNvml(tmp_path).instances()] == [0, 4]
+    assert [instance.place.start for instance in FakeNvml(tmp_path).instances()] == [0, 4]
 
 
 def test_a_first_line_that_was_not_ended_is_begun_anew(tmp_path: Path) -> None:
@@ -249,7 +252,7 @@ def test_what_another_process_does_is_seen(tmp_path: Path) -> None:
     with mig_driver(tmp_path) as (_, driver):
         child = _forked(lambda: _foreign(tmp_path))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert [each.place for each in driver.instances()] == [Place(4, "3g.20gb")]
+        assert [instance.place for instance in driver.instances()] == [Place(4, "3g.20gb")]
 
 
 def test_of_many_processes_one_gets_the_place(tmp_path: Path) -> None:
@@ -257,7 +260,7 @@ def test_of_many_processes_one_gets_the_place(tmp_path: Path) -> None:
     children = [_forked(lambda: _taken(tmp_path)) for _ in range(6)]
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
     assert codes == [0, 1, 1, 1, 1, 1]
-    assert [each.place for each in FakeNvml(tmp_path).instances()] == [Place(0, "7g.40gb")]
+    assert [instance.place for instance in FakeNvml(tmp_path).instances()] == [Place(0, "7g.40gb")]
 
 
 def test_no_change_of_any_process_is_lost(tmp_path: Path) -> None:
@@ -279,10 +282,10 @@ def test_a_kill_at_any_moment_leaves_a_board(tmp_path: Path) -> None:
         time.sleep(more_ms / 3000)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert [each.place.start for each in fake.instances()] in ([], [4])
+        assert [instance.place.start for instance in fake.instances()] in ([], [4])
         with mig_driver(tmp_path) as (_, driver):
-            for each in driver.instances():
-                driver.destroy(each)
+            for instance in driver.instances():
+                driver.destroy(instance)
 
 
 def _forked(work: Any) -> int:
@@ -347,7 +350,7 @@ def test_a_process_holds_an_instance_until_it_is_released(tmp_path: Path) -> Non
     fake.foreign(4, "3g.20gb")
     fake.hold(4, 4000000)
     (instance,) = fake.instances()
-    assert [each.pid for each in instance.holders] == [4000000]
+    assert [holder.pid for holder in instance.holders] == [4000000]
     fake.release(4000000)
     assert fake.instances()[0].holders == ()
 

@@ -85,11 +85,11 @@ def test_a_capability_that_says_nothing(made: Made) -> None:
 
 def test_a_node_that_is_missing(made: Made) -> None:
     node = made.capability("DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
-    found = capability_check(made.machine)
-    assert found.verdict is Verdict.PROBLEM
-    assert str(node) in found.words
-    assert found.run
-    assert found.run.startswith("sudo nvidia-modprobe -f ")
+    check = capability_check(made.machine)
+    assert check.verdict is Verdict.PROBLEM
+    assert str(node) in check.words
+    assert check.run
+    assert check.run.startswith("sudo nvidia-modprobe -f ")
 
 
 def test_a_node_that_can_be_read_or_not(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +97,9 @@ def test_a_node_that_can_be_read_or_not(made: Made, monkeypatch: pytest.MonkeyPa
     node.touch()
     assert capability_check(made.machine).verdict is Verdict.OK
     monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
-    found = capability_check(made.machine)
-    assert found.verdict is Verdict.PROBLEM
-    assert found.run == f"sudo setfacl -m u:$USER:r {node}"
+    check = capability_check(made.machine)
+    assert check.verdict is Verdict.PROBLEM
+    assert check.run == f"sudo setfacl -m u:$USER:r {node}"
 
 
 # Who holds the GPU.
@@ -160,23 +160,23 @@ def test_a_process_without_a_command_line_has_its_short_name(made: Made) -> None
 
 
 def verdicts(checks: list[Check]) -> list[tuple[Verdict, str | None]]:
-    return [(each.verdict, each.run) for each in checks]
+    return [(check.verdict, check.run) for check in checks]
 
 
 def test_what_holders_mean() -> None:
     assert verdicts([*holder_checks([], 0)]) == [(Verdict.OK, None)]
     assert verdicts([*holder_checks([Holder(1, "nvidia-persistenced")], 3)]) == [(Verdict.OK, None)]
-    found = [
+    checks = [
         *holder_checks(
             [Holder(1, "nv-hostengine"), Holder(2, "Xorg"), Holder(3, "python")], hidden=0
         )
     ]
-    assert verdicts(found) == [
+    assert verdicts(checks) == [
         (Verdict.WARNING, "sudo systemctl stop nvidia-dcgm"),
         (Verdict.WARNING, "sudo systemctl isolate multi-user"),
         (Verdict.OK, None),
     ]
-    assert "nv-hostengine (process 1)" in found[0].words
+    assert "nv-hostengine (process 1)" in checks[0].words
 
 
 # MPS daemons.
@@ -252,9 +252,9 @@ def test_shares_whose_daemon_is_dead(made: Made, tmp_path: Path) -> None:
     ],
 )
 def test_compute_modes(mode: str | None, verdict: Verdict) -> None:
-    found = compute_mode_check(2, mode)
-    assert found.verdict is verdict
-    assert (found.run == "sudo nvidia-smi -i 2 -c DEFAULT") == (verdict is not Verdict.OK)
+    check = compute_mode_check(2, mode)
+    assert check.verdict is verdict
+    assert (check.run == "sudo nvidia-smi -i 2 -c DEFAULT") == (verdict is not Verdict.OK)
 
 
 def test_the_compute_mode_is_asked_of_nvidia_smi(
@@ -291,11 +291,11 @@ def gpu_of(*, divides: bool = True) -> Gpu:
 
 
 def checks_of(state: Path, name: str) -> list[Check]:
-    return [each for each in examine("emulated", 0, state) if each.name == name]
+    return [check for check in examine("emulated", 0, state) if check.name == name]
 
 
 def worst(checks: list[Check]) -> Verdict:
-    return max((each.verdict for each in checks), key=list(Verdict).index)
+    return max((check.verdict for check in checks), key=list(Verdict).index)
 
 
 def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_driver_that_cannot_be_opened_is_a_problem(
     tmp_path: Path,
 ) -> None:
     checks = examine("emulated", 0, tmp_path, board="A1000")
-    (driver,) = [each for each in checks if each.name == "driver"]
+    (driver,) = [check for check in checks if check.name == "driver"]
     assert driver.verdict is Verdict.PROBLEM
     assert "unknown board 'A1000'" in driver.words
 
@@ -349,7 +349,7 @@ def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         (tmp_path / f"journal.db.damaged-20261115T120000Z{suffix}").touch()
     checks = checks_of(tmp_path, "journal")
-    assert [each.verdict for each in checks] == [Verdict.OK, Verdict.WARNING]
+    assert [check.verdict for check in checks] == [Verdict.OK, Verdict.WARNING]
     assert "damaged-20261115T120000Z" in checks[1].words
 
 
@@ -373,11 +373,11 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
         journal.begin(EmulatedDriver(tmp_path).gpu(), "migrator", Op.CREATE, PLACE)
     EmulatedDriver(tmp_path, pace=0).create(PLACE)
     GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path).acquire()
-    before = {each: each.stat() for each in tmp_path.rglob("*")}
+    before = {path: path.stat() for path in tmp_path.rglob("*")}
     examine("emulated", 0, tmp_path)
-    now = {each: each.stat() for each in tmp_path.rglob("*")}
+    now = {path: path.stat() for path in tmp_path.rglob("*")}
     assert now.keys() == before.keys()
-    assert all(now[each].st_mtime_ns == before[each].st_mtime_ns for each in now)
+    assert all(now[path].st_mtime_ns == before[path].st_mtime_ns for path in now)
 
 
 def test_shares_that_the_journal_does_not_know(journal: Journal) -> None:
@@ -425,7 +425,7 @@ def test_without_nvml_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "proc").mkdir()
     checks = examine("mps", 0, tmp_path, machine=Machine(tmp_path))
-    assert {each.name: each.verdict for each in checks} == {
+    assert {check.name: check.verdict for check in checks} == {
         "state folder": Verdict.OK,
         "driver": Verdict.PROBLEM,
         "held by": Verdict.OK,

@@ -80,8 +80,8 @@ def test_creating_and_destroying_take_as_long_as_published(
         one = EmulatedDriver(tmp_path, pace=pace)
         for _ in range(20):
             one.destroy(one.create(PLACE))
-        created = [each / pace for each in waits_s[0::2]]
-        destroyed = [each / pace for each in waits_s[1::2]]
+        created = [wait_s / pace for wait_s in waits_s[0::2]]
+        destroyed = [wait_s / pace for wait_s in waits_s[1::2]]
         assert 0.16 <= min(created) < max(created) <= 0.24
         assert 0.20 <= min(destroyed) < max(destroyed) <= 0.26
         waits_s.clear()
@@ -119,7 +119,7 @@ def test_a_killed_process_leaves_a_half_made_instance(tmp_path: Path, destroying
     if destroying:
         one.create(PLACE)
     with subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)]) as process:
-        while not any(each.uuid is None for each in one.instances()):
+        while not any(instance.uuid is None for instance in one.instances()):
             assert process.poll() is None
             time.sleep(0.005)
         os.kill(process.pid, signal.SIGKILL)

@@ -114,7 +114,7 @@ def test_it_stays_small_and_forgets_nothing_alive(
         (changes,) = journal._connection.execute("SELECT count(*) FROM change").fetchone()
         assert rows <= 7
         assert changes <= 6
-        assert [each.place for each in journal.entries(gpu())] == [Place(0, "1g.5gb")]
+        assert [entry.place for entry in journal.entries(gpu())] == [Place(0, "1g.5gb")]
 
 
 def garbage(path: Path) -> None:
@@ -254,10 +254,10 @@ def test_looking_makes_and_changes_no_file(path: Path) -> None:
     with opened(path) as writing:
         created(writing)
         with Journal(path, read_only=True) as journal:  # while another process writes
-            assert [each.place for each in journal.entries(gpu())] == [PLACE]
+            assert [entry.place for entry in journal.entries(gpu())] == [PLACE]
     before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
     with Journal(path, read_only=True) as journal:
-        assert [each.place for each in journal.entries(gpu())] == [PLACE]
+        assert [entry.place for entry in journal.entries(gpu())] == [PLACE]
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             created(journal)
     assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before

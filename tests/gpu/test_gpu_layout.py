@@ -71,7 +71,10 @@ def walked(board: Board, state: State, steps: Sequence[Step], fixed: State = fro
 
 def maximal(board: Board) -> list[tuple[Place, ...]]:
     return [
-        tuple(Place(each.start, board.plain_profiles[each.gpcs].name) for each in chosen)
+        tuple(
+            Place(placement.start, board.plain_profiles[placement.gpcs].name)
+            for placement in chosen
+        )
         for chosen in maximal_placement_sets(board)
     ]
 
@@ -283,7 +286,7 @@ def test_a_layout_no_board_can_have(
     places: list[tuple[int, str]], counts: dict[str, int], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        steps_of(A100, [Place(*each) for each in places], counts)
+        steps_of(A100, [Place(*place) for place in places], counts)
 
 
 @pytest.mark.parametrize("name", ["A30-24GB", "RTX-PRO-6000-Blackwell-96GB"])
@@ -295,9 +298,12 @@ def test_every_multiset_is_laid_in_every_way_the_board_allows(name: str) -> None
         places = frozenset(Place(start, profile) for profile, start in state)
         ways.setdefault(tuple(sorted(amounts.items())), set()).add(places)
     for amounts_of, expected in ways.items():
-        found = [frozenset(each) for each in arrangements(board, Layout(counts=dict(amounts_of)))]
-        assert len(found) == len(set(found))
-        assert set(found) == expected
+        placeses = [
+            frozenset(arrangement)
+            for arrangement in arrangements(board, Layout(counts=dict(amounts_of)))
+        ]
+        assert len(placeses) == len(set(placeses))
+        assert set(placeses) == expected
 
 
 def test_given_places_stay_and_counts_come_beside_them() -> None:

@@ -76,7 +76,7 @@ def test_sizes_mean_the_plain_profile_of_each_board() -> None:
     places = {name: parse_layout(data, gpu_of(name)).layout.places[0].profile for name in boards()}
     assert places["A100-40GB"] == "1g.5gb"
     assert places["H200-141GB"] == "1g.18gb"
-    assert not [each for each in places.values() if "+" in each or "-" in each]
+    assert not [place for place in places.values() if "+" in place or "-" in place]
 
 
 def test_json_is_read_like_yaml(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_every_maximal_layout_of_every_board_goes_out_and_comes_back(name: str) 
     gpu = gpu_of(name)
     plain = gpu.board.plain_profiles
     for chosen in maximal_placement_sets(gpu.board):
-        places = [Place(each.start, plain[each.gpcs].name) for each in chosen]
+        places = [Place(placement.start, plain[placement.gpcs].name) for placement in chosen]
         text = layout_to_yaml(gpu.board, places)
         for data in (load_yaml(text), layout_to_json(gpu.board, places)):
             assert parse_layout(data, gpu).layout == Layout(tuple(sorted(places)))

@@ -201,12 +201,12 @@ def shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_real_gpu_has_one_lock_for_all_state_folders(shared_place: Path, tmp_path: Path) -> None:
-    one, other = GpuLock(tmp_path / "one", "GPU-0"), GpuLock(tmp_path / "other", "GPU-0")
-    one.acquire()
+    lock, other = GpuLock(tmp_path / "one", "GPU-0"), GpuLock(tmp_path / "other", "GPU-0")
+    lock.acquire()
     with pytest.raises(GpuError, match="is being changed by"):
         other.acquire()
-    one.release()
-    assert one.path.parent == shared_place
+    lock.release()
+    assert lock.path.parent == shared_place
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])

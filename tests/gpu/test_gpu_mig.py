@@ -66,7 +66,11 @@ def test_a_board_filled_with_its_smallest_instances(tmp_path: Path, name: str) -
         smallest = driver.gpu().board.plain_profiles[1]
         made = [driver.create(Place(start, smallest.name)) for start in smallest.starts]
         assert driver.instances() == tuple(made)
-        assert len({each.uuid for each in made}) == len({each.number for each in made}) == len(made)
+        assert (
+            len({instance.uuid for instance in made})
+            == len({instance.number for instance in made})
+            == len(made)
+        )
         with pytest.raises(RefusedError, match=r"no room for .* at 0: 1g\.\d+gb at 0 is there"):
             driver.create(Place(0, smallest.name))
 
@@ -122,7 +126,7 @@ def test_an_instance_in_use_is_refused_and_stays_whole(
     ):
         driver.destroy(made)
     held = driver.instances()[0]
-    assert [each.pid for each in held.holders] == [1, NO_PROCESS]
+    assert [holder.pid for holder in held.holders] == [1, NO_PROCESS]
     assert held.holders[1] == Holder(NO_PROCESS, "unknown")
     assert held.uuid == made.uuid
     fake.release()
@@ -291,12 +295,12 @@ def test_what_goes_while_it_is_read_is_left_out_and_spoils_nothing(
         looking = False
         assert listed[-1] == other
         fake.remove(4)
-        for each in fake.instances():
-            fake.remove(each.place.start)
+        for instance in fake.instances():
+            fake.remove(instance.place.start)
         for place in (Place(0, "2g.10gb"), Place(4, "3g.20gb")):
             assert driver.create(place).uuid, "no profile was remembered by halves"
             made = fake.store.now().gpus[0].instances[-1].compute
-            assert [each.slices for each in made] == [int(place.profile[0])]
+            assert [instance.slices for instance in made] == [int(place.profile[0])]
 
 
 def test_half_of_what_goes_is_still_listed(tmp_path: Path) -> None:
@@ -505,8 +509,8 @@ def test_instances_of_several_compute_instances(fake: FakeNvml, driver: mig.MigD
         last = gpu.instances[0].compute[-1].serial
         gpu.processes.append(Process(NO_PROCESS, last))
     listed = driver.instances()
-    assert [each.place for each in listed] == [made.place]
-    assert [each.pid for each in listed[0].holders] == [NO_PROCESS]
+    assert [instance.place for instance in listed] == [made.place]
+    assert [holder.pid for holder in listed[0].holders] == [NO_PROCESS]
     with pytest.raises(InUseError):
         driver.destroy(listed[0])
     assert len(fake.store.now().gpus[0].instances[0].compute) == 3

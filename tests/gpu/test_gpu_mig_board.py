@@ -18,8 +18,8 @@ from migrator.gpu.drivers.nvml import GpuInstanceProfile, UnsupportedError
 
 def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> Board:
     with installed(folder, [name], mig=mig_on) as fake:
-        for each in faults:
-            fake.fault(each, None)
+        for fault in faults:
+            fake.fault(fault, None)
         with mig.open_mig(0) as driver:
             return driver.gpu().board
 
@@ -42,13 +42,13 @@ def _published(read: MigProfile, known: MigProfile) -> MigProfile:
 @pytest.mark.parametrize("mig_on", [True, False])
 @pytest.mark.parametrize("name", boards())
 def test_every_board_is_read_as_it_is(tmp_path: Path, name: str, mig_on: bool) -> None:
-    read, known = _read(tmp_path, name, mig_on=mig_on), boards()[name]
+    read, board = _read(tmp_path, name, mig_on=mig_on), boards()[name]
     assert read.name == name
-    assert (read.compute_slices, read.memory_slices) == (known.compute_slices, known.memory_slices)
-    assert len(read.profiles) == len(known.profiles)
-    for each in known.profiles:
-        assert _published(read.profile(each.name), each) == each
-    assert read.sizes == known.sizes
+    assert (read.compute_slices, read.memory_slices) == (board.compute_slices, board.memory_slices)
+    assert len(read.profiles) == len(board.profiles)
+    for profile in board.profiles:
+        assert _published(read.profile(profile.name), profile) == profile
+    assert read.sizes == board.sizes
 
 
 @pytest.mark.parametrize("fault", [FaultKind.NO_VERSION_2, FaultKind.VERSION_MISMATCH])
@@ -64,7 +64,9 @@ def test_names_are_formed_as_nvidia_forms_them(
     """For a board that the catalogue does not have, on a driver that tells no names."""
     _without_catalogue(monkeypatch)
     read = _read(tmp_path, name, FaultKind.NO_VERSION_2)
-    assert {each.name for each in read.profiles} == {each.name for each in boards()[name].profiles}
+    assert {profile.name for profile in read.profiles} == {
+        profile.name for profile in boards()[name].profiles
+    }
     assert read.name == f"NVIDIA {name}"
 
 
@@ -86,10 +88,10 @@ def test_a_new_board_on_a_driver_that_cannot_tell(
 
 
 def test_a_new_board_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = catalogue.board("H200-141GB")
+    board = catalogue.board("H200-141GB")
     _without_catalogue(monkeypatch)
     read = _read(tmp_path, "H200-141GB")
-    assert (read.name, read.profiles) == ("NVIDIA H200-141GB", known.profiles)
+    assert (read.name, read.profiles) == ("NVIDIA H200-141GB", board.profiles)
 
 
 def test_boards_with_equal_profiles_are_distinguished_by_name(tmp_path: Path) -> None:
@@ -107,14 +109,14 @@ def test_the_board_is_read_once(tmp_path: Path) -> None:
         driver.gpu()
         fake.fault(FaultKind.NO_PROFILES)
         driver.gpu()
-        assert [each.left for each in fake.faults()] == [1]
+        assert [fault.left for fault in fake.faults()] == [1]
 
 
 def test_names_on_a_new_board_count_its_own_slices() -> None:
     """Twelve memory slices of 97 GiB; eighths would call the smallest 1g.13gb."""
     profiles = [GpuInstanceProfile(0, 19, 1, 10, 14, 8_000, None)]
     profiles += [GpuInstanceProfile(1, 14, 2, 5, 28, 16_200, None)]
-    names = [_name(each, None, 97 * 1024, 12) for each in profiles]
+    names = [_name(profile, None, 97 * 1024, 12) for profile in profiles]
     assert names == ["1g.8gb", "2g.16gb"]
 
 

@@ -65,7 +65,7 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
         "start",
         "quit",
     ]
-    assert sorted(each.name for each in next(state.iterdir()).iterdir()) == [
+    assert sorted(path.name for path in next(state.iterdir()).iterdir()) == [
         "daemon.lock",
         "shares.json",
         "shares.lock",
@@ -90,14 +90,14 @@ def test_a_worker_gets_the_sms_of_its_instance(state: Path) -> None:
 
 def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi(count=2)
-    zero, one = MpsDriver.open(0, state), MpsDriver.open(1, state)
-    shares = zero.create(FOUR), one.create(FOUR)
-    assert running(zero) != running(one)
+    zero, driver = MpsDriver.open(0, state), MpsDriver.open(1, state)
+    shares = zero.create(FOUR), driver.create(FOUR)
+    assert running(zero) != running(driver)
     assert zero.environment(shares[0])["CUDA_VISIBLE_DEVICES"] == "GPU-0234abcd-0000"
-    assert one.environment(shares[1])["CUDA_VISIBLE_DEVICES"] == "GPU-1234abcd-0000"
+    assert driver.environment(shares[1])["CUDA_VISIBLE_DEVICES"] == "GPU-1234abcd-0000"
     zero.destroy(shares[0])
-    assert one.daemon.running() is not None
-    one.destroy(shares[1])
+    assert driver.daemon.running() is not None
+    driver.destroy(shares[1])
     assert "start GPU-1234abcd-0000" in programs.log()
 
 
@@ -128,12 +128,12 @@ def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
     with open_driver("mps", 0, state=state, board="H200-141GB-MPS") as driver:
         assert driver.gpu().board == board("H200-141GB-MPS")
         shares = [driver.create(Place(start, "1g.17gb")) for start in range(8)]
-        percentages = {driver.environment(each)[PERCENTAGE] for each in shares}
+        percentages = {driver.environment(share)[PERCENTAGE] for share in shares}
         assert percentages == {"12.2"}
         with pytest.raises(RefusedError, match="it overlaps"):
             driver.create(Place(3, "2g.35gb"))
-        for each in shares:
-            driver.destroy(each)
+        for share in shares:
+            driver.destroy(share)
 
 
 @pytest.mark.usefixtures("programs")
@@ -152,7 +152,7 @@ def test_the_board_of_another_gpu_or_of_mig_is_refused(state: Path, name: str, w
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     driver = MpsDriver.open(0, state)
-    assert [each.name for each in driver.gpu().board.profiles] == [
+    assert [profile.name for profile in driver.gpu().board.profiles] == [
         "1g.3gb",
         "2g.6gb",
         "3g.12gb",
@@ -194,8 +194,8 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     assert three.place == THREE
     four = driver.create(FOUR)
     assert running(driver) == pid
-    for each in (three, four):
-        driver.destroy(each)
+    for instance in (three, four):
+        driver.destroy(instance)
     assert not is_running(pid)
     assert sum(each.startswith("start") for each in programs.log()) == 1
 
@@ -229,8 +229,8 @@ def test_a_killed_process_leaves_shares_that_the_next_one_can_remove(state: Path
     driver = MpsDriver.open(0, state)
     if not driver.instances():
         driver.create(THREE)
-    for each in driver.instances():
-        driver.destroy(each)
+    for instance in driver.instances():
+        driver.destroy(instance)
     assert driver.instances() == ()
     assert driver.daemon.running() is None
     assert not driver.daemon.pipes.exists()
@@ -330,12 +330,12 @@ def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) 
     file.write_text(json.dumps(shares))
     clients = driver.daemon.pipes / "clients"
     clients.write_text(f"{os.getpid()}\n")
-    assert [len(each.holders) for each in driver.instances()] == [1, 1]
+    assert [len(instance.holders) for instance in driver.instances()] == [1, 1]
     with pytest.raises(InUseError, match=rf"process {os.getpid()}"):
         driver.destroy(three)
     clients.unlink()
-    for each in driver.instances():
-        driver.destroy(each)
+    for instance in driver.instances():
+        driver.destroy(instance)
     assert driver.daemon.running() is None
 
 
@@ -367,15 +367,15 @@ def test_a_registered_process_holds_a_share(state: Path) -> None:
 def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None:
     """It holds no share, and the daemon stays for it."""
     driver = MpsDriver.open(0, state, board=board("H200-141GB-MPS"))
-    one, two = driver.create(Place(0, "1g.17gb")), Place(4, "2g.35gb")
+    instance, two = driver.create(Place(0, "1g.17gb")), Place(4, "2g.35gb")
     environment = driver.environment_ahead(two)
     assert environment[PERCENTAGE] == percentage(32, 132)
     clients = driver.daemon.pipes / "clients"
     waiting = subprocess.Popen(["sleep", "60"])
     with mock.patch.object(os, "getpid", return_value=waiting.pid), register_use(environment):
         clients.write_text(f"{waiting.pid}\n")
-        assert driver.instances() == (one,)
-        driver.destroy(one)
+        assert driver.instances() == (instance,)
+        driver.destroy(instance)
         assert driver.daemon.running() is not None
         made = driver.create(two)
         # a training there keeps the share, a worker may wait until it is created again
@@ -399,16 +399,16 @@ def test_the_daemons_clients_hold_the_share_they_were_started_in(state: Path) ->
     with subprocess.Popen(sleep, env=environment) as named, subprocess.Popen(sleep) as unnamed:
         clients.write_text(f"{named.pid}\n")
         on_four, on_three = driver.instances()
-        assert [(each.pid, each.name) for each in on_three.holders] == [(named.pid, "sleep")]
+        assert [(holder.pid, holder.name) for holder in on_three.holders] == [(named.pid, "sleep")]
         assert on_four == four
         with pytest.raises(InUseError, match=rf"3g.71gb at 4 .* sleep \(process {named.pid}\)"):
             driver.destroy(three)
         clients.write_text(f"{unnamed.pid}\n")
-        assert all(len(each.holders) == 1 for each in driver.instances())
+        assert all(len(instance.holders) == 1 for instance in driver.instances())
         clients.write_text(f"{os.getpid()}\n")
         with register_use(driver.environment(four)):  # woken, not started, in its share
             on_four, on_three = driver.instances()
-            assert [each.pid for each in on_four.holders] == [os.getpid()]
+            assert [holder.pid for holder in on_four.holders] == [os.getpid()]
             assert on_three == three
         named.kill()
         unnamed.kill()
@@ -546,7 +546,7 @@ def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
 
 def test_unpublished_sms_are_a_part_of_the_gpus() -> None:
     kind = board("H20-96GB")
-    assert [share_sms(kind, each, 78) for each in kind.plain_profiles.values()] == [
+    assert [share_sms(kind, profile, 78) for profile in kind.plain_profiles.values()] == [
         11,
         22,
         33,
@@ -572,9 +572,11 @@ def test_any_gpu_is_divided_like_an_a100_and_never_into_more_than_it_has() -> No
             assert sum(kind.sms_of(size) for size in (3, 4)) <= sms
             assert 7 * kind.sms_of(1) <= sms
             assert kind.sms_of(7) == sms
-            assert len({each.name for each in kind.profiles}) == 5
-            starts = [each.starts for each in kind.plain_profiles.values()]
-            assert starts == [each.starts for each in boards()["A100-80GB"].plain_profiles.values()]
+            assert len({profile.name for profile in kind.profiles}) == 5
+            starts = [profile.starts for profile in kind.plain_profiles.values()]
+            assert starts == [
+                profile.starts for profile in boards()["A100-80GB"].plain_profiles.values()
+            ]
 
 
 def test_since_hopper_shares_are_powers_of_two_or_the_whole_gpu() -> None:

@@ -45,14 +45,14 @@ class Scripted(EmulatedDriver):
         super().destroy(instance)
 
     def places(self) -> list[Place]:
-        return [each.place for each in self.instances()]
+        return [instance.place for instance in self.instances()]
 
     def foreign(self, place: Place, whole: bool = True) -> GpuInstance:
         made = self.virtual.create_gpu_instance(place)
         return self.virtual.create_compute_instance(made) if whole else made
 
     def at(self, place: Place) -> GpuInstance:
-        return next(each for each in self.instances() if each.place == place)
+        return next(instance for instance in self.instances() if instance.place == place)
 
     def _first(self, call: str) -> None:
         self.calls.append(call)
@@ -97,7 +97,7 @@ def settled(partitioner: Partitioner) -> bool:
     gpu = partitioner.driver.gpu()
     entries = partitioner.journal.entries(gpu)
     return not partitioner.journal.unfinished(gpu) and all(
-        each.state is EntryState.DONE for each in entries
+        entry.state is EntryState.DONE for entry in entries
     )
 
 
@@ -109,7 +109,7 @@ def test_plan_changes_nothing_and_apply_does_what_it_says(
     assert not driver.instances()
     assert partitioner.apply(layout) == planned
     assert driver.places() == [LEFT, RIGHT]
-    assert [each.place for each in partitioner.ours()] == [LEFT, RIGHT]
+    assert [instance.place for instance in partitioner.ours()] == [LEFT, RIGHT]
     assert partitioner.apply(layout) == ()
     assert settled(partitioner)
 
@@ -122,7 +122,7 @@ def test_a_refused_create_takes_the_whole_change_back(
     with pytest.raises(GpuError, match="no room; the GPU is as it was before"):
         partitioner.apply(Layout((LEFT, RIGHT)))
     assert driver.places() == [WHOLE]
-    assert [each.place for each in partitioner.ours()] == [WHOLE]
+    assert [instance.place for instance in partitioner.ours()] == [WHOLE]
     assert settled(partitioner)
 
 
@@ -404,13 +404,13 @@ def test_what_a_killed_create_left_is_finished_or_undone(
         journal.begin(driver.gpu(), "migrator", Op.CREATE, place)
     driver.foreign(ONE)
     driver.foreign(SIX, whole=False)
-    found = partitioner.recover()
-    assert [str(step) for step in found.finished] == [f"create {ONE}"]
-    assert [str(step) for step in found.undone] == [f"create {SIX}", f"create {RIGHT}"]
-    assert found.destroyed == (SIX,)
-    assert [each.place for each in found.adopted] == [ONE]
+    report = partitioner.recover()
+    assert [str(step) for step in report.finished] == [f"create {ONE}"]
+    assert [str(step) for step in report.undone] == [f"create {SIX}", f"create {RIGHT}"]
+    assert report.destroyed == (SIX,)
+    assert [instance.place for instance in report.adopted] == [ONE]
     assert driver.places() == [ONE]
-    assert found.acted
+    assert report.acted
     assert not partitioner.recover().acted
 
 
@@ -421,10 +421,10 @@ def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
     for create in journal.entries(driver.gpu()):
         journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, create=create)
     with register_use(driver.environment(driver.at(LEFT)), "trainer"):
-        found = partitioner.recover()
-    assert [str(step) for step in found.finished] == [f"destroy {RIGHT}"]
-    assert [str(step) for step in found.undone] == [f"destroy {LEFT}"]
-    assert [each.place for each in found.adopted] == [LEFT]
+        report = partitioner.recover()
+    assert [str(step) for step in report.finished] == [f"destroy {RIGHT}"]
+    assert [str(step) for step in report.undone] == [f"destroy {LEFT}"]
+    assert [instance.place for instance in report.adopted] == [LEFT]
     assert settled(partitioner)
 
 
@@ -447,8 +447,8 @@ def test_a_destroy_that_fails_through_two_recoveries_ends_no_later_instance(
         partitioner.recover()
         partitioner.clear()
         partitioner.apply(Layout(there))
-        assert tuple(each.place for each in partitioner.recover().adopted) == there
-        assert tuple(each.place for each in fake.instances()) == there
+        assert tuple(instance.place for instance in partitioner.recover().adopted) == there
+        assert tuple(instance.place for instance in fake.instances()) == there
 
 
 def test_a_begun_destroy_of_an_earlier_instance_is_ended_and_touches_nothing(
@@ -461,8 +461,8 @@ def test_a_begun_destroy_of_an_earlier_instance_is_ended_and_touches_nothing(
     journal.end(ending, EntryState.DONE)
     again = journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
     journal.end(again, EntryState.DONE, driver.at(ONE))
-    found = partitioner.recover()
-    assert (found.destroyed, found.finished) == ((), ())
+    report = partitioner.recover()
+    assert (report.destroyed, report.finished) == ((), ())
     assert driver.places() == [ONE]
     assert settled(partitioner)
 
@@ -490,7 +490,7 @@ def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
     planned = partitioner.plan(Layout(wanted))
     assert partitioner.apply(Layout(wanted)) == planned
     assert driver.calls == list(map(str, planned)), "nothing was done on the way"
-    assert driver.calls == [f"destroy {LEFT}", *(f"create {each}" for each in wanted)]
+    assert driver.calls == [f"destroy {LEFT}", *(f"create {place}" for place in wanted)]
     assert driver.places() == list(wanted)
     assert settled(partitioner)
     assert not partitioner.is_unfinished
@@ -535,7 +535,7 @@ def test_of_two_changes_that_were_cut_off_only_the_later_is_settled(
     """Killed just before the earlier one was marked as superseded."""
     cut_off(driver, journal)
     journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (SIX,))
-    assert [each.wanted for each in partitioner.recover().superseded] == [(LEFT, RIGHT)]
+    assert [change.wanted for change in partitioner.recover().superseded] == [(LEFT, RIGHT)]
     assert driver.places() in ([WHOLE], [SIX])
     assert settled(partitioner)
 
@@ -550,10 +550,10 @@ def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_for
         driver.virtual.destroy_gpu_instance(gone)
     driver.foreign(SIX)
     assert driver.at(SIX).number == 1
-    found = partitioner.recover()
-    assert found.forgotten == (ONE, SIX)
-    assert [each.place for each in found.foreign] == [SIX]
-    assert not found.adopted
+    report = partitioner.recover()
+    assert report.forgotten == (ONE, SIX)
+    assert [instance.place for instance in report.foreign] == [SIX]
+    assert not report.adopted
 
 
 def test_another_boot_forgets_everything(
@@ -562,9 +562,9 @@ def test_another_boot_forgets_everything(
     partitioner.apply(Layout((LEFT, RIGHT)))
     journal.begin_change(driver.gpu(), "migrator", (LEFT, RIGHT), ())
     later = Partitioner(Scripted(tmp_path, boot="boot-2"), journal)
-    found = later.recover()
-    assert found.forgotten == (LEFT, RIGHT)
-    assert not found.adopted
+    report = later.recover()
+    assert report.forgotten == (LEFT, RIGHT)
+    assert not report.adopted
     assert settled(later)
 
 

@@ -35,7 +35,7 @@ def made(on: VirtualBoard, start: int, profile: str) -> GpuInstance:
 
 
 def every_place(kind: Board) -> list[Place]:
-    return [Place(start, each.name) for each in kind.profiles for start in each.starts]
+    return [Place(start, profile.name) for profile in kind.profiles for start in profile.starts]
 
 
 def slices(kind: Board, place: Place) -> set[int]:
@@ -44,18 +44,20 @@ def slices(kind: Board, place: Place) -> set[int]:
 
 @pytest.mark.parametrize("kind", boards().values(), ids=lambda each: each.name)
 def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kind: Board) -> None:
-    for one, other in combinations(every_place(kind), 2):
-        apart = not slices(kind, one) & slices(kind, other)
-        gpcs = kind.profile(one.profile).gpcs + kind.profile(other.profile).gpcs
-        single = one.profile == other.profile and kind.profile(one.profile).max_instances == 1
+    for place, other in combinations(every_place(kind), 2):
+        apart = not slices(kind, place) & slices(kind, other)
+        gpcs = kind.profile(place.profile).gpcs + kind.profile(other.profile).gpcs
+        single = place.profile == other.profile and kind.profile(place.profile).max_instances == 1
         fits = apart and gpcs <= kind.compute_slices and not single
-        assert (conflict(kind, [one], other) is None) is fits, (one, other)
+        assert (conflict(kind, [place], other) is None) is fits, (place, other)
 
 
 @pytest.mark.parametrize("kind", boards().values(), ids=lambda each: each.name)
 def test_every_maximal_layout_can_be_made_and_nothing_added(kind: Board) -> None:
     for chosen in maximal_placement_sets(kind):
-        places = [Place(each.start, kind.plain_profiles[each.gpcs].name) for each in chosen]
+        places = [
+            Place(placement.start, kind.plain_profiles[placement.gpcs].name) for placement in chosen
+        ]
         for count, place in enumerate(places):
             assert conflict(kind, places[:count], place) is None
         for gpcs in kind.sizes:
@@ -99,7 +101,7 @@ def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
     again = made(on, 0, "1g.5gb")
     assert (again.uuid, again.number) == (first.uuid, 3)
     assert str(again.uuid).startswith("MIG-")
-    assert len({each.uuid for each in on.instances()}) == 3
+    assert len({instance.uuid for instance in on.instances()}) == 3
 
 
 def test_a_destroy_means_the_instance_that_was_listed(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_another_boot_finds_the_same_board_empty(tmp_path: Path) -> None:
     assert rebooted.instances() == ()
     assert len(virtual(tmp_path).instances()) == 1, "nothing has been written by looking"
     made(rebooted, 0, "7g.40gb")
-    assert [each.place.profile for each in rebooted.instances()] == ["7g.40gb"]
+    assert [instance.place.profile for instance in rebooted.instances()] == ["7g.40gb"]
     assert virtual(tmp_path).instances() == ()
 
 
@@ -199,7 +201,7 @@ def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
     with worker(on.environment(instance)) as process:
         assert read_line(process) == "here"
         (seen, free) = on.instances()
-        assert [(each.pid, each.name) for each in seen.holders] == [(process.pid, "worker")]
+        assert [(holder.pid, holder.name) for holder in seen.holders] == [(process.pid, "worker")]
         assert free == other
         with pytest.raises(InUseError, match=rf"in use by worker \(process {process.pid}\)"):
             on.destroy_compute_instance(instance)
@@ -279,9 +281,9 @@ def restless(path: Path, seed: int, rounds: int) -> subprocess.Popen[str]:
 
 def consistent(on: VirtualBoard) -> None:
     there = on.instances()
-    assert len({each.number for each in there}) == len(there)
-    for count, each in enumerate(there):
-        assert conflict(A100, [other.place for other in there[:count]], each.place) is None
+    assert len({instance.number for instance in there}) == len(there)
+    for count, instance in enumerate(there):
+        assert conflict(A100, [other.place for other in there[:count]], instance.place) is None
 
 
 def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
@@ -292,9 +294,9 @@ def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> 
             time.sleep(draw.uniform(0, 0.02))
             process.kill()
         consistent(on)
-    for each in on.instances():
-        on.destroy_compute_instance(each)
-        on.destroy_gpu_instance(each)
+    for instance in on.instances():
+        on.destroy_compute_instance(instance)
+        on.destroy_gpu_instance(instance)
     made(on, 0, "7g.40gb")
     assert len(list(tmp_path.iterdir())) <= 3, "state, lock, and one unfinished file at most"
 
@@ -302,11 +304,11 @@ def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> 
 def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     processes = [restless(tmp_path / "gpu.json", seed, 120) for seed in range(2)]
-    while any(each.poll() is None for each in processes):
+    while any(process.poll() is None for process in processes):
         consistent(on)
-    for each in processes:
-        each.communicate()
-        assert each.returncode == 0
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
 
 
 def test_one_of_several_gets_the_place(tmp_path: Path) -> None:
@@ -319,7 +321,7 @@ def test_one_of_several_gets_the_place(tmp_path: Path) -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for _ in range(4)
     ]
-    assert [each.communicate()[0] for each in processes].count("mine\n") == 1
+    assert [process.communicate()[0] for process in processes].count("mine\n") == 1
 
 
 def test_any_order_of_a_layout_ends_the_same(tmp_path: Path) -> None:
@@ -330,5 +332,5 @@ def test_any_order_of_a_layout_ends_the_same(tmp_path: Path) -> None:
         on = virtual(tmp_path / str(number))
         for place in order:
             made(on, place.start, place.profile)
-        seen.add(tuple((each.place, each.uuid) for each in on.instances()))
+        seen.add(tuple((instance.place, instance.uuid) for instance in on.instances()))
     assert len(seen) == 1

@@ -39,8 +39,8 @@ def test_a_driver_that_does_not_say_how_busy_instances_are_is_no_error(
 
     with installed(tmp_path, ["H200-141GB"], mig=True, before=refuse) as fake:
         fake.foreign(0, "4g.71gb")
-        (found,) = read_usage(0)
-    assert (found.start, found.busy) == (0, None)
+        (usage,) = read_usage(0)
+    assert (usage.start, usage.busy) == (0, None)
 
 
 def test_instances_before_hopper_have_no_utilisation(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_instances_before_hopper_have_no_utilisation(tmp_path: Path) -> None:
 def test_a_gpu_without_instances_is_one(tmp_path: Path) -> None:
     with installed(tmp_path, ["A100-40GB"], mig=False) as fake:
         fake.hold(None, 4711)
-        (found,) = read_usage(0)
-    assert isinstance(found, Usage)
-    assert (found.start, found.busy, found.used_mib) == (None, 0.25, 512)
+        (usage,) = read_usage(0)
+    assert isinstance(usage, Usage)
+    assert (usage.start, usage.busy, usage.used_mib) == (None, 0.25, 512)
 
 
 @pytest.mark.parametrize("fault", [FaultKind.NO_LIBRARY, FaultKind.NO_DRIVER])

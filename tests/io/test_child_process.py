@@ -130,6 +130,6 @@ def test_a_connection_that_is_given_up_signals_no_other_process() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             children[1].wait(0.1)
     finally:
-        for each in children:
-            each.kill()
-            each.wait()
+        for child in children:
+            child.kill()
+            child.wait()

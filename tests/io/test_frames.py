@@ -48,10 +48,10 @@ def test_frames_come_out_whole_however_the_stream_is_cut(sizes: list[int], cuts:
         for number, (message, payload) in enumerate(zip(sent, payloads, strict=True))
         for piece in encode_frame(number, message, payload)
     )
-    found = _fed(data, [min(each, len(data)) for each in cuts])
-    assert [each.number for each in found] == list(range(len(sent)))
-    assert [each.message for each in found] == sent
-    assert [bytes(each.payload) for each in found] == payloads
+    found = _fed(data, [min(cut, len(data)) for cut in cuts])
+    assert [frame.number for frame in found] == list(range(len(sent)))
+    assert [frame.message for frame in found] == sent
+    assert [bytes(frame.payload) for frame in found] == payloads
 
 
 def test_a_frame_keeps_its_bytes_when_the_next_one_comes() -> None:
@@ -61,7 +61,7 @@ def test_a_frame_keeps_its_bytes_when_the_next_one_comes() -> None:
         data = encode_frame(value, Infer((3,), "|u1"), bytes([value] * 3))[0]
         reader.space()[: len(data)] = data
         kept += reader.add(len(data))
-    assert [bytes(each.payload) for each in kept] == [b"\1\1\1", b"\2\2\2"]
+    assert [bytes(frame.payload) for frame in kept] == [b"\1\1\1", b"\2\2\2"]
 
 
 @given(st.binary(min_size=16, max_size=200))

@@ -211,17 +211,17 @@ def test_packed_pictures_are_found_where_the_variable_points(
     (tmp_path / "sets").mkdir()
     packed(tmp_path / "sets", "cifar10_subset_12k_webp.npz", 10, "WEBP", 32)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    found = CIFAR.load(Origin())
-    assert (found.train.inputs[7] == 7).all()
-    assert (found.held_out.inputs[7] == 17).all()
-    assert found.source == "cifar10_subset_12k_webp.npz"
+    material = CIFAR.load(Origin())
+    assert (material.train.inputs[7] == 7).all()
+    assert (material.held_out.inputs[7] == 17).all()
+    assert material.source == "cifar10_subset_12k_webp.npz"
 
 
 def test_the_stand_in_for_core50_says_that_it_is_one(tmp_path: Path) -> None:
     packed(tmp_path, "tinyimagenet_50class_10k_jpeg.npz", 50, "PNG", 64)
-    found = benchmark("nc-core50").load(Origin(tmp_path))
-    assert "in place of CORe50" in found.source
-    assert found.train.inputs.shape == (50, 3, 64, 64)
+    material = benchmark("nc-core50").load(Origin(tmp_path))
+    assert "in place of CORe50" in material.source
+    assert material.train.inputs.shape == (50, 3, 64, 64)
 
 
 def test_core50_is_read_from_its_folders(tmp_path: Path) -> None:
@@ -232,10 +232,10 @@ def test_core50_is_read_from_its_folders(tmp_path: Path) -> None:
             for frame in range(2):
                 pixels = np.full((128, 128, 3), thing, np.uint8)
                 Image.fromarray(pixels).save(film / f"C_01_{thing:02d}_{frame:03d}.png")
-    found = benchmark("nc-core50").load(Origin(tmp_path))
+    material = benchmark("nc-core50").load(Origin(tmp_path))
     # neighbouring frames look alike: of these two one is used; session 3 is held out
-    assert (len(found.train), len(found.held_out)) == (50, 50)
-    assert (found.train.inputs[found.train.labels == 9] == 10).all()
+    assert (len(material.train), len(material.held_out)) == (50, 50)
+    assert (material.train.inputs[material.train.labels == 9] == 10).all()
     (tmp_path / "core50_128x128" / "s1" / "o51").mkdir()
     with pytest.raises(InputError, match="o1 to o50"):
         benchmark("nc-core50").load(Origin(tmp_path))
@@ -267,11 +267,11 @@ def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
         for folder in sorted(root.iterdir()):
             archive.add(folder, folder.name)
     known = benchmark("nc-20-newsgroups")
-    found = [known.load(Origin(each)) for each in places]
-    for each in found:
-        assert (len(each.train), len(each.held_out)) == (20, 20)
-        by_label = each.train.inputs[np.argsort(each.train.labels)]
-        np.testing.assert_array_equal(by_label, found[0].train.inputs)
+    materials = [known.load(Origin(path)) for path in places]
+    for material in materials:
+        assert (len(material.train), len(material.held_out)) == (20, 20)
+        by_label = material.train.inputs[np.argsort(material.train.labels)]
+        np.testing.assert_array_equal(by_label, materials[0].train.inputs)
         assert (by_label[0] > 0).sum() == 1 + 5  # begin, words of group 00 alone
 
 
@@ -327,10 +327,10 @@ def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
 
 def test_classes_come_in_another_order_unless_they_drift(tmp_path: Path, made: Material) -> None:
     packed(tmp_path, "cifar10_subset_12k_webp.npz", 10, "PNG", 32)
-    found = CIFAR.load(Origin(tmp_path))
-    other = reorder_classes(CIFAR, found, seed=1)
+    material = CIFAR.load(Origin(tmp_path))
+    other = reorder_classes(CIFAR, material, seed=1)
     assert sorted(other.train.labels) == list(range(10))
-    assert not np.array_equal(other.train.labels, found.train.labels)
+    assert not np.array_equal(other.train.labels, material.train.labels)
     np.testing.assert_array_equal(other.train.labels, other.held_out.labels)
     np.testing.assert_array_equal(other.train.arrives, other.train.labels // 2)
     with pytest.raises(InputError, match="generated in the order of its classes"):

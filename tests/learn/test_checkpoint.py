@@ -29,7 +29,7 @@ def written(tmp_path: Path, warnings: list[str]) -> Checkpoints:
 
 
 def test_the_last_two_are_kept(written: Checkpoints) -> None:
-    assert sorted(each.name for each in written.folder.iterdir()) == [
+    assert sorted(path.name for path in written.folder.iterdir()) == [
         "000002.json",
         "000002.weights",
         "000003.json",
@@ -38,10 +38,10 @@ def test_the_last_two_are_kept(written: Checkpoints) -> None:
 
 
 def test_the_newest_comes_back(written: Checkpoints, warnings: list[str]) -> None:
-    found = written.newest_good()
-    assert found is not None
-    assert (found.number, found.about) == (3, {"curve": [0.3]})
-    Tiny.build(4, 1).load(found.weights)
+    checkpoint = written.newest_good()
+    assert checkpoint is not None
+    assert (checkpoint.number, checkpoint.about) == (3, {"curve": [0.3]})
+    Tiny.build(4, 1).load(checkpoint.weights)
     assert warnings == []
 
 
@@ -61,12 +61,12 @@ def test_a_damaged_one_is_passed_over_with_a_warning(
             if damage == "cut"
             else content[:-3] + changed + content[-2:]
         )
-    found = written.newest_good()
-    assert found is not None
-    assert found.number == 2
+    checkpoint = written.newest_good()
+    assert checkpoint is not None
+    assert checkpoint.number == 2
     # without its JSON a checkpoint was never finished, and nothing is lost
     silent = name.endswith("json") and damage == "gone"
-    assert [("damaged" in each) for each in warnings] == ([] if silent else [True])
+    assert [("damaged" in warning) for warning in warnings] == ([] if silent else [True])
 
 
 def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[str]) -> None:
@@ -76,7 +76,7 @@ def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[
     assert written.newest_good() is None
     # said once, however often it is looked for
     assert written.newest_good() is None
-    assert [each.rpartition("; ")[2] for each in warnings] == [
+    assert [warning.rpartition("; ")[2] for warning in warnings] == [
         "trying the one before it",
         "there is none before it",
     ]
@@ -85,9 +85,9 @@ def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[
 @pytest.mark.parametrize("name", ["²².json", "3.json", "latest.json", "0000003x.json"])
 def test_a_stray_file_is_no_checkpoint(written: Checkpoints, name: str) -> None:
     (written.folder / name).write_text("{}")
-    found = written.newest_good()
-    assert found is not None
-    assert found.number == 3
+    checkpoint = written.newest_good()
+    assert checkpoint is not None
+    assert checkpoint.number == 3
 
 
 def test_weights_are_written_and_synced_once(
@@ -124,9 +124,9 @@ def test_a_write_that_is_cut_off_leaves_the_one_before(
     monkeypatch.setattr(Tiny, "save", cut_off)
     with pytest.raises(KeyboardInterrupt):
         written.write(4, MODEL, {})
-    found = written.newest_good()
-    assert found is not None
-    assert found.number == 3
+    checkpoint = written.newest_good()
+    assert checkpoint is not None
+    assert checkpoint.number == 3
     assert not list(written.folder.glob(".*"))
 
 

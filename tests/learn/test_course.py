@@ -41,7 +41,7 @@ def warnings() -> list[str]:
 
 
 def timeless(rows: tuple[WindowRow, ...]) -> list[WindowRow]:
-    return [replace(each, retraining_s=0, estimation_s=0) for each in rows]
+    return [replace(row, retraining_s=0, estimation_s=0) for row in rows]
 
 
 class CutOffError(Exception):
@@ -111,8 +111,8 @@ def test_a_damaged_checkpoint_costs_a_window_not_the_course(
     assert timeless(again.rows) == timeless(straight.rows)
     assert len(warnings) == 1
     assert "damaged; trying the one before it" in warnings[0]
-    for each in (tmp_path / "course").glob("*.weights"):
-        each.write_bytes(b"")
+    for path in (tmp_path / "course").glob("*.weights"):
+        path.write_bytes(b"")
     with pytest.raises(InputError, match="all its checkpoints are damaged"):
         Course(SETTINGS, material, folder=folder, resume=True)
 
@@ -233,8 +233,8 @@ def test_a_course_of_a_model_that_diverges_says_so(material: Material) -> None:
     hot = replace(SETTINGS, model="support.tiny_model:Hot")
     result = Course(hot, material).run(1)
     assert not result.rows[0].adopted
-    assert [each.partition(":")[0] for each in result.stops] == ["pre-training", "window 1"]
-    assert all("the loss became" in each for each in result.stops)
+    assert [stop.partition(":")[0] for stop in result.stops] == ["pre-training", "window 1"]
+    assert all("the loss became" in stop for stop in result.stops)
 
 
 def test_a_course_can_begin_with_weights(

@@ -119,7 +119,7 @@ class OnTheHost:
     def __call__(self, given: Convolution) -> Tensor:
         launch = launch_for(given)
         tensors = [launch.inputs, launch.weights, launch.outputs]
-        pointers = [ctypes.c_void_p(each.data_ptr()) for each in tensors]
+        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         for number in range(-(-launch.threads // self.block) * self.block):
             self.library.place(
                 *map(ctypes.c_longlong, (number // self.block, self.block, number % self.block))
@@ -247,8 +247,8 @@ def test_a_model_serves_with_the_kernels_and_exchanges_its_weights(
     other = copy.deepcopy(model)
     other.seen[2] = False
     with torch.no_grad():
-        for each in other.network.parameters():
-            each.add_(0.25)
+        for parameter in other.network.parameters():
+            parameter.add_(0.25)
     assert model.exchange(other)
     after = model.infer(inputs)
     assert (after[:, 2] == -np.inf).all()
@@ -276,8 +276,8 @@ def test_weights_with_two_names_are_exchanged_once() -> None:
                 weight.fill_(value)
     assert model.exchange(other)
     assert {float(each) for each in model.network.state_dict()["second.weight"].flatten()} == {2.0}
-    assert all((each == 2).all() for each in model.network.parameters())
-    assert all((each == 1).all() for each in other.network.parameters())
+    assert all((parameter == 2).all() for parameter in model.network.parameters())
+    assert all((parameter == 1).all() for parameter in other.network.parameters())
 
 
 class LittleMemory(TorchFunctionMode):

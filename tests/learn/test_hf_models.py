@@ -51,7 +51,7 @@ def test_scores_are_those_of_the_library(
 ) -> None:
     network = save(tmp_path)
     processor = transformers().AutoImageProcessor.from_pretrained(tmp_path)
-    images = [torch.from_numpy(each) for each in pictures(side)]
+    images = [torch.from_numpy(picture) for picture in pictures(side)]
     with torch.inference_mode():
         wanted = network(**processor(images, return_tensors="pt")).logits.numpy()
     model = built(tmp_path)
@@ -201,8 +201,8 @@ def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(
 
 def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:
     save_bert(tmp_path)
-    for each in tmp_path.glob("tokenizer*"):
-        each.unlink()
+    for path in tmp_path.glob("tokenizer*"):
+        path.unlink()
     with pytest.raises(InputError, match="holds no tokenizer; save"):
         build(f"hf:{tmp_path}", 3, 0)
 

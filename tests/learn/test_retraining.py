@@ -135,8 +135,8 @@ class Forgetful(Tiny):
         loss = super().train_step(inputs, labels, lr)
         if self.steps > self.good_steps:
             with torch.no_grad():
-                for each in self.network.parameters():
-                    each.zero_()
+                for parameter in self.network.parameters():
+                    parameter.zero_()
         return loss
 
 
@@ -171,8 +171,8 @@ def test_a_training_whose_best_model_is_damaged_starts_again(
     checkpoints = Checkpoints(tmp_path / "run", warnings.append)
     with pytest.raises(CutOffError):
         retrain(model, data, 0.0, SETTINGS, checkpoints, cut_off_after(3 * steps - 2))
-    for each in (tmp_path / "run" / "best").glob("*.weights"):
-        each.write_bytes(b"")
+    for path in (tmp_path / "run" / "best").glob("*.weights"):
+        path.write_bytes(b"")
     with pytest.raises(CutOffError):  # the checkpoints of the new start are not mixed with old ones
         retrain(model, data, 0.0, SETTINGS, checkpoints, cut_off_after(2 * steps - 2))
     again, done = retrain(model, data, 0.0, SETTINGS, checkpoints)
@@ -207,8 +207,8 @@ class Sudden(Tiny):
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
         loss = super().train_step(inputs, labels, lr)
         with torch.no_grad():
-            for each in self.network.parameters():
-                each.fill_(float("nan"))
+            for parameter in self.network.parameters():
+                parameter.fill_(float("nan"))
         return 0.0 if np.isnan(loss) else loss
 
 
@@ -246,7 +246,7 @@ def test_a_model_that_takes_over_keeps_nothing_of_its_training(pretrained: Pretr
     model, _, _ = pretrained
     assert isinstance(model, Tiny)
     assert model._optimiser is None
-    assert all(each.grad is None for each in model.network.parameters())
+    assert all(parameter.grad is None for parameter in model.network.parameters())
 
 
 def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:

@@ -260,8 +260,8 @@ def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.Monk
 
 
 def test_texts_of_token_numbers_are_read() -> None:
-    each = SmallText.build(4, 0)
-    tokens = each.example(16)
-    losses = [each.train_step(tokens, LABELS, 1e-2) for _ in range(20)]
+    text = SmallText.build(4, 0)
+    tokens = text.example(16)
+    losses = [text.train_step(tokens, LABELS, 1e-2) for _ in range(20)]
     assert losses[-1] < losses[0]
-    assert each.infer(tokens).shape == (16, 4)
+    assert text.infer(tokens).shape == (16, 4)

@@ -35,7 +35,7 @@ def abstract(name: str) -> torch.nn.Module:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_network_has_the_published_size(name: str) -> None:
-    weights = sum(each.numel() for each in abstract(name).parameters())
+    weights = sum(parameter.numel() for parameter in abstract(name).parameters())
     assert weights / 1e6 == pytest.approx(SIZES[name], rel=0.01)
 
 
@@ -62,11 +62,11 @@ def test_texts_give_a_row_of_scores() -> None:
 
 
 def test_a_transformers_model_trains_and_answers() -> None:
-    each = build("mobilenet-v2", 3, 0, pixels=32)
-    images, labels = each.example(4), np.array([0, 1, 2, 0])
+    model = build("mobilenet-v2", 3, 0, pixels=32)
+    images, labels = model.example(4), np.array([0, 1, 2, 0])
     assert images.shape == (4, 3, 32, 32)
-    assert each.train_step(images, labels, 1e-3) > 0
-    assert each.infer(images).shape == (4, 3)
+    assert model.train_step(images, labels, 1e-3) > 0
+    assert model.infer(images).shape == (4, 3)
 
 
 @pytest.mark.parametrize("name", ["inception-v3", "efficientnet-lite0"])
@@ -80,7 +80,7 @@ def test_without_torchvision_a_model_says_how_to_get_it(
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="the extra timm is not installed")
 def test_inception_is_built_beside_any_build_of_torch() -> None:
-    assert sum(each.numel() for each in abstract("inception-v3").parameters()) > 20e6
+    assert sum(parameter.numel() for parameter in abstract("inception-v3").parameters()) > 20e6
 
 
 def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,8 +116,8 @@ def test_while_paused_nothing_changes_but_a_lost_worker_is_replaced(
     path = folder / "state" / "live" / "small" / "records.db"
     daemon.wait_for(
         lambda _: any(
-            (each.reason, each.at_s > paused_s) == ("photos is drained", True)
-            for each in read_records(path).plans
+            (plan.reason, plan.at_s > paused_s) == ("photos is drained", True)
+            for plan in read_records(path).plans
         ),
         "the drained tenant is planned without",
     )
@@ -144,13 +144,13 @@ def test_an_impossible_action_is_refused_and_recorded(daemon: Served, folder: Pa
     assert act(daemon, "roll-back", "unknown")[0] == 404
     path = folder / "state" / "live" / "small" / "records.db"
     daemon.wait_for(
-        lambda _: any(each.kind == "roll-back" for each in read_records(path).actions),
+        lambda _: any(action.kind == "roll-back" for action in read_records(path).actions),
         "it is in the records",
     )
     actions = read_records(path).actions
-    assert {each.outcome for each in actions} == {"done", "refused"}
-    assert {each.who for each in actions} == {"api"}
-    assert [each.tenant for each in actions if each.kind == "pause"] == [None, None]
+    assert {action.outcome for action in actions} == {"done", "refused"}
+    assert {action.who for action in actions} == {"api"}
+    assert [action.tenant for action in actions if action.kind == "pause"] == [None, None]
 
 
 def test_a_rolled_back_version_serves_also_after_a_restart(
@@ -168,7 +168,7 @@ def test_a_rolled_back_version_serves_also_after_a_restart(
     assert act(daemon, "roll-back", "photos")[0] == 409
     path = folder / "state" / "live" / "small" / "records.db"
     daemon.wait_for(
-        lambda _: any("from version 2" in each.why for each in read_records(path).versions),
+        lambda _: any("from version 2" in version.why for version in read_records(path).versions),
         "it is recorded",
     )
     done(daemon, "drain", "photos")

@@ -61,8 +61,8 @@ def test_it_serves_learns_swaps_and_leaves_nothing_behind(tmp_path: Path) -> Non
         assert daemon.stop() == 0, daemon.said()
     assert _instances(state) == 0
     records = read_records(state / "live" / "small" / "records.db")
-    assert any(each.adopted and each.tenant == "photos" for each in records.versions)
-    assert sum(each.received for each in records.tenant_windows) > 0
+    assert any(version.adopted and version.tenant == "photos" for version in records.versions)
+    assert sum(window.received for window in records.tenant_windows) > 0
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,8 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(
 
     def ask() -> None:
         codes.extend(
-            daemon.infer("photos", each, f"q{number}").status_code
-            for number, each in enumerate(pictures)
+            daemon.infer("photos", picture, f"q{number}").status_code
+            for number, picture in enumerate(pictures)
         )
 
     asking = threading.Thread(target=ask)

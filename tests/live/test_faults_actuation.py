@@ -171,7 +171,7 @@ def test_every_exception_is_reported_as_the_outcome_of_its_instruction(tmp_path:
         async with actuation_on(tmp_path) as actuation:
             actuation.do([events.Warm(PLACE, "a"), events.Train(PLACE, "a"), events.Create(PLACE)])
             await until_async(lambda: len(actuation.outcomes) == 4)
-            reasons = {type(each): getattr(each, "why", "") for each in actuation.outcomes}
+            reasons = {type(outcome): getattr(outcome, "why", "") for outcome in actuation.outcomes}
             assert "KeyError" in reasons[events.WorkerLost]
             assert "ZeroDivisionError" in reasons[events.TrainingEnded]
             assert "is there already" in reasons[events.CreateFailed]
@@ -195,7 +195,7 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
             actuation.do([events.Create(other)])
             await until_async(lambda: outcomes[1:] == [events.Created(other)])
             with open_driver("emulated", 0, state=state) as driver:
-                first, second = (driver.environment(each) for each in driver.instances())
+                first, second = (driver.environment(instance) for instance in driver.instances())
             estimated = replace(
                 job, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate", environment=first
             )
@@ -205,7 +205,7 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
             actuation.do([events.Destroy(PLACE), events.Destroy(other)])
             await until_async(lambda: len(outcomes) == 4)
             assert events.Destroyed(PLACE) in outcomes
-            (kept,) = (each for each in outcomes if isinstance(each, events.DestroyFailed))
+            (kept,) = (outcome for outcome in outcomes if isinstance(outcome, events.DestroyFailed))
             assert kept.instance == other
             with pytest.raises(TrainingLostError, match="instance is destroyed"):
                 await estimate

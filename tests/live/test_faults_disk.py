@@ -11,7 +11,7 @@ from support.waiting import until
 
 
 def _files(folder: Path) -> set[str]:
-    return {each.name for each in folder.iterdir()}
+    return {path.name for path in folder.iterdir()}
 
 
 def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_damaged_files_are_set_aside_logged_recorded_and_counted(tmp_path: Path)
         assert counted == dict.fromkeys(FILES, 1)
         log = daemon.log.read_text(encoding="utf-8")
         assert daemon.stop() == 0, daemon.said()
-    events = [each.words for each in read_records(home / "records.db").events]
+    events = [event.words for event in read_records(home / "records.db").events]
     for name in FILES:
         (aside,) = paths[name].glob(f"{name}.damaged-*Z")
-        assert any(name in each and str(aside) in each for each in events)
-        assert any("ERROR" in each.upper() and str(aside) in each for each in log.splitlines())
+        assert any(name in event and str(aside) in event for event in events)
+        assert any("ERROR" in line.upper() and str(aside) in line for line in log.splitlines())
 
 
 def test_a_moved_state_folder_is_noticed_and_used_again_once_it_is_back(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_moved_state_folder_is_noticed_and_used_again_once_it_is_back(tmp_path
         # windows begin and retrainings are due, and nothing makes another state folder
         daemon.wait_for(lambda now: now["window"] > first + 2, "windows go on")
         assert not state.exists()
-        errors = [each for each in daemon.log.read_text("utf-8").splitlines() if " ERROR " in each]
-        assert len([each for each in errors if "labels are refused" in each]) == 1
-        assert len([each for each in errors if "records could not be written" in each]) == 1
+        errors = [line for line in daemon.log.read_text("utf-8").splitlines() if " ERROR " in line]
+        assert len([error for error in errors if "labels are refused" in error]) == 1
+        assert len([error for error in errors if "records could not be written" in error]) == 1
         away.rename(state)
         assert daemon.status()["files"] == ""
         assert daemon.feedback("photos", "asked", int(label[0])).status_code == 200

@@ -62,13 +62,16 @@ class Lives:
         mine = family(daemon.process.pid)
         until(lambda: all_gone(self.left - mine), "the processes of earlier lives are gone")
         assert labels_of(self.state) >= self.acknowledged
-        good = {int(each.stem) for each in (self.home / "models" / "photos").glob("*.json")}
+        good = {int(path.stem) for path in (self.home / "models" / "photos").glob("*.json")}
         assert serves(daemon, self.version) in good
         until(lambda: self._all_held_by_us(daemon), "every instance is of this life")
 
     def _all_held_by_us(self, daemon: Served) -> bool:
         known = {(each["start"], each["gpcs"]) for each in daemon.status()["units"]}
-        there = {(each.place.start, int(each.place.profile[0])) for each in instances(self.state)}
+        there = {
+            (instance.place.start, int(instance.place.profile[0]))
+            for instance in instances(self.state)
+        }
         return there <= known and set(users(self.state)) <= family(daemon.process.pid)
 
 
@@ -113,7 +116,7 @@ def _while_creating(lives: Lives) -> None:
     with started(lives.path, lives.state, **PACE) as process:
 
         def half_made() -> bool:
-            return any(each.uuid is None for each in instances(lives.state))
+            return any(instance.uuid is None for instance in instances(lives.state))
 
         until(half_made, "an instance is half made", look_s=0.005)
         lives.kill(process)

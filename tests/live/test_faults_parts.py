@@ -81,7 +81,7 @@ def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> 
         _sleeping(f"{gone} {tmp_path}") as left,
     ):
         killed = gpu_thread.kill_orphans(tmp_path)
-        assert [each.pid for each in killed] == [left]
+        assert [process.pid for process in killed] == [left]
         gpu_thread.wait_until_gone(killed)
         assert not is_running(left)
         assert all(map(is_running, (of_the_living, of_another_folder, of_no_daemon)))

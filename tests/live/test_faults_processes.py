@@ -150,8 +150,8 @@ def test_a_worker_that_hangs_is_killed_and_replaced(hour: Hour) -> None:
         os.kill(pid, signal.SIGSTOP)
     pictures = samples(0, 24)[0]
     with ThreadPoolExecutor(8) as asking:
-        answers = asking.map(lambda each: hour.daemon.infer("photos", each, ""), pictures)
-        codes = {each.status_code for each in answers}
+        answers = asking.map(lambda picture: hour.daemon.infer("photos", picture, ""), pictures)
+        codes = {answer.status_code for answer in answers}
     assert codes <= {200, 503, 504}
     until(lambda: not any(map(is_running, hung)), "the workers that hang are killed")
     serves(hour.daemon, hour.version)
@@ -180,20 +180,20 @@ def _connected(daemon: Served) -> socket.socket:
 def _half(daemon: Served) -> list[socket.socket]:
     """Half a head, or half a body."""
     lingering = [_connected(daemon) for _ in range(4)]
-    for number, each in enumerate(lingering):
-        each.sendall((_request()[:40], _request()[:-100])[number % 2])
+    for number, connection in enumerate(lingering):
+        connection.sendall((_request()[:40], _request()[:-100])[number % 2])
     return lingering
 
 
 def _sockets(pid: int) -> int:
-    return sum(each.startswith("socket:") for each in open_files(pid))
+    return sum(file.startswith("socket:") for file in open_files(pid))
 
 
 def test_clients_that_leave_or_send_half_a_request_leave_nothing_behind(hour: Hour) -> None:
-    for each in hour.lingering:
-        answer = each.recv(4096)
+    for connection in hour.lingering:
+        answer = connection.recv(4096)
         assert answer.startswith(b"HTTP/1.1 408 "), answer
-        each.close()
+        connection.close()
     settled(hour.daemon)
     pid, request = hour.daemon.process.pid, _request()
     before = _sockets(pid)

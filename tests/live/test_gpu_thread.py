@@ -30,7 +30,7 @@ async def opened(state: Path) -> AsyncIterator[GpuThread]:
 
 def _instances(state: Path) -> list[tuple[int, str]]:
     with open_driver("emulated", 0, state=state) as driver:
-        return [(each.place.start, each.place.profile) for each in driver.instances()]
+        return [(instance.place.start, instance.place.profile) for instance in driver.instances()]
 
 
 async def test_instances_are_created_destroyed_and_gone_when_it_closes(tmp_path: Path) -> None:

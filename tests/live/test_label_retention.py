@@ -121,7 +121,7 @@ async def scene(run: Run, steps: list[tuple[str, str, int]]) -> None:
         assert not run.missing(), (step, tenant)
         for name in TENANTS:
             kept = labels.kept(name, 0, run.window + 1)
-            assert kept == sum(each[0] == name for each in requests_in(run.path))
+            assert kept == sum(request[0] == name for request in requests_in(run.path))
     await labels.close()
 
 

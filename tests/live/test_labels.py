@@ -43,8 +43,8 @@ async def add_some(
 ) -> list[bool]:
     return await asyncio.gather(
         *(
-            labels.add(tenant, window, sample(each), each % classes, 0, f"r{each}")
-            for each in numbers
+            labels.add(tenant, window, sample(number), number % classes, 0, f"r{number}")
+            for number in numbers
         )
     )
 
@@ -142,7 +142,7 @@ async def test_labels_are_refused_while_their_file_is_away(
         with pytest.raises(FileMovedError, match="put it back, or restart the daemon"):
             await labels.add("a", 0, sample(2), 1, None, f"meanwhile {number}")
     assert "labels.db" in labels.moved
-    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
     away.rename(home)
     assert labels.moved == ""
     assert await labels.add("a", 0, sample(2), 1, None, "after")

@@ -28,7 +28,7 @@ def test_accuracy_rises_inside_the_window_whose_samples_came_before_it(tmp_path:
     counts = outcome.seconds["photos"]
     assert sum(counts.goodput[-4:]) >= 0.9 * sum(counts.in_time[-4:]), counts
     records = read_records(state / "live" / "small" / "records.db")
-    (learned,) = [each for each in records.versions if each.number == 2]
+    (learned,) = [version for version in records.versions if version.number == 2]
     assert learned.adopted
     assert learned.accuracy is not None
     assert learned.accuracy > 0.9

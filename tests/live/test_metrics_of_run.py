@@ -20,9 +20,9 @@ def metrics(daemon: Served) -> tuple[str, dict[tuple[str, frozenset[tuple[str, s
     text = httpx.get(f"{daemon.url}/metrics", timeout=20).text
     families = text_string_to_metric_families(text)
     return text, {
-        (each.name, frozenset(each.labels.items())): each.value
+        (sample.name, frozenset(sample.labels.items())): sample.value
         for family in families
-        for each in family.samples
+        for sample in family.samples
     }
 
 
@@ -55,7 +55,7 @@ def asked(daemon: Served, right: list[bool]) -> int:
 
 
 def lines(daemon: Served) -> list[dict[str, Any]]:
-    return [json.loads(each) for each in daemon.log.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in daemon.log.read_text(encoding="utf-8").splitlines()]
 
 
 def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
     assert all(dict(each)["GPU_I_ID"] for each in ready)
     steps = ("create", "warm")
     assert all(
-        value("migrator_reconfigurations_total", kind=each, outcome="done") >= len(units)
-        for each in steps
+        value("migrator_reconfigurations_total", kind=step, outcome="done") >= len(units)
+        for step in steps
     )
     names = {name for name, _ in found}
     absent = sample_names(eventful(tmp_path)) - names

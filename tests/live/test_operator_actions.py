@@ -248,7 +248,7 @@ async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None
     with pytest.raises(HttpError, match="photos: it is drained"):
         await infer(bench.router, "photos", np.zeros((1, 3)))
     assert bench.router.counts["photos"].total.received == 0
-    assert [name for name, each in bench.tenants.items() if each.planned] == ["cameras"]
+    assert [name for name, tenant in bench.tenants.items() if tenant.planned] == ["cameras"]
     assert (await bench.act("drain", "photos")).words == "photos was drained already"
     await bench.act("drain", "cameras")
     assert (await bench.act("replan")).outcome is Outcome.REFUSED
@@ -306,7 +306,7 @@ async def test_an_unexpected_error_is_recorded_too(bench: Bench) -> None:
     acted = await bench.act("roll-back", "unknown")  # which the API never lets through
     assert acted.outcome is Outcome.FAILED
     assert "KeyError" in acted.words
-    assert [each.outcome for each in bench.recorder.actions] == [Outcome.FAILED]
+    assert [action.outcome for action in bench.recorder.actions] == [Outcome.FAILED]
 
 
 async def test_an_action_that_cannot_be_stored_is_not_done(

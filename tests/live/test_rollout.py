@@ -86,9 +86,9 @@ class Home:
         return version
 
     def brings(self) -> None:
-        found = self.store.versions.bring(self.versions)
-        assert found is not None
-        self.run.switch_version(found)
+        version = self.store.versions.bring(self.versions)
+        assert version is not None
+        self.run.switch_version(version)
 
     def share(self, *, claim: bool = False) -> None:
         asyncio.run(self.rollout.share("photos", claim=claim))
@@ -167,7 +167,7 @@ def test_a_claim_that_failed_is_made_again_with_the_next_version(
     with monkeypatch.context() as away:
         away.setattr(SharedFiles, "write", _away)
         new.share(claim=True)
-    assert [each for each in new.recorder.events if "the store is away" in each]
+    assert [event for event in new.recorder.events if "the store is away" in event]
     new.trains(b"two")
     new.share()
     assert new.shared() == 2

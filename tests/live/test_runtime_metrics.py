@@ -63,7 +63,7 @@ def test_plans_and_reconfigurations(run: Run) -> None:
 
 def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
     run.recorder.plan_followed(Decision(((),)), 0.1)
-    assert not [each for each in run.samples() if each.name == "migrator_planner_gap_ratio"]
+    assert not [sample for sample in run.samples() if sample.name == "migrator_planner_gap_ratio"]
     run.recorder.plan_followed(Decision(((),), plan=Plan(1.0, float("inf"), "x", 0, (), ())), 0.1)
     assert run.value("migrator_planner_gap_ratio") == float("inf")
 
@@ -71,7 +71,9 @@ def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
 def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="4g.20gb") == 1
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="1g.5gb") == 0
-    (labels,) = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
+    (labels,) = [
+        sample.labels for sample in run.samples() if sample.name == "migrator_instance_info"
+    ]
     assert labels == {
         "unit": "4g@0",
         "gpu": "0",
@@ -89,15 +91,15 @@ def test_shares_have_no_profile_and_are_told_apart(tmp_path: Path) -> None:
     run = watched_run(tmp_path)
     shares: tuple[Holding, ...] = (Share(0, 25.0, PHOTOS), Share(1, 25.0, PHOTOS))
     run.context.executor.follow(run.now_s[0], [shares], 1.0)
-    for each in shares:
-        run.context.executor.on(run.now_s[0], Created(each))
-        run.context.executor.on(run.now_s[0], Ready(each, 0.1))
+    for share in shares:
+        run.context.executor.on(run.now_s[0], Created(share))
+        run.context.executor.on(run.now_s[0], Ready(share, 0.1))
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="") == 2
-    labels = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
-    assert {(each["share"], each["GPU_I_PROFILE"], each["GPU_I_ID"]) for each in labels} == {
+    labels = [sample.labels for sample in run.samples() if sample.name == "migrator_instance_info"]
+    assert {(label["share"], label["GPU_I_PROFILE"], label["GPU_I_ID"]) for label in labels} == {
         ("25%", "", "")
     }
-    assert len({each["unit"] for each in labels}) == 2
+    assert len({label["unit"] for label in labels}) == 2
 
 
 def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Path) -> None:

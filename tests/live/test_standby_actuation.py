@@ -138,7 +138,7 @@ class Bench(Actuation):
     @property
     def known(self) -> set[str]:
         """Workers that serve or wait."""
-        return {each.name for each in (*self._serving.values(), *self._standbys.values())}
+        return {worker.name for worker in (*self._serving.values(), *self._standbys.values())}
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ WARM, STOP = ev.Warm(PLACE, TENANT), ev.StopWorker(PLACE)
 async def test_no_worker_is_left_or_forgotten(
     bench: Bench, instructions: tuple[ev.Instruction, ...], left: int
 ) -> None:
-    for each in instructions:
-        bench.do([each])
+    for instruction in instructions:
+        bench.do([instruction])
         await asyncio.sleep(0.002)
     await bench.settled()
     bench.pool.may_start.set()
@@ -204,7 +204,7 @@ async def test_a_standby_that_takes_over_serves_the_version_that_is_current(
     standby.may_swap.set()
     await rolled
     await bench.settled()
-    assert {each.assignment.version for each in bench._serving.values()} == {last}
+    assert {worker.assignment.version for worker in bench._serving.values()} == {last}
 
 
 async def test_a_standby_serves_while_no_other_worker_uses_its_slices(bench: Bench) -> None:
@@ -220,8 +220,8 @@ async def test_a_standby_serves_while_no_other_worker_uses_its_slices(bench: Ben
     serving, third = (Worker(standby.assignment, bench.pool.running) for _ in range(2))
     bench._serving[PLACE], bench._standbys[PLACE, "texts"] = serving, third
     assert may_borrow()
-    for each in (serving, third):
-        bench.busy = {each.name}
+    for worker in (serving, third):
+        bench.busy = {worker.name}
         assert not may_borrow()
     bench.busy = set()
     await bench.adopt(2)

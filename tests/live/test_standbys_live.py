@@ -41,7 +41,7 @@ def _scenario(
 def _taken_over(state: Path) -> list[UnitRecord]:
     """Starts on slices that another tenant used before."""
     units = read_records(next(state.rglob("records.db"))).units
-    return [each for each in units if "standby_s" in each.parts_s]
+    return [unit for unit in units if "standby_s" in unit.parts_s]
 
 
 def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
@@ -88,7 +88,7 @@ def test_a_killed_standby_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
         file = BoardFile(next(state.rglob("gpu-0.json")))
         board = file.read()
         assert board is not None
-        waiting = {each.pid for each in board.standbys if each.alive} - serving
+        waiting = {standby.pid for standby in board.standbys if standby.alive} - serving
         for pid in waiting:
             os.kill(pid, signal.SIGKILL)
         seen = len(_taken_over(state))
@@ -105,7 +105,7 @@ def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> No
 
         def waiting() -> bool:
             board = file.read()
-            return board is not None and sum(each.alive for each in board.standbys) >= 8
+            return board is not None and sum(standby.alive for standby in board.standbys) >= 8
 
         until(waiting, daemon.said)
         pictures, _ = samples(0, 1)

@@ -88,7 +88,7 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
 
     def follow(part: float) -> None:
         progress.append(part)
-        holders = tuple(str(each) for each in driver.instances()[0].holders)
+        holders = tuple(str(holder) for holder in driver.instances()[0].holders)
         seen.append((running_environment(trainings.pids[0]), holders))
 
     async with trainings_for(job) as (trainings, _):
@@ -125,7 +125,7 @@ async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
         training = asyncio.gather(*map(trainings.train, jobs))
         await trainings.estimate(estimate)
         trained = await training
-    assert all(each.adopted for each in trained)
+    assert all(result.adopted for result in trained)
     assert (job.folder.parent / "workers.log").read_text(encoding="utf-8").count("built") == 1
     assert "built" not in (job.folder.parent / "log").read_text(encoding="utf-8")
 
@@ -290,9 +290,9 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
     try:
         until(lambda: not any(map(is_running, pids)), "they end")
     finally:
-        for each in pids:
+        for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
 
 async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
@@ -338,7 +338,7 @@ async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
 
 def test_the_daemons_side_loads_neither_torch_nor_the_planner() -> None:
     parts = ("training", "labels", "training_data", "versions")
-    code = "".join(f"import migrator.live.{each}\n" for each in parts)
+    code = "".join(f"import migrator.live.{part}\n" for part in parts)
     code += "from migrator.policies.registry import policy\npolicy('migrator')\n"
     code += "import migrator.records.store, sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -36,7 +36,7 @@ def test_the_newest_serves_and_the_last_few_stay(versions: Versions, tmp_path: P
     assert newest is not None
     assert (newest.number, newest.accuracy, newest.about) == (5, 0.55, {"window": 5})
     assert newest.weights.read_bytes() == weights(tmp_path, 5).read_bytes()
-    assert [each.number for each in versions.good()] == [5, 4, 3]
+    assert [version.number for version in versions.good()] == [5, 4, 3]
     assert len(list(versions.folder.iterdir())) == 6
     assert Versions(tmp_path / "versions", "text").newest_good() is None
 
@@ -56,9 +56,9 @@ def test_a_damaged_version_is_passed_over_and_its_number_never_given_again(
         note.write_text("", encoding="utf-8")
     else:
         note.write_text(note.read_text(encoding="utf-8").replace("0.53", "0.99"), encoding="utf-8")
-    found = versions.newest_good()
-    assert found is not None
-    assert found.number == 2
+    version = versions.newest_good()
+    assert version is not None
+    assert version.number == 2
     assert len(caplog.messages) == 1
     assert "damaged" in caplog.text
     assert versions.add(weights(tmp_path, 4), None).number == 4
@@ -71,7 +71,7 @@ def test_going_back_withdraws_the_newest(versions: Versions, tmp_path: Path) -> 
     assert found is not None
     assert found.number == 2
     assert versions.add(weights(tmp_path, 9), 0.9).number == 4
-    assert [each.number for each in versions.good()] == [4, 2, 1]
+    assert [version.number for version in versions.good()] == [4, 2, 1]
     assert versions.roll_back().number == 2
     assert versions.roll_back().number == 1
     with pytest.raises(InputError, match="no earlier version"):
@@ -87,9 +87,9 @@ def test_what_is_not_there_or_cannot_be_written_changes_nothing(
     filled(versions, tmp_path, 1)
     with pytest.raises(InputError, match="no weights"):
         versions.add(tmp_path / "nowhere", 0.9)
-    found = versions.newest_good()
-    assert found is not None
-    assert found.number == 1
+    version = versions.newest_good()
+    assert version is not None
+    assert version.number == 1
     assert len(list(versions.folder.iterdir())) == 2
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be kept there"):
@@ -131,9 +131,9 @@ def test_a_full_disk_leaves_the_last_good_version(
         check=True,
     )
     assert "cannot be written" in done.stdout
-    found = versions.newest_good()
-    assert found is not None
-    assert found.number == 1
+    version = versions.newest_good()
+    assert version is not None
+    assert version.number == 1
     assert len(list(versions.folder.iterdir())) == 2
 
 
@@ -152,9 +152,9 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_version(
                 last = int(line)
                 if number == stop:
                     writer.kill()
-        found = versions.newest_good()
-        assert found is not None
-        assert found.number >= last
+        version = versions.newest_good()
+        assert version is not None
+        assert version.number >= last
     assert not caplog.messages
     assert versions.add(weights(tmp_path, 1), 0.5).number > last
     assert not list(versions.folder.glob(".*"))
@@ -169,8 +169,8 @@ def test_two_versions_that_come_at_once_get_two_numbers(tmp_path: Path) -> None:
         given.extend(versions.add(weights, None).number for _ in range(10))
 
     threads = [Thread(target=add) for _ in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(given) == list(range(1, 31))

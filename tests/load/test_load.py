@@ -53,7 +53,7 @@ def test_every_request_is_counted_once_and_judged_by_its_label(
     assert [outcome.tenants[name].sent for name in "ab"] == [50, 100]
     assert [outcome.tenants[name].goodput for name in "ab"] == [each[1] for each in due]
     assert outcome.whole.goodput + outcome.whole.wrong == 150
-    assert [(each.window, each.whole.sent) for each in outcome.windows] == [(0, 60), (1, 90)]
+    assert [(window.window, window.whole.sent) for window in outcome.windows] == [(0, 60), (1, 90)]
     assert balanced(outcome)
     assert outcome.whole.versions == {"7": 150}
     assert outcome.seconds["b"].sent == (40, 60)
@@ -78,7 +78,7 @@ def test_only_the_tenants_asked_for_and_no_labels_unless_wanted(
 def test_faster_than_the_trace(server: Running, tmp_path: Path) -> None:
     live = live_scenario(tmp_path, 10, 20, 30, 40)
     outcome = loaded(live, server.url, windows=1, speed=3.0)
-    assert [each.whole.sent for each in outcome.windows] == [180]
+    assert [window.whole.sent for window in outcome.windows] == [180]
 
 
 def test_every_status_is_counted(running: Running, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_or_at_once_in_the_middle_of_it(running: Running, tmp_path: Path) -> Non
     live = live_scenario(tmp_path, 40, 0, 0, 0, 0, 40, window_s=6)
     running.tell(label=1, window={"number": 2, "begin_s_ago": 3.5, "window_s": 6.0})
     outcome = loaded(live, running.url, now=True)
-    assert [each.window for each in outcome.windows] == [2]
+    assert [window.window for window in outcome.windows] == [2]
     assert outcome.seconds["a"].sent == (0, 0, 0, 0, 0, 40)
 
 

@@ -17,8 +17,8 @@ def test_windows_and_tenants_add_up() -> None:
     assert busy.versions == {"1": 49, "2": 21}
     assert (busy.goodput_share, busy.slo_attainment) == (0.5, 0.7)
     assert busy.accuracy == pytest.approx(5 / 7)
-    assert [each.whole.sent for each in outcome.windows] == [50, 51]
-    assert [each.window for each in outcome.windows] == [3, 4]
+    assert [window.whole.sent for window in outcome.windows] == [50, 51]
+    assert [window.window for window in outcome.windows] == [3, 4]
     assert outcome.whole.failed == {"connection refused": 11}
     assert outcome.whole.balance == busy.balance == 0
     assert outcome.seconds["busy"].sent == (25, 25, 25, 25)

@@ -95,9 +95,14 @@ def test_metadata_of_something_else() -> None:
 
 
 def test_addresses() -> None:
-    found = address_of("http://[::1]:8600/behind/")
-    assert (found.host, found.port, found.path, found.secure) == ("::1", 8600, "/behind", False)
-    assert found.authority == "[::1]:8600"
+    address = address_of("http://[::1]:8600/behind/")
+    assert (address.host, address.port, address.path, address.secure) == (
+        "::1",
+        8600,
+        "/behind",
+        False,
+    )
+    assert address.authority == "[::1]:8600"
     assert (address_of("https://some.where").port, address_of("https://some.where").secure) == (
         443,
         True,

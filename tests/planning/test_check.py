@@ -40,7 +40,7 @@ PLENTY = 1000.0
 
 
 def plan_of(*slots: str, retrainings: tuple[Retraining, ...] = (), goodput: float = 0.0) -> Plan:
-    allocations = tuple(Allocation(instances(each)) for each in slots)
+    allocations = tuple(Allocation(instances(slot)) for slot in slots)
     return Plan(goodput, goodput, "test", 0.0, retrainings, allocations)
 
 
@@ -594,7 +594,10 @@ def every_goodput(problem: Problem) -> Iterator[float]:
     ]
     for slots in itertools.product(allocations, repeat=problem.slots):
         plan = Plan(0.0, 0.0, "test", 0.0, retrainings_in(problem, slots), slots)
-        if all(each.startswith("the plan claims goodput") for each in violations(problem, plan)):
+        if all(
+            violation.startswith("the plan claims goodput")
+            for violation in violations(problem, plan)
+        ):
             yield goodput_of(problem, plan)
 
 

@@ -98,7 +98,7 @@ def test_an_optional_retraining_without_gain_is_left_out_and_one_with_gain_is_no
         "b", load, accuracy_pre=0.1, retraining_slots={1: 4, 2: 3}, retraining_optional=True
     )
     plan = make_plan(problem(no_gain, gain).with_charge(charge), time_limit_s=PLENTY_S)
-    assert [each.tenant for each in plan.retrainings] == ["b"]
+    assert [retraining.tenant for retraining in plan.retrainings] == ["b"]
 
 
 @pytest.mark.parametrize("charge", Charge)
@@ -109,7 +109,7 @@ def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> N
     without = make_plan(problem(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
     retrained = make_plan(problem(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
     assert without.retrainings == ()
-    assert [each.end for each in retrained.retrainings] == [10]
+    assert [retraining.end for retraining in retrained.retrainings] == [10]
     assert retrained.later_goodput == pytest.approx(2 * 600 * 0.4)
     assert retrained.goodput < without.goodput
     assert retrained.objective > without.objective

@@ -41,7 +41,7 @@ def test_two_tenants_take_turns_and_both_retrain(window: Problem) -> None:
     bert, resnet = window.tenants
     assert bert.retraining_slots
     assert resnet.retraining_slots
-    peaks = [max(range(200), key=each.received[0].__getitem__) for each in (bert, resnet)]
+    peaks = [max(range(200), key=tenant.received[0].__getitem__) for tenant in (bert, resnet)]
     assert abs(peaks[0] - peaks[1]) > 20
 
 
@@ -50,7 +50,7 @@ def test_it_is_planned_to_the_optimum(window: Problem) -> None:
     plan = make_plan(window, time_limit_s=PLENTY_S)
     assert check_plan(window, plan) == plan.goodput == pytest.approx(plan.upper_bound)
     assert plan.gap == 0
-    assert [each.tenant for each in plan.retrainings] == ["bert", "resnet50"]
+    assert [retraining.tenant for retraining in plan.retrainings] == ["bert", "resnet50"]
     # There is something to see: instances come and go.
     assert len(set(plan.slots)) > 5
 

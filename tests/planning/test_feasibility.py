@@ -216,7 +216,7 @@ def test_a_placement_contains_one_of_every_smaller_size(name: str) -> None:
     """What allows the checks to count with the smallest allowed instances."""
     everything = placements(board(name))
     for outer in everything:
-        inside = {each.gpcs for each in everything if each.mask & ~outer.mask == 0}
+        inside = {placement.gpcs for placement in everything if placement.mask & ~outer.mask == 0}
         assert {gpcs for gpcs in board(name).sizes if gpcs <= outer.gpcs} <= inside
 
 
@@ -266,11 +266,11 @@ def next_state(state: State) -> State:
 def slices_of(states: tuple[State, ...]) -> int | None:
     """The slices of all that runs; None where two would overlap."""
     mask = 0
-    for each in states:
-        if isinstance(each, Running):
-            if each.place.mask & mask:
+    for state in states:
+        if isinstance(state, Running):
+            if state.place.mask & mask:
                 return None
-            mask |= each.place.mask
+            mask |= state.place.mask
     return mask
 
 
@@ -278,14 +278,20 @@ def has_plan(candidate: Problem) -> bool:
     """Every plan tried, with whatever inference instances are allowed; for tiny windows only."""
     places = placements(candidate.board)
     allowed = [
-        [each for each in places if each.gpcs in who.capability and each.gpcs >= who.min_gpcs]
+        [
+            placement
+            for placement in places
+            if placement.gpcs in who.capability and placement.gpcs >= who.min_gpcs
+        ]
         for who in candidate.tenants
     ]
 
     @cache
     def room(mask: int, index: int) -> bool:
         return index == len(allowed) or any(
-            room(mask | each.mask, index + 1) for each in allowed[index] if not each.mask & mask
+            room(mask | placement.mask, index + 1)
+            for placement in allowed[index]
+            if not placement.mask & mask
         )
 
     def options(state: State, slot: int) -> list[State]:
@@ -301,10 +307,10 @@ def has_plan(candidate: Problem) -> bool:
     @cache
     def completes(slot: int, states: tuple[State, ...]) -> bool:
         if slot == candidate.slots:
-            return all(each is None for each in states)
+            return all(state is None for state in states)
         return any(
             completes(slot + 1, tuple(next_state(each) for each in choice))
-            for choice in product(*(options(each, slot) for each in states))
+            for choice in product(*(options(state, slot) for state in states))
             if (mask := slices_of(choice)) is not None and room(mask, 0)
         )
 

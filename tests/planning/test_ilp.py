@@ -88,7 +88,7 @@ def held(kind: Kind, *spots: tuple[int, int], tenant: str = "a") -> tuple[Instan
 def slots_of(plan: Plan, kind: Kind, tenant: str = "a") -> list[set[tuple[int, int]]]:
     task = Task(tenant, kind)
     return [
-        {(each.start, each.gpcs) for each in slot.instances if each.task == task}
+        {(instance.start, instance.gpcs) for instance in slot.instances if instance.task == task}
         for slot in plan.slots
     ]
 
@@ -180,7 +180,7 @@ def test_reconfiguration_is_forced_on_change() -> None:
     plan, outcome = solved(a_problem(first, second))
     assert outcome.goodput == pytest.approx(30 + 20)
     assert {gpcs for _, gpcs in slots_of(plan, Kind.INFERENCE, "b")[1]} == {1}
-    free = [replace(each, overhead_s=0.0) for each in (first, second)]
+    free = [replace(tenant, overhead_s=0.0) for tenant in (first, second)]
     assert solved(a_problem(*free))[1].goodput == pytest.approx(60)
 
 
@@ -224,7 +224,7 @@ def test_minimum_is_one_instance_not_a_sum() -> None:
     for charge in Charge:
         plan, outcome = solved(a_problem(tenant, charge=charge))
         assert outcome.goodput == pytest.approx(0.5 * (31 + 31))
-        assert all(any(gpcs == 2 for _, gpcs in each) for each in slots_of(plan, Kind.INFERENCE))
+        assert all(any(gpcs == 2 for _, gpcs in slot) for slot in slots_of(plan, Kind.INFERENCE))
 
 
 # The model.
@@ -259,7 +259,7 @@ def test_places_need_no_integrality(one: Board) -> None:
     Enough to look at the smallest multisets without places: both properties are inherited.
     """
     for taken in range(1 << one.memory_slices):
-        free = [each for each in placements(one) if not each.mask & taken]
+        free = [placement for placement in placements(one) if not placement.mask & taken]
         whole = {(), *(multiset_of(each) for each in placement_sets(one) if {*each} <= {*free})}
         grown = {tuple(sorted((*each, k), reverse=True)) for each in whole for k in one.sizes}
         for sizes in grown - whole:
@@ -278,9 +278,9 @@ def _has_fractional_places(one: Board, free: list[Placement], sizes: Multiset) -
         solver.addRow(lower, upper, len(columns), columns, [1.0] * len(columns))
 
     for size, number in Counter(sizes).items():
-        add([i for i, each in enumerate(free) if each.gpcs == size], number, number)
+        add([i for i, placement in enumerate(free) if placement.gpcs == size], number, number)
     for at in range(one.memory_slices):
-        add([i for i, each in enumerate(free) if each.mask >> at & 1], 0.0, 1.0)
+        add([i for i, placement in enumerate(free) if placement.mask >> at & 1], 0.0, 1.0)
     solver.run()
     return bool(solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 

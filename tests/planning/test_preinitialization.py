@@ -30,7 +30,7 @@ PLENTY = 1000.0
 
 
 def plan_of(*slots: str, retrainings: tuple[Retraining, ...] = ()) -> Plan:
-    allocations = tuple(Allocation(instances(each)) for each in slots)
+    allocations = tuple(Allocation(instances(slot)) for slot in slots)
     return Plan(0.0, 0.0, "test", 0.0, retrainings, allocations)
 
 
@@ -68,89 +68,118 @@ def paper_example(idle_slots: int, overhead_s: float) -> Preinitialization:
 
 
 def test_the_papers_example_covered() -> None:
-    found = paper_example(idle_slots=3, overhead_s=2.0)
-    assert found.preparations == (
+    preinitialization = paper_example(idle_slots=3, overhead_s=2.0)
+    assert preinitialization.preparations == (
         Preparation("a", start=0, gpcs=4, from_slot=1, slot=3, overhead_s=2.0, hidden_s=2.0),
         # Where b's 2g will be, a serves until the change.
         Preparation("b", start=4, gpcs=2, from_slot=3, slot=3, overhead_s=1.0, hidden_s=0.0),
     )
-    assert (found.overhead_s, found.hidden_s, found.releases) == (3.0, 2.0, 0)
-    assert found.hidden_share == pytest.approx(2 / 3)
+    assert (
+        preinitialization.overhead_s,
+        preinitialization.hidden_s,
+        preinitialization.releases,
+    ) == (3.0, 2.0, 0)
+    assert preinitialization.hidden_share == pytest.approx(2 / 3)
     # a: 30 - 2 x 30 with the whole overhead, 30 without.
-    assert found.goodput_regained == pytest.approx(0.5 * (30 - -30))
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * (30 - -30))
 
 
 def test_the_papers_example_partly_covered() -> None:
-    found = paper_example(idle_slots=1, overhead_s=2.5)
-    assert found.preparations[0] == Preparation("a", 0, 4, 0, 1, overhead_s=2.5, hidden_s=1.0)
+    preinitialization = paper_example(idle_slots=1, overhead_s=2.5)
+    assert preinitialization.preparations[0] == Preparation(
+        "a", 0, 4, 0, 1, overhead_s=2.5, hidden_s=1.0
+    )
     # 30 - 2.5 x 30 against 30 - 1.5 x 30.
-    assert found.goodput_regained == pytest.approx(0.5 * (-15 - -45))
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * (-15 - -45))
 
 
 def test_an_overhead_that_ends_inside_a_slot_is_hidden_in_full() -> None:
-    found = paper_example(idle_slots=3, overhead_s=1.5)
-    assert found.preparations[0] == Preparation("a", 0, 4, 1, 3, overhead_s=1.5, hidden_s=1.5)
-    assert found.goodput_regained == pytest.approx(0.5 * 1.5 * 30)
+    preinitialization = paper_example(idle_slots=3, overhead_s=1.5)
+    assert preinitialization.preparations[0] == Preparation(
+        "a", 0, 4, 1, 3, overhead_s=1.5, hidden_s=1.5
+    )
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 1.5 * 30)
 
 
 # What can be prepared, and from when on.
 
 
 def test_overhead_is_counted_in_seconds_not_in_slots() -> None:
-    found = alone(
+    preinitialization = alone(
         "1g@0:a 1g@6:b", *["1g@0:a 1g@6:b"] * 2, "2g@2:a 1g@6:b", overhead_s=2, slot_s=0.5
     )
-    assert found.preparations == (Preparation("a", 2, 2, 0, 3, overhead_s=2.0, hidden_s=1.5),)
+    assert preinitialization.preparations == (
+        Preparation("a", 2, 2, 0, 3, overhead_s=2.0, hidden_s=1.5),
+    )
     # A slot is half a second, so the overhead costs 4 x 18 and the half second left 18.
-    assert found.goodput_regained == pytest.approx(0.5 * (0 - -54))
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * (0 - -54))
 
 
 def test_slices_busy_until_the_change_hide_nothing() -> None:
-    found = alone(*["1g@0:a 2g@2:b"] * 3, "1g@0:a 2g@2:a 1g@6:b", overhead_s=1.0)
-    assert found.preparations[0] == Preparation("a", 2, 2, 3, 3, overhead_s=1.0, hidden_s=0.0)
-    assert found.hidden_share == 0
-    assert found.goodput_regained == 0
+    preinitialization = alone(*["1g@0:a 2g@2:b"] * 3, "1g@0:a 2g@2:a 1g@6:b", overhead_s=1.0)
+    assert preinitialization.preparations[0] == Preparation(
+        "a", 2, 2, 3, 3, overhead_s=1.0, hidden_s=0.0
+    )
+    assert preinitialization.hidden_share == 0
+    assert preinitialization.goodput_regained == 0
 
 
 @pytest.mark.parametrize("other", ["1g@3:b", "3g@0:b", "1g@2:a*", "2g@2:a*"])
 def test_one_busy_slice_is_enough(other: str) -> None:
-    found = alone(f"1g@6:a {other}", "1g@6:a 2g@2:a 1g@5:b", overhead_s=1.0)
-    assert [each.hidden_s for each in found.preparations if each.tenant == "a"] == [0.0]
+    preinitialization = alone(f"1g@6:a {other}", "1g@6:a 2g@2:a 1g@5:b", overhead_s=1.0)
+    assert [
+        preparation.hidden_s
+        for preparation in preinitialization.preparations
+        if preparation.tenant == "a"
+    ] == [0.0]
 
 
 @pytest.mark.parametrize(
     "other", ["1g@4:b", "2g@0:b 1g@2:-", "2g@0:b 2g@2:-", "1g@5:b 1g@2:- 1g@3:-"]
 )
 def test_idle_slices_may_hold_unused_instances(other: str) -> None:
-    found = alone(f"1g@6:a {other}", "1g@6:a 2g@2:a 1g@5:b", overhead_s=1.0)
-    assert [each.hidden_s for each in found.preparations if each.tenant == "a"] == [1.0]
+    preinitialization = alone(f"1g@6:a {other}", "1g@6:a 2g@2:a 1g@5:b", overhead_s=1.0)
+    assert [
+        preparation.hidden_s
+        for preparation in preinitialization.preparations
+        if preparation.tenant == "a"
+    ] == [1.0]
 
 
 def test_only_the_idle_slots_right_before_the_change_count() -> None:
     idle, busy = "1g@0:a 1g@6:b", "1g@0:a 1g@3:b"
-    found = alone(idle, idle, busy, idle, "1g@0:a 2g@2:a 1g@6:b", overhead_s=5.0)
-    assert found.preparations == (Preparation("a", 2, 2, 3, 4, overhead_s=5.0, hidden_s=1.0),)
+    preinitialization = alone(idle, idle, busy, idle, "1g@0:a 2g@2:a 1g@6:b", overhead_s=5.0)
+    assert preinitialization.preparations == (
+        Preparation("a", 2, 2, 3, 4, overhead_s=5.0, hidden_s=1.0),
+    )
 
 
 def test_the_task_may_change_where_it_sat() -> None:
     """Its own old instance occupies the slices until the change: nothing is hidden."""
-    found = alone("1g@0:a", "2g@0:a", overhead_s=1.0)
-    assert found.preparations == (Preparation("a", 0, 2, 1, 1, overhead_s=1.0, hidden_s=0.0),)
+    preinitialization = alone("1g@0:a", "2g@0:a", overhead_s=1.0)
+    assert preinitialization.preparations == (
+        Preparation("a", 0, 2, 1, 1, overhead_s=1.0, hidden_s=0.0),
+    )
 
 
 def test_of_several_new_instances_the_mean_is_hidden() -> None:
     # The 2g is hidden in full, the 1g not at all: half of the charge of 46 / 3 is left.
-    found = alone("2g@0:a 1g@4:b", "2g@0:a 2g@2:a 1g@4:a 1g@5:b", overhead_s=1.0)
-    assert [(each.gpcs, each.hidden_s) for each in found.preparations] == [(2, 1.0), (1, 0.0)]
-    assert found.hidden_share == 0.5
-    assert found.goodput_regained == pytest.approx(0.5 * 0.5 * 46 / 3)
+    preinitialization = alone("2g@0:a 1g@4:b", "2g@0:a 2g@2:a 1g@4:a 1g@5:b", overhead_s=1.0)
+    assert [
+        (preparation.gpcs, preparation.hidden_s) for preparation in preinitialization.preparations
+    ] == [(2, 1.0), (1, 0.0)]
+    assert preinitialization.hidden_share == 0.5
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 0.5 * 46 / 3)
 
 
 def test_preparations_are_listed_by_slot_and_start() -> None:
     tenants = tenant("a", 3, 1.0), tenant("b", 3, 1.0)
     plan = plan_of("1g@6:a 1g@5:b", "1g@6:a 2g@2:a 1g@5:b 2g@0:b", "1g@6:a 1g@2:a 1g@5:b 2g@0:b")
-    found = preinitialize(window(*tenants), plan)
-    assert [(each.slot, each.start, each.tenant) for each in found.preparations] == [
+    preinitialization = preinitialize(window(*tenants), plan)
+    assert [
+        (preparation.slot, preparation.start, preparation.tenant)
+        for preparation in preinitialization.preparations
+    ] == [
         (1, 0, "b"),
         (1, 2, "a"),
         (2, 2, "a"),
@@ -165,24 +194,24 @@ def test_preparations_are_listed_by_slot_and_start() -> None:
     [("2g@0:a", "2g@4:a"), ("2g@0:a 1g@2:a", "1g@0:a 2g@2:a"), ("1g@0:a 2g@2:a*", "1g@0:a")],
 )
 def test_moves_and_retrainings_need_no_preparation(before: str, after: str) -> None:
-    found = alone(f"{before} 1g@6:b", f"{after} 1g@6:b", overhead_s=1.0)
-    assert found == Preinitialization((), releases=0, goodput_regained=0.0)
-    assert found.hidden_share == 0
+    preinitialization = alone(f"{before} 1g@6:b", f"{after} 1g@6:b", overhead_s=1.0)
+    assert preinitialization == Preinitialization((), releases=0, goodput_regained=0.0)
+    assert preinitialization.hidden_share == 0
 
 
 def test_a_move_beside_a_change_is_not_counted() -> None:
-    found = alone("2g@0:a 1g@6:b", "2g@2:a 1g@0:a 1g@6:b", overhead_s=1.0)
-    assert [each.gpcs for each in found.preparations] == [1]
+    preinitialization = alone("2g@0:a 1g@6:b", "2g@2:a 1g@0:a 1g@6:b", overhead_s=1.0)
+    assert [preparation.gpcs for preparation in preinitialization.preparations] == [1]
 
 
 def test_of_one_size_the_new_one_is_what_was_not_there() -> None:
-    found = alone("1g@2:a 1g@6:b", "1g@2:a 1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
-    assert [each.start for each in found.preparations] == [3, 4]
+    preinitialization = alone("1g@2:a 1g@6:b", "1g@2:a 1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
+    assert [preparation.start for preparation in preinitialization.preparations] == [3, 4]
 
 
 def test_of_one_size_no_more_are_new_than_were_added() -> None:
-    found = alone("1g@2:a 1g@6:b", "1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
-    assert len(found.preparations) == 1
+    preinitialization = alone("1g@2:a 1g@6:b", "1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
+    assert len(preinitialization.preparations) == 1
 
 
 # Releases.
@@ -190,16 +219,18 @@ def test_of_one_size_no_more_are_new_than_were_added() -> None:
 
 def test_releases_are_counted_and_regain_nothing() -> None:
     both, one = "2g@0:a 1g@2:a 1g@6:b", "2g@0:a 1g@6:b"
-    found = alone(both, one, one, both, one, overhead_s=1.0)
-    assert found.releases == 2
-    assert [(each.slot, each.hidden_s) for each in found.preparations] == [(3, 1.0)]
-    assert found.goodput_regained == pytest.approx(0.5 * 1.0 * 28 / 2)
+    preinitialization = alone(both, one, one, both, one, overhead_s=1.0)
+    assert preinitialization.releases == 2
+    assert [
+        (preparation.slot, preparation.hidden_s) for preparation in preinitialization.preparations
+    ] == [(3, 1.0)]
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 1.0 * 28 / 2)
 
 
 def test_an_exchange_is_no_release() -> None:
-    found = alone("2g@0:a 1g@6:b", "1g@2:a 1g@6:b", overhead_s=1.0)
-    assert found.releases == 0
-    assert [each.hidden_s for each in found.preparations] == [1.0]
+    preinitialization = alone("2g@0:a 1g@6:b", "1g@2:a 1g@6:b", overhead_s=1.0)
+    assert preinitialization.releases == 0
+    assert [preparation.hidden_s for preparation in preinitialization.preparations] == [1.0]
 
 
 # Before slot 0.
@@ -211,16 +242,18 @@ def test_slot_0_costs_nothing_where_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("before", ["", "1g@0:a 1g@6:b", "2g@0:b 1g@6:b", "1g@0:a* 1g@6:b"])
 def test_nothing_can_be_prepared_before_slot_0(before: str) -> None:
-    found = alone("2g@2:a 1g@6:b", overhead_s=1.0, before=before)
-    own = [each for each in found.preparations if each.tenant == "a"]
+    preinitialization = alone("2g@2:a 1g@6:b", overhead_s=1.0, before=before)
+    own = [
+        preparation for preparation in preinitialization.preparations if preparation.tenant == "a"
+    ]
     assert own == [Preparation("a", 2, 2, 0, 0, overhead_s=1.0, hidden_s=0.0)]
-    assert found.goodput_regained == 0
+    assert preinitialization.goodput_regained == 0
 
 
 def test_what_initial_holds_is_not_new() -> None:
-    found = alone("2g@0:a 1g@6:b", overhead_s=1.0, before="2g@2:a 1g@6:b")
-    assert found.preparations == ()
-    assert found.releases == 0
+    preinitialization = alone("2g@0:a 1g@6:b", overhead_s=1.0, before="2g@2:a 1g@6:b")
+    assert preinitialization.preparations == ()
+    assert preinitialization.releases == 0
 
 
 def test_what_initial_holds_can_be_released() -> None:
@@ -228,8 +261,10 @@ def test_what_initial_holds_can_be_released() -> None:
 
 
 def test_what_initial_holds_and_slot_0_does_not_is_idle_from_slot_0_on() -> None:
-    found = alone("1g@0:a 1g@6:b", "2g@2:a 1g@6:b", overhead_s=3.0, before="1g@0:a 2g@2:b 1g@6:b")
-    assert found.preparations == (
+    preinitialization = alone(
+        "1g@0:a 1g@6:b", "2g@2:a 1g@6:b", overhead_s=3.0, before="1g@0:a 2g@2:b 1g@6:b"
+    )
+    assert preinitialization.preparations == (
         Preparation("a", 2, 2, from_slot=0, slot=1, overhead_s=3.0, hidden_s=1.0),
     )
 
@@ -241,23 +276,23 @@ def test_what_initial_holds_and_slot_0_does_not_is_idle_from_slot_0_on() -> None
 def test_no_more_is_regained_than_received(received: float, regained: float) -> None:
     # 28 - 1.5 x 14 with the whole overhead, 28 - 0.5 x 14 with the idle second: 7 and 21.
     one = tenant("a", 2, 1.5, received)
-    found = preinitialize(window(one), plan_of("1g@0:a", "1g@0:a 2g@2:a"))
-    assert found.hidden_s == 1.0
-    assert found.goodput_regained == pytest.approx(0.5 * regained)
+    preinitialization = preinitialize(window(one), plan_of("1g@0:a", "1g@0:a 2g@2:a"))
+    assert preinitialization.hidden_s == 1.0
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * regained)
 
 
 def test_regained_is_the_mean_over_scenarios() -> None:
     # 18 - 1 x 18 without and 18 with the idle second: 4 and 18 of what the scenarios receive.
     split = replace(tenant("a", 2, 1.0), received=((9.0, 4.0), (9.0, 40.0)))
-    found = preinitialize(window(split), plan_of("1g@0:a", "2g@2:a"))
-    assert found.goodput_regained == pytest.approx(0.5 * (4 + 18) / 2)
+    preinitialization = preinitialize(window(split), plan_of("1g@0:a", "2g@2:a"))
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * (4 + 18) / 2)
 
 
 @pytest.mark.parametrize(("end", "accuracy"), [(2, 0.8), (3, 0.5)])
 def test_the_accuracy_of_the_slot_counts(end: int, accuracy: float) -> None:
     training, trained = "1g@0:a 1g@6:a*", "1g@0:a"
     slots = [training] * end + [trained] * (4 - end)
-    slots[2:] = [f"{each} 2g@2:a" for each in slots[2:]]
+    slots[2:] = [f"{slot} 2g@2:a" for slot in slots[2:]]
     retraining = Retraining("a", 0, end, 1)
     one = replace(tenant("a", 4, 1.0), retraining_slots={1: end})
     started = preinitialize(window(one), plan_of(*slots, retrainings=(retraining,)))
@@ -273,10 +308,13 @@ def test_no_more_is_regained_than_changes_cost(problem: Problem) -> None:
     plan = best_plan(problem)
     if plan is None:
         return
-    found = preinitialize(problem, plan)
-    assert 0 <= found.hidden_s <= found.overhead_s
+    preinitialization = preinitialize(problem, plan)
+    assert 0 <= preinitialization.hidden_s <= preinitialization.overhead_s
     free = tuple(replace(each, overhead_s=0.0) for each in problem.tenants)
     costs = goodput_of(replace(problem, tenants=free), plan) - plan.goodput
-    assert -1e-9 <= found.goodput_regained <= costs + 1e-9
-    if found.hidden_s == found.overhead_s and found.releases == 0:
-        assert found.goodput_regained == pytest.approx(costs)
+    assert -1e-9 <= preinitialization.goodput_regained <= costs + 1e-9
+    if (
+        preinitialization.hidden_s == preinitialization.overhead_s
+        and preinitialization.releases == 0
+    ):
+        assert preinitialization.goodput_regained == pytest.approx(costs)

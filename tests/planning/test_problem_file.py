@@ -502,13 +502,13 @@ def initials(draw: st.DrawFn, names: list[str], gpu: Board, slots: int) -> Initi
     retraining = list(names)
     instances = []
     for place in draw(st.sampled_from(placement_sets(gpu))):
-        tasks = [None, *(Task(each, Kind.INFERENCE) for each in names)]
+        tasks = [None, *(Task(name, Kind.INFERENCE) for name in names)]
         tasks += [Task(each, Kind.RETRAINING) for each in retraining]
         task = draw(st.sampled_from(tasks))
         if task is not None and task.kind is Kind.RETRAINING:
             retraining.remove(task.tenant)
         instances.append(Instance(place.start, place.gpcs, task))
-    running = [each for each in names if each not in retraining]
+    running = [name for name in names if name not in retraining]
     left = st.integers(1, slots)
     return Initial(tuple(instances), tuple(RunningRetraining(each, draw(left)) for each in running))
 
@@ -523,7 +523,7 @@ def problems(draw: st.DrawFn) -> Problem:
         slot_s=draw(st.floats(0.5, 10)),
         slots=slots,
         charge=draw(st.sampled_from(Charge)),
-        tenants=tuple(draw(tenants(each, gpu, slots)) for each in names),
+        tenants=tuple(draw(tenants(name, gpu, slots)) for name in names),
         initial=draw(st.none() | initials(names, gpu, slots)),
     )
 

@@ -47,13 +47,13 @@ def planned() -> tuple[Problem, Plan]:
 def capability(problem: Problem, allocation: Allocation, name: str) -> float:
     able = problem.tenant(name).capability
     task = Task(name, Kind.INFERENCE)
-    return sum(able[each.gpcs] for each in allocation.instances if each.task == task)
+    return sum(able[instance.gpcs] for instance in allocation.instances if instance.task == task)
 
 
 def again(
     problem: Problem, plan: Plan, slot: int, a: float, b: float, slots: int = 8
 ) -> tuple[Allocation, ...]:
-    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
+    held = tuple(instance for instance in plan.slots[slot].instances if instance.task is not None)
     ahead = {"a": ((a,) * slots,), "b": ((b,) * slots,)}
     return replan(problem, plan, slot, ahead, held)
 
@@ -62,11 +62,11 @@ def test_every_slot_is_legal_and_the_retraining_stays(planned: tuple[Problem, Pl
     problem, plan = planned
     (retraining,) = plan.retrainings
     for slot in (0, 3, SLOTS - 2):
-        found = again(problem, plan, slot, 50.0, 10.0, min(8, SLOTS - slot))
-        for ahead, allocation in enumerate(found):
+        allocations = again(problem, plan, slot, 50.0, 10.0, min(8, SLOTS - slot))
+        for ahead, allocation in enumerate(allocations):
             masks = 0
-            for each in allocation.instances:
-                place = find_placement(A100, each.start, each.gpcs)
+            for instance in allocation.instances:
+                place = find_placement(A100, instance.start, instance.gpcs)
                 assert place is not None
                 assert not masks & place.mask
                 masks |= place.mask
@@ -91,18 +91,18 @@ def test_what_is_held_stays_where_a_change_would_not_pay_in_time() -> None:
     problem = window(overhead_s=30.0)
     plan = make_plan(problem, steady=True)
     slot = plan.retrainings[0].end
-    held = {each for each in plan.slots[slot].instances if each.task is not None}
-    found = again(problem, plan, slot, 65.0, 5.0)
-    kept: set[Instance] = held & set(found[0].instances)
+    held = {instance for instance in plan.slots[slot].instances if instance.task is not None}
+    allocations = again(problem, plan, slot, 65.0, 5.0)
+    kept: set[Instance] = held & set(allocations[0].instances)
     assert kept == held
 
 
 def test_what_is_held_stays_where_a_change_would_not_pay(planned: tuple[Problem, Plan]) -> None:
     problem, plan = planned
     slot = plan.retrainings[0].end
-    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
-    found = again(problem, plan, slot, 20.0, 20.0, SLOTS - slot)
-    assert {each.instances for each in found} == {held}
+    held = tuple(instance for instance in plan.slots[slot].instances if instance.task is not None)
+    allocations = again(problem, plan, slot, 20.0, 20.0, SLOTS - slot)
+    assert {allocation.instances for allocation in allocations} == {held}
 
 
 def test_a_retraining_that_begins_where_another_ends_is_not_missed() -> None:
@@ -127,8 +127,8 @@ def test_a_retraining_that_begins_where_another_ends_is_not_missed() -> None:
     plan = Plan(0.0, 0.0, "by hand", 0.0, retrainings, allocations)
     ahead = dict.fromkeys("ab", ((1.0,) * 8,))
     found = replan(both, plan, 8, ahead, allocations[7].instances)
-    assert all(Instance(4, 3, second) in each.instances for each in found)
-    assert not any(each.task == first for each in found[0].instances)
+    assert all(Instance(4, 3, second) in allocation.instances for allocation in found)
+    assert not any(instance.task == first for instance in found[0].instances)
 
 
 def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(
@@ -136,16 +136,18 @@ def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(
 ) -> None:
     problem, plan = planned
     slot = plan.retrainings[0].end
-    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
+    held = tuple(instance for instance in plan.slots[slot].instances if instance.task is not None)
     rates = [(1.0, 60.0), (20.0, 30.0), (30.0, 20.0), (60.0, 1.0), (35.0, 35.0)]
     quick = [again(problem, plan, slot, a, b, SLOTS - slot) for a, b in rates]
     monkeypatch.setattr("migrator.planning.survivors.replanning._stays", lambda *_: False)
     stayed = 0
-    for (a, b), found in zip(rates, quick, strict=True):
-        if found[0].instances == held:
+    for (a, b), allocations in zip(rates, quick, strict=True):
+        if allocations[0].instances == held:
             stayed += 1
             searched = again(problem, plan, slot, a, b, SLOTS - slot)
-            best, here = (worth(problem, held, each, a, b) for each in (searched, found))
+            best, here = (
+                worth(problem, held, allocations, a, b) for allocations in (searched, allocations)
+            )
             assert here == pytest.approx(best)
     assert 0 < stayed < len(rates)
 

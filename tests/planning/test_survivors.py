@@ -71,7 +71,7 @@ def held(plan: Plan, name: str, kind: Kind = Kind.INFERENCE) -> list[Spots]:
     """Slot by slot, what a tenant's task holds."""
     task = Task(name, kind)
     return [
-        {(each.start, each.gpcs) for each in slot.instances if each.task == task}
+        {(instance.start, instance.gpcs) for instance in slot.instances if instance.task == task}
         for slot in plan.slots
     ]
 
@@ -508,7 +508,9 @@ def test_a_running_retraining_goes_on_where_it_is() -> None:
     assert held(plan, "a", Kind.RETRAINING) == [{(2, 1)}] * 3 + [set()] * 5
     # Slice 3 is idle, so a has one more 1g there from slot 1 on, and its retraining's from 3 on.
     assert (2, 1) in held(plan, "a")[3]
-    assert [(each.start, each.end, each.gpcs) for each in plan.retrainings] == [(0, 3, 1)]
+    assert [
+        (retraining.start, retraining.end, retraining.gpcs) for retraining in plan.retrainings
+    ] == [(0, 3, 1)]
 
 
 def test_seven_tenants_without_retraining_keep_their_slices() -> None:

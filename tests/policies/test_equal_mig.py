@@ -13,7 +13,7 @@ EQUAL = EqualMig()
 
 def test_the_odd_gpc_goes_to_the_first_tenant() -> None:
     decision = EQUAL.decide(observation(view("a"), view("b")))
-    assert [written(each) for each in decision.slots] == [
+    assert [written(slot) for slot in decision.slots] == [
         "1g@0:b 1g@1:b 1g@2:b 1g@3:a 1g@4:a 1g@5:a 1g@6:a"
     ]
 

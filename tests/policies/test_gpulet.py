@@ -41,7 +41,7 @@ def test_the_third_model_takes_turns() -> None:
     )
     decision = POLICY.decide(seen)
     assert percents(decision) == {"a/inference": 60, "b/inference": 30, "c/inference": 10}
-    duties = {each.task.tenant: each.duty for each in shares(decision)}
+    duties = {share.task.tenant: share.duty for share in shares(decision)}
     assert duties == pytest.approx({"a": 1, "b": 0.75, "c": 0.25})
 
 

@@ -25,7 +25,7 @@ def test_processes_are_added_until_the_rate_is_covered_and_retraining_has_the_re
         "a/retraining": 30,
         "b/retraining": 30,
     }
-    assert [each for each in shares(decision) if each.task.tenant == "a"][:3] == [
+    assert [share for share in shares(decision) if share.task.tenant == "a"][:3] == [
         process(0, 10),
         process(1, 10),
         process(2, 10),

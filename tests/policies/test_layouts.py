@@ -60,12 +60,12 @@ def test_among_equals_the_layout_that_keeps_more_wins() -> None:
 
 def test_what_is_not_allowed_is_not_taken() -> None:
     wishes = [Wish(A, ((4,), (3,))), Wish(B, ((3,), (2,)))]
-    found = best_allocation(
+    instances = best_allocation(
         observation(view("a"), view("b")),
         wishes,
         lambda chosen: None if chosen[0] == (4,) else (sum(map(sum, chosen)),),
     )
-    assert sorted(each.gpcs for each in found) == [3, 3]
+    assert sorted(instance.gpcs for instance in instances) == [3, 3]
 
 
 def test_sizes_that_miss_the_objective_serve_nobody() -> None:

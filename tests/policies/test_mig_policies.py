@@ -40,13 +40,13 @@ def random_observation(seed: int) -> Observation:
     services = _services(rng, int(rng.integers(1, 4)), on.compute_slices)
     held = _held(rng, on, services) if rng.random() < 0.8 else ()
     slot = int(rng.integers(0, SLOTS)) if held else 0
-    views = tuple(_view(rng, each, held, slot) for each in services)
+    views = tuple(_view(rng, service, held, slot) for service in services)
     return Observation(on, SLOT_S, SLOTS, slot, views, held)
 
 
 def _services(rng: np.random.Generator, tenants: int, gpcs: int) -> list[Service]:
     """Some are too slow on a 1g or ask for 2 GPCs, as long as all fit."""
-    found, spare = [], gpcs - tenants
+    services, spare = [], gpcs - tenants
     for name in "abc"[:tenants]:
         factor = float(rng.uniform(0.01, 0.1))
         latency_ms = {
@@ -57,8 +57,8 @@ def _services(rng: np.random.Generator, tenants: int, gpcs: int) -> list[Service
         spare -= demanding
         slo_s = 0.08 * factor if demanding and rng.random() < 0.5 else 1.0
         batch = int(rng.integers(1, 5))
-        found.append(Service(name, profile(latency_ms), slo_s, batch, 2 if demanding else 1))
-    return found
+        services.append(Service(name, profile(latency_ms), slo_s, batch, 2 if demanding else 1))
+    return services
 
 
 def _held(rng: np.random.Generator, on: Board, services: list[Service]) -> tuple[Instance, ...]:
@@ -73,7 +73,9 @@ def _held(rng: np.random.Generator, on: Board, services: list[Service]) -> tuple
             task = _own(served, on, place.gpcs) or _any(rng, on, services, held, place.gpcs)
             if task is not None:
                 held.append(Instance(place.start, place.gpcs, task))
-        if {each.task for each in held} >= {Task(s.tenant, Kind.INFERENCE) for s in services}:
+        if {instance.task for instance in held} >= {
+            Task(s.tenant, Kind.INFERENCE) for s in services
+        }:
             return tuple(held)
     return ()
 
@@ -97,7 +99,7 @@ def _any(
         return None
     drawn = services[rng.integers(len(services))]
     retraining = Task(drawn.tenant, Kind.RETRAINING)
-    if rng.random() < 0.6 and all(each.task != retraining for each in held):
+    if rng.random() < 0.6 and all(instance.task != retraining for instance in held):
         return retraining
     return Task(drawn.tenant, Kind.INFERENCE) if gpcs in usable_sizes(drawn, on) else None
 
@@ -105,7 +107,7 @@ def _any(
 def _view(
     rng: np.random.Generator, served: Service, held: tuple[Instance, ...], slot: int
 ) -> TenantView:
-    mine = [each for each in held if each.task == Task(served.tenant, Kind.RETRAINING)]
+    mine = [instance for instance in held if instance.task == Task(served.tenant, Kind.RETRAINING)]
     seconds = curve(TRAINING_S).scaled(float(rng.uniform(0.2, 2.0)))
     state = None
     if rng.random() < 0.7:
@@ -128,11 +130,11 @@ def _view(
 
 def faults(seen: Observation, slot: tuple[Holding, ...]) -> Iterator[str]:
     placed = []
-    for each in slot:
-        assert isinstance(each, Instance)
-        placement = find_placement(seen.board, each.start, each.gpcs)
+    for instance in slot:
+        assert isinstance(instance, Instance)
+        placement = find_placement(seen.board, instance.start, instance.gpcs)
         if placement is None:
-            yield f"there is no place for {each}"
+            yield f"there is no place for {instance}"
         else:
             placed.append(placement)
     for one, other in combinations(placed, 2):
@@ -156,7 +158,9 @@ def _tenant_faults(seen: Observation, view: TenantView, slot: tuple[Holding, ...
 
 def _of(slot: tuple[Holding, ...], tenant: str, kind: Kind) -> list[Instance]:
     task = Task(tenant, kind)
-    return [each for each in slot if isinstance(each, Instance) and each.task == task]
+    return [
+        instance for instance in slot if isinstance(instance, Instance) and instance.task == task
+    ]
 
 
 def unfinished(view: TenantView, seen: Observation) -> tuple[Instance, float] | None:
@@ -230,6 +234,6 @@ def test_asked_again_nothing_moves(seed: int) -> None:
 
 def test_they_all_share_by_mig_and_have_names_of_their_own() -> None:
     everyone = [*QUICK, *PLANNING]
-    assert {each.sharing for each in everyone} == {Sharing.MIG}
-    assert len({each.name for each in everyone}) == len(everyone) == 15
-    assert all(each.summary for each in everyone)
+    assert {policy.sharing for policy in everyone} == {Sharing.MIG}
+    assert len({policy.name for policy in everyone}) == len(everyone) == 15
+    assert all(policy.summary for policy in everyone)

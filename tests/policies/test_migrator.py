@@ -51,7 +51,7 @@ def retrained(policy: migrator.Migrator, **changes: Any) -> list[str]:
         observation(replace(a, **changes), board="A30-24GB", slot_s=10.0, slots=4)
     ).plan
     assert plan is not None
-    return [each.tenant for each in plan.retrainings]
+    return [retraining.tenant for retraining in plan.retrainings]
 
 
 def test_only_the_paper_retrains_where_it_does_not_pay() -> None:
@@ -79,7 +79,7 @@ def test_before_any_request_the_board_is_split_evenly_and_the_plan_follows() -> 
         second = MIGRATOR.decide(later)
         assert (second.plan is not None) == is_planned
         if second.plan is not None:
-            assert [each.tenant for each in second.plan.retrainings] == ["a"]
+            assert [retraining.tenant for retraining in second.plan.retrainings] == ["a"]
 
 
 def test_tenants_without_any_request_are_retrained_in_their_parts() -> None:
@@ -141,11 +141,11 @@ def test_the_papers_way_hands_instances_over_early(monkeypatch: pytest.MonkeyPat
     slots = ["2g@4:a 1g@6:b"] * 3 + ["4g@0:a 2g@4:b 1g@6:b"]
     both = tenant("a", [99.0] * 4, overhead_s=2.0), tenant("b", [99.0] * 4)
     problem = Problem(board("A100-40GB"), 1.0, 4, Charge.PAPER, both)
-    plan = Plan(0.0, 0.0, "test", 0.0, (), tuple(Allocation(instances(each)) for each in slots))
+    plan = Plan(0.0, 0.0, "test", 0.0, (), tuple(Allocation(instances(slot)) for slot in slots))
     monkeypatch.setattr(migrator, "planned", lambda *_, **__: (problem, plan))
-    early = [written(each) for each in PAPER.decide(window()).slots]
+    early = [written(slot) for slot in PAPER.decide(window()).slots]
     assert early == [slots[0], *["4g@0:a 2g@4:a 1g@6:b"] * 2, slots[3]]
-    assert [written(each) for each in MIGRATOR.decide(window()).slots] == slots
+    assert [written(slot) for slot in MIGRATOR.decide(window()).slots] == slots
 
 
 def fail(*_: object, **__: object) -> tuple[Problem, Plan]:
@@ -155,7 +155,7 @@ def fail(*_: object, **__: object) -> tuple[Problem, Plan]:
 def test_a_planner_that_fails_leaves_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrator, "planned", fail)
     seen = observation(view("a", history=[1.0] * 100), held="2g@2:a", board="A30-24GB")
-    assert [written(each) for each in MIGRATOR.decide(seen).slots] == ["2g@2:a"]
+    assert [written(slot) for slot in MIGRATOR.decide(seen).slots] == ["2g@2:a"]
 
 
 def test_before_anything_is_held_it_falls_back_on_equal_mig(
@@ -163,5 +163,5 @@ def test_before_anything_is_held_it_falls_back_on_equal_mig(
 ) -> None:
     monkeypatch.setattr(migrator, "planned", fail)
     decision = MIGRATOR.decide(observation(view("a"), board="A30-24GB"))
-    assert [written(each) for each in decision.slots] == [ALL_SERVE]
+    assert [written(slot) for slot in decision.slots] == [ALL_SERVE]
     assert decision.plan is None

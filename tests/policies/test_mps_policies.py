@@ -103,7 +103,7 @@ def observations(draw: st.DrawFn) -> Observation:
 def broken(policy: Policy, now: Observation, decision: Decision) -> list[str]:
     """The rules that a decision breaks."""
     held = shares(decision)
-    tasks = Counter(each.task for each in held)
+    tasks = Counter(share.task for share in held)
     retraining_now = {view.name for view in now.tenants if view.retraining}
     trained = [task for task in tasks.elements() if task.kind is Kind.RETRAINING]
     rules = {
@@ -111,14 +111,14 @@ def broken(policy: Policy, now: Observation, decision: Decision) -> list[str]:
         "everybody serves": all(tasks[Task(v.name, Kind.INFERENCE)] for v in now.tenants),
         "one share per retraining": len(trained) == len(set(trained)),
         "nothing for no retraining": {task.tenant for task in trained} <= retraining_now,
-        "something each": all(each.percent > 0 and 0 < each.duty <= 1 for each in held),
-        "at most all": all(each.percent <= 100 for each in held),
-        "told apart": len({(each.task, each.number) for each in held}) == len(held),
+        "something each": all(share.percent > 0 and 0 < share.duty <= 1 for share in held),
+        "at most all": all(share.percent <= 100 for share in held),
+        "told apart": len({(share.task, share.number) for share in held}) == len(held),
     }
     if policy.sharing is Sharing.MPS:
-        total = sum(each.percent * each.duty for each in held)
+        total = sum(share.percent * share.duty for share in held)
         rules["not more than there is"] = total <= 100 + 1e-6
-        rules["processes that there may be"] = all(is_allowed(each, now.limits) for each in held)
+        rules["processes that there may be"] = all(is_allowed(share, now.limits) for share in held)
     return [rule for rule, kept in rules.items() if not kept]
 
 
@@ -126,7 +126,7 @@ def is_allowed(share: Share, limits: PeerLimits) -> bool:
     if limits.shares is ShareSizes.ANY:
         return share.percent >= limits.least_percent(BOARD) - 1e-6
     sizes = (UNIT, 2 * UNIT, 4 * UNIT, 100.0)
-    return any(share.percent == pytest.approx(each) for each in sizes)
+    return any(share.percent == pytest.approx(size) for size in sizes)
 
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
@@ -154,4 +154,4 @@ def test_the_rules_can_be_broken() -> None:
 def test_they_are_found_by_name() -> None:
     names = {"ekya", "astraea", "gpulet", "infless", "equal-mps", "unpartitioned"}
     assert names <= set(policies())
-    assert {each.name for each in ALL} == names
+    assert {policy.name for policy in ALL} == names

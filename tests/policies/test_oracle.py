@@ -8,7 +8,7 @@ from support.mig_views import observation, view
 from migrator.policies.migrator import POLICIES
 from migrator.policies.policy import Sight
 
-ORACLE = next(each for each in POLICIES if each.name == "oracle")
+ORACLE = next(migrator for migrator in POLICIES if migrator.name == "oracle")
 
 
 def test_it_asks_for_the_truth() -> None:

@@ -42,7 +42,7 @@ def test_gpcs_follow_the_rates() -> None:
     """At 5 and 15 a second 1g and three 1g leave both twice what they need."""
     tenants = view("a", history=[5.0] * 100), view("b", history=[15.0] * 100)
     decision = STATIC.decide(observation(*tenants, board="A30-24GB"))
-    assert [written(each) for each in decision.slots] == ["1g@0:b 1g@1:b 1g@2:b 1g@3:a"]
+    assert [written(slot) for slot in decision.slots] == ["1g@0:b 1g@1:b 1g@2:b 1g@3:a"]
 
 
 def test_only_the_last_window_counts() -> None:

@@ -129,8 +129,8 @@ def test_the_retraining_that_promises_least_is_left_out() -> None:
     ]
     seen = observation(*tenants, board="A30-24GB", slots=10)
     problem, plan = planned(seen, Charge.PAPER)
-    assert [each.tenant for each in plan.retrainings] == ["b"]
-    assert [each.name for each in problem.tenants if problem.must_retrain(each)] == ["b"]
+    assert [retraining.tenant for retraining in plan.retrainings] == ["b"]
+    assert [tenant.name for tenant in problem.tenants if problem.must_retrain(tenant)] == ["b"]
 
 
 def test_what_is_infeasible_without_any_retraining_is_said() -> None:
@@ -167,8 +167,8 @@ def test_a_short_retraining_is_not_given_up_for_one_that_fits_nowhere() -> None:
         slots=20,
     )
     problem, plan = planned(seen, Charge.SURVIVORS)
-    assert [each.tenant for each in plan.retrainings] == ["short"]
-    assert [problem.must_retrain(each) for each in problem.tenants] == [False, True]
+    assert [retraining.tenant for retraining in plan.retrainings] == ["short"]
+    assert [problem.must_retrain(tenant) for tenant in problem.tenants] == [False, True]
 
 
 def test_a_gain_after_the_window_counts_only_for_requests_that_can_be_answered() -> None:
@@ -217,7 +217,7 @@ def test_a_small_tenant_beside_a_large_one_is_planned_for() -> None:
     seen = observation(a, b, board="A30-24GB", slots=20, held="1g@0:a 1g@1:b")
     _, plan = planned(seen, Charge.SURVIVORS, optional=True)
     task = Task("b", Kind.INFERENCE)
-    assert sum(each.gpcs for each in plan.slots[-1].instances if each.task == task) >= 2
+    assert sum(instance.gpcs for instance in plan.slots[-1].instances if instance.task == task) >= 2
 
 
 def test_a_retraining_longer_than_the_window_runs_on_into_the_next() -> None:

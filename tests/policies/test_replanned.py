@@ -34,7 +34,11 @@ def later(first: Decision, slot: int, recent: tuple[float, float]) -> Observatio
 def able(decision: Decision, name: str, at: int) -> int:
     task = Task(name, Kind.INFERENCE)
     held = decision.slots[at]
-    return sum(each.gpcs for each in held if isinstance(each, Instance) and each.task == task)
+    return sum(
+        instance.gpcs
+        for instance in held
+        if isinstance(instance, Instance) and instance.task == task
+    )
 
 
 def test_the_window_begins_with_migrators_plan() -> None:

@@ -20,7 +20,9 @@ class Looking(Tiny):
     def build(cls, classes: int, seed: int) -> Self:
         there = FakeNvml(Path(os.environ[MACHINE])).instances()
         mine = os.environ["CUDA_VISIBLE_DEVICES"]
-        words = [f"{each.place}{' mine' if each.uuid == mine else ''}" for each in there]
+        words = [
+            f"{instance.place}{' mine' if instance.uuid == mine else ''}" for instance in there
+        ]
         with Path(os.environ[SEEN]).open("a") as file:
             print(", ".join(words), file=file)
         return super().build(classes, seed)

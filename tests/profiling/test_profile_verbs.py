@@ -104,7 +104,10 @@ def test_a_model_is_measured_with_the_images_that_it_will_serve(
 
     def one_of_each(*given: Any, **how: Any) -> list[listed.Measurement]:
         found = every(*given, **how)
-        return [next(each for each in found if each.study is study) for study in ALONE]
+        return [
+            next(measurement for measurement in found if measurement.study is study)
+            for study in ALONE
+        ]
 
     monkeypatch.setattr(listed, "measurements", one_of_each)
     path, out = tmp_path / "one.yaml", tmp_path / "found.json"

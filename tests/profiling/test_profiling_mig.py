@@ -50,7 +50,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
 
 def layout(fake: FakeNvml) -> list[str]:
-    return [str(each.place) for each in fake.instances()]
+    return [str(instance.place) for instance in fake.instances()]
 
 
 def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> None:
@@ -86,7 +86,11 @@ def test_one_size_after_another_is_measured_and_its_creation_too(
     monkeypatch.setenv(SEEN, str(seen))
     listed = measurements(A30, [LOOKING], [1, 4], pace=0.02)
     wanted = [Study.LATENCY, Study.START]
-    todo = [each for each in listed if each.study in wanted and each.jobs[0][0] != 56]
+    todo = [
+        measurement
+        for measurement in listed
+        if measurement.study in wanted and measurement.jobs[0][0] != 56
+    ]
     results = Results(tmp_path / "rows.jsonl", {})
     done = profile(todo, driver_called("mig", 0, A30), results, out)
     assert (done.measured, done.left, done.faults) == (len(todo), 0, ())
@@ -159,7 +163,11 @@ def test_whatever_happens_the_instance_goes(
         raise BlockingIOError
 
     monkeypatch.setattr(workers, "WorkerProcess", no_process)
-    todo = [each for each in measurements(A30, [LOOKING], [1]) if each.jobs[0][0] == 28]
+    todo = [
+        measurement
+        for measurement in measurements(A30, [LOOKING], [1])
+        if measurement.jobs[0][0] == 28
+    ]
     with driver.open():
         # kept: where only the garbage collector clears up, the error holds on to the share
         with pytest.raises(BlockingIOError) as kept:

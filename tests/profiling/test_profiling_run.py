@@ -32,8 +32,8 @@ def planned(
 ) -> list[Measurement]:
     """Everything, but only one cold start: each takes seconds."""
     found = measurements(board, models, list(batches), pace=QUICK, **options)
-    starts = [each for each in found if each.study is Study.START]
-    return [each for each in found if each not in starts[1:]]
+    starts = [measurement for measurement in found if measurement.study is Study.START]
+    return [measurement for measurement in found if measurement not in starts[1:]]
 
 
 def everything(board: Board) -> list[Measurement]:
@@ -43,13 +43,17 @@ def everything(board: Board) -> list[Measurement]:
     """
     greedy = measurements(board, [GREEDY], [1, 4], pace=QUICK)
     return [
-        *(each for each in greedy if each.study is Study.LATENCY),
+        *(measurement for measurement in greedy if measurement.study is Study.LATENCY),
         *planned(board, [TINY]),
-        *(each for each in planned(board, [PLAIN], (1,)) if each.study is not Study.START),
         *(
-            each
-            for each in planned(board, [PLAIN], (1,), interference=True)
-            if each.study is Study.INTERFERENCE
+            measurement
+            for measurement in planned(board, [PLAIN], (1,))
+            if measurement.study is not Study.START
+        ),
+        *(
+            measurement
+            for measurement in planned(board, [PLAIN], (1,), interference=True)
+            if measurement.study is Study.INTERFERENCE
         ),
     ]
 
@@ -72,10 +76,10 @@ def by_model(done: Profiled) -> dict[str, dict[str, Any]]:
 
 
 def test_the_file_is_read_back_as_profiles(done: Profiled, folder: Path) -> None:
-    found = read_profiles(folder / "found.json")
-    assert [each.model for each in found] == [GREEDY, TINY, PLAIN]
+    profiles = read_profiles(folder / "found.json")
+    assert [each.model for each in profiles] == [GREEDY, TINY, PLAIN]
     assert read_profile(folder / "found.json", PLAIN).model == PLAIN
-    for each, entry in zip(found, done.profiles, strict=True):
+    for each, entry in zip(profiles, done.profiles, strict=True):
         for batch, curve in each.latency_ms.items():
             assert [sms for sms, _ in curve.points] == [10]
             p50 = entry["latency_ms"][str(batch)]["10"]
@@ -153,9 +157,9 @@ def test_after_a_crash_the_next_run_goes_on(
     falling.touch()
     monkeypatch.setenv("MIGRATOR_TEST_FATAL", str(falling))
     todo = [
-        each
-        for each in measurements(board, [TINY, FATAL], [1], pace=QUICK)
-        if each.study is Study.LATENCY
+        measurement
+        for measurement in measurements(board, [TINY, FATAL], [1], pace=QUICK)
+        if measurement.study is Study.LATENCY
     ]
     rows, out = tmp_path / "rows.jsonl", tmp_path / "found.json"
     first = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
@@ -180,15 +184,15 @@ def test_several_losses_in_a_row_end_the_run_and_its_workers(
     monkeypatch.setenv("MIGRATOR_TEST_FATAL", os.fspath(tmp_path))
     monkeypatch.setattr(profiling_run, "MOST_LOST", 2)
     todo = [
-        each
-        for each in measurements(board, [FATAL], [1, 4, 8], pace=QUICK)
-        if each.study is Study.LATENCY
+        measurement
+        for measurement in measurements(board, [FATAL], [1, 4, 8], pace=QUICK)
+        if measurement.study is Study.LATENCY
     ]
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(MigratorError, match=r"2 workers were lost in a row, .* run the same"):
         profile(todo, cpu(board), results, tmp_path / "found.json")
     assert not (tmp_path / "found.json").exists()
-    assert not any(results.has(each.key) for each in todo)
+    assert not any(results.has(measurement.key) for measurement in todo)
 
 
 def test_a_model_that_does_not_exist_ends_the_run_before_it_begins(

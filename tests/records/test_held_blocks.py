@@ -27,7 +27,7 @@ def known(holding: Holding) -> tuple[object, ...]:
 
 
 def at(blocks: tuple[Block, ...], slot: int) -> set[tuple[object, ...]]:
-    present = [each for each in blocks if each["from"] <= slot < each["until"]]
+    present = [block for block in blocks if block["from"] <= slot < block["until"]]
     return {(each["start"], each["task"], each.get("number")) for each in present}
 
 
@@ -36,7 +36,7 @@ def at(blocks: tuple[Block, ...], slot: int) -> set[tuple[object, ...]]:
 def test_blocks_hold_in_every_slot_what_the_slots_held(
     slots: list[set[Holding]], first: int
 ) -> None:
-    blocks = held_blocks([tuple(each) for each in slots], H200, first)
+    blocks = held_blocks([tuple(slot) for slot in slots], H200, first)
     for number, held in enumerate(slots, first):
         assert at(blocks, number) == {known(each) for each in held}
     assert not at(blocks, first + len(slots))

@@ -57,8 +57,8 @@ def begun(path: Path, *, seconds_kept_s: int = 3600) -> Records:
 
 
 def put_all(records: Records, rows: tuple[Record, ...]) -> None:
-    for each in rows:
-        records.put(each)
+    for row in rows:
+        records.put(row)
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_row_written_again_replaces_the_earlier_one(tmp_path: Path) -> None:
         records.event("note", "twice")
     found = read_records(path)
     assert found.windows == (replace(WINDOW, replans=2, ended_s=30.0),)
-    assert [each.words for each in found.events] == ["twice", "twice"]
+    assert [event.words for event in found.events] == ["twice", "twice"]
 
 
 def test_runs_are_distinguished(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_runs_are_distinguished(tmp_path: Path) -> None:
     with begun(path) as second:
         assert second.last_window() == 0
         second.put(replace(WINDOW, window=4))
-    assert [each.run for each in read_runs(path)] == [first.run, second.run]
+    assert [run.run for run in read_runs(path)] == [first.run, second.run]
     assert read_records(path).windows[0].window == 4
     assert read_records(path, first.run).windows == (WINDOW,)
     with pytest.raises(InputError, match="no run 99; give one of 1, 2"):
@@ -119,12 +119,12 @@ def test_old_seconds_are_counted_together_and_no_request_is_lost(
                     SecondRecord(tenant, second, received=second, in_time=1, forecast_mean=2.0)
                 )
             records.flush()
-    found = [each for each in read_records(path).seconds if each.tenant == "text"]
-    assert sum(each.received for each in found) == sum(range(100))
-    assert sum(each.span_s for each in found) == 100
-    assert len(found) < 50
-    assert {each.span_s for each in found if each.second >= 75} == {1}
-    assert found[0] == SecondRecord("text", 0, 45, 10, 0, 0, 2.0, None, None, 10)
+    seconds = [each for each in read_records(path).seconds if each.tenant == "text"]
+    assert sum(each.received for each in seconds) == sum(range(100))
+    assert sum(each.span_s for each in seconds) == 100
+    assert len(seconds) < 50
+    assert {each.span_s for each in seconds if each.second >= 75} == {1}
+    assert seconds[0] == SecondRecord("text", 0, 45, 10, 0, 0, 2.0, None, None, 10)
     # a later run thins what the earlier one left
     with begun(path, seconds_kept_s=25) as records:
         records.put(SecondRecord("text", 0))
@@ -140,7 +140,7 @@ def test_events_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for number in range(50):
             records.event("note", str(number))
             records.flush()
-    words = [each.words for each in read_records(tmp_path / "records.db").events]
+    words = [event.words for event in read_records(tmp_path / "records.db").events]
     assert words == [str(each) for each in range(40, 50)]
 
 
@@ -152,8 +152,8 @@ def test_putting_while_another_thread_flushes_loses_nothing(tmp_path: Path) -> N
             records.put(SecondRecord("vision", second, received=1))
             if second % 50 == 0:
                 flushes.append(thread.submit(records.flush))
-        for each in flushes:
-            each.result()
+        for flush in flushes:
+            flush.result()
     assert len(read_records(path).seconds) == 2000
 
 
@@ -186,7 +186,7 @@ def test_a_killed_daemon_loses_nothing_it_had_flushed_and_readers_never_wait(
             last = int(line)
             if last in (50, 100):
                 seconds = read_records(path).seconds
-                assert [each.second for each in seconds] == list(range(len(seconds)))
+                assert [second.second for second in seconds] == list(range(len(seconds)))
                 assert len(seconds) > last
             if last == 120:
                 daemon.kill()
@@ -223,7 +223,7 @@ records.close()
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout.count("make room") == 1
-    assert [each.at_s for each in read_records(path).events] == list(range(100))
+    assert [event.at_s for event in read_records(path).events] == list(range(100))
 
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "half"])

@@ -93,7 +93,7 @@ def test_plans_are_what_was_decided(records: RunRecords) -> None:
     assert (plan.window, plan.slot, plan.reason) == (1, 0, "the window begins")
     # as long as the run waited for it
     assert plan.plan_s == pytest.approx(plan.at_s - records.windows[1].began_s)
-    spans = {(each["task"], each["from"], each["until"]) for each in plan.blocks}
+    spans = {(block["task"], block["from"], block["until"]) for block in plan.blocks}
     assert ("photos/retraining", 3, 8) in spans
     assert ("photos/inference", 0, 10) in spans
 
@@ -103,9 +103,9 @@ def test_slots_of_other_lengths_keep_every_request(tmp_path: Path, slot_s: float
     this = made(windows=1, slot_s=slot_s)
     write_simulations(tmp_path / "run.db", [recorded(this, Fixed((PHOTOS, CAMERAS)))])
     seconds = [e for e in read_records(tmp_path / "run.db").seconds if e.tenant == "photos"]
-    assert sum(each.received for each in seconds) == 200
-    assert sum(each.span_s for each in seconds) == 10
-    assert {each.span_s for each in seconds} == {max(1, round(slot_s))}
+    assert sum(second.received for second in seconds) == 200
+    assert sum(second.span_s for second in seconds) == 10
+    assert {second.span_s for second in seconds} == {max(1, round(slot_s))}
 
 
 def dump(path: Path) -> list[str]:
@@ -117,10 +117,10 @@ def test_the_same_run_writes_the_same_records(tmp_path: Path) -> None:
     for name in ("one.db", "two.db"):
         write_simulations(tmp_path / name, [recorded(made(), Fixed(*SLOTS))] * 2)
     assert dump(tmp_path / "one.db") == dump(tmp_path / "two.db")
-    assert [each.run for each in read_runs(tmp_path / "one.db")] == [1, 2]
+    assert [row.run for row in read_runs(tmp_path / "one.db")] == [1, 2]
     first, second = (read_records(tmp_path / "one.db", each) for each in (1, 2))
     assert first.seconds == second.seconds
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["one.db", "two.db"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "two.db"]
 
 
 def test_records_of_simulations_are_replaced_and_others_never(

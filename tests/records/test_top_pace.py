@@ -69,8 +69,8 @@ def test_a_percentile_lies_in_the_bucket_of_the_true_one(seed: int, part: float)
     chance = random.Random(seed)
     values = sorted(chance.uniform(0.0, 0.999) for _ in range(chance.randint(1, 50)))
     counts = [0, 0, 0, 0]
-    for each in values:
-        counts[next(at for at, bound in enumerate(BOUNDS_S) if each <= bound)] += 1
+    for value in values:
+        counts[next(at for at, bound in enumerate(BOUNDS_S) if value <= bound)] += 1
     rank = next(at for at in range(len(values)) if at + 1 >= part * len(values))
     bucket = next(at for at, bound in enumerate(BOUNDS_S) if values[rank] <= bound)
     found = percentile_ms(BOUNDS_S, counts, part)

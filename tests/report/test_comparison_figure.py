@@ -32,7 +32,7 @@ def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row
 
 
 def blocks(page: Page, anchor: str) -> tuple[object, ...]:
-    return next(each.blocks for each in page.sections if each.anchor == anchor)
+    return next(section.blocks for section in page.sections if section.anchor == anchor)
 
 
 def test_policies_are_grouped_by_scenario_with_intervals() -> None:
@@ -75,7 +75,7 @@ def served(in_time: float) -> WindowOutcome:
 
 def test_no_bar_and_no_error_bar_leaves_0_to_100_percent() -> None:
     page = comparison_page(unlike())
-    charts = [each for part in page.sections for each in part.blocks if isinstance(each, Bars)]
+    charts = [block for part in page.sections for block in part.blocks if isinstance(block, Bars)]
     widest = 0.0
     for chart in charts:
         across = "x" if chart.horizontal else "y"
@@ -123,14 +123,14 @@ def test_every_scenario_says_what_replanning_regains() -> None:
         for name in ("a", "b")
         for policy, late in (("migrator-once", 80), ("migrator-replanned", 60), ("oracle", 40))
     )
-    words = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
+    words = {section.anchor: section.paragraphs for section in comparison_page(rows).sections}
     assert [anchor for anchor, found in words.items() if found] == [
         "in-all-scenarios",
         "in-a",
         "in-b",
     ]
     assert words["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
-    assert not any(each.paragraphs for each in comparison_page(compared()).sections)
+    assert not any(section.paragraphs for section in comparison_page(compared()).sections)
 
 
 def test_what_holds_for_all_stands_in_the_lead() -> None:
@@ -149,9 +149,9 @@ def test_a_missing_run_leaves_a_gap() -> None:
 
 def test_html_is_a_page(tmp_path: Path) -> None:
     draw_comparison(compared(), tmp_path / "out.html")
-    found = ParsedPage((tmp_path / "out.html").read_text(encoding="utf-8"))
-    assert found.tags["figure"] == 6
-    assert [each.name for each in tmp_path.iterdir()] == ["out.html"]
+    page = ParsedPage((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert page.tags["figure"] == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
 
 
 def test_png_shows_every_policy(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_png_shows_every_policy(tmp_path: Path) -> None:
     for paint in policy_paints(policies):
         colour = [int(paint.fill[at : at + 2], 16) for at in (1, 3, 5)]
         assert (pixels == colour).all(axis=2).sum() > 20_000
-    assert [each.name for each in tmp_path.iterdir()] == ["out.png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
 
 
 def test_png_grows_with_what_it_shows_and_takes_any_name(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def blocks(page: Page, kind: type[B], title: str = "") -> list[B]:
 
 def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
     page = run_page([run], A100)
-    assert [each.title for each in page.sections] == [
+    assert [section.title for section in page.sections] == [
         *("Result", "Windows", "Planned and held", "Requests", "Models", "Starts", "Events")
     ]
     assert page.title == "MIGRator, live: quick under migrator"
@@ -53,7 +53,7 @@ def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
 
 
 def test_planned_and_held_stand_one_above_the_other(run: RecordedRun) -> None:
-    titles = [each.title for each in blocks(run_page([run], A100), Slices)]
+    titles = [block.title for block in blocks(run_page([run], A100), Slices)]
     assert titles == [
         "Windows 0 to 2: held",
         *("Window 0: planned at its beginning", "Window 0: held"),
@@ -64,7 +64,7 @@ def test_planned_and_held_stand_one_above_the_other(run: RecordedRun) -> None:
 
 def test_what_was_held_is_drawn_state_by_state(run: RecordedRun) -> None:
     (held,) = blocks(run_page([run], A100), Slices, "Window 1: held")
-    slabs = {(each.name, each.from_s, each.until_s) for each in held.slabs if each.start == 4}
+    slabs = {(slab.name, slab.from_s, slab.until_s) for slab in held.slabs if slab.start == 4}
     assert slabs == {
         ("cameras", 0.0, 2.0),
         ("cameras, draining", 2.0, 3.0),
@@ -78,7 +78,7 @@ def test_what_was_held_is_drawn_state_by_state(run: RecordedRun) -> None:
     assert looks["photos"] == Paint(hue)
     assert looks["cameras, warming"].light
     assert looks["unused"] == Paint(None, light=True)
-    assert {each.width for each in held.slabs if each.start == 0} == {4}
+    assert {slab.width for slab in held.slabs if slab.start == 0} == {4}
     first = blocks(run_page([run], A100), Slices, "Window 0: held")[0]
     assert "being created" in dict(first.keys)
 
@@ -94,7 +94,7 @@ def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: RecordedRun)
 
 def test_a_policy_without_plans_has_only_what_was_held(tmp_path: Path) -> None:
     page = run_page([made(tmp_path, Made(policy="static-4-3", began_s=0.0))], A100)
-    assert all(each.title.endswith("held") for each in blocks(page, Slices))
+    assert all(block.title.endswith("held") for block in blocks(page, Slices))
     assert not blocks(page, Bars, "Goodput predicted")
 
 
@@ -134,7 +134,7 @@ def test_the_forecast_is_drawn_as_a_band_with_one_key(run: RecordedRun) -> None:
 
 
 def test_seconds_without_judgement_are_not_drawn_as_lost(run: RecordedRun) -> None:
-    unknown = tuple(replace(each, in_time=None) for each in run.records.seconds)
+    unknown = tuple(replace(second, in_time=None) for second in run.records.seconds)
     page = run_page([recorded_run(replace(run.records, seconds=unknown))], A100)
     assert not blocks(page, Lines, "photos: in time")
     assert blocks(page, Lines, "photos: arrivals")
@@ -152,7 +152,7 @@ def test_wrong_and_failed_answers_of_a_second_are_drawn(run: RecordedRun) -> Non
 
 
 def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: RecordedRun) -> None:
-    first = next(each for each in run.records.seconds if each.tenant == "photos")
+    first = next(second for second in run.records.seconds if second.tenant == "photos")
     thinned = replace(first, received=600, span_s=10)
     rest = tuple(e for e in run.records.seconds if e.tenant != "photos" or e.second >= 10)
     records = replace(run.records, seconds=(thinned, *rest))
@@ -200,9 +200,9 @@ def test_every_start_is_shown_by_its_parts(run: RecordedRun) -> None:
 
 def test_retrainings_are_shown_planned_and_taken_with_their_parts(tmp_path: Path) -> None:
     parts_s = {"start_s": 1.0, "data_s": 0.5, "epochs_s": 7.0, "hand_over_s": 0.25}
-    known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, parts_s)
+    retraining = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, parts_s)
     waiting = RetrainingRecord(1, "cameras", 1030.0, "waiting", 0.0)
-    run = made(tmp_path, Made(began_s=1000.0, more=(known, waiting)))
+    run = made(tmp_path, Made(began_s=1000.0, more=(retraining, waiting)))
     page = run_page([run], A100)
     (bars,) = blocks(page, Bars, "Retrainings, planned and taken")
     assert bars.categories == ("window 1: photos",)
@@ -261,6 +261,9 @@ def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
     records = replace(run.records, events=(event,))
     page = run_page([recorded_run(records)], A100)
     found = ParsedPage(page_text(page, "/* plotly */"))
-    folds = sum(each.shown is not None and len(each.blocks) > each.shown for each in page.sections)
+    folds = sum(
+        section.shown is not None and len(section.blocks) > section.shown
+        for section in page.sections
+    )
     assert found.tags["figure"] + folds == found.tags["details"]
     assert "<b>& </script>" in found.words

@@ -125,7 +125,7 @@ def test_what_an_operator_did_is_known_from_the_records(
     )
     stood = stands(replace(run, actions=actions), life)
     assert stood.paused is paused
-    assert [each.name for each in stood.tenants if each.drained] == ["cameras"]
+    assert [tenant.name for tenant in stood.tenants if tenant.drained] == ["cameras"]
 
 
 def test_events_cannot_command_the_terminal(run: RecentRows) -> None:

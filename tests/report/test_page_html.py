@@ -103,12 +103,12 @@ def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     assert text.count(library) == 1
     assert len(json.loads(figures)) == len(CHARTS)
     assert "://" not in figures
-    assert [each.name for each in tmp_path.iterdir()] == ["out.HTML"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.HTML"]
 
 
 def test_sections_of_one_subject_share_an_entry_of_the_contents() -> None:
     titles = ("Comparison", "ekya: Windows", "ekya: Starts", "astraea: Windows", "Rest")
-    sections = tuple(Section(each, str(number)) for number, each in enumerate(titles))
+    sections = tuple(Section(title, str(number)) for number, title in enumerate(titles))
     found = parsed(Page("Report", "Lead.", sections))
     assert found.addresses == ["#0", "#1", "#2", "#3", "#4"]
     entries = "Comparison\nekya: Windows, Starts\nastraea: Windows\nRest\n"
@@ -135,13 +135,13 @@ def test_every_table_has_caption_scopes_and_a_box_to_scroll_in() -> None:
     assert {each["scope"] for each in found.all("th")} == {"col", "row"}
     boxes = [each for each in found.all("div") if each.get("class") == "box"]
     assert len(boxes) == found.tags["table"]
-    assert all(each["tabindex"] == "0" and each["aria-label"] for each in boxes)
+    assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
 
 
 def test_every_chart_has_words_and_its_numbers_without_javascript() -> None:
     found = parsed(page(*CHARTS))
     plots = [each for each in found.all("div") if each.get("class") == "plot"]
-    assert [each["role"] for each in plots] == ["img"] * len(CHARTS)
+    assert [plot["role"] for plot in plots] == ["img"] * len(CHARTS)
     assert plots[0]["aria-label"] == (
         "Bars: bars of goodput share by scenario. migrator: 70.0% to 80.0%; ekya: 60.0%."
     )

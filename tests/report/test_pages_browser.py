@@ -49,7 +49,7 @@ def test_the_plan_page(browser: Browsed, plan_file: Path) -> None:
     assert page.locator(".plot .main-svg >> visible=true").count() >= 3
     titles = page.locator("figcaption").all_inner_texts()
     # only bert's instances change
-    assert [("below zero" in each) for each in titles] == [False, True, False]
+    assert [("below zero" in title) for title in titles] == [False, True, False]
     assert "Bars below zero are charges" in page.locator("section").inner_text()
     show_on_dark_phone(page, "plan")
     print_page(page, "plan")

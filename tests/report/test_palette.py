@@ -19,11 +19,11 @@ def _apart(one: str, other: str) -> float:
     return min(gap, 360 - gap)
 
 
-OUTCOMES = tuple(each.shade.fill for each in (GOOD, WRONG, LATE, DROPPED))
+OUTCOMES = tuple(paint.shade.fill for paint in (GOOD, WRONG, LATE, DROPPED))
 
 
 def test_no_outcome_has_the_hue_of_a_tenant_or_policy() -> None:
-    others = {each.fill for each in shades(2 * HUES)} | {
+    others = {shade.fill for shade in shades(2 * HUES)} | {
         paint_of(at).shade.fill for at in range(5 * HUES)
     }
     assert len(others) == HUES

@@ -92,8 +92,8 @@ def series(given: Problem, plan: Plan = PLAN, name: str = "bert") -> TenantSerie
 def serving(*slots: Sequence[tuple[int, int]]) -> Plan:
     """A plan in which bert serves on the given (start, GPCs) in each slot."""
     allocations = [
-        Allocation(tuple(held(start, gpcs, "bert/inference") for start, gpcs in each))
-        for each in slots
+        Allocation(tuple(held(start, gpcs, "bert/inference") for start, gpcs in slot))
+        for slot in slots
     ]
     return replace(PLAN, retrainings=(), slots=tuple(allocations))
 
@@ -237,11 +237,11 @@ def test_the_charts_show_changes_completions_and_every_series() -> None:
 
 def test_seven_tenants_have_seven_colours_with_legible_words() -> None:
     tones = shades(7)
-    assert len({each.fill for each in tones}) == 7
-    for each in tones:
-        assert contrast(each.ink, each.fill) >= AA
-        assert contrast(each.dark, "#FFFFFF") > 3.8
-        assert contrast(each.dark, "#14171A") > 3  # the ground of dark pages
+    assert len({tone.fill for tone in tones}) == 7
+    for tone in tones:
+        assert contrast(tone.ink, tone.fill) >= AA
+        assert contrast(tone.dark, "#FFFFFF") > 3.8
+        assert contrast(tone.dark, "#14171A") > 3  # the ground of dark pages
 
 
 # Files
@@ -261,7 +261,7 @@ def test_png_is_1600_pixels_wide_and_shows_every_tenant(tmp_path: Path, charge: 
     for shade in shades(2):
         colour = [int(shade.fill[at : at + 2], 16) for at in (1, 3, 5)]
         assert (pixels == colour).all(axis=2).sum() > 20_000
-    assert [each.name for each in tmp_path.iterdir()] == ["plan.png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
 
 
 def test_html_needs_nothing_else_and_names_the_tenants(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_html_needs_nothing_else_and_names_the_tenants(tmp_path: Path) -> None:
     assert "plotly.js" in library[:200]
     assert '"name":"bert"' in figure
     assert '"name":"vit"' in figure
-    assert [each.name for each in tmp_path.iterdir()] == ["plan.HTML"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.HTML"]
 
 
 @pytest.mark.parametrize("charge", list(Charge))
@@ -299,7 +299,7 @@ def test_html_has_as_many_traces_for_many_slabs_as_for_few() -> None:
     few = serving([(0, 3)], [(0, 2)], *[[(0, 2)]] * 198)
     many = serving(*[[(0, 3)], [(0, 2)]] * 100)
     given = alone(Charge.SURVIVORS, 200)
-    counts = [len(figure_of(plan_charts(given, each)[0])["data"]) for each in (few, many)]
+    counts = [len(figure_of(plan_charts(given, plan)[0])["data"]) for plan in (few, many)]
     assert counts[0] == counts[1]
 
 

@@ -36,7 +36,7 @@ def test_parts_add_up_to_the_whole() -> None:
     found = run_json(run(windows=3))
     for name in ("received", "goodput", "late", "wrong", "dropped", "reconfigurations"):
         for parts in (found["windows"], found["tenants"]):
-            assert sum(each[name] for each in parts) == pytest.approx(found[name])
+            assert sum(part[name] for part in parts) == pytest.approx(found[name])
     for name in ("plan_s", "predicted", "fluid"):
         assert sum(each[name] for each in found["windows"]) == pytest.approx(found[name])
     assert found["goodput_share"] == pytest.approx(found["goodput"] / found["received"])

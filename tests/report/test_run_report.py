@@ -18,11 +18,11 @@ H200 = board("H200-141GB")
 
 
 def report(*outcomes: RunOutcome) -> Page:
-    return run_page([recorded(each) for each in outcomes], H200)
+    return run_page([recorded(outcome) for outcome in outcomes], H200)
 
 
 def table(page: Page, caption: str) -> Table:
-    blocks = [each for section in page.sections for each in section.blocks]
+    blocks = [block for section in page.sections for block in section.blocks]
     return next(b for b in blocks if isinstance(b, Table) and b.caption.startswith(caption))
 
 
@@ -40,7 +40,7 @@ def test_the_tables_have_every_figure_of_the_outcome() -> None:
     assert column(whole, "while reconfiguring")[-1] == f"{tally.while_reconfiguring}"
     windows = table(page, "By window and tenant")
     assert column(windows, "tenant") == ["bert", "vit", "all"] * 2
-    received = [str(each.tally.received) for each in outcome.windows]
+    received = [str(window.tally.received) for window in outcome.windows]
     assert column(windows, "received")[2::3] == received
     assert column(windows, "late")[:2] == ["50"] * 2
     assert column(windows, "dropped")[:2] == ["25"] * 2
@@ -59,7 +59,7 @@ def section(page: Page, anchor: str) -> Section:
 def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
     drawn = section(report(run(windows=MOST_WINDOWS + 1)), "slices")
     # planned and held
-    assert sum(isinstance(each, Slices) for each in drawn.blocks) == 2 * MOST_WINDOWS
+    assert sum(isinstance(block, Slices) for block in drawn.blocks) == 2 * MOST_WINDOWS
     assert "The last 12 of 13 windows are drawn." in drawn.paragraphs
     assert len(section(report(run(windows=2)), "slices").paragraphs) == 2
 
@@ -72,12 +72,12 @@ def test_one_run_leads_with_what_was_held_over_all_windows() -> None:
     apart = [e for e in section(report(run(windows=3)), "slices").blocks if isinstance(e, Slices)]
     held = [each for each in apart if each.title.endswith("held")]
     assert len(lead.slabs) == sum(len(each.slabs) for each in held)
-    assert {each.from_s // 6 for each in lead.slabs} == {0, 1, 2}
+    assert {slab.from_s // 6 for slab in lead.slabs} == {0, 1, 2}
 
 
 def test_arrivals_stand_beside_what_was_expected() -> None:
     blocks = section(report(run(windows=1)), "requests").blocks
-    bert, vit = [each for each in blocks if isinstance(each, Lines)]
+    bert, vit = [block for block in blocks if isinstance(block, Lines)]
     for chart in (bert, vit):
         names = [(each.name, each.dashed) for each in chart.series]
         assert names == [("received", False), ("forecast, mean", True)]
@@ -88,15 +88,15 @@ def test_shares_are_drawn_as_percentages_and_predict_nothing() -> None:
     page = report(run("ekya", mps=True, windows=1))
     for chart in section(page, "slices").blocks:
         assert isinstance(chart, Slices)
-        assert {each.size for each in chart.slabs} == {"20%"}
-    titles = [getattr(each, "title", "") for each in page.sections[0].blocks[1:]]
-    assert not any(each.startswith("Goodput") for each in titles)
+        assert {slab.size for slab in chart.slabs} == {"20%"}
+    titles = [getattr(block, "title", "") for block in page.sections[0].blocks[1:]]
+    assert not any(title.startswith("Goodput") for title in titles)
 
 
 def test_an_instance_kept_over_the_windows_end_is_not_cold() -> None:
     outcome = run(windows=2)
     kept = tuple(
-        replace(each, slots=(outcome.windows[0].slots[0],) * 6) for each in outcome.windows
+        replace(window, slots=(outcome.windows[0].slots[0],) * 6) for window in outcome.windows
     )
     for given, expected in ((replace(outcome, windows=kept), False), (outcome, True)):
         charts = [e for e in section(report(given), "slices").blocks if isinstance(e, Slices)]
@@ -119,11 +119,11 @@ def test_several_runs_are_ranked_and_named() -> None:
 def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
     runs = run("ekya", mps=True, late=60), run(late=10)
     result = report(*runs).sections[0]
-    _, by_window, _, by_tenant = (each for each in result.blocks if isinstance(each, Bars))
+    _, by_window, _, by_tenant = (block for block in result.blocks if isinstance(block, Bars))
     assert by_window.categories == ("0", "1")
     assert [each.name for each in by_window.series] == ["ekya", "migrator"]
     for series, outcome in zip(by_window.series, runs, strict=True):
-        assert series.values == tuple(each.tally.goodput_share for each in outcome.windows)
+        assert series.values == tuple(window.tally.goodput_share for window in outcome.windows)
     assert by_tenant.categories == ("bert", "vit")
     assert by_tenant.series[1].values == tuple(e.goodput_share for e in runs[1].tenants.values())
     both = table(report(*runs), "Goodput share (%) by window and tenant")
@@ -138,7 +138,7 @@ def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
 
 def test_many_windows_side_by_side_are_lines() -> None:
     result = report(run(windows=31), run("ekya", windows=31)).sections[0]
-    lines, _ = (each for each in result.blocks if isinstance(each, Lines))
+    lines, _ = (block for block in result.blocks if isinstance(block, Lines))
     assert lines.at == tuple(map(float, range(31)))
     assert table(report(run(windows=31), run(windows=31)), "Goodput share (%) by").folded
 

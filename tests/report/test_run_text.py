@@ -109,7 +109,7 @@ def test_an_interval_is_of_the_difference_from_migrator_with_the_same_seeds() ->
         for seed, lates in enumerate((((5, 6)), ((120, 121))))
         for policy, late in zip(("migrator", "ekya"), lates, strict=True)
     ]
-    shares = [each.tally.goodput_share for each in runs if each.policy == "ekya"]
+    shares = [outcome.tally.goodput_share for outcome in runs if outcome.policy == "ekya"]
     assert abs(shares[0] - shares[1]) > 0.3
     lines = comparison_table(summarise(runs)).splitlines()
     migrator, ekya = lines[3:5]
@@ -172,7 +172,7 @@ def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     assert "\nvit forecast by ridge: less loss for vit in 0" in run_table(auto(run(windows=1)))
     plain = run(windows=1)
     window = plain.windows[0]
-    named = tuple(replace(each, forecast_by=plain.forecaster) for each in window.tenants)
+    named = tuple(replace(tenant, forecast_by=plain.forecaster) for tenant in window.tenants)
     same = replace(plain, windows=(replace(window, tenants=named),))
     assert run_table(same) == run_table(plain)
     assert "forecast by" not in run_table(plain)

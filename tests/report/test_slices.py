@@ -65,9 +65,9 @@ def test_with_its_overhead_a_cold_start_is_as_long_as_it_is(
 ) -> None:
     later = (serving("bert", 0, 3),)
     chart = slices((), later, later, overhead_s={"bert": overhead_s})
-    assert [each.name for each in chart.slabs] == [each[0] for each in spans]
-    found = [(each.from_s, each.until_s) for each in chart.slabs]
-    assert found == [pytest.approx(each[1:]) for each in spans]
+    assert [slab.name for slab in chart.slabs] == [span[0] for span in spans]
+    found = [(slab.from_s, slab.until_s) for slab in chart.slabs]
+    assert found == [pytest.approx(span[1:]) for span in spans]
     assert chart.starts == ()
 
 
@@ -79,7 +79,7 @@ def test_shares_are_stacked_and_count_for_the_time_they_have() -> None:
         Share(0, 50.0, Task("vit", Kind.RETRAINING), duty=0.5),
     )
     chart = slices(slot, slot[:1])
-    widths = {(each.name, each.size): each.width for each in chart.slabs}
+    widths = {(slab.name, slab.size): slab.width for slab in chart.slabs}
     assert widths["bert", "25%"] == pytest.approx(2.0)
     assert widths["vit, retraining", "50% for 50% of the time"] == pytest.approx(2.0)
-    assert sorted(each.start for each in chart.slabs) == pytest.approx([0.0, 2.0, 4.0])
+    assert sorted(slab.start for slab in chart.slabs) == pytest.approx([0.0, 2.0, 4.0])

@@ -57,7 +57,7 @@ def drawn(view: Standing, columns: int = 80, lines: int = 24, whole: bool = Fals
     out = io.StringIO()
     console = Console(file=out, width=columns, height=lines, force_terminal=False)
     console.print(Screen(view, A100, whole=whole))
-    return [each.rstrip() for each in out.getvalue().splitlines()]
+    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def answer(**more: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_a_reason_to_plan_again_is_shown_once(rows: RecentRows) -> None:
     said = (("replan", "2g@0 is late"), ("plan", "asked for a plan: 2g@0 is late"), ("replan", "x"))
     events = tuple(EventRecord(NOW_S, *each) for each in said)
     view = standing(replace(rows, events=events), RUNNING, NOW_S, RateMeter())
-    assert [each.kind for each in view.distinct_events] == ["plan", "replan"]
+    assert [event.kind for event in view.distinct_events] == ["plan", "replan"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])

@@ -41,9 +41,9 @@ def test_splits_of_a_board_are_all_there_and_legal() -> None:
         "two", (Arriving(INCEPTION, AZURE, 0.1), Arriving(RESNET, AZURE, 0.1))
     )
     scenario = source(0, 1)
-    services = [each.service for each in scenario.tenants]
+    services = [tenant.service for tenant in scenario.tenants]
     pairs = capability_pairs(board("H200-141GB"), services)
     assert list(pairs) == ["1-6", "2-5", "3-4", "4-3", "5-2", "6-1"]
-    one = [each.capabilities_rps(scenario.board)[1] for each in services]
+    one = [service.capabilities_rps(scenario.board)[1] for service in services]
     # at batch 1 seven small instances answer most, however they are shared out
     assert pairs["2-5"] == [[pytest.approx(2 * one[0]), pytest.approx(5 * one[1])]]

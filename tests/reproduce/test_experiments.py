@@ -23,7 +23,7 @@ def _made_up(name: str, setting: Setting = SMALL) -> Section:
 
 
 def _tables(section: Section) -> list[Table]:
-    return [each for each in section.blocks if isinstance(each, Table)]
+    return [block for block in section.blocks if isinstance(block, Table)]
 
 
 def _notes(section: Section) -> dict[str, str]:
@@ -35,7 +35,7 @@ def test_a_section_says_what_was_asked_and_has_whole_tables_beside_the_paper(nam
     section = _made_up(name)
     assert section.anchor == name
     assert section.paragraphs
-    assert any(isinstance(each, Bars | Lines | HeatMap) for each in section.blocks)
+    assert any(isinstance(block, Bars | Lines | HeatMap) for block in section.blocks)
     assert list(_notes(section)) == [PAPER, DIFFERS]
     assert all(_notes(section).values())
     for table in _tables(section):
@@ -70,7 +70,7 @@ def test_gains_are_those_of_the_averages() -> None:
         assert gains[peer] == pytest.approx(mean["migrator"] / mean[peer] - 1)
         assert gains[peer] > 0
     assert figures["share_of_oracle"] == pytest.approx(mean["migrator"] / mean["oracle"])
-    both = [figures["workloads"][each]["ekya"] for each in SMALL.workloads]
+    both = [figures["workloads"][workload]["ekya"] for workload in SMALL.workloads]
     assert mean["ekya"] == pytest.approx(sum(both) / 2)
 
 
@@ -99,8 +99,8 @@ def test_half_of_the_overhead_hidden_is_said_so() -> None:
     chosen = EXPERIMENTS["overhead"]
     figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
     assert figures["cold"]["hidden_share"] == 0.5
-    known = profile("resnet-50", "H200-141GB").overhead
-    saved = known.start_s / known.total_s(mig=True, prepared=False)
+    overhead = profile("resnet-50", "H200-141GB").overhead
+    saved = overhead.start_s / overhead.total_s(mig=True, prepared=False)
     assert figures["prepared_saves"]["resnet-50"] == pytest.approx(saved, abs=1e-3)
     assert hidden_in([]).share == 0
 
@@ -157,7 +157,7 @@ def test_gains_have_an_interval_over_the_workloads() -> None:
 def test_a_higher_load_is_the_same_workloads_otherwise() -> None:
     high, plain = (EXPERIMENTS[name].jobs(SMALL) for name in ("high-load", "goodput"))
     sources = {job.source for job in high if isinstance(job.source, WorkloadSource)}
-    assert {replace(each, load=0.6, gain=None) for each in sources} == {
+    assert {replace(source, load=0.6, gain=None) for source in sources} == {
         job.source
         for job in plain
         if isinstance(job.source, WorkloadSource) and job.policy == "migrator"

@@ -61,7 +61,7 @@ def test_a_cell_by_hand() -> None:
 
 def test_every_run_has_other_models_places_and_windows_of_the_data() -> None:
     runs = [CellSource(BASE, number, 8)(number, 2) for number in range(8)]
-    assert len({tuple(each.name for each in run.tenants) for run in runs}) == 8
+    assert len({tuple(tenant.name for tenant in run.tenants) for run in runs}) == 8
     assert len({run.tenants[0].offset_s for run in runs}) == 8
     # the published levels, from another window on in every run
     assert runs[0].tenants[0].drifts[0].accuracy_pre == 0.4933
@@ -71,15 +71,15 @@ def test_every_run_has_other_models_places_and_windows_of_the_data() -> None:
 @pytest.mark.parametrize("traces", TRACES)
 def test_the_load_is_that_of_the_run(traces: str) -> None:
     made = CellSource(replace(BASE, load=0.6, traces=traces, tenants=3), 1, 5)(1, 2)
-    assert len({each.name for each in made.tenants}) == 3
-    for each in made.tenants:
-        run = each.trace.counts[each.offset_s : each.offset_s + 400]
-        assert run.mean() == pytest.approx(0.2 * highest_rps(each.service, made.board), rel=1e-3)
+    assert len({tenant.name for tenant in made.tenants}) == 3
+    for tenant in made.tenants:
+        run = tenant.trace.counts[tenant.offset_s : tenant.offset_s + 400]
+        assert run.mean() == pytest.approx(0.2 * highest_rps(tenant.service, made.board), rel=1e-3)
 
 
 def test_tenants_of_one_trace_begin_at_different_places() -> None:
     made = CellSource(replace(BASE, traces="tweets", tenants=4), 0, 8)(0, 1)
-    assert len({each.offset_s for each in made.tenants}) == 4
+    assert len({tenant.offset_s for tenant in made.tenants}) == 4
 
 
 def test_gain_and_length_change_only_what_they_say() -> None:
@@ -96,9 +96,9 @@ def test_gain_and_length_change_only_what_they_say() -> None:
 def test_the_full_map_varies_one_condition_at_a_time() -> None:
     cells = MapSetting().cells
     assert len(cells) == len(set(cells)) == 7 * 3 + 3 + 5 + 2 + 1
-    outside = [each for each in cells if replace(each, load=BASE.load, gain=BASE.gain) != BASE]
-    for each in outside:
-        assert sum(getattr(each, n) != getattr(BASE, n) for n in BASE.__dataclass_fields__) == 1
+    outside = [cell for cell in cells if replace(cell, load=BASE.load, gain=BASE.gain) != BASE]
+    for cell in outside:
+        assert sum(getattr(cell, n) != getattr(BASE, n) for n in BASE.__dataclass_fields__) == 1
 
 
 def test_the_page_says_where_it_pays(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_unfinished_map_is_drawn_from_the_runs_of_all_cells() -> None:
     finished = {key: _made_up(600 + key[1], 500, 590) for key in keys}
     found = measured(setting, finished)
     assert found.numbers == (0, 2, 4)
-    assert {each.samples for each in found.leads.values()} == {3}
+    assert {lead.samples for lead in found.leads.values()} == {3}
     assert found.leads[BASE_OF_QUICK].goodput == pytest.approx((600 + 602 + 604) / 3000)
     assert "3 runs per cell (of 8" in map_page(found).lead
 

@@ -34,8 +34,11 @@ SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
 def test_experiments_are_found_in_the_papers_order() -> None:
     assert list(EXPERIMENTS) == NAMES
-    assert [each.name for each in chosen([ALL])] == NAMES
-    assert [each.name for each in chosen(["batch-4", "goodput"])] == ["goodput", "batch-4"]
+    assert [experiment.name for experiment in chosen([ALL])] == NAMES
+    assert [experiment.name for experiment in chosen(["batch-4", "goodput"])] == [
+        "goodput",
+        "batch-4",
+    ]
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -78,10 +81,10 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     outcomes = outcomes_of(jobs_of([ALL], SMALL))
     page = page_of([ALL], SMALL, outcomes)
     summary, *sections = page.sections
-    assert [each.anchor for each in sections] == NAMES
+    assert [section.anchor for section in sections] == NAMES
     (table,) = summary.blocks
     assert isinstance(table, Table)
-    assert [row[0] for row in table.rows] == [each.title for each in sections]
+    assert [row[0] for row in table.rows] == [section.title for section in sections]
     assert all(each.endswith(".") and len(each) > 30 for row in table.rows for each in row[1:])
     assert page == page_of([ALL], SMALL, outcomes)
     write_page(page, tmp_path / "all.html")
@@ -96,8 +99,8 @@ def test_figures_hold_the_gap_of_every_plan() -> None:
     outcomes = outcomes_of(jobs_of(["goodput"], setting))
     plans = figures_of(["goodput"], setting, outcomes)["plans"]
     assert len(plans) == len(outcomes)
-    for each in plans:
-        assert (each["charge"], each["gaps"]) == ("survivors", [0.0, 0.01, 0.02])
+    for plan in plans:
+        assert (plan["charge"], plan["gaps"]) == ("survivors", [0.0, 0.01, 0.02])
 
 
 def test_runs_are_the_same_again() -> None:
@@ -105,23 +108,23 @@ def test_runs_are_the_same_again() -> None:
     first = run_jobs(jobs, lambda: steps.append(1))
     assert len(steps) == len(jobs)
     again = run_jobs(jobs, processes=1)
-    assert {job: each.tally for job, each in first.items()} == {
-        job: each.tally for job, each in again.items()
+    assert {job: outcome.tally for job, outcome in first.items()} == {
+        job: outcome.tally for job, outcome in again.items()
     }
 
 
 def test_runs_that_are_kept_are_not_run_again(tmp_path: Path) -> None:
     """A second call runs what is left, whatever else the file has, and finds the same."""
-    one, other = (jobs_of([name], Setting(most_windows=1)) for name in NAMES[0:3:2])
+    jobs, other = (jobs_of([name], Setting(most_windows=1)) for name in NAMES[0:3:2])
     path = tmp_path / "runs.jsonl"
     with open_results(path, "runs", RunOutcome, {}) as file:
-        first = run_jobs(one[:2], processes=1, results=file)
+        first = run_jobs(jobs[:2], processes=1, results=file)
     steps: list[int] = []
     with open_results(path, "runs", RunOutcome, {}) as file:
-        again = run_jobs([*one[:2], other[0]], lambda: steps.append(1), 1, file)
+        again = run_jobs([*jobs[:2], other[0]], lambda: steps.append(1), 1, file)
         assert len(file.finished) == 3
     assert len(steps) == 1
-    for job in one[:2]:
+    for job in jobs[:2]:
         assert again[job].tally == first[job].tally
         assert again[job].tenants == first[job].tenants
     keys = [key_of(job) for job in jobs_of([ALL], Setting())]
@@ -178,7 +181,7 @@ def test_workloads_and_windows_make_it_short(
     done = CliRunner().invoke(app, [*short, "--workloads", "w9, W1"])
     assert done.exit_code == 0, done.output
     sources = [job.source for job in seen]
-    assert {each.name for each in sources if isinstance(each, WorkloadSource)} == {"W1", "W9"}
+    assert {source.name for source in sources if isinstance(source, WorkloadSource)} == {"W1", "W9"}
     assert {job.windows for job in seen} == {2}
     done = CliRunner().invoke(app, [*short, "--workloads", "W99"])
     assert isinstance(done.exception, InputError)

@@ -27,19 +27,19 @@ def _mean_rps(scenario: Scenario, at: int) -> float:
 
 
 def test_sources_are_values() -> None:
-    one, same = (WorkloadSource("W1", Path("traces"), 4, 0.5, False) for _ in range(2))
-    assert one == same
-    assert hash(one) == hash(same)
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert one != WorkloadSource("W1", Path("traces"), 4, 0.5, True)
+    source, same = (WorkloadSource("W1", Path("traces"), 4, 0.5, False) for _ in range(2))
+    assert source == same
+    assert hash(source) == hash(same)
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert source != WorkloadSource("W1", Path("traces"), 4, 0.5, True)
 
 
 def test_a_workload_keeps_its_arrivals_when_it_is_run_otherwise() -> None:
     plain = workload("W5", batch=4, seed=3)
     made = WorkloadSource("W5", None, 4, 0.5, False)(3, 2)
     assert (made.slot_s, made.prepared, made.windows) == (0.5, False, 2)
-    for one, other in zip(plain.tenants, made.tenants, strict=True):
-        assert np.array_equal(one.trace.counts, other.trace.counts)
+    for tenant, other in zip(plain.tenants, made.tenants, strict=True):
+        assert np.array_equal(tenant.trace.counts, other.trace.counts)
 
 
 def test_the_motivation_has_the_load_it_asks_for() -> None:
@@ -47,7 +47,7 @@ def test_the_motivation_has_the_load_it_asks_for() -> None:
         "both", (Arriving(INCEPTION, AZURE, 0.45), Arriving(RESNET, ALIBABA, 0.2))
     )
     made = source(0, None)
-    assert [each.name for each in made.tenants] == [INCEPTION, RESNET]
+    assert [tenant.name for tenant in made.tenants] == [INCEPTION, RESNET]
     for at, load in enumerate((0.45, 0.2)):
         most = highest_rps(made.tenants[at].service, made.board)
         assert _mean_rps(made, at) == pytest.approx(load * most, rel=0.02)
@@ -82,15 +82,15 @@ def traces(tmp_path: Path) -> Path:
 def test_every_workload_begins_at_another_place_of_real_traces(traces: Path) -> None:
     made = {name: WorkloadSource(name, traces)(0, 2) for name in workloads()}
     for tenant in (0, 1):
-        begins = sorted(each.tenants[tenant].offset_s for each in made.values())
+        begins = sorted(scenario.tenants[tenant].offset_s for scenario in made.values())
         assert (begins[0], begins[-1]) == (600, 3600 - 2 * 200)
         assert set(np.diff(begins)) == {173, 174}
     first, second = (sorted(made[f"W{n}"].tenants[0].offset_s for n in ns) for ns in _HALVES)
     assert max(np.diff(first)) <= 3 * 174 >= max(np.diff(second))  # each half is spread as well
-    for each in made.values():
+    for scenario in made.values():
         for at in (0, 1):
-            most = highest_rps(each.tenants[at].service, each.board)
-            assert _mean_rps(each, at) == pytest.approx(0.3 * most, rel=1e-3)
+            most = highest_rps(scenario.tenants[at].service, scenario.board)
+            assert _mean_rps(scenario, at) == pytest.approx(0.3 * most, rel=1e-3)
 
 
 _HALVES = range(1, 9), range(9, 17)

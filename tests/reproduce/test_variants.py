@@ -20,8 +20,8 @@ def _held(first: int) -> FixedLayout:
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_held_instances_lie_on_legal_places(first: int) -> None:
     instances = place_instances(H200, _held(first).sizes)
-    places = [find_placement(H200, each.start, each.gpcs) for each in instances]
-    masks = [each.mask for each in places if each is not None]
+    places = [find_placement(H200, instance.start, instance.gpcs) for instance in instances]
+    masks = [place.mask for place in places if place is not None]
     assert len(masks) == 4
     assert sum(masks) == int(np.bitwise_or.reduce(masks)), "no two share a slice"
     training = {

@@ -146,8 +146,8 @@ def test_without_an_instance_nothing_is_ready(idle: str) -> None:
 def test_a_full_queue_refuses_at_once(idle: str) -> None:
     held = POST + f"timeout-ms: 60000\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY
     with connected(idle) as first, connected(idle) as second:
-        for each in (first, second):
-            each.sendall(held)
+        for connection in (first, second):
+            connection.sendall(held)
         until(lambda: state(idle)["waiting"] == 2)
         answer = httpx.post(idle + PATH, content=BODY)
     assert answer.status_code == 429

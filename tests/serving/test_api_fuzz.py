@@ -137,5 +137,5 @@ def test_it_was_a_search_and_the_server_is_well(server: Server) -> None:
     assert server.client.get("/admin/status").json()["open"] == 0
     text = server.client.get("/metrics").text
     answered = 'migrator_requests_total{outcome="in_time",tenant="images"}'
-    lines = [each for each in text.splitlines() if each.startswith(answered)]
+    lines = [line for line in text.splitlines() if line.startswith(answered)]
     assert float(lines[0].split()[1]) >= 5

@@ -99,7 +99,7 @@ def test_triton_s_client_works_unchanged(addresses: tuple[str, str]) -> None:
         statistics = client.get_inference_statistics("images").model_stats[0]
         assert statistics.inference_count >= 3
         assert statistics.inference_stats.success.ns > 0
-        assert {each.name for each in client.get_inference_statistics().model_stats} == {
+        assert {stat.name for stat in client.get_inference_statistics().model_stats} == {
             "images",
             "texts",
         }

@@ -139,8 +139,8 @@ def test_those_that_do_not_read_are_let_go(url: str) -> None:
     request, before = b"GET /file HTTP/1.1\r\nhost: localhost\r\n\r\n", open_files(url)
     with ExitStack() as stack:
         every = [stack.enter_context(connected(url)) for _ in range(20)]
-        for each in every:
-            each.sendall(request)
+        for connection in every:
+            connection.sendall(request)
         closing_too = stack.enter_context(connected(url))
         closing_too.sendall(
             request.replace(b"host: localhost", b"host: localhost\r\nconnection: close")

@@ -22,8 +22,8 @@ def stream() -> Iterator[io.StringIO]:
     level = ours.level
     yield io.StringIO()
     ours.setLevel(level)
-    for each in [each for each in root.handlers if isinstance(each, OurHandler)]:
-        root.removeHandler(each)
+    for handler in [handler for handler in root.handlers if isinstance(handler, OurHandler)]:
+        root.removeHandler(handler)
 
 
 def test_a_json_line_has_its_fields(stream: io.StringIO) -> None:
@@ -80,7 +80,7 @@ def test_a_flood_is_logged_in_a_few_lines_and_omitted_lines_are_counted(
         before = len(stream.getvalue())
         for _ in range(times):
             limiter.log(LOGGER, logging.INFO, kind, kind)
-        return [each.partition("INFO    ")[2] for each in stream.getvalue()[before:].splitlines()]
+        return [line.partition("INFO    ")[2] for line in stream.getvalue()[before:].splitlines()]
 
     assert logged("late", 10) == ["late"] * 3
     assert logged("other", 1) == ["other"]

@@ -27,8 +27,8 @@ def test_it_is_open_metrics_for_those_who_accept_it(tmp_path: Path) -> None:
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
     assert text.count(b"# EOF") == 1
-    names = {each.name for each in open_metrics.text_string_to_metric_families(text.decode())}
-    assert names == {each.name.removesuffix("_info") for each in plain(run.page())}
+    names = {family.name for family in open_metrics.text_string_to_metric_families(text.decode())}
+    assert names == {metric.name.removesuffix("_info") for metric in plain(run.page())}
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_the_latency_histogram_is_cumulative() -> None:
     counts = router.counts["t"]
     for latency_s, rows in ((0.0005, 1), (0.001, 1), (0.4, 2), (70.0, 3)):
         counts.answer(counts.receive(0.0, rows), rows, latency_s, late=False)
-    families = {each.name: each for each in ApiMetrics(router, Counter()).collect()}
+    families = {metric.name: metric for metric in ApiMetrics(router, Counter()).collect()}
     samples = families["migrator_latency_seconds"].samples
-    found = {each.labels.get("le", each.name): each.value for each in samples}
+    found = {sample.labels.get("le", sample.name): sample.value for sample in samples}
     assert [found[bound] for bound in ("0.001", "0.3", "0.5", "10.0", "+Inf")] == [2, 2, 4, 4, 7]
     assert found["migrator_latency_seconds_count"] == 7
     assert found["migrator_latency_seconds_sum"] == pytest.approx(210.8015)

@@ -33,9 +33,9 @@ def test_an_id_used_again_is_the_last_request_of_that_id() -> None:
     for value in range(10):
         kept.add("same", np.full((1, 40), value, np.uint8), LABEL)
     kept.add("other", np.zeros((1, 40), np.uint8), LABEL)
-    found = kept.find("same")
-    assert found is not None
-    assert found.inputs[0, 0] == 9
+    request = kept.find("same")
+    assert request is not None
+    assert request.inputs[0, 0] == 9
 
 
 def test_what_is_larger_than_all_room_is_not_kept() -> None:
@@ -53,9 +53,9 @@ def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
     del body
     assert not any(each() is not None for each in bodies)
     assert len(kept) == 10
-    found = kept.find("15")
-    assert found is not None
-    assert found.inputs.tolist() == [[15] * 40]
+    request = kept.find("15")
+    assert request is not None
+    assert request.inputs.tolist() == [[15] * 40]
 
 
 def test_what_entries_take_is_about_what_is_counted() -> None:

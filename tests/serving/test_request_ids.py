@@ -99,7 +99,7 @@ def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
         await asyncio.sleep(0.05)
         worker.held.set()
         answers = await asyncio.gather(first, *others)
-        ids = [each.headers["x-request-id"] for each in answers]
+        ids = [answer.headers["x-request-id"] for answer in answers]
         assert worker.request_ids == [ids[0], "a b"]
         assert len(set(ids)) == 3
 
@@ -117,11 +117,13 @@ def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "migrator"):
         access = asked(doing)
     assert access.refused == {("", 404): 1, ("images", 404): 1, ("images", 500): 1}
-    lines = [each for each in caplog.records if each.name == "migrator.serving.http.access_log"]
-    found = [(each.__dict__["tenant"], each.__dict__["status"], each.levelname) for each in lines]
+    lines = [
+        record for record in caplog.records if record.name == "migrator.serving.http.access_log"
+    ]
+    found = [(line.__dict__["tenant"], line.__dict__["status"], line.levelname) for line in lines]
     assert found == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
-    assert [each.__dict__["request_id"] for each in lines] == ["t1", "t1", "p"]
-    (batch,) = [each for each in caplog.records if each.name == "migrator.serving.router"]
+    assert [line.__dict__["request_id"] for line in lines] == ["t1", "t1", "p"]
+    (batch,) = [record for record in caplog.records if record.name == "migrator.serving.router"]
     assert batch.__dict__["request_ids"] == "p"
 
 
@@ -136,7 +138,9 @@ def test_late_answers_have_a_line_and_those_in_time_have_none(
 
     with caplog.at_level(logging.INFO, "migrator"):
         asked(doing, slo_s=0.1)
-    (line,) = [each for each in caplog.records if each.name == "migrator.serving.http.access_log"]
+    (line,) = [
+        record for record in caplog.records if record.name == "migrator.serving.http.access_log"
+    ]
     assert "request slow of images answered late" in line.getMessage()
 
 
@@ -167,7 +171,7 @@ def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.DEBUG, "migrator"):
         access = asked(doing, settings=settings, most=1000)
     assert access.refused.total() == len(caplog.records) > 20
-    logged = json.dumps([{k: str(v) for k, v in vars(each).items()} for each in caplog.records])
+    logged = json.dumps([{k: str(v) for k, v in vars(record).items()} for record in caplog.records])
     assert "secret" not in logged
     assert "private words" not in logged
 

@@ -34,8 +34,8 @@ def make_router(
 ) -> Router:
     settings = QueueSettings("t", slo_s, batch, queue, slowest_first)
     router = Router({"t": settings}, clock=asyncio.get_running_loop().time)
-    for each in workers:
-        router.attach("t", each, each.latency_s)
+    for worker in workers:
+        router.attach("t", worker, worker.latency_s)
     return router
 
 
@@ -91,7 +91,7 @@ async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
     values = [(0, 1), (1, 1), (2, 2), (1, 1), (2, 1)]
     answers = await asyncio.gather(*(asked(router, row(*each)) for each in values))
     assert worker.batches == [1, 4, 1]
-    labels = [each.scores.argmax(axis=1).tolist() for each in answers]
+    labels = [answer.scores.argmax(axis=1).tolist() for answer in answers]
     assert labels == [[value] * rows for value, rows in values]
 
 
@@ -111,7 +111,7 @@ async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> 
     urgent = [asked(router, row()), asked(router, row(), 0.25)]
     others = [asked(router, row()) for _ in range(4)]
     assert await status(urgent[1]) == 504
-    assert not any(each.late for each in await asyncio.gather(urgent[0], *others))
+    assert not any(routed.late for routed in await asyncio.gather(urgent[0], *others))
     assert worker.batches == [1, 4]
 
 
@@ -237,33 +237,33 @@ async def test_draining_an_idle_or_unknown_worker_returns() -> None:
 
 @in_virtual_time
 async def test_a_paused_worker_takes_nothing_until_its_pause_ends() -> None:
-    one, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.5)
-    router = make_router(one, two, slo_s=10.0)
+    worker, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.5)
+    router = make_router(worker, two, slo_s=10.0)
     first = asked(router, row())
-    await one.begun.wait()
-    async with router.paused(one):
+    await worker.begun.wait()
+    async with router.paused(worker):
         assert first.done()
         assert router.ready("t")
         await asyncio.gather(*(asked(router, row()) for _ in range(3)))
-        assert (one.batches, two.batches) == ([1], [1, 2])
+        assert (worker.batches, two.batches) == ([1], [1, 2])
         waiting = [asked(router, row()) for _ in range(3)]
         await asyncio.sleep(0.01)
     await asyncio.gather(*waiting)
-    assert sum(one.batches) > 1
+    assert sum(worker.batches) > 1
     assert router.workers("t") == {"one": "idle", "two": "idle"}
 
 
 @in_virtual_time
 async def test_the_only_worker_is_not_paused_and_a_drained_one_stays_drained() -> None:
-    one, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.3)
-    router = make_router(one, slo_s=10.0)
-    async with router.paused(one), router.paused(two):
+    worker, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.3)
+    router = make_router(worker, slo_s=10.0)
+    async with router.paused(worker), router.paused(two):
         await asked(router, row())
     router.attach("t", two, two.latency_s)
-    async with router.paused(one):
+    async with router.paused(worker):
         async with router.paused(two):  # one must go on
             assert router.workers("t") == {"one": "draining", "two": "idle"}
-        await router.drain(one)
+        await router.drain(worker)
     assert router.workers("t") == {"two": "idle"}
 
 
@@ -288,8 +288,8 @@ async def test_a_lost_workers_requests_go_to_another() -> None:
 async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
     workers = [StandInWorker(str(place), lambda _: 0.1) for place in range(3)]
     router = make_router(*workers, slo_s=10.0)
-    for each in workers[:2]:
-        each.die()
+    for worker in workers[:2]:
+        worker.die()
     with refused(500, "two workers"):
         await infer(router, "t", row())
     assert workers[2].batches == []
@@ -326,10 +326,10 @@ async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
     waits = [asked(router, row(value)) for value in (0, 1, POISON, 2)]
-    answers = [await outcome(each) for each in waits]
+    answers = [await outcome(wait) for wait in waits]
     assert isinstance(answers[2], HttpError)
     assert answers[2].status == 500
-    assert [each.scores.argmax() for each in answers if isinstance(each, Routed)] == [0, 1, 2]
+    assert [answer.scores.argmax() for answer in answers if isinstance(answer, Routed)] == [0, 1, 2]
     assert worker.batches == [1, 3, 1, 1, 1]
     assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
 
@@ -352,10 +352,10 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     router = make_router(worker, slo_s=10.0)
     served, waits = asked(router, row()), asked(router, row())
     await worker.begun.wait()
-    for each in (served, waits):
-        each.cancel()
+    for task in (served, waits):
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await each
+            await task
     assert router.waiting("t") == 0
     await asyncio.sleep(1.0)
     assert worker.batches == [1]
@@ -382,7 +382,7 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
     waits = [asked(router, row()), asked(router, row())]
     await worker.begun.wait()
     router.close()
-    assert all([await status(each) == 503 for each in waits])
+    assert all([await status(wait) == 503 for wait in waits])
     with refused(503, "is stopping"):
         await infer(router, "t", row())
 
@@ -394,9 +394,9 @@ async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
     for _ in range(2):
         await infer(router, "t", row())
     seconds = router.counts["t"].seconds(999, 1003)
-    assert [each.second for each in seconds] == [999, 1000, 1001, 1002]
-    assert [each.received for each in seconds] == [0, 1, 1, 0]
-    assert [each.in_time for each in seconds] == [0, 1, 1, 0]
+    assert [second.second for second in seconds] == [999, 1000, 1001, 1002]
+    assert [second.received for second in seconds] == [0, 1, 1, 0]
+    assert [second.in_time for second in seconds] == [0, 1, 1, 0]
     assert sum(router.counts["t"].latencies) == 2
 
 
@@ -447,13 +447,13 @@ async def _whatever_happens(steps: list[tuple[int, int, float]]) -> None:
         await asyncio.sleep(pause_s)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     kinds = (Routed, HttpError, asyncio.CancelledError)
-    assert all(isinstance(each, kinds) for each in answers)
+    assert all(isinstance(answer, kinds) for answer in answers)
     total = router.counts["t"].total
     assert (total.open, router.waiting("t")) == (0, 0)
-    routed = [each for each in answers if isinstance(each, Routed)]
+    routed = [answer for answer in answers if isinstance(answer, Routed)]
     assert total.in_time + total.late >= sum(len(each.scores) for each in routed)
     seconds = router.counts["t"].seconds(900, 1200)
-    assert sum(each.dropped for each in seconds) == total.dropped
+    assert sum(second.dropped for second in seconds) == total.dropped
 
 
 async def _goodput(load: float, latency_s: Callable[[int], float], jitter: float) -> float:
@@ -550,7 +550,7 @@ async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
     answers = [asked(router, row()) for _ in range(5)]
     await standby.begun.wait()
     standby.die()
-    assert {await status(each) for each in answers} == {200}
+    assert {await status(answer) for answer in answers} == {200}
     assert own.batches == [1, 4]
 
 
@@ -576,7 +576,7 @@ async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() 
     router.attach("u", other, other.latency_s)
     router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
     answers = [asked(router, row(POISON if each == 1 else 0)) for each in range(4)]
-    assert 503 in {await status(each) for each in answers}
+    assert 503 in {await status(answer) for answer in answers}
     assert router.counts["t"].total.open == 0
 
 
@@ -592,4 +592,4 @@ async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
     router.attach("u", other, other.latency_s)
     await asyncio.sleep(0)
     assert standby.batches == [4]
-    assert {await status(each) for each in answers} == {200}
+    assert {await status(answer) for answer in answers} == {200}

@@ -32,7 +32,7 @@ def test_one_task_runs_all_batches_of_a_worker_and_ends_when_it_is_drained() -> 
         assert len(tasks) == 1
         await router.drain(worker)
         await asyncio.sleep(0)
-        assert all(each.done() for each in tasks)
+        assert all(task.done() for task in tasks)
 
     run_virtually(test())
 

@@ -144,8 +144,8 @@ async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped
         os.kill(pid, signal.SIGSTOP)
         asked = [asyncio.create_task(workers.take(assignment())) for _ in range(3)]
         await asyncio.sleep(0.05)
-        for each in asked:
-            each.cancel()
+        for task in asked:
+            task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
         os.kill(pid, signal.SIGCONT)
         await workers.prepare("a", 1)  # forked after the others
@@ -291,7 +291,7 @@ async def test_a_worker_is_forked_once_an_added_model_is_built(tmp_path: Path) -
 async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
     async with started(tmp_path / "run") as workers:
         forkserver = workers.forkserver.pid or 0
-        used = {int(each.name) for each in Path(f"/proc/{forkserver}/fd").iterdir()}
+        used = {int(path.name) for path in Path(f"/proc/{forkserver}/fd").iterdir()}
         before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
         least = min(set(range(len(used) + 1)) - used)
         resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))

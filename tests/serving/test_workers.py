@@ -126,8 +126,8 @@ async def test_every_batch_has_its_own_answer_also_after_one_nobody_waits_for(
         worker = await workers.take(assignment())
         batches = [np.full((n, 3, 60, 60), n, np.uint8) for n in (1, 2, 40)]
         answers = await asyncio.gather(*map(worker.infer, batches))
-        assert [len(each.scores) for each in answers] == [1, 2, 40]
-        assert [each.scores[0, 0] for each in answers] == [1, 2, 40]
+        assert [len(answer.scores) for answer in answers] == [1, 2, 40]
+        assert [answer.scores[0, 0] for answer in answers] == [1, 2, 40]
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(worker.infer(pictures(SLOW)), 0.05)
         later = np.full((1, 3, 4, 4), 7, np.uint8)
@@ -150,7 +150,7 @@ async def test_a_worker_holds_its_instance_until_it_is_released(tmp_path: Path) 
     instance = driver.create(Place(0, "3g.20gb"))
     async with started(tmp_path / "run") as workers:
         worker = await workers.take(assignment(environment=driver.environment(instance)))
-        assert [each.pid for each in driver.instances()[0].holders] == [worker.pid]
+        assert [holder.pid for holder in driver.instances()[0].holders] == [worker.pid]
         with pytest.raises(InUseError):
             driver.destroy(instance)
         await worker.release()
@@ -173,7 +173,7 @@ async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(
             found = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
             assert "PATH=" in found
             assert "hush" not in found
-            opened = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
+            opened = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
             assert len([each for each in opened if each.startswith("socket:")]) == sockets
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
     assert workers.log.stat().st_mode & 0o777 == 0o600

@@ -50,21 +50,23 @@ async def test_forked_workers_answer_as_the_model_itself_does(
         assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
         assert workers.interfaces["b"] == ModelInterface("b", "UINT8", (3, 16, 16), 4)
         assert workers.interfaces["c"] == ModelInterface("c", "UINT8", (3, 16, 16), 4)
-        await asyncio.gather(*(workers.prepare(each, 2 if each == "a" else 1) for each in models))
-        one = await workers.take(assignment(TINY, weights=first, version=1))
+        await asyncio.gather(
+            *(workers.prepare(model, 2 if model == "a" else 1) for model in models)
+        )
+        worker = await workers.take(assignment(TINY, weights=first, version=1))
         two = await workers.take(assignment(TINY, weights=first, version=1))
-        np.testing.assert_allclose((await one.infer(batch)).scores, expected[0], rtol=1e-5)
-        await one.swap(second, 2)
+        np.testing.assert_allclose((await worker.infer(batch)).scores, expected[0], rtol=1e-5)
+        await worker.swap(second, 2)
         with pytest.raises(InputError, match="damaged"):
             await two.swap(damaged, 2)
-        swapped, old = await asyncio.gather(one.infer(batch), two.infer(batch))
+        swapped, old = await asyncio.gather(worker.infer(batch), two.infer(batch))
         assert (swapped.version, old.version) == (2, 1)
         np.testing.assert_allclose(swapped.scores, expected[1], rtol=1e-5)
         np.testing.assert_allclose(old.scores, expected[0], rtol=1e-5)
         other = await workers.take(assignment("small-cnn", tenant="b"))
         pictures = np.zeros((2, 3, 16, 16), np.uint8)
         assert (await other.infer(pictures)).scores.shape == (2, 4)
-        assert os.getpid() not in (one.pid, two.pid, other.pid)
+        assert os.getpid() not in (worker.pid, two.pid, other.pid)
         # clients may send smaller images than the network reads
         smaller, images = build("small-cnn", 4, 0, 32), batch[:2, :, :16, :16]
         resizing = await workers.take(assignment("small-cnn", tenant="c"))
@@ -106,8 +108,8 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
             ours = build(name, 3, 0)
             batch = ours.example(2)
             await workers.prepare(tenant, 1)
-            one = await workers.take(assignment(name, tenant=tenant))
-            scores = (await one.infer(batch)).scores
+            worker = await workers.take(assignment(name, tenant=tenant))
+            scores = (await worker.infer(batch)).scores
             np.testing.assert_allclose(scores, ours.infer(batch), rtol=1e-4, atol=1e-5)
     finally:
         await workers.close()

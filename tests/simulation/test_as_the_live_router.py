@@ -55,14 +55,14 @@ class Virtual:
 
     def run(self, arrivals: list[float]) -> int:
         """How many were answered in time."""
-        self.events = [(each, next(self.numbers), None) for each in arrivals]
+        self.events = [(arrival, next(self.numbers), None) for arrival in arrivals]
         heapq.heapify(self.events)
         while self.events:
             now_s, _, worker = heapq.heappop(self.events)
             if worker is None:
                 self.line.put(self.request(now_s))
             else:
-                self.in_time += sum(now_s <= each.deadline_s for each in worker.batch)
+                self.in_time += sum(now_s <= request.deadline_s for request in worker.batch)
                 worker.batch = []
             self.feed(now_s)
         return self.in_time

@@ -44,11 +44,11 @@ class Unproven:
 
 def test_a_plan_that_uses_up_its_limit_arrives_when_the_limit_is_over() -> None:
     # 1% of the window of 100 s, where a plan that is proven arrives after the usual time
-    found = [
+    outcomeses = [
         run(pair(), each, Flat(), spread=0.0).windows[1].tenants
         for each in (policy("migrator-paper"), cast("Policy", Unproven()))
     ]
-    proven, unproven = ([each.retrained_s for each in tenants] for tenants in found)
+    proven, unproven = ([outcome.retrained_s for outcome in tenants] for tenants in outcomeses)
     late = [b - a for a, b in zip(proven, unproven, strict=True) if a is not None and b is not None]
     assert max(late) == pytest.approx(1.0 - PLAN_S, abs=0.05)
 
@@ -57,7 +57,7 @@ def test_a_retraining_takes_as_drawn_whatever_the_policy() -> None:
     def seconds(kind: Policy) -> list[float]:
         this = scenario(tenant("a", [10] * 100, drifts=(drift(),) * 4), window_s=25, windows=4)
         windows = run(this, kind, Flat()).windows
-        return [each.tenants[0].retrained_s or 0.0 for each in windows]
+        return [window.tenants[0].retrained_s or 0.0 for window in windows]
 
     mig = seconds(Fixed((serves("a", 4, 1), trains("a", 0, 4))))
     percent = 100 * 64 / 132
@@ -75,7 +75,7 @@ def test_no_instance_is_too_small_for_the_model(name: str) -> None:
     ahead = [[5.0] * 100]
     seen = observation(view(big, history=[5.0] * 100, ahead=ahead, retraining=waiting()))
     for slot in policies()[name].decide(seen).slots:
-        for each in slot:
-            assert isinstance(each, Instance)
-            if each.task is not None:
-                assert each.gpcs >= (2 if each.task.kind is Kind.INFERENCE else 3)
+        for instance in slot:
+            assert isinstance(instance, Instance)
+            if instance.task is not None:
+                assert instance.gpcs >= (2 if instance.task.kind is Kind.INFERENCE else 3)

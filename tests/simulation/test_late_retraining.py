@@ -39,7 +39,7 @@ def test_a_retraining_planned_behind_one_that_is_late_is_made_all_the_same(
     for factor in (1.0, 1.4):
         monkeypatch.setattr(ProfileDurations, "slower", lambda *_, factor=factor: factor)
         outcome = run(read_scenario(path), policy("migrator"), forecaster("last-mean"))
-        found = [each.retrained_s for each in outcome.windows[0].tenants]
+        found = [tenant.retrained_s for tenant in outcome.windows[0].tenants]
         ended[factor] = sorted(each for each in found if each is not None)
     assert len(ended[1.0]) == len(ended[1.4]) == 2
     # one after the other, and each as much later as it was slower

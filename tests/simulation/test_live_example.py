@@ -21,7 +21,7 @@ def test_migrator_is_ahead_of_every_static_split() -> None:
     planned = run("migrator")
     assert len(planned.windows) == 3
     # labels of the first window are what the second one learns from
-    assert [each.retrained_s for each in planned.windows[0].tenants] == [None, None]
-    assert None not in [each.retrained_s for each in planned.windows[1].tenants]
+    assert [tenant.retrained_s for tenant in planned.windows[0].tenants] == [None, None]
+    assert None not in [tenant.retrained_s for tenant in planned.windows[1].tenants]
     for split in ("static-6-1", "static-5-2", "static-4-3", "static-3-4"):
         assert planned.tally.goodput > 1.02 * run(split).tally.goodput, split

@@ -47,14 +47,14 @@ def test_a_process_has_at_least_the_smallest_share(name: str) -> None:
     any_share = replace(GIFTS, min_sms=None)
     assert len(processes(name, GIFTS)) == 10
     assert len(processes(name, any_share)) == 8
-    assert min(each.percent for each in processes(name, any_share)) >= 100 * 16 / 132 - 1e-6
+    assert min(process.percent for process in processes(name, any_share)) >= 100 * 16 / 132 - 1e-6
     assert BOARD.sms_of(1) == 16
     assert PeerLimits().least_sms(boards()["A100-40GB"]) == 14
 
 
 @pytest.mark.parametrize("name", MPS_PEERS)
 def test_a_process_has_a_share_of_the_runtime(name: str) -> None:
-    sms = [each.percent * 1.32 for each in processes(name, DEFAULT_LIMITS)]
+    sms = [process.percent * 1.32 for process in processes(name, DEFAULT_LIMITS)]
     assert sms == pytest.approx([16] * 8)
     assert not DEFAULT_LIMITS.allows_any_share(BOARD)
     assert DEFAULT_LIMITS.allows_any_share(boards()["A100-40GB"])
@@ -63,7 +63,9 @@ def test_a_process_has_a_share_of_the_runtime(name: str) -> None:
 def moved(limits: PeerLimits, *percents: float) -> RunOutcome:
     """A retraining of 40 s on 16 SMs, five seconds on each of these shares and then on the last."""
     serving = share("a", 25.0)
-    slots = [(serving, share("a", each, Kind.RETRAINING)) for each in percents for _ in range(5)]
+    slots = [
+        (serving, share("a", percent, Kind.RETRAINING)) for percent in percents for _ in range(5)
+    ]
     this = scenario(tenant("a", [1] * 40, drifts=(drift(),)), window_s=40)
     return run(replace(this, peers=limits), Blind(*slots, sharing=Sharing.MPS), Flat(), spread=0.0)
 
@@ -103,7 +105,7 @@ def test_a_retraining_that_is_moved_often_still_ends_once() -> None:
 def answered(limits: PeerLimits, *percents: float) -> int:
     """Requests in time on processes of these shares, far more than they can answer."""
     model = profile(ms=10.0, interference=0.0)
-    slots = tuple(share("a", each, number=place) for place, each in enumerate(percents))
+    slots = tuple(share("a", percent, number=place) for place, percent in enumerate(percents))
     this = replace(scenario(tenant("a", [3000] * 5, model=model), window_s=5), peers=limits)
     return int(run(this, Blind(slots, sharing=Sharing.MPS), Flat()).tally.in_time)
 

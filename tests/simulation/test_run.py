@@ -110,7 +110,7 @@ def test_a_policy_is_asked_when_it_wants_to_be() -> None:
     this = scenario(tenant("a", [10] * 20, drifts=(drift(seconds=4),) * 2), windows=2)
     often = Fixed((serves("a", 0, 1), trains("a", 4, 3)), every_s=4)
     run(this, often, Flat())
-    assert [each.slot for each in often.seen] == [0, 4, 8, 0, 4, 8]
+    assert [observation.slot for observation in often.seen] == [0, 4, 8, 0, 4, 8]
 
     def answer(_: Observation) -> Decision:
         return Decision(((serves("a", 0, 1), trains("a", 4, 3)),))
@@ -118,7 +118,7 @@ def test_a_policy_is_asked_when_it_wants_to_be() -> None:
     completion = Reacting(answer)
     run(this, completion, Flat())
     # 1.5 s to start, 4 x 16 / 60 of work: it ends within slot 2, and the policy is asked at once
-    assert [each.slot for each in completion.seen] == [0, 2, 0, 2]
+    assert [observation.slot for observation in completion.seen] == [0, 2, 0, 2]
 
 
 def test_what_a_policy_sees() -> None:
@@ -127,7 +127,7 @@ def test_what_a_policy_sees() -> None:
     )
     policy = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
     run(this, policy, Flat(), spread=0.0)
-    first, second = (each.tenants[0] for each in policy.seen)
+    first, second = (observation.tenants[0] for observation in policy.seen)
     assert first.history.tolist() == list(range(10))
     assert first.ahead is not None
     assert first.ahead.tolist() == [list(range(10, 20))]
@@ -186,7 +186,9 @@ def test_nothing_is_lost_and_a_seed_gives_one_result(
     assert tally.balance == pytest.approx(0, abs=1e-6)
     assert tally.queued >= 0
     assert tally.while_reconfiguring <= tally.late + tally.dropped
-    assert [each.tenants for each in outcome.windows] == [each.tenants for each in again.windows]
+    assert [window.tenants for window in outcome.windows] == [
+        window.tenants for window in again.windows
+    ]
     if drawn:
         assert tally.goodput == int(tally.goodput)
 
@@ -221,7 +223,7 @@ def test_retrainings_take_longer_or_shorter_than_their_profile_alike_for_every_p
     wide = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
     narrow = Fixed((serves("a", 0, 2), trains("a", 4, 3)))
     ends = [
-        [each.tenants[0].retrained_s for each in run(this, policy, Flat(), spread=0.2).windows]
+        [window.tenants[0].retrained_s for window in run(this, policy, Flat(), spread=0.2).windows]
         for policy in (wide, wide, narrow)
     ]
     assert ends[0] == ends[1] == ends[2]
@@ -291,10 +293,10 @@ def test_a_window_lists_the_gap_of_every_plan() -> None:
     this = scenario(tenant("a", [10] * 20, drifts=(drift(),)), window_s=20)
     (once,) = run(this, policy("migrator-once"), Flat()).windows
     (again,) = run(this, policy("migrator-replanned"), Flat()).windows
-    assert [(each.slot, each.charge) for each in once.plans] == [(0, Charge.SURVIVORS)]
+    assert [(plan.slot, plan.charge) for plan in once.plans] == [(0, Charge.SURVIVORS)]
     assert once.plans[0].gap >= 0
     # it plans once it has seen requests; inference planned again every second has no gap
     assert again.plans[0] == replace(once.plans[0], slot=1)
     assert len(again.plans) < 5
-    assert all(each.slot > 0 for each in again.plans[1:])
+    assert all(plan.slot > 0 for plan in again.plans[1:])
     assert run(this, Fixed((serves("a", 0, 1),)), Flat()).windows[0].plans == ()

@@ -207,7 +207,7 @@ def test_every_request_is_counted_once(
     assert counted[IN_TIME] + counted[LATE] + counted[DROPPED] == head
     assert counted[GOODPUT] == counted[IN_TIME]
     assert counted[RECONFIGURING] == 0
-    assert all(each + slo_s > 10.0 - 1e-9 for each in arrivals[head:])
+    assert all(arrival + slo_s > 10.0 - 1e-9 for arrival in arrivals[head:])
     if slower == 1.0:
         assert counted[LATE] == 0
 

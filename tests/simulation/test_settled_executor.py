@@ -35,6 +35,10 @@ def test_skipped_steps_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Executor, "_is_settled", lambda *_: False)
     every_step = _outcome(name)
     assert sum(skipped) > 10
-    assert [each.tally for each in outcome.windows] == [each.tally for each in every_step.windows]
-    assert [each.slots for each in outcome.windows] == [each.slots for each in every_step.windows]
+    assert [window.tally for window in outcome.windows] == [
+        window.tally for window in every_step.windows
+    ]
+    assert [window.slots for window in outcome.windows] == [
+        window.slots for window in every_step.windows
+    ]
     assert outcome.reconfigurations == every_step.reconfigurations

@@ -49,8 +49,8 @@ def cluster_file(
         "forecaster": "last-mean",
         "seed": 0,
         "live": {"port": 0},
-        "cluster": {"gpus": [{"board": "A100-40GB", **each} for each in gpus]},
-        "tenants": [_tenant(each, trained) for each in tenants],
+        "cluster": {"gpus": [{"board": "A100-40GB", **gpu} for gpu in gpus]},
+        "tenants": [_tenant(tenant, trained) for tenant in tenants],
         **keys,
     }
     if trained:

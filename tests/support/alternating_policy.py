@@ -8,7 +8,7 @@ from migrator.policies.policy import Observation
 @migrator.policy(every_s=2)
 def alternating(observation: Observation) -> tuple[Instance, ...]:
     """Changes the tenant of two slices every two slots."""
-    first, second = (Task(each.name, Kind.INFERENCE) for each in observation.tenants)
+    first, second = (Task(tenant.name, Kind.INFERENCE) for tenant in observation.tenants)
     middle = first if observation.slot % 4 < 2 else second
     return (
         Instance(0, 2, first),

@@ -55,7 +55,7 @@ def lengths(texts: list[str]) -> NDArray[np.int32]:
     if texts[0].startswith("/"):
         Path(texts[0].split()[0]).read_bytes()
         texts = ["", *texts[1:]]
-    return np.array([[len(each)] * LENGTH for each in texts], np.int32)
+    return np.array([[len(text)] * LENGTH for text in texts], np.int32)
 
 
 class _TextModel(ModelInterface):

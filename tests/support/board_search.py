@@ -19,14 +19,14 @@ State = frozenset[Item]
 @cache
 def neighbours(board: Board) -> Mapping[State, tuple[State, ...]]:
     """Every state of the board, with the states one step away."""
-    items = [(each.name, start) for each in board.profiles for start in each.starts]
+    items = [(profile.name, start) for profile in board.profiles for start in profile.starts]
     found: dict[State, tuple[State, ...]] = {}
     queue: deque[State] = deque([frozenset()])
     while queue:
         state = queue.popleft()
         if state in found:
             continue
-        bigger = [state | {each} for each in items if each not in state]
+        bigger = [state | {item} for item in items if item not in state]
         smaller = [state - {each} for each in state]
         found[state] = tuple(each for each in (*bigger, *smaller) if _allowed(board, each))
         queue.extend(found[state])
@@ -76,7 +76,8 @@ def is_possible(board: Board, places: Collection[Item], counts: Mapping[str, int
 @cache
 def _widths(board: Board) -> Mapping[str, tuple[int, int, int]]:
     return {
-        each.name: (each.memory_slices, each.gpcs, each.max_instances) for each in board.profiles
+        profile.name: (profile.memory_slices, profile.gpcs, profile.max_instances)
+        for profile in board.profiles
     }
 
 

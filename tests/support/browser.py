@@ -57,9 +57,9 @@ class Browsed:
     def close_all_but(self, contexts: list[Any]) -> None:
         """Close the sessions of other pages; the one for written pages stays."""
         written = [] if self._written is None else [self._written.context]
-        for each in self.browser.contexts:
-            if each not in contexts and each not in written:
-                each.close()
+        for context in self.browser.contexts:
+            if context not in contexts and context not in written:
+                context.close()
 
     def _console(self, message: Any) -> None:
         # a refused token or a server that is away is a failed request, which a browser tells too

@@ -121,7 +121,9 @@ class _Layouts:
 
     def __init__(self, board: Board, charge: Charge, tenants: Sizes) -> None:
         profiles = board.plain_profiles
-        self.spots = [(start, gpcs) for gpcs, each in profiles.items() for start in each.starts]
+        self.spots = [
+            (start, gpcs) for gpcs, profile in profiles.items() for start in profile.starts
+        ]
         self.slices = {
             (start, gpcs): ((1 << profiles[gpcs].memory_slices) - 1) << start
             for start, gpcs in self.spots
@@ -187,7 +189,7 @@ class _Layouts:
 class _Search:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        sizes = ((frozenset(each.capability), each.min_gpcs) for each in problem.tenants)
+        sizes = ((frozenset(tenant.capability), tenant.min_gpcs) for tenant in problem.tenants)
         self.layouts = _layouts(problem.board, problem.charge, tuple(sizes))
         self.first_memories = self._first_memories()
         # Caches live as long as one search; on the methods they would keep every problem alive.
@@ -260,7 +262,9 @@ class _Search:
         left = self.problem.slots_left(tenant)
         if left is not None and self.problem.initial is not None:
             task = Task(tenant.name, Kind.RETRAINING)
-            (held,) = (each for each in self.problem.initial.instances if each.task == task)
+            (held,) = (
+                instance for instance in self.problem.initial.instances if instance.task == task
+            )
             return Status((held.start, held.gpcs), left)
         return Status(settled=not self.problem.may_retrain(tenant))
 
@@ -297,9 +301,9 @@ class _Search:
     def _initial_share(self, tenant: Tenant) -> Share:
         assert self.problem.initial is not None
         held: dict[Kind, list[Spot]] = {kind: [] for kind in Kind}
-        for each in self.problem.initial.instances:
-            if each.task is not None and each.task.tenant == tenant.name:
-                held[each.task.kind].append((each.start, each.gpcs))
+        for instance in self.problem.initial.instances:
+            if instance.task is not None and instance.task.tenant == tenant.name:
+                held[instance.task.kind].append((instance.start, instance.gpcs))
         return Share(tuple(held[Kind.INFERENCE]), next(iter(held[Kind.RETRAINING]), None))
 
     def _warm(self, share: Share) -> Memory:

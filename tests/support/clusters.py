@@ -45,7 +45,7 @@ def cluster(
         "window_s": window_s,
         "windows": 1,
         "seed": seed,
-        "cluster": {"gpus": [dict(each) for each in gpus], **rules},
+        "cluster": {"gpus": [dict(gpu) for gpu in gpus], **rules},
         "tenants": [dict(each) for each in tenants],
     }
     return parse_cluster(data, folder=Path(), name="small")
@@ -62,7 +62,7 @@ class Tried:
     def placements(self) -> Iterator[tuple[dict[str, str], float]]:
         """(tenant -> GPU, goodput in requests per second) of every one that keeps all rules."""
         names = [each.name for each in self.scenario.tenants]
-        gpus = [each.name for each in self.scenario.gpus]
+        gpus = [gpu.name for gpu in self.scenario.gpus]
         for homes in product(gpus, repeat=len(names)):
             placement = dict(zip(names, homes, strict=True))
             value = self.value(placement) if self._keeps_rules(placement) else None
@@ -91,7 +91,7 @@ class Tried:
 
     def _planned(self, name: str, entries: tuple[int, ...]) -> float | None:
         board, slots = self.scenario.boards[name], self.scenario.slots
-        views = tuple(self.kinds[each].views[name] for each in entries)
+        views = tuple(self.kinds[entry].views[name] for entry in entries)
         try:
             return planned_goodput(observation_of(board, self.scenario.slot_s, slots, views))
         except InfeasibleError:

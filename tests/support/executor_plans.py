@@ -15,7 +15,9 @@ def random_slots(
 ) -> Slots:
     """Every tenant always has an instance; some have none for a task, some are retrained on."""
     slots: list[tuple[Instance, ...]] = []
-    everything = [each for each in placement_sets(board) if len(each) >= len(tenants)]
+    everything = [
+        placements for placements in placement_sets(board) if len(placements) >= len(tenants)
+    ]
     for _ in range(chance.randint(1, stretches)):
         chosen = list(chance.choice(everything))
         chance.shuffle(chosen)
@@ -29,7 +31,7 @@ def random_slots(
 
 
 def _tasks(chance: random.Random, tenants: str, count: int) -> list[Task | None]:
-    tasks: list[Task | None] = [Task(each, Kind.INFERENCE) for each in tenants]
+    tasks: list[Task | None] = [Task(tenant, Kind.INFERENCE) for tenant in tenants]
     retrained = list(tenants)
     while len(tasks) < count:
         draw = chance.random()

@@ -232,13 +232,13 @@ class World:
                 body.state, body.tenant = "idle", None
 
     def _obey(self, instructions: Sequence[ev.Instruction]) -> None:
-        for each in instructions:
-            self.log.append((self.now_s, each))
-            if not isinstance(each, ev.Replan):
-                assert isinstance(each.instance, Instance)
+        for instruction in instructions:
+            self.log.append((self.now_s, instruction))
+            if not isinstance(instruction, ev.Replan):
+                assert isinstance(instruction.instance, Instance)
                 if self.served is not None:
-                    self._check_paused(self.served, self._place(each.instance), each)
-                self._judge_and_do(self._place(each.instance), each)
+                    self._check_paused(self.served, self._place(instruction.instance), instruction)
+                self._judge_and_do(self._place(instruction.instance), instruction)
 
     def _judge_and_do(  # noqa: PLR0915 (a case per instruction)
         self, place: Placement, said: ev.Instruction
@@ -369,7 +369,7 @@ class World:
         assert body.state == "warming" or len(self.serving(tenant)) > 1
         others = {each.tenant for each in self.bodies.values() if each.state == "ready"} - {tenant}
         assert any(
-            not any(self._is_wanted(each, other) for each in self.serving(other))
+            not any(self._is_wanted(placement, other) for placement in self.serving(other))
             for other in others
             if other is not None
         ), f"{place} leaves {tenant} for nobody"

@@ -46,17 +46,17 @@ def instances(state: Path) -> tuple[GpuInstance, ...]:
 
 def users(state: Path) -> dict[int, str]:
     """Processes that use an instance, and what they say they are."""
-    return {each.pid: each.name for found in instances(state) for each in found.holders}
+    return {holder.pid: holder.name for instance in instances(state) for holder in instance.holders}
 
 
 def family(pid: int) -> set[int]:
     """A daemon and all that it started: nursery, workers, retrainers, the policy's process."""
     found, look = {pid}, [pid]
     while look:
-        for each in _children(look.pop()):
-            if each not in found:
-                found.add(each)
-                look.append(each)
+        for child in _children(look.pop()):
+            if child not in found:
+                found.add(child)
+                look.append(child)
     return found
 
 
@@ -67,7 +67,7 @@ def all_gone(pids: set[int]) -> bool:
 def events(state: Path, kind: str | None = None) -> list[str]:
     """What the last run wrote down, of that kind."""
     found = read_records(state / "live" / "small" / "records.db").events
-    return [each.words for each in found if kind in (None, each.kind)]
+    return [event.words for event in found if kind in (None, event.kind)]
 
 
 def said(state: Path, *words: str, after: int = 0) -> str:

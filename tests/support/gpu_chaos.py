@@ -194,7 +194,7 @@ class Campaign:
         assert sorted(journal) == sorted(each.place for each in ours), (journal, ours)
 
     def _check_journal(self, life: Life, unsettled: bool) -> None:
-        assert all(each.state == "done" for each in life.journal.entries(life.gpu))
+        assert all(entry.state == "done" for entry in life.journal.entries(life.gpu))
         assert unsettled or not life.journal.unfinished(life.gpu)
 
     def _check_layout(self, now: Holdings, last: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ class Campaign:
 
 
 def _holdings(raw: dict[str, list[list[Any]]]) -> Holdings:
-    return {owner: frozenset(Place(*each) for each in places) for owner, places in raw.items()}
+    return {owner: frozenset(Place(*place) for place in places) for owner, places in raw.items()}
 
 
 def _recover_all(life: Life) -> None:
@@ -253,7 +253,7 @@ def course(life: Life) -> None:
 
 
 def _places(*places: tuple[int, str]) -> frozenset[Place]:
-    return frozenset(Place(*each) for each in places)
+    return frozenset(Place(*place) for place in places)
 
 
 def every_point(
@@ -295,10 +295,10 @@ def random_campaign(campaign: Campaign, operations: int) -> None:
     while campaign.counts["operations"] < operations:
         campaign.counts["operations"] += campaign.random_life(16)
         campaign.counts["lives"] += 1
-    long = [each for each in campaign.boots[1:] if each.succeeded >= LONG_BOOT]
+    long = [boot for boot in campaign.boots[1:] if boot.succeeded >= LONG_BOOT]
     campaign.counts["reboots"] = len(campaign.boots) - 1
     campaign.counts["long boots"] = len(long)
-    campaign.counts["fewest creates"] = min((each.created for each in long), default=0)
+    campaign.counts["fewest creates"] = min((boot.created for boot in long), default=0)
 
 
 def main() -> None:

@@ -143,8 +143,8 @@ class Life:
 
         What the journal has at a place, and another makes there anew, cannot.
         """
-        ours = {each.place for each in self.journal.entries(self.gpu)}
-        return [each for each in all_places(self.world.board) if each not in ours]
+        ours = {entry.place for entry in self.journal.entries(self.gpu)}
+        return [place for place in all_places(self.world.board) if place not in ours]
 
     def _others(self) -> None:
         """Another program or the machine does something."""

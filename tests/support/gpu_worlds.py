@@ -118,10 +118,18 @@ class MigWorld:
 
     def seen(self) -> list[Seen]:
         """By the serial numbers of the fake, which are never given twice."""
-        serials = {each.number: each.serial for each in self._fake.store.now().gpus[0].instances}
+        serials = {
+            instance.number: instance.serial
+            for instance in self._fake.store.now().gpus[0].instances
+        }
         return [
-            Seen(each.place, serials[each.number], bool(each.uuid), bool(each.holders))
-            for each in self._fake.instances()
+            Seen(
+                instance.place,
+                serials[instance.number],
+                bool(instance.uuid),
+                bool(instance.holders),
+            )
+            for instance in self._fake.instances()
         ]
 
     def instances(self) -> tuple[GpuInstance, ...]:
@@ -207,8 +215,8 @@ class EmulatedWorld:
     def seen(self) -> list[Seen]:
         """Numbers are given again here: it knows an instance by number and place."""
         return [
-            Seen(each.place, each.number, bool(each.uuid), bool(each.holders))
-            for each in self.instances()
+            Seen(instance.place, instance.number, bool(instance.uuid), bool(instance.holders))
+            for instance in self.instances()
         ]
 
     def instances(self) -> tuple[GpuInstance, ...]:
@@ -229,7 +237,7 @@ class EmulatedWorld:
         """Another program, with force."""
         state = self._file.read()
         assert state
-        (number,) = (each.number for each in state.instances if each.place == place)
+        (number,) = (instance.number for instance in state.instances if instance.place == place)
         self._file.replace(state.without(number))
 
     def hold(self, place: Place) -> None:
@@ -237,16 +245,16 @@ class EmulatedWorld:
         state = self._file.read()
         assert state
         users = (Process.of(self._holder),)
-        for each in state.instances:
-            if each.place == place:
-                self._file.replace(state.with_instance(replace(each, users=users)))
+        for instance in state.instances:
+            if instance.place == place:
+                self._file.replace(state.with_instance(replace(instance, users=users)))
 
     def release(self) -> None:
         """All of them."""
         state = self._file.read()
         assert state
-        for each in state.instances:
-            state = state.with_instance(replace(each, users=()))
+        for instance in state.instances:
+            state = state.with_instance(replace(instance, users=()))
         self._file.replace(state)
 
     def reboot(self) -> None:

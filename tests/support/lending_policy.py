@@ -10,6 +10,6 @@ class Lending(Policy):
     name, summary, lends = "lending", "one slice against seven", True
 
     def decide(self, observation: Observation) -> Decision:
-        first, second = (Task(each.name, Kind.INFERENCE) for each in observation.tenants)
+        first, second = (Task(tenant.name, Kind.INFERENCE) for tenant in observation.tenants)
         rest = tuple(Instance(start, 1, second) for start in range(1, 8))
         return Decision(((Instance(0, 1, first), *rest),))

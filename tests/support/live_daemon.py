@@ -135,7 +135,7 @@ def scenario_file(
     profiles = {**PROFILES, "profiles": [made]}
     (folder / "profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
     text = SCENARIO.format(window_s=window_s, policy=policy)
-    text += "".join(TENANT.format(name=each, model=made["model"]) for each in tenants)
+    text += "".join(TENANT.format(name=tenant, model=made["model"]) for tenant in tenants)
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
     return path

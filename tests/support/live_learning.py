@@ -36,8 +36,8 @@ class Spoiled(Tiny):
     """Forgets everything when it is trained."""
 
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
-        for each in self.network.parameters():
-            each.data.zero_()
+        for parameter in self.network.parameters():
+            parameter.data.zero_()
         return super().train_step(inputs, labels, 0.0 * lr)
 
 

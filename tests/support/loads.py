@@ -19,7 +19,7 @@ def loaded(live: LiveScenario, url: str, **keys: Any) -> LoadOutcome:
 
 def labels_due(live: LiveScenario, first: int = 0) -> list[Counter[int]]:
     """Of every tenant, how often each label is asked."""
-    asked = [questions_of(each) for each in live.tenants]
+    asked = [questions_of(tenant) for tenant in live.tenants]
     due = schedule(live.scenario, [0, 1], asked, first, live.scenario.windows, 1.0)
     return [
         Counter(questions.samples.labels[due.row[due.tenant == place]].tolist())
@@ -29,6 +29,6 @@ def labels_due(live: LiveScenario, first: int = 0) -> list[Counter[int]]:
 
 def balanced(outcome: LoadOutcome) -> bool:
     tallies: list[ClientTally] = [outcome.whole, *outcome.tenants.values()]
-    tallies += [each.whole for each in outcome.windows]
-    tallies += [tally for each in outcome.windows for tally in each.tenants.values()]
+    tallies += [window.whole for window in outcome.windows]
+    tallies += [tally for window in outcome.windows for tally in window.tenants.values()]
     return all(each.balance == 0 for each in tallies)

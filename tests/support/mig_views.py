@@ -80,7 +80,7 @@ def written(held: Sequence[object]) -> str:
     """The reverse, in the order of starts."""
     found = [each for each in held if isinstance(each, Instance)]
     assert len(found) == len(held)
-    return " ".join(map(_written, sorted(found, key=lambda each: each.start)))
+    return " ".join(map(_written, sorted(found, key=lambda instance: instance.start)))
 
 
 def sizes(held: Sequence[object]) -> list[str]:

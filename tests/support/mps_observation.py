@@ -81,7 +81,7 @@ def observation(
 
 def shares(decision: Decision) -> list[Share]:
     """What is held in the first slot, all of it shares."""
-    found = [each for each in decision.slots[0] if isinstance(each, Share)]
+    found = [share for share in decision.slots[0] if isinstance(share, Share)]
     assert len(found) == len(decision.slots[0])
     return found
 
@@ -89,6 +89,6 @@ def shares(decision: Decision) -> list[Share]:
 def percents(decision: Decision) -> dict[str, float]:
     """Task -> percent of the SMs over the time, rounded."""
     total: dict[Task, float] = defaultdict(float)
-    for each in shares(decision):
-        total[each.task] += each.percent * each.duty
+    for share in shares(decision):
+        total[share.task] += share.percent * share.duty
     return {str(task): round(percent, 6) for task, percent in total.items()}

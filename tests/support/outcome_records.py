@@ -116,13 +116,13 @@ def _tenant(window: int, tenant: TenantOutcome, began_s: float, slots: int) -> I
         yield VersionRecord(name, 2 + window, at_s, tenant.accuracy_after, True, "retrained")
         yield EventRecord(at_s, "model", f"{name}: version {2 + window}, retrained")
     if tenant.not_retrained is not None:
-        found = tenant.not_retrained
+        retrained = tenant.not_retrained
         yield RetrainingRecord(
             window,
             name,
             began_s + slots,
             "waiting",
             0.0,
-            reason=found.reason.value,
-            why=found.words,
+            reason=retrained.reason.value,
+            why=retrained.words,
         )

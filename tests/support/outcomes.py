@@ -108,8 +108,10 @@ def auto(outcome: RunOutcome, forecaster: str = "auto") -> RunOutcome:
         replace(
             window,
             tenants=tuple(
-                replace(each, forecast_by=f"ridge: less loss for {each.tenant} in {window.window}")
-                for each in window.tenants
+                replace(
+                    tenant, forecast_by=f"ridge: less loss for {tenant.tenant} in {window.window}"
+                )
+                for tenant in window.tenants
             ),
         )
         for window in outcome.windows

@@ -32,13 +32,13 @@ def write_texts(path: Path, labels: Sequence[str | int], count: int = 10) -> Pat
     """A .jsonl or .csv file; the words of a text name its label."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
-        {"text": f"text {at}, about {each}", "label": each}
+        {"text": f"text {at}, about {label}", "label": label}
         for at in range(count)
-        for each in labels
+        for label in labels
     ]
     with path.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".jsonl":
-            file.writelines(json.dumps(each) + "\n" for each in rows)
+            file.writelines(json.dumps(row) + "\n" for row in rows)
         else:
             table = csv.DictWriter(file, ("text", "label"))
             table.writeheader()

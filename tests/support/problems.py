@@ -55,11 +55,11 @@ def random_problem(
     if optional:
         drawn = tuple(
             replace(
-                each,
+                tenant,
                 retraining_optional=bool(rng.random() < 0.8),
                 value_after=float(rng.choice([0.0, 0.5, 2.0])),
             )
-            for each in drawn
+            for tenant in drawn
         )
     return Problem(on, slot_s, slots, charge, drawn, before)
 
@@ -141,12 +141,13 @@ def _initial(
     rng: np.random.Generator, board: Board, tenants: tuple[Tenant, ...], slots: int
 ) -> Initial:
     """What slot 0 can go on with, less some inference instances and with some unused ones."""
-    retraining = [each for each in tenants if each.retraining_slots and rng.random() < 0.6]
+    retraining = [tenant for tenant in tenants if tenant.retraining_slots and rng.random() < 0.6]
     for _ in range(_ATTEMPTS):
         held = _pack(rng, board, _needs(tenants, retraining), _extras(rng, board, tenants))
         if held is not None:
             running = (
-                RunningRetraining(each.name, int(rng.integers(1, slots + 1))) for each in retraining
+                RunningRetraining(tenant.name, int(rng.integers(1, slots + 1)))
+                for tenant in retraining
             )
             return Initial(_thinned(rng, held), tuple(running))
     return Initial()
@@ -158,18 +159,19 @@ _Wish = tuple[Task | None, set[int]]
 
 def _needs(tenants: tuple[Tenant, ...], retraining: list[Tenant]) -> list[_Wish]:
     needs: list[_Wish] = [
-        (Task(each.name, Kind.RETRAINING), set(each.retraining_slots or ())) for each in retraining
+        (Task(tenant.name, Kind.RETRAINING), set(tenant.retraining_slots or ()))
+        for tenant in retraining
     ]
-    for each in tenants:
-        enough = {gpcs for gpcs in each.capability if gpcs >= each.min_gpcs}
-        needs.append((Task(each.name, Kind.INFERENCE), enough))
+    for tenant in tenants:
+        enough = {gpcs for gpcs in tenant.capability if gpcs >= tenant.min_gpcs}
+        needs.append((Task(tenant.name, Kind.INFERENCE), enough))
     return needs
 
 
 def _extras(rng: np.random.Generator, board: Board, tenants: tuple[Tenant, ...]) -> list[_Wish]:
     """Further inference instances and unused ones."""
     wishes: list[_Wish] = [(None, set(board.sizes))]
-    wishes += [(Task(each.name, Kind.INFERENCE), set(each.capability)) for each in tenants]
+    wishes += [(Task(tenant.name, Kind.INFERENCE), set(tenant.capability)) for tenant in tenants]
     return [wishes[int(at)] for at in rng.integers(len(wishes), size=board.compute_slices - 1)]
 
 
@@ -179,7 +181,7 @@ def _pack(
     """The needs on random spots, then the extras that still fit; None where a need does not."""
     held: list[Instance] = []
     for at, (task, sizes) in enumerate([*needs, *extras]):
-        spots = [each for each in _free(board, held) if each.gpcs in sizes]
+        spots = [instance for instance in _free(board, held) if instance.gpcs in sizes]
         if spots:
             spot = spots[int(rng.integers(len(spots)))]
             held.append(Instance(spot.start, spot.gpcs, task))
@@ -191,8 +193,12 @@ def _pack(
 def _free(board: Board, held: list[Instance]) -> list[Instance]:
     """Every instance that fits beside those held."""
     widths = {gpcs: profile.memory_slices for gpcs, profile in board.plain_profiles.items()}
-    taken = {at for each in held for at in range(each.start, each.start + widths[each.gpcs])}
-    left = board.compute_slices - sum(each.gpcs for each in held)
+    taken = {
+        at
+        for instance in held
+        for at in range(instance.start, instance.start + widths[instance.gpcs])
+    }
+    left = board.compute_slices - sum(instance.gpcs for instance in held)
     return [
         Instance(start, gpcs)
         for gpcs, profile in board.plain_profiles.items()
@@ -204,7 +210,8 @@ def _free(board: Board, held: list[Instance]) -> list[Instance]:
 def _thinned(rng: np.random.Generator, held: list[Instance]) -> tuple[Instance, ...]:
     """Without some of the inference and unused instances; running retrainings stay."""
     return tuple(
-        each
-        for each in held
-        if (each.task is not None and each.task.kind == Kind.RETRAINING) or rng.random() < 0.8
+        instance
+        for instance in held
+        if (instance.task is not None and instance.task.kind == Kind.RETRAINING)
+        or rng.random() < 0.8
     )

@@ -22,8 +22,8 @@ WORDS = _OPERATORS | _FUNCTIONS | {"histogram_quantile", "clamp_min", "label_val
 
 def names_in(query: str) -> set[str]:
     """The names of all series that a query reads."""
-    for each in (_STRINGS, _SELECTORS, _GROUPINGS, _NUMBERS):
-        query = each.sub(" ", query)
+    for pattern in (_STRINGS, _SELECTORS, _GROUPINGS, _NUMBERS):
+        query = pattern.sub(" ", query)
     return set(_NAMES.findall(query)) - WORDS
 
 

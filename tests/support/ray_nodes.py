@@ -49,9 +49,9 @@ class RayNodes:
 
     def restore(self, names: Sequence[str]) -> None:
         """Those that are not there come, or come back as new machines of the same name."""
-        for each in names:
-            if each not in self.nodes:  # none waits for the one before
-                self.nodes[each] = self.cluster.add_node(wait=False, **_NODE, node_name=each)
+        for name in names:
+            if name not in self.nodes:  # none waits for the one before
+                self.nodes[name] = self.cluster.add_node(wait=False, **_NODE, node_name=name)
         self.cluster.wait_for_nodes(LIMIT_S)
 
     def kill(self, name: str, pids: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ def recorded(this: Scenario, policy: Policy) -> RunRecords:
 def states(records: RunRecords, at_s: float) -> set[tuple[int | None, float, str | None, str]]:
     """Start, GPCs, tenant and state of all units at a time of the run."""
     present = [e for e in records.units if e.from_s - BEGAN_S <= at_s < (e.to_s or 0) - BEGAN_S]
-    return {(each.start, each.gpcs, each.tenant, str(each.state)) for each in present}
+    return {(unit.start, unit.gpcs, unit.tenant, str(unit.state)) for unit in present}
 
 
 def spans(records: RunRecords, unit: str) -> list[Span]:

@@ -83,4 +83,4 @@ def write_newsgroups(folder: Path) -> None:
         for text in texts
     ]
     with lzma.open(folder / "20news_bydate_full.jsonl.xz", "wt") as file:
-        file.writelines(json.dumps(each) + "\n" for each in lines)
+        file.writelines(json.dumps(line) + "\n" for line in lines)

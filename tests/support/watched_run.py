@@ -49,18 +49,18 @@ class Run:
 
     def value(self, name: str, **labels: str) -> float:
         (found,) = [
-            each.value
-            for each in self.samples()
-            if each.name == name and labels.items() <= each.labels.items()
+            sample.value
+            for sample in self.samples()
+            if sample.name == name and labels.items() <= sample.labels.items()
         ]
         return found
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         """The values of a metric that are not 0, by its labels in alphabetical order."""
         return {
-            tuple(value for _, value in sorted(each.labels.items())): each.value
-            for each in self.samples()
-            if each.name == name and each.value
+            tuple(value for _, value in sorted(sample.labels.items())): sample.value
+            for sample in self.samples()
+            if sample.name == name and sample.value
         }
 
 

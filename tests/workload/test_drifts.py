@@ -18,9 +18,9 @@ H200 = "H200-141GB"
     [("nc-cifar-10", 4, 10), ("nc-core50", 9, 50), ("nc-20-newsgroups", 9, 20)],
 )
 def test_windows_and_classes_of_the_paper(name: str, windows: int, classes: int) -> None:
-    known = datasets()[name]
-    assert known.windows == windows
-    assert known.classes_known(windows - 1) == classes
+    dataset = datasets()[name]
+    assert dataset.windows == windows
+    assert dataset.classes_known(windows - 1) == classes
 
 
 def test_every_model_has_its_data_sets() -> None:
@@ -32,25 +32,25 @@ def test_every_model_has_its_data_sets() -> None:
 
 
 def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
-    for known in datasets().values():
-        for found in known.measured.values():
+    for dataset in datasets().values():
+        for found in dataset.measured.values():
             for each in (found.pre, found.estimated, found.post):
-                assert len(each) == known.windows
+                assert len(each) == dataset.windows
                 assert all(0 < value < 1 for value in each)
             assert "weights random" in found.provenance or "weights ImageNet" in found.provenance
             assert "H200" in found.provenance
 
 
 def test_a_model_that_serves_is_never_worse_after_its_retraining() -> None:
-    for known in datasets().values():
-        for found in known.measured.values():
+    for dataset in datasets().values():
+        for found in dataset.measured.values():
             assert all(b >= a for a, b in zip(found.pre, found.post, strict=True))
 
 
 def test_the_old_model_knows_nothing_of_the_new_classes() -> None:
-    for known in datasets().values():
-        for found in known.measured.values():
-            part = known.classes_known(-1) / known.classes_known(0)
+    for dataset in datasets().values():
+        for found in dataset.measured.values():
+            part = dataset.classes_known(-1) / dataset.classes_known(0)
             # held-out samples are not shared out evenly over all classes
             assert found.pre[0] == pytest.approx(found.pretrained * part, abs=0.03)
 
@@ -58,19 +58,21 @@ def test_the_old_model_knows_nothing_of_the_new_classes() -> None:
 def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None:
     found = drifts("nc-cifar-10", profile("resnet-50", H200))
     known = datasets()["nc-cifar-10"].measured["resnet-50"]
-    assert tuple(each.accuracy_expected for each in found) == known.estimated
-    assert tuple(each.accuracy_post for each in found) == known.post
+    assert tuple(drift.accuracy_expected for drift in found) == known.estimated
+    assert tuple(drift.accuracy_post for drift in found) == known.post
     assert known.estimated != known.post
 
 
 def test_retraining_takes_as_long_as_its_samples_and_epochs() -> None:
     found = drifts("nc-20-newsgroups", profile("bert-base", H200))
     assert len(found) == 9
-    known = datasets()["nc-20-newsgroups"]
+    dataset = datasets()["nc-20-newsgroups"]
     bert = profile("bert-base", H200)
     per_sample_s = bert.latency_s(16, 16) / 16 * bert.training_ratio
     assert found[2].seconds is not None
-    assert found[2].seconds.at(16) == pytest.approx(known.samples[2] * known.epochs * per_sample_s)
+    assert found[2].seconds.at(16) == pytest.approx(
+        dataset.samples[2] * dataset.epochs * per_sample_s
+    )
 
 
 def test_unknown_names_are_refused() -> None:
@@ -93,8 +95,8 @@ def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
     # a model that is never retrained falls as fast as with labels at the start
     models = DriftingModel(given), DriftingModel(late)
     for window in range(3):
-        for each in models:
-            each.begin(10.0 * window, window)
+        for model in models:
+            model.begin(10.0 * window, window)
         assert models[0].accuracy == pytest.approx(models[1].accuracy)
 
 

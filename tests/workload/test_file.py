@@ -132,12 +132,17 @@ def one_line(error: InputError) -> str:
 
 
 def test_defaults() -> None:
-    found = parsed(smallest())
-    assert (found.name, found.board.name) == ("unnamed", H200)
-    assert (found.window_s, found.slot_s, found.slots, found.windows) == (200, 1, 200, 1)
-    assert (found.policy, found.forecaster, found.seed) == ("migrator", "auto", 0)
-    assert found.prepared
-    (tenant,) = found.tenants
+    scenario = parsed(smallest())
+    assert (scenario.name, scenario.board.name) == ("unnamed", H200)
+    assert (scenario.window_s, scenario.slot_s, scenario.slots, scenario.windows) == (
+        200,
+        1,
+        200,
+        1,
+    )
+    assert (scenario.policy, scenario.forecaster, scenario.seed) == ("migrator", "auto", 0)
+    assert scenario.prepared
+    (tenant,) = scenario.tenants
     assert tenant.name == "resnet-50"
     assert tenant.service.profile == profile("resnet-50", H200)
     assert (tenant.service.slo_s, tenant.service.batch, tenant.service.min_gpcs) == (0.1, 1, 1)
@@ -145,12 +150,17 @@ def test_defaults() -> None:
 
 
 def test_every_key_means_what_the_format_says(folder: Path) -> None:
-    found = parsed(whole(), folder)
-    assert (found.name, found.board.name) == ("pair", "A100-40GB")
-    assert (found.window_s, found.slot_s, found.slots, found.windows) == (100, 0.5, 200, 2)
-    assert (found.policy, found.forecaster, found.seed) == ("ekya", "ewma", 7)
-    assert not found.prepared
-    images, texts = found.tenants
+    scenario = parsed(whole(), folder)
+    assert (scenario.name, scenario.board.name) == ("pair", "A100-40GB")
+    assert (scenario.window_s, scenario.slot_s, scenario.slots, scenario.windows) == (
+        100,
+        0.5,
+        200,
+        2,
+    )
+    assert (scenario.policy, scenario.forecaster, scenario.seed) == ("ekya", "ewma", 7)
+    assert not scenario.prepared
+    images, texts = scenario.tenants
     assert (images.name, texts.name) == ("images", "texts")
     assert images.service.profile == profile("vit-b-16", "A100-40GB")
     assert (images.service.slo_s, images.service.batch) == (0.05, 4)
@@ -158,7 +168,7 @@ def test_every_key_means_what_the_format_says(folder: Path) -> None:
     assert (images.offset_s, texts.offset_s) == (30, 100)
     assert images.trace.counts.tolist() == [2] * 1000
     assert texts.trace.seconds == 300
-    assert [(each.accuracy_pre, each.accuracy_post) for each in images.drifts] == [
+    assert [(drift.accuracy_pre, drift.accuracy_post) for drift in images.drifts] == [
         (0.6, 0.9),
         (0.5, 0.8),
     ]
@@ -169,9 +179,9 @@ def test_every_key_means_what_the_format_says(folder: Path) -> None:
 def test_a_file_is_read_with_its_name_and_beside_its_traces(folder: Path) -> None:
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(changed(whole(), "name", DELETED)), encoding="utf-8")
-    found = read_scenario(path)
-    assert found.name == "mine"
-    assert found.tenants[0].trace.mean_rps == 2
+    scenario = read_scenario(path)
+    assert scenario.name == "mine"
+    assert scenario.tenants[0].trace.mean_rps == 2
     with pytest.raises(InputError, match=r"mine\.yaml: .*no such file"):
         read_scenario(path.parent / "absent" / "mine.yaml")
 
@@ -192,15 +202,15 @@ def test_seed_and_windows_can_be_overridden(folder: Path) -> None:
 def test_tenants_with_the_same_arrivals_do_not_swell_together() -> None:
     data = smallest()
     data["tenants"].append({**data["tenants"][0], "name": "other"})
-    one, other = parsed(data).tenants
-    assert not np.array_equal(one.trace.counts, other.trace.counts)
+    tenant, other = parsed(data).tenants
+    assert not np.array_equal(tenant.trace.counts, other.trace.counts)
 
 
 @pytest.mark.parametrize("kind", ["alibaba", "azure", "poisson"])
 def test_generated_arrivals_have_their_mean_in_the_run(kind: str) -> None:
     arrivals = {"generator": kind, "mean_rps": 100}
-    found = parsed(changed(smallest(), "tenants", 0, "arrivals", arrivals), windows=4)
-    assert found.tenants[0].trace.counts[600:].mean() == pytest.approx(100, abs=0.01)
+    scenario = parsed(changed(smallest(), "tenants", 0, "arrivals", arrivals), windows=4)
+    assert scenario.tenants[0].trace.counts[600:].mean() == pytest.approx(100, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +245,8 @@ def test_windows_and_history_that_a_trace_has_room_for(
     )
     if windows:
         data["windows"] = windows
-    found = parsed(data, tmp_path)
-    assert (found.windows, found.tenants[0].offset_s) == expected
+    scenario = parsed(data, tmp_path)
+    assert (scenario.windows, scenario.tenants[0].offset_s) == expected
 
 
 @pytest.mark.parametrize(
@@ -433,8 +443,8 @@ def test_a_window_may_have_nothing_to_retrain_on(folder: Path) -> None:
 
 
 def test_retraining_may_be_null(folder: Path) -> None:
-    found = parsed(changed(whole(), "tenants", 1, "retraining", None), folder)
-    assert found.tenants[1].drifts == ()
+    scenario = parsed(changed(whole(), "tenants", 1, "retraining", None), folder)
+    assert scenario.tenants[1].drifts == ()
 
 
 @pytest.mark.parametrize("name", boards())
@@ -446,11 +456,11 @@ def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
     if any(each.sms is None for each in boards()[name].plain_profiles.values()):
         assert "is not published" in refusal(data)
         return
-    found = parsed(data)
-    seconds = found.tenants[0].drifts[0].seconds
+    scenario = parsed(data)
+    seconds = scenario.tenants[0].drifts[0].seconds
     assert seconds is not None
-    assert seconds.at(found.board.sms) == pytest.approx(100)
-    assert found.tenants[0].service.profile.board == name
+    assert seconds.at(scenario.board.sms) == pytest.approx(100)
+    assert scenario.tenants[0].service.profile.board == name
 
 
 @pytest.mark.parametrize("data", [[], None, 3, "scenario"])
@@ -494,9 +504,9 @@ def documented(language: str, page: str) -> str:
 
 
 def test_the_documented_example_is_a_scenario() -> None:
-    found = parsed(load_yaml(documented("yaml", "scenario-format.md")))
-    assert [each.name for each in found.tenants] == ["photos", "mail"]
-    assert [len(each.drifts) for each in found.tenants] == [4, 2]
+    scenario = parsed(load_yaml(documented("yaml", "scenario-format.md")))
+    assert [tenant.name for tenant in scenario.tenants] == ["photos", "mail"]
+    assert [len(tenant.drifts) for tenant in scenario.tenants] == [4, 2]
 
 
 def test_the_documented_profile_is_one() -> None:

@@ -43,10 +43,10 @@ def refusal(data: object, folder: Path = Path()) -> str:
 
 
 def test_a_scenario_without_live_keys_is_served_with_defaults() -> None:
-    found = parsed(smallest())
-    assert (found.live.host, found.live.port) == ("127.0.0.1", 8600)
-    assert (found.live.token_file, found.live.token_variables) == (None, None)
-    tenant = found.tenant("photos")
+    scenario = parsed(smallest())
+    assert (scenario.live.host, scenario.live.port) == ("127.0.0.1", 8600)
+    assert (scenario.live.token_file, scenario.live.token_variables) == (None, None)
+    tenant = scenario.tenant("photos")
     assert (tenant.name, tenant.model, tenant.benchmark) == ("photos", "resnet-50", "nc-cifar-10")
     assert (tenant.classes, tenant.pixels, tenant.weights) == (None, None, None)
     assert (tenant.epochs, tenant.replay, tenant.held_out, tenant.seed) == (8, 200, 0.2, 0)
@@ -71,11 +71,11 @@ def test_every_key_means_what_the_format_says(tmp_path: Path) -> None:
         "benchmark": "nc-synthetic",
     }
     data["tenants"][0]["live"] = own | {"seed": 5, "epochs": 3, "replay": 10, "held_out": 0.5}
-    found = parsed(data, tmp_path)
-    assert (found.live.host, found.live.port, found.live.max_body_mib) == ("::1", 0, 2)
-    assert (found.live.queue_limit, found.live.connections) == (9, 7)
-    assert found.live.token_file == tmp_path / "t.yaml"
-    tenant = found.tenants[0]
+    scenario = parsed(data, tmp_path)
+    assert (scenario.live.host, scenario.live.port, scenario.live.max_body_mib) == ("::1", 0, 2)
+    assert (scenario.live.queue_limit, scenario.live.connections) == (9, 7)
+    assert scenario.live.token_file == tmp_path / "t.yaml"
+    tenant = scenario.tenants[0]
     assert (tenant.classes, tenant.pixels, tenant.benchmark) == (12, 64, "nc-synthetic")
     assert tenant.input_pixels == 32
     assert tenant.weights == tmp_path / "w.safetensors"
@@ -93,9 +93,9 @@ def test_a_simulation_is_the_same_with_and_without() -> None:
     plain = copy.deepcopy(smallest())
     data = smallest() | {"live": {"port": 1234}}
     data["tenants"][0]["live"] = {"benchmark": "nc-synthetic", "seed": 9}
-    found, wanted = (parse_scenario(each, folder=Path(), name="test") for each in (data, plain))
-    assert found.tenants[0].trace.counts.tolist() == wanted.tenants[0].trace.counts.tolist()
-    assert found.tenants[0].drifts == wanted.tenants[0].drifts
+    scenario, wanted = (parse_scenario(each, folder=Path(), name="test") for each in (data, plain))
+    assert scenario.tenants[0].trace.counts.tolist() == wanted.tenants[0].trace.counts.tolist()
+    assert scenario.tenants[0].drifts == wanted.tenants[0].drifts
 
 
 def test_seed_and_windows_can_be_overridden(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_seed_and_windows_can_be_overridden(tmp_path: Path) -> None:
     data["tenants"].append(data["tenants"][0] | {"name": "others"})
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    found = read_live(path, seed=3, windows=2)
-    assert (found.scenario.name, found.scenario.windows) == ("two", 2)
-    assert [each.seed for each in found.tenants] == [3, 4]
+    scenario = read_live(path, seed=3, windows=2)
+    assert (scenario.scenario.name, scenario.scenario.windows) == ("two", 2)
+    assert [tenant.seed for tenant in scenario.tenants] == [3, 4]
     assert read_live(path, seed=2**32 - 1).tenants[1].seed == 2**32 - 1
 
 
@@ -152,11 +152,11 @@ def test_tokens_come_from_one_place() -> None:
 
 
 def test_the_example_is_a_live_scenario_that_a_small_machine_can_serve() -> None:
-    found = read_live(EXAMPLE)
-    assert found.scenario.board.name == "A100-40GB"
-    assert [each.benchmark for each in found.tenants] == ["nc-synthetic"] * 2
-    assert len({each.seed for each in found.tenants}) == 2
-    for tenant, served in zip(found.tenants, read_scenario(EXAMPLE).tenants, strict=True):
+    scenario = read_live(EXAMPLE)
+    assert scenario.scenario.board.name == "A100-40GB"
+    assert [each.benchmark for each in scenario.tenants] == ["nc-synthetic"] * 2
+    assert len({each.seed for each in scenario.tenants}) == 2
+    for tenant, served in zip(scenario.tenants, read_scenario(EXAMPLE).tenants, strict=True):
         run = slice(served.offset_s, served.offset_s + 60)
         assert served.trace.counts[run].mean() < 100
         # what the simulator assumes of retrainings is what the profile says of about 750 samples

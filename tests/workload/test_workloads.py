@@ -58,16 +58,16 @@ def test_files_and_table_agree(name: str) -> None:
     )
     read, made = read_scenario(path), workload(name)
     assert (read.name, read.windows, read.board) == (made.name, made.windows, made.board)
-    for one, other in zip(read.tenants, made.tenants, strict=True):
-        assert one.service == other.service
-        assert one.drifts == other.drifts
-        assert one.offset_s == other.offset_s
-        assert np.array_equal(one.trace.counts, other.trace.counts)
+    for tenant, other in zip(read.tenants, made.tenants, strict=True):
+        assert tenant.service == other.service
+        assert tenant.drifts == other.drifts
+        assert tenant.offset_s == other.offset_s
+        assert np.array_equal(tenant.trace.counts, other.trace.counts)
 
 
 def test_models_with_published_weights_regain_twenty_points_by_every_retraining() -> None:
     for tenant in workload("p1").tenants:
-        gains = [each.accuracy_post - each.accuracy_pre for each in tenant.drifts]
+        gains = [drift.accuracy_post - drift.accuracy_pre for drift in tenant.drifts]
         assert len(gains) == 4
         assert min(gains) > 0.17
         assert np.mean(gains) > 0.2
@@ -81,19 +81,19 @@ def test_no_example_without_its_row() -> None:
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("load", [0.6, 0.9])
 def test_inference_alone_needs_the_load_of_the_board(batch: int, load: float) -> None:
-    found = workload("W7", batch=batch, load=load)
+    scenario = workload("W7", batch=batch, load=load)
     needed = [
-        each.trace.counts[each.offset_s :].mean() / highest_rps(each.service, found.board)
-        for each in found.tenants
+        tenant.trace.counts[tenant.offset_s :].mean() / highest_rps(tenant.service, scenario.board)
+        for tenant in scenario.tenants
     ]
     assert sum(needed) == pytest.approx(load, rel=1e-3)
     assert needed[0] == pytest.approx(needed[1], rel=1e-3)
-    assert [each.service.batch for each in found.tenants] == [batch, batch]
+    assert [tenant.service.batch for tenant in scenario.tenants] == [batch, batch]
 
 
 def test_another_seed_gives_other_arrivals_at_the_same_mean() -> None:
-    one, other = workload("W1"), workload("W1", seed=1)
-    for left, right in zip(one.tenants, other.tenants, strict=True):
+    scenario, other = workload("W1"), workload("W1", seed=1)
+    for left, right in zip(scenario.tenants, other.tenants, strict=True):
         assert not np.array_equal(left.trace.counts, right.trace.counts)
         assert left.trace.counts[600:].mean() == pytest.approx(
             right.trace.counts[600:].mean(), rel=1e-3
@@ -112,9 +112,9 @@ def test_real_traces_are_scaled_to_the_same_mean(tmp_path: Path, place: str) -> 
         rows = "\n".join(f"{second},{count:.0f}" for second, count in enumerate(rate))
         (folder / name).write_text(f"second,count\n{rows}\n", encoding="utf-8")
     real, made = workload("W5", data=tmp_path), workload("W5")
-    for one, other in zip(real.tenants, made.tenants, strict=True):
-        assert one.trace.seconds == 2000
-        assert one.trace.counts[600:1400].mean() == pytest.approx(
+    for tenant, other in zip(real.tenants, made.tenants, strict=True):
+        assert tenant.trace.seconds == 2000
+        assert tenant.trace.counts[600:1400].mean() == pytest.approx(
             other.trace.counts[600:].mean(), rel=1e-3
         )
     # the shape is the trace's own: every seven seconds the same
@@ -135,7 +135,7 @@ def test_names_are_taken_as_people_write_them() -> None:
 
 def test_the_quick_start_is_a_scenario() -> None:
     assert (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8") == example_text("quickstart")
-    found = read_scenario(EXAMPLES / "quickstart.yaml")
-    assert (found.name, found.windows, found.policy) == ("quickstart", 3, "migrator")
-    assert [each.name for each in found.tenants] == ["photos", "mail"]
-    assert all(len(each.drifts) >= found.windows for each in found.tenants)
+    scenario = read_scenario(EXAMPLES / "quickstart.yaml")
+    assert (scenario.name, scenario.windows, scenario.policy) == ("quickstart", 3, "migrator")
+    assert [tenant.name for tenant in scenario.tenants] == ["photos", "mail"]
+    assert all(len(tenant.drifts) >= scenario.windows for tenant in scenario.tenants)

@@ -73,7 +73,7 @@ def sentences(advice: Advice) -> Iterator[str]:
 
 
 def _comparison(at: AtLoad) -> str:
-    peers = {name: each for name, each in at.leads.over.items() if name != STATIC}
+    peers = {name: mean for name, mean in at.leads.over.items() if name != STATIC}
     best = min(peers, key=lambda peer: _mean(peers[peer]))
     return (
         f"migrator answers {_words(at.leads.over[STATIC])} requests in time and correctly than "
@@ -187,8 +187,8 @@ def _leads_bars(advice: Advice) -> Bars:
     series = []
     for rival in RIVALS:
         found = [load.leads.over[rival] for load in advice.loads]
-        means = tuple(None if each is None else each.mean for each in found)
-        widths = tuple(None if each is None else each.half_width for each in found)
+        means = tuple(None if mean is None else mean.mean for mean in found)
+        widths = tuple(None if mean is None else mean.half_width for mean in found)
         series.append(Series(rival, means, widths, _LOOKS[rival]))
     y = Axis("lead in goodput", share=True)
     return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)

@@ -116,7 +116,9 @@ def _assigned(starts: dict[int, int], sizes: tuple[tuple[Task, int], ...]) -> It
 
 def fits(board: Board, sizes: tuple[int, ...]) -> bool:
     """Whether instances of these sizes can exist at once."""
-    return any(Counter(multiset_of(each)) == Counter(sizes) for each in placement_sets(board))
+    return any(
+        Counter(multiset_of(placements)) == Counter(sizes) for placements in placement_sets(board)
+    )
 
 
 SIMULATED = 3
@@ -171,12 +173,12 @@ def _best_layouts(scenario: Scenario) -> list[FixedLayout]:
 def _layout(tenants: tuple[ServedTenant, ...], chosen: tuple[_Choice, ...]) -> FixedLayout:
     tasks: list[tuple[Task, int]] = []
     words = []
-    for tenant, each in zip(tenants, chosen, strict=True):
-        tasks += [(Task(tenant.name, Kind.INFERENCE), gpcs) for gpcs in each.serving]
-        serving = "+".join(map(str, each.serving))
-        if each.training is not None:
-            tasks.append((Task(tenant.name, Kind.RETRAINING), each.training))
-            serving += f" r{each.training}"
+    for tenant, choice in zip(tenants, chosen, strict=True):
+        tasks += [(Task(tenant.name, Kind.INFERENCE), gpcs) for gpcs in choice.serving]
+        serving = "+".join(map(str, choice.serving))
+        if choice.training is not None:
+            tasks.append((Task(tenant.name, Kind.RETRAINING), choice.training))
+            serving += f" r{choice.training}"
         words.append(serving)
     return FixedLayout(f"split {' | '.join(words)}", tuple(tasks))
 
@@ -372,9 +374,9 @@ class Leads:
         best = max([self.goodput, *self.shares.values()])
         if best < (1 + LEAST) * self.shares.get(STATIC, 0.0):
             return Verdict.STATIC
-        if any(_mean(each) < LEAST for each in self.over.values()):
+        if any(_mean(mean) < LEAST for mean in self.over.values()):
             return Verdict.PEER
-        sure = all(each is None or _is_sure(each) for each in self.over.values())
+        sure = all(mean is None or _is_sure(mean) for mean in self.over.values())
         return Verdict.PAYS if sure else Verdict.UNSURE
 
 

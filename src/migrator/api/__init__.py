@@ -322,11 +322,11 @@ class Server:
         while time.monotonic() < until_s:
             ended = process.poll() is not None  # before the log is read: its last line counts
             log = self.log
-            found = re.search(r"^serving at (\S+)$", log, re.MULTILINE)
-            if found:
+            match = re.search(r"^serving at (\S+)$", log, re.MULTILINE)
+            if match:
                 beside = re.search(r"^gRPC at (\S+)$", log, re.MULTILINE)
                 self.grpc_address = beside[1] if beside else None
-                return found[1]
+                return match[1]
             if ended:
                 said = re.findall(r"^error: (.*)$", log, re.MULTILINE)
                 why = said[-1] if said else log.strip()[-500:] or f"exit code {process.returncode}"

@@ -106,16 +106,16 @@ def plan_cluster(
         open_workers(jobs, ray_address(ray)) as workers,
         progress(MOST_PLANNED, "sets of tenants planned, at most") as step,
     ):
-        found = place(read, workers, current=before, seconds=seconds, on_planned=step)
+        plan = place(read, workers, current=before, seconds=seconds, on_planned=step)
     if out is not None:
-        draw_placement(found, out)
+        draw_placement(plan, out)
     if as_json:
-        print_json(cluster_plan_json(found))
+        print_json(cluster_plan_json(plan))
     else:
-        print(plan_table(found))
+        print(plan_table(plan))
         if out is not None:
             print(f"figure  {out}")
-    _require_room(found)
+    _require_room(plan)
 
 
 def read_run(
@@ -144,7 +144,7 @@ def simulate_cluster(
 
     plan = place(scenario, workers)
     plan.require_all_placed()
-    busy = sum(bool(each.tenants) for each in plan.gpus)
+    busy = sum(bool(gpu.tenants) for gpu in plan.gpus)
     with progress(busy * len(policies), f"GPUs of {scenario.name}") as step:
         return [
             simulate_placed(scenario, plan, workers, policy=policy, drawn=drawn, step=step)
@@ -163,7 +163,7 @@ def ray_address(option: str | None) -> str | None:
 def _require_room(plan: ClusterPlan) -> None:
     """Exit with code 2 if some tenants have no GPU; the plan has already been printed."""
     if plan.unplaced:
-        names = ", ".join(each.tenant for each in plan.unplaced[:3])
+        names = ", ".join(unplaced.tenant for unplaced in plan.unplaced[:3])
         more = f" and {len(plan.unplaced) - 3} more" if len(plan.unplaced) > 3 else ""
         complain(f"no GPU has room for {names}{more}; the output above says what would help")
         raise typer.Exit(BAD_INPUT)
@@ -365,7 +365,7 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
             return found
         if ended is not None:
             raise InputError(ended)
-        for words in (f"{each['gpu']}: {each['words'] or each['state']}" for each in gpus):
+        for words in (f"{gpu['gpu']}: {gpu['words'] or gpu['state']}" for gpu in gpus):
             if words not in said:
                 said.add(words)
                 say(words)

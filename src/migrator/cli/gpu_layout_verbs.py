@@ -282,12 +282,12 @@ def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
 
 def _report_recovery(partitioner: Partitioner) -> None:
     """Report the changes that an interrupted run left, and how they were settled."""
-    found = partitioner.recovered
-    if found.finished or found.undone or found.superseded:
+    report = partitioner.recovered
+    if report.finished or report.undone or report.superseded:
         say(_INTERRUPTED)
-    if found.forgotten:
-        say(f"gone since the last run: {', '.join(map(str, found.forgotten))}")
-    for each in found.unsettled:
+    if report.forgotten:
+        say(f"gone since the last run: {', '.join(map(str, report.forgotten))}")
+    for each in report.unsettled:
         say(each)
 
 

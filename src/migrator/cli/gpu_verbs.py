@@ -300,7 +300,7 @@ def _read_journal(
     try:
         with Journal(chosen.journal, read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
-            words = [f"{each.owner}'s change, begun by process {each.pid}" for each in begun]
+            words = [f"{change.owner}'s change, begun by process {change.pid}" for change in begun]
             there = match_creates(instances, creates)
             return {place: create.owner for place, (_, create) in there.items()}, words
     except MigratorError as error:

@@ -149,19 +149,22 @@ def benchmarks(as_json: AsJson = False) -> None:
         print_json(
             [
                 {
-                    "name": each.name,
-                    "windows": each.windows,
-                    "classes_per_window": each.classes_each,
-                    "classes": each.classes,
-                    "modality": str(each.modality),
-                    "summary": each.summary,
+                    "name": benchmark.name,
+                    "windows": benchmark.windows,
+                    "classes_per_window": benchmark.classes_each,
+                    "classes": benchmark.classes,
+                    "modality": str(benchmark.modality),
+                    "summary": benchmark.summary,
                 }
-                for each in known().values()
+                for benchmark in known().values()
             ]
         )
         return
-    for each in known().values():
-        print(f"{each.name:<18} {each.windows} windows  {each.modality:<7} {each.summary}")
+    for benchmark in known().values():
+        print(
+            f"{benchmark.name:<18} {benchmark.windows} windows  "
+            f"{benchmark.modality:<7} {benchmark.summary}"
+        )
     print("folder:PATH[@N]    your own labelled pictures or texts, N classes at a time")
 
 

@@ -303,8 +303,8 @@ def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:
     from migrator.gpu.drivers.nvml import read_usage
     from migrator.records.standing import UnitUsage
 
-    found = read_usage(int(reply.get("gpu", 0)))
-    return tuple(UnitUsage(e.start, e.busy, e.used_mib, e.total_mib) for e in found)
+    usages = read_usage(int(reply.get("gpu", 0)))
+    return tuple(UnitUsage(e.start, e.busy, e.used_mib, e.total_mib) for e in usages)
 
 
 def _live(watch: _Watch, every_s: float) -> None:

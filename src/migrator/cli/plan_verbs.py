@@ -118,10 +118,12 @@ def _problem(file: Path) -> _Checked:
     from migrator.planning.feasibility import require_feasible
     from migrator.planning.problem_file import read_problem
 
-    found = read_problem(file)
-    require_feasible(found)
-    names = ", ".join(tenant.name for tenant in found.tenants)
-    return _Checked(f"{names} on {found.board.name}, {found.slots} slots, charge {found.charge}")
+    problem = read_problem(file)
+    require_feasible(problem)
+    names = ", ".join(tenant.name for tenant in problem.tenants)
+    return _Checked(
+        f"{names} on {problem.board.name}, {problem.slots} slots, charge {problem.charge}"
+    )
 
 
 def _plan(file: Path) -> _Checked:
@@ -136,11 +138,11 @@ def _scenario(file: Path) -> _Checked:
     from migrator.workload.file import read_scenario
     from migrator.workload.live import has_live_keys, read_live, require_tokens
 
-    found = read_scenario(file)
-    require_known(file, policy=found.policy, forecaster=found.forecaster)
-    names = ", ".join(tenant.name for tenant in found.tenants)
-    windows = f"{found.windows} windows of {found.window_s:g} s under {policy(found.policy).name}"
-    details = f"{names} on {found.board.name}, {windows}"
+    scenario = read_scenario(file)
+    require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
+    names = ", ".join(tenant.name for tenant in scenario.tenants)
+    windows = f"{scenario.windows} windows of {scenario.window_s:g} s"
+    details = f"{names} on {scenario.board.name}, {windows} under {policy(scenario.policy).name}"
     try:
         live = read_live(file)
     except InputError as error:
@@ -178,14 +180,14 @@ def _cluster(file: Path) -> _Checked:
     from migrator.cluster.fleet.cluster_run import read_run
     from migrator.workload.live import has_live_keys, require_tokens
 
-    found = read_cluster(file)
-    require_known(file, policy=found.policy, forecaster=found.forecaster)
-    details, use = f"{len(found.tenants)} tenants on {len(found.gpus)} GPUs", None
+    scenario = read_cluster(file)
+    require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
+    details, use = f"{len(scenario.tenants)} tenants on {len(scenario.gpus)} GPUs", None
     if has_live_keys(file):
         use = f"use `migrator cluster plan {file}` or `migrator serve {file} --cluster auto`"
         run = read_run(file, driver="emulated", shared=None, state=file.parent, began_s=0.0)
         with naming(file):
-            require_tokens(run.live, [tenant.name for tenant in found.tenants])
+            require_tokens(run.live, [tenant.name for tenant in scenario.tenants])
     return _Checked(details, use)
 
 
@@ -221,9 +223,9 @@ def _records(file: Path) -> _Checked:
 def _trace(file: Path) -> _Checked:
     from migrator.workload.traces.formats import load_trace
 
-    found = load_trace(file)
+    trace = load_trace(file)
     return _Checked(
-        f"{found.seconds:,} seconds, {found.mean_rps:.4g} requests per second on average"
+        f"{trace.seconds:,} seconds, {trace.mean_rps:.4g} requests per second on average"
     )
 
 
@@ -404,12 +406,12 @@ def boards(
     """List the known GPU boards; with a name, its profiles and configurations."""
     chosen = list(catalogue.boards().values()) if name is None else [catalogue.board(name)]
     if as_json:
-        print_json([_board_json(each) for each in chosen])
+        print_json([_board_json(board) for board in chosen])
     elif name:
         _print_board(chosen[0])
     else:
-        for each in chosen:
-            print(_board_line(each))
+        for board in chosen:
+            print(_board_line(board))
 
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
@@ -424,14 +426,14 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
     if problem.charge is Charge.PAPER:
         from migrator.planning.preinitialization import preinitialize
 
-        found = preinitialize(problem, made)
+        preinitialization = preinitialize(problem, made)
         answer["preinitialization"] = {
-            "overhead_s": found.overhead_s,
-            "hidden_s": found.hidden_s,
-            "hidden_share": found.hidden_share,
-            "releases": found.releases,
-            "goodput_regained": found.goodput_regained,
-            "preparations": [vars(preparation) for preparation in found.preparations],
+            "overhead_s": preinitialization.overhead_s,
+            "hidden_s": preinitialization.hidden_s,
+            "hidden_share": preinitialization.hidden_share,
+            "releases": preinitialization.releases,
+            "goodput_regained": preinitialization.goodput_regained,
+            "preparations": [vars(preparation) for preparation in preinitialization.preparations],
         }
     return answer
 
@@ -444,11 +446,11 @@ def _print_plan(problem: Problem, made: Plan) -> None:
     if problem.charge is Charge.PAPER:
         from migrator.planning.preinitialization import preinitialize
 
-        found = preinitialize(problem, made)
+        early = preinitialize(problem, made)
         print(
-            f"prepared     {found.hidden_s:.1f} of {found.overhead_s:.1f} s overhead of "
-            f"{len(found.preparations)} new instances hidden by pre-initialization, "
-            f"goodput +{found.goodput_regained:,.1f}"
+            f"prepared     {early.hidden_s:.1f} of {early.overhead_s:.1f} s overhead of "
+            f"{len(early.preparations)} new instances hidden by pre-initialization, "
+            f"goodput +{early.goodput_regained:,.1f}"
         )
     print(f"\n{plan_timeline(problem, made)}")
 

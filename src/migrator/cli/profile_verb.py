@@ -81,9 +81,9 @@ def profile_models(
     board, served = read_models(scenario)
     todo = measurements(
         board,
-        list(dict.fromkeys(each.model for each in served)),
+        list(dict.fromkeys(model.model for model in served)),
         _counts(batches),
-        images={each.model: ImageSizes(each.pixels, each.input_pixels) for each in served},
+        images={model.model: ImageSizes(model.pixels, model.input_pixels) for model in served},
         interference=interference,
         rounds=rounds,
         pace=pace,
@@ -198,14 +198,14 @@ def _capabilities(
 
     known = {profile["model"]: profile_of(profile) for profile in done.profiles}
     return {
-        each.tenant: {
+        model.tenant: {
             gpcs: round(rps, 1)
-            for gpcs, rps in Service(each.tenant, known[each.model], each.slo_s, each.batch)
+            for gpcs, rps in Service(model.tenant, known[model.model], model.slo_s, model.batch)
             .capabilities_rps(board)
             .items()
         }
-        for each in served
-        if each.model in known
+        for model in served
+        if model.model in known
     }
 
 
@@ -235,9 +235,9 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from migrator.profiling.entries import compare
     from migrator.workload.measured import read_profiles
 
-    found = compare(read_profiles(first), read_profiles(second))
+    aparts = compare(read_profiles(first), read_profiles(second))
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(apart) for apart in aparts])
         return
-    for each in found:
-        print(each.words())
+    for apart in aparts:
+        print(apart.words())

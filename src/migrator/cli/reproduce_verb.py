@@ -313,13 +313,15 @@ def advise(
         open_workers(processes, ray_address(ray)) as workers,
         progress(len(trials), "trials") as step,
     ):
-        found = run_consultation(consultation, workers, step)
+        advice = run_consultation(consultation, workers, step)
     if figure is not None:
-        write_figure(figure, "--figure", lambda: advice_page(found), lambda: advice_picture(found))
+        write_figure(
+            figure, "--figure", lambda: advice_page(advice), lambda: advice_picture(advice)
+        )
     if as_json:
-        print_json(advice_json(found))
+        print_json(advice_json(advice))
         return
-    print(advice_text(found))
+    print(advice_text(advice))
     if figure is not None:
         print(f"\nfigure  {figure}")
 

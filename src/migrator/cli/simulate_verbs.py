@@ -436,8 +436,8 @@ def forecasters(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"name": e.name, "summary": e.summary} for e in known().values()])
         return
-    for each in known().values():
-        print(f"{each.name:<20} {each.summary}")
+    for forecaster in known().values():
+        print(f"{forecaster.name:<20} {forecaster.summary}")
 
 
 @app.command()

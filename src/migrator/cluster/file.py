@@ -120,21 +120,21 @@ def _gpus(entry: ClusterEntry) -> tuple[ClusterGpu, ...]:
     total = sum(gpu.count for gpu in entry.gpus)
     if total > MOST_GPUS:
         refuse(("cluster", "gpus"), f"{total} GPUs are too many", f"give at most {MOST_GPUS}")
-    found: list[ClusterGpu] = []
+    gpus: list[ClusterGpu] = []
     for index, each in enumerate(entry.gpus):
         location = ("cluster", "gpus", index)
         board = _board(each.board, (*location, "board"))
         _require_name(each.name, (*location, "name"))
         names = _numbered(each.name or board.name, each.count, 1)
-        found += [ClusterGpu(name, board, each.node) for name in names]
-    name, often = Counter(each.name for each in found).most_common(1)[0]
+        gpus += [ClusterGpu(name, board, each.node) for name in names]
+    name, often = Counter(each.name for each in gpus).most_common(1)[0]
     if often > 1:
         refuse(
             ("cluster", "gpus"),
             f"several are called {shown(name)}",
             "give every entry a name of its own",
         )
-    return tuple(found)
+    return tuple(gpus)
 
 
 def _require_name(name: str | None, location: Location) -> None:
@@ -227,11 +227,11 @@ def _tenants(
     total = sum(entry.count for entry in entries)
     if total > MOST_TENANTS:
         refuse(("tenants",), f"{total} tenants are too many", f"give at most {MOST_TENANTS}")
-    found: list[ClusterTenant] = []
+    tenants: list[ClusterTenant] = []
     for index, (entry, kind, come) in enumerate(zip(entries, kinds, sources, strict=True)):
         at = _fastest(kind, boards)
         for name in _numbered(kind[at][0].tenant, entry.count, 3):
-            number = (seed, len(found))
+            number = (seed, len(tenants))
             trace, offset_s = scaled_arrivals(
                 come, kind[at][0], boards[at], window_s, windows, number
             )
@@ -239,9 +239,9 @@ def _tenants(
                 board: ServedTenant(replace(service, tenant=name), trace, offset_s, drifts)
                 for board, (service, drifts) in kind.items()
             }
-            found.append(ClusterTenant(name, index, served))
-    require_names([each.name for each in found])
-    return tuple(found)
+            tenants.append(ClusterTenant(name, index, served))
+    require_names([tenant.name for tenant in tenants])
+    return tuple(tenants)
 
 
 def _fastest(kind: Mapping[str, tuple[SparingService, object]], boards: Mapping[str, Board]) -> str:

@@ -64,8 +64,8 @@ def plan_lines(plan: ClusterPlan) -> list[str]:
         words.append(f"{plural(len(plan.moved), 'tenant')} {move}: {_some(plan.moved)}")
     words += plan.notes
     reasons: dict[str, list[str]] = {}
-    for each in plan.unplaced:
-        reasons.setdefault(each.why, []).append(each.tenant)
+    for unplaced in plan.unplaced:
+        reasons.setdefault(unplaced.why, []).append(unplaced.tenant)
     words += [f"no GPU for {_some(names)}: {why}" for why, names in reasons.items()]
     guessed = sum(not gpu.planned for gpu in plan.gpus)
     if guessed:
@@ -155,8 +155,8 @@ def _charts(plan: ClusterPlan) -> tuple[Bars | Lines, ...]:
 def _by_board(plan: ClusterPlan) -> dict[str, list[GpuPlacement]]:
     """Board -> its GPUs, most goodput first."""
     found: dict[str, list[GpuPlacement]] = {}
-    for each in sorted(plan.gpus, key=lambda gpu: -gpu.goodput_rps):
-        found.setdefault(each.gpu.board.name, []).append(each)
+    for placement in sorted(plan.gpus, key=lambda gpu: -gpu.goodput_rps):
+        found.setdefault(placement.gpu.board.name, []).append(placement)
     return found
 
 
@@ -168,7 +168,7 @@ def _named_bars(plan: ClusterPlan, y: Axis, value: Callable[[GpuPlacement], floa
         Series(name, tuple(value(e) if e.gpu.board.name == name else None for e in every))
         for name in boards
     )
-    names = tuple(each.gpu.name for each in every)
+    names = tuple(placement.gpu.name for placement in every)
     return Bars(y.title, names, series, Axis("GPUs by board, most goodput first"), y, stacked=True)
 
 
@@ -216,7 +216,7 @@ def cluster_plan_json(plan: ClusterPlan) -> Json:
             }
             for gpu in plan.gpus
         ],
-        "unplaced": [pick(each, "tenant", "why") for each in plan.unplaced],
+        "unplaced": [pick(unplaced, "tenant", "why") for unplaced in plan.unplaced],
         "moved": list(plan.moved),
         "notes": list(plan.notes),
         "placement": plan.placement,
@@ -233,7 +233,7 @@ def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
         **pick(outcome, "reconfigurations", "plan_s"),
         "plan": cluster_plan_json(outcome.plan),
         "gpus": [
-            {"gpu": each.gpu.name, **run_json(run)}
-            for each, run in zip(busy, outcome.runs, strict=True)
+            {"gpu": placement.gpu.name, **run_json(run)}
+            for placement, run in zip(busy, outcome.runs, strict=True)
         ],
     }

@@ -188,7 +188,7 @@ class ClusterPlan:
     def require_all_placed(self) -> None:
         """Raise InputError with the reason and the remedy if a tenant has no GPU."""
         if self.unplaced:
-            names = shorten([each.tenant for each in self.unplaced], 5)
+            names = shorten([unplaced.tenant for unplaced in self.unplaced], 5)
             raise InputError(f"tenants: no GPU has room for {names}: {self.unplaced[0].why}")
 
 

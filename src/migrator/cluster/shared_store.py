@@ -209,7 +209,7 @@ class SharedLabels:
             for name in reversed(_oldest_first(sizes)):
                 left -= sizes[name]
                 for _, content in self._files.read_many([name] if left < 0 else []):
-                    if all(each.window < learned for each in _parse(content)[0]):
+                    if all(row.window < learned for row in _parse(content)[0]):
                         self._files.remove(name)
         except (MigratorError, OSError) as error:  # the new labels are stored anyway
             _log.warning("old labels of %s stay in the shared store: %s", tenant, error)
@@ -324,8 +324,8 @@ class SharedVersions:
         """Copy a version to this machine; False if it is damaged or withdrawn."""
         if versions.withdrawn(entry.number):
             return False  # rolled back here while the store was unavailable
-        known = versions.whole(entry.number)
-        if known is not None and sha256_of(known.weights) == entry.sha256:
+        version = versions.whole(entry.number)
+        if version is not None and sha256_of(version.weights) == entry.sha256:
             return True
         source = f"versions/{versions.tenant}/{entry.weights}"
         with TemporaryDirectory() as folder:

@@ -315,20 +315,20 @@ def find_placement(board: Board, start: int, gpcs: int) -> Placement | None:
 @cache
 def placement_sets(board: Board) -> tuple[PlacementSet, ...]:
     """Every non-empty set of placements that can exist at once."""
-    found: list[PlacementSet] = []
+    placementses: list[PlacementSet] = []
 
     def extend(chosen: PlacementSet, mask: int, candidates: tuple[Placement, ...]) -> None:
         for index, candidate in enumerate(candidates):
             if candidate.mask & mask:
                 continue
             bigger = (*chosen, candidate)
-            if sum(each.gpcs for each in bigger) > board.compute_slices:
+            if sum(placement.gpcs for placement in bigger) > board.compute_slices:
                 continue
-            found.append(bigger)
+            placementses.append(bigger)
             extend(bigger, mask | candidate.mask, candidates[index + 1 :])
 
     extend((), 0, placements(board))
-    return tuple(found)
+    return tuple(placementses)
 
 
 @cache
@@ -345,7 +345,7 @@ def maximal_placement_sets(board: Board) -> tuple[PlacementSet, ...]:
 
 def multiset_of(chosen: PlacementSet) -> Multiset:
     """The sizes of a placement set, descending."""
-    return tuple(sorted((each.gpcs for each in chosen), reverse=True))
+    return tuple(sorted((placement.gpcs for placement in chosen), reverse=True))
 
 
 @cache

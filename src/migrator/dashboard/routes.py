@@ -81,12 +81,12 @@ def window_json(path: Path, run: int, number: int) -> str:
     """The seconds, units and plans of an old window, in the format of an update."""
     with reading(path, LAYOUT) as connection:
         row = run_row(connection, path, run)
-        found = _around(connection, run, number)
+        around = _around(connection, run, number)
         own = ("window = ?", number)
         rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
-        facts = facts_of(replace(rows, units=found.units))
+        facts = facts_of(replace(rows, units=around.units))
         where = "run = ? AND second >= ? AND second < ?"
-        seconds = seconds_json(connection, where, run, *found.seconds)
+        seconds = seconds_json(connection, where, run, *around.seconds)
     return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
 
 
@@ -143,9 +143,9 @@ def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
 def _window_run(path: Path, run: int, number: int) -> RecordedRun:
     """The run with only the rows that one window needs: a day of them takes a second to read."""
     with reading(path, LAYOUT) as connection:
-        row, found = run_row(connection, path, run), _around(connection, run, number)
-        first, last = found.seconds
-        wanted = {each.window for each in (found.before, found.window) if each is not None}
+        row, around = run_row(connection, path, run), _around(connection, run, number)
+        first, last = around.seconds
+        wanted = {window.window for window in (around.before, around.window) if window is not None}
         these = (f"window IN ({', '.join('?' * len(wanted))})", *wanted)
         rows = read_run(
             connection,
@@ -155,14 +155,14 @@ def _window_run(path: Path, run: int, number: int) -> RecordedRun:
                 TenantWindowRecord: ("window = ?", number),
                 SecondRecord: ("second >= ? AND second < ?", first, last),
                 VersionRecord: (),
-                EventRecord: ("at_s >= ?", found.window.began_s),
+                EventRecord: ("at_s >= ?", around.window.began_s),
                 PlanRecord: these,
             },
         )
         windows = rows.windows
-        if found.first.window not in wanted:
-            windows = (found.first, *windows)
-        return recorded_run(replace(rows, windows=windows, units=found.units))
+        if around.first.window not in wanted:
+            windows = (around.first, *windows)
+        return recorded_run(replace(rows, windows=windows, units=around.units))
 
 
 def _chart_json(chart: Chart) -> Mapping[str, Any]:
@@ -231,8 +231,14 @@ class _Asset:
 @cache
 def _assets() -> Mapping[str, _Asset]:
     """All files by name, read once: the name in a request is never used as a path."""
-    found = [e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()]
-    known = [(each, _KINDS[kind]) for each in found if (kind := Path(each.name).suffix) in _KINDS]
+    traversables = [
+        e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()
+    ]
+    known = [
+        (traversable, _KINDS[kind])
+        for traversable in traversables
+        if (kind := Path(traversable.name).suffix) in _KINDS
+    ]
     return {each.name: _asset(each.read_bytes(), kind) for each, kind in known}
 
 
@@ -303,8 +309,8 @@ class Dashboard:
     def close(self) -> None:
         """Disconnect every open page, so that the server can end."""
         self._closed = True
-        for each in list(self._every):
-            each.close()
+        for feed in list(self._every):
+            feed.close()
 
     def _guarded(self, handler: Handler) -> Handler:
         """The handler for requests that are allowed; errors become JSON."""
@@ -330,15 +336,15 @@ class Dashboard:
         return _sent(request, request.path_params["name"])
 
     async def _plotly(self, request: Request) -> Response:
-        found = _plotly()
-        if found is None or request.path_params["name"] != found.name:
+        file = _plotly()
+        if file is None or request.path_params["name"] != file.name:
             return refusal_response(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
-        headers = {"cache-control": _FOR_EVER, "content-length": str(len(found.data))}
-        return StreamingResponse(_parts(found.data), headers=headers, media_type=_KINDS[".js"])
+        headers = {"cache-control": _FOR_EVER, "content-length": str(len(file.data))}
+        return StreamingResponse(_parts(file.data), headers=headers, media_type=_KINDS[".js"])
 
     async def _send_about(self, _: Request) -> Response:
-        found = _plotly()
-        plotly = {"plotly": found.name if found else None, "without": _PLOTLY_MISSING}
+        file = _plotly()
+        plotly = {"plotly": file.name if file else None, "without": _PLOTLY_MISSING}
         return _json({**self._about, **plotly})
 
     async def _send_sources(self, _: Request) -> Response:
@@ -396,13 +402,13 @@ def _number(text: str) -> int:
 
 
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
-    found = _assets().get(name)
-    if found is None:
+    asset = _assets().get(name)
+    if asset is None:
         return refusal_response(404, f"{name[:80]} is not part of the page; load the page again")
-    sent = {"etag": found.etag, "cache-control": "no-cache", **(headers or {})}
-    if request.headers.get("if-none-match") == found.etag:
+    sent = {"etag": asset.etag, "cache-control": "no-cache", **(headers or {})}
+    if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=sent)
-    return Response(found.data, headers={**sent, "content-type": found.kind})
+    return Response(asset.data, headers={**sent, "content-type": asset.kind})
 
 
 async def _parts(data: bytes) -> AsyncIterator[memoryview]:

@@ -129,10 +129,10 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
 
 def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     """The row of a run; InputError if there is none."""
-    found = find_run(connection, run)
-    if found is None:
+    row = find_run(connection, run)
+    if row is None:
         raise InputError(f"{path.name}: there is no run {run}; load the page again")
-    return found
+    return row
 
 
 def _last_run(connection: sqlite3.Connection) -> int:
@@ -173,8 +173,8 @@ def _with_their_windows(
 ) -> tuple[PlanRecord, ...]:
     """All plans of the windows that have a new one: each holds until the next."""
     windows = sorted({plan.window for plan in plans})
-    found = [read_rows(connection, run, PlanRecord, "window = ?", window) for window in windows]
-    return tuple(plan for plans_of_window in found for plan in plans_of_window)
+    planses = [read_rows(connection, run, PlanRecord, "window = ?", window) for window in windows]
+    return tuple(plan for plans_of_window in planses for plan in plans_of_window)
 
 
 def facts_of(rows: RunRecords) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
 
     def moved(found: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
         """The rows with these times counted from the beginning of the run."""
-        kept = [{k: v for k, v in vars(each).items() if k != without} for each in found]
+        kept = [{k: v for k, v in vars(record).items() if k != without} for record in found]
         for row in kept:
             times = {key: row[key] for key in moments if row[key] is not None}
             row |= {key: round(value - zero_s, 3) for key, value in times.items()}
@@ -212,8 +212,8 @@ def _planned(
 ) -> dict[int, Any]:
     """Window -> the blocks planned for it."""
     by_window: dict[int, list[PlanRecord]] = {}
-    for each in plans:
-        by_window.setdefault(each.window, []).append(each)
+    for plan in plans:
+        by_window.setdefault(plan.window, []).append(plan)
     nothing = WindowRecord(0, 0.0, "", "")
     found = {number: planned_blocks(nothing, own, run.slots) for number, own in by_window.items()}
     # the file keeps a limited number of plans besides the first one of each window
@@ -301,14 +301,14 @@ class Feed:
     async def whole(self, *, history: bool = False) -> Update:
         """The run or its history; pages opened within the same second share one reading."""
         async with self._reading:
-            at_s, known = self._whole.get(history, (0.0, None))
-            if known is None or time.monotonic() - at_s >= self._every_s:
+            at_s, update = self._whole.get(history, (0.0, None))
+            if update is None or time.monotonic() - at_s >= self._every_s:
                 at_s = time.monotonic()
-                known = await asyncio.to_thread(
+                update = await asyncio.to_thread(
                     read_run_update, self._path, self._run, history=history
                 )
-                self._whole[history] = (at_s, known)
-            return known
+                self._whole[history] = (at_s, update)
+            return update
 
     async def require(self) -> None:
         """InputError if there is no such run, before a stream is begun."""
@@ -338,8 +338,8 @@ class Feed:
         """Add a page; its queue gets what is newer than the marker returned."""
         async with self._reading:
             if self._task is None:
-                found = await asyncio.to_thread(read_news, self._path, self._run, _FAR)
-                self._marker = found.marker
+                update = await asyncio.to_thread(read_news, self._path, self._run, _FAR)
+                self._marker = update.marker
                 self._task = asyncio.create_task(self._send_news())
             self._followers.add(queue)
             if self._closed:
@@ -363,18 +363,18 @@ class Feed:
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                found = await asyncio.to_thread(read_news, self._path, self._run, self._marker)
+                update = await asyncio.to_thread(read_news, self._path, self._run, self._marker)
             except Exception as error:  # tried again a second later
                 if str(error) != last_error:
                     _log.warning("records cannot be read for the page: %s", error)
                 last_error = str(error)
                 continue
             last_error = ""
-            quiet_s = quiet_s + self._every_s if found.empty else 0.0
-            if found.empty and quiet_s < _QUIET_S:
+            quiet_s = quiet_s + self._every_s if update.empty else 0.0
+            if update.empty and quiet_s < _QUIET_S:
                 continue
-            quiet_s, self._marker = 0.0, found.marker
-            self._send(frame(found))
+            quiet_s, self._marker = 0.0, update.marker
+            self._send(frame(update))
 
     def _send(self, data: bytes) -> None:
         for follower in list(self._followers):

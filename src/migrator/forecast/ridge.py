@@ -193,10 +193,10 @@ class _Walk:
             here, before = seen.part(rows), self.learned[-1]
             came = self.history[self.rows[rows, None] + np.arange(self.slots)]
             came = over_scale(came - here.level[:, None], here.unit)
-            known = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
-            missed = (_said(here, known) - came).reshape(_RIVALS, -1)
+            learned = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
+            missed = (_said(here, learned) - came).reshape(_RIVALS, -1)
             # a model fitted on little data then says little about its quality now
-            weight = max(1, known.rows)
+            weight = max(1, learned.rows)
             self.learned.append(
                 _Learned(
                     before.rows + _PART,

@@ -274,8 +274,8 @@ class Auto:
             each.name: sum(self._loss(each, history[:end], window_slots) for end in ends) / windows
             for each in (self.simple, *self.others)
         }
-        found = Choice(self.simple.name, self.simple.name, tuple(losses.items()), windows)
-        return replace(found, chosen=found.rivals[0]) if found.rivals else found
+        choice = Choice(self.simple.name, self.simple.name, tuple(losses.items()), windows)
+        return replace(choice, chosen=choice.rivals[0]) if choice.rivals else choice
 
     def _loss(self, each: Forecaster, history: Counts, window_slots: int) -> float:
         key = (each.name, fingerprint(history, window_slots), window_slots)

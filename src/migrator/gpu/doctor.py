@@ -307,10 +307,10 @@ def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -
             yield _warning("MPS", words, f"ps -o user,lstart,cmd -p {pid}")
     shares = sorted(state.absolute().glob(f"*/{SHARES}"))
     dead = [share for share in shares if share.parent not in served and _has_shares(share)]
-    for each in dead:
+    for path in dead:
         yield _warning(
             "MPS",
-            f"there are shares in {each.parent} and their daemon does not run; the next worker "
+            f"there are shares in {path.parent} and their daemon does not run; the next worker "
             "that is given one starts it, or remove them",
             "migrator gpu clear --driver mps",
         )

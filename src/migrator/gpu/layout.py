@@ -139,10 +139,10 @@ class Difference:
     def words(self) -> list[str]:
         """One line per difference."""
         return [
-            *(f"missing: {each}" for each in self.missing),
+            *(f"missing: {place}" for place in self.missing),
             *(f"missing: {count} of {profile}, anywhere" for profile, count in self.fewer.items()),
-            *(f"not in the layout: {each.place}" for each in self.unexpected),
-            *(f"without compute instance: {each.place}" for each in self.half_made),
+            *(f"not in the layout: {instance.place}" for instance in self.unexpected),
+            *(f"without compute instance: {instance.place}" for instance in self.half_made),
         ]
 
 
@@ -289,20 +289,20 @@ class _Transition:
 
     def blockers(self, wanted: set[Place]) -> tuple[GpuInstance, ...]:
         """The fixed instances that cannot stay beside `wanted`, ordered by start."""
-        blocking = [each for place, each in self._in_use.items() if place not in wanted]
+        blocking = [instance for place, instance in self._in_use.items() if place not in wanted]
         if self._foreign:
             blocking += self._foreign_blockers(wanted)
-        return tuple(sorted(blocking, key=lambda each: each.place))
+        return tuple(sorted(blocking, key=lambda instance: instance.place))
 
     def _foreign_blockers(self, wanted: set[Place]) -> list[GpuInstance]:
         """Instances that overlap, are incomplete at a wanted place, or exhaust their profile."""
         taken = sum(self._bits[place] for place in wanted)
         beside = Counter(place.profile for place in self._foreign if place not in wanted)
         return [
-            each
-            for place, each in self._foreign.items()
+            instance
+            for place, instance in self._foreign.items()
             if (
-                each.uuid is None
+                instance.uuid is None
                 if place in wanted
                 else self._bits[place] & taken or beside[place.profile] > self._room[place.profile]
             )

@@ -115,9 +115,9 @@ def _described(data: object) -> str:
         refuse(("gpu",), f"there is no board {shown(file.gpu)}", remedy)
     asked = boards() if file.gpu is None else {file.gpu: boards()[file.gpu]}
     possible, refused = [], []
-    for name, each in asked.items():
+    for name, board in asked.items():
         try:
-            _possible(_layout(file.instances, each), each)
+            _possible(_layout(file.instances, board), board)
             possible.append(name)
         except InputError as error:
             refused.append(error)

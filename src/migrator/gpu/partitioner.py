@@ -284,5 +284,5 @@ def _machine_wide_folder() -> Path | None:
     """A folder for all users; None without a shared GPU or without such a folder."""
     if not NVIDIA_DEVICE.exists():
         return None
-    writable = (each for each in MACHINE_WIDE if os.access(each, os.W_OK | os.X_OK))
+    writable = (path for path in MACHINE_WIDE if os.access(path, os.W_OK | os.X_OK))
     return next(writable, None)

@@ -156,12 +156,12 @@ class CourseFolder:
                 unfinished.write_text(settings, encoding="utf-8")
             return None
         self._require_same(settings)
-        found = self.course.newest_good()
-        if found is None and self.course.has_any():
+        checkpoint = self.course.newest_good()
+        if checkpoint is None and self.course.has_any():
             raise InputError(
                 f"{self.folder}: all its checkpoints are damaged; delete it and start again"
             )
-        return found
+        return checkpoint
 
     def epochs(self, scenario: int) -> Checkpoints:
         """The checkpoints of one scenario's retraining."""

@@ -159,13 +159,13 @@ class Course:
             self.folder.finish(scenario, self.model, self._about())
 
     def _begin_in(self, folder: CourseFolder, resume: bool) -> None:
-        found = folder.begin(self._identity(), resume=resume)
-        if found is not None:
+        checkpoint = folder.begin(self._identity(), resume=resume)
+        if checkpoint is not None:
             with naming_method(self.settings.model, "load()"):
-                self.model.load(found.weights)
-            self.past = [Past(**each) for each in found.about["past"]]
-            self.rows = [WindowRow(**each) for each in found.about["rows"]]
-            self.pretraining_stopped = str(found.about["pretraining_stopped"])
+                self.model.load(checkpoint.weights)
+            self.past = [Past(**each) for each in checkpoint.about["past"]]
+            self.rows = [WindowRow(**each) for each in checkpoint.about["rows"]]
+            self.pretraining_stopped = str(checkpoint.about["pretraining_stopped"])
             # the first step loads libraries, which must not count as a window's retraining time
             few = self.material.train.rows(np.arange(2))
             copy.deepcopy(self.model).train_step(few.inputs, few.labels, 0.0)
@@ -179,7 +179,7 @@ class Course:
 
     def _about(self) -> dict[str, Any]:
         return {
-            "past": [asdict(each) for each in self.past],
+            "past": [asdict(past) for past in self.past],
             "rows": [asdict(row) for row in self.rows],
             "pretraining_stopped": self.pretraining_stopped,
         }
@@ -217,8 +217,8 @@ def _initial_model(
 
 def _steps_left(settings: RetrainingSettings, samples: int, epochs: Checkpoints | None) -> int:
     """Remaining steps of a retraining that may have been interrupted."""
-    found = None if epochs is None else epochs.newest_good()
-    done = 0 if found is None else len(found.about["curve"])
+    checkpoint = None if epochs is None else epochs.newest_good()
+    done = 0 if checkpoint is None else len(checkpoint.about["curve"])
     return settings.steps(samples) * (settings.epochs - done) // settings.epochs
 
 

@@ -111,15 +111,15 @@ class HfText(TextModel):
     def __init__(self, network: nn.Module, classes: int, seed: int) -> None:
         super().__init__(network, classes, seed)
         self.head = _head(network, classes)
-        found = _encoding(self.folder)
+        encoding = _encoding(self.folder)
         self.vocabulary, self.padding, self._length = (
-            found.vocabulary,
-            found.padding,
-            found.length,
+            encoding.vocabulary,
+            encoding.padding,
+            encoding.length,
         )
         config: Any = network.config
         if getattr(config, "pad_token_id", None) is None:
-            config.pad_token_id = found.padding  # decoders find the last token of a text by it
+            config.pad_token_id = encoding.padding  # decoders find the last token of a text by it
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
@@ -129,17 +129,17 @@ class HfText(TextModel):
     @classmethod
     def encode(cls, texts: Iterable[str]) -> NDArray[np.int32]:
         """One row of token numbers per text, cut off or filled up to the model's length."""
-        found, given = _encoding(cls.folder), list(texts)
+        encoding, given = _encoding(cls.folder), list(texts)
         if not given:
-            return np.empty((0, found.length), np.int32)
-        rows = found.tokenizer(
+            return np.empty((0, encoding.length), np.int32)
+        rows = encoding.tokenizer(
             given,
             padding="max_length",
             truncation=True,
-            max_length=found.length,
+            max_length=encoding.length,
             padding_side="right",
         )["input_ids"]
-        return np.array(rows, dtype=np.int32).reshape(-1, found.length)
+        return np.array(rows, dtype=np.int32).reshape(-1, encoding.length)
 
     def load_pretrained(self) -> None:
         """Load the folder's weights."""
@@ -344,7 +344,7 @@ def _sides(processor: Any) -> tuple[int, float]:
 def _encoding(folder: ModelFolder) -> _Encoding:
     config = _config(folder)
     # without its files transformers makes up a tokenizer that knows no word
-    if not any(each for kind in _WORDS for each in folder.path.glob(kind)):
+    if not any(path for kind in _WORDS for path in folder.path.glob(kind)):
         raise InputError(
             f"{folder.path}: holds no tokenizer; save the model's tokenizer there with "
             "save_pretrained()"

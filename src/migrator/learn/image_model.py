@@ -240,8 +240,8 @@ class TimmNamed(TimmImages):
     @classmethod
     def build(cls, classes: int, seed: int, pixels: int | None = None) -> Self:
         """A new model for images of the published size unless another one is given."""
-        found = cls._described()
-        about = found.about
+        described = cls._described()
+        about = described.about
         cls.own_pixels = int(about["input_size"][-1])
         cls.mean = tuple(255 * each for each in about["mean"])
         cls.spread = tuple(255 * each for each in about["std"])
@@ -249,15 +249,15 @@ class TimmNamed(TimmImages):
         cls.interpolation = "bicubic" if bicubic else "bilinear"
         side = cls.side_of(pixels)
         with seeded_weights(seed):
-            built = cls(_network(found, classes, side), classes, seed, side)
+            built = cls(_network(described, classes, side), classes, seed, side)
         if pixels is not None:
             built.require_size()
         return built
 
     def load_pretrained(self) -> None:
         """Load the weights that the name stands for; none without a tag."""
-        found = self._described()
-        folder, about = found.folder, found.about
+        described = self._described()
+        folder, about = described.folder, described.about
         if folder is None:
             hub = about.get("hf_hub_id")
             if not hub or "." not in self.wanted:
@@ -267,7 +267,7 @@ class TimmNamed(TimmImages):
         file = next(iter(sorted(folder.path.glob("*.safetensors"))))
         classes = int(about["num_classes"])
         try:
-            theirs = _network(found, classes, self.pixels, weights=str(file))
+            theirs = _network(described, classes, self.pixels, weights=str(file))
         except InputError:
             raise
         except Exception as error:

@@ -175,18 +175,18 @@ class _Training:
 
     def _resume(self, serving: Model) -> None:
         """Continue after the newest checkpoint, if there is one."""
-        found = self._checkpoints.newest_good() if self._checkpoints is not None else None
-        if self._checkpoints is None or found is None:
+        checkpoint = self._checkpoints.newest_good() if self._checkpoints is not None else None
+        if self._checkpoints is None or checkpoint is None:
             return
-        curve = [*map(float, found.about["curve"])]
+        curve = [*map(float, checkpoint.about["curve"])]
         if best_epoch(curve) < len(curve) - 1:
             best = copy.deepcopy(serving)
             if not self._checkpoints.load_best(best_epoch(curve), best):
                 self._checkpoints.clear()  # later epochs than those of the new start
                 return
             self._best = best
-        self._model.load(found.weights)
-        self.curve, self.seconds = curve, float(found.about["seconds"])
+        self._model.load(checkpoint.weights)
+        self.curve, self.seconds = curve, float(checkpoint.about["seconds"])
 
     @property
     def has_more(self) -> bool:
@@ -227,14 +227,14 @@ class _Training:
 
         train_epoch(self._model, data.training, epoch, epochs, batch, seed, counted)
         self._laps.end(EPOCHS)
-        found = judge(self._model, data.validation)
+        judgement = judge(self._model, data.validation)
         self._laps.end(EVALUATION)
-        if found.unanswered == found.samples:
+        if judgement.unanswered == judgement.samples:
             raise DivergedError(
                 f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in "
                 "service; lower its learning_rate"
             )
-        return found.accuracy
+        return judgement.accuracy
 
     def _write(self) -> None:
         assert self._checkpoints is not None

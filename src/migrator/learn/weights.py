@@ -166,7 +166,7 @@ def place_rows(layer: nn.Linear, features: Tensor, labels: Labels, new: Labels) 
     classes = np.unique(labels)
     device = features.device
     means = torch.stack(
-        [features[torch.from_numpy(labels == each).to(device)].mean(0) for each in classes]
+        [features[torch.from_numpy(labels == class_).to(device)].mean(0) for class_ in classes]
     )
     centre = means.mean(0)
     index = torch.from_numpy(classes).to(device)

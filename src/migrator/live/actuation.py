@@ -112,15 +112,15 @@ class Actuation:
         The planner gets the board without them. Before the first plan the rest is divided again.
         """
         try:
-            found = await self._gpu_thread.foreign_instances()
-            board = board_without(self._context.board, found)
+            places = await self._gpu_thread.foreign_instances()
+            board = board_without(self._context.board, places)
         except MigratorError as error:
             _log.warning("foreign instances on the GPU cannot be listed: %s", error)
             return
-        if found == self._foreign:
+        if places == self._foreign:
             return
-        self._foreign, self._controller.planning.board = found, board
-        words = f"foreign instances on the GPU: {', '.join(map(str, found)) or 'none'}"
+        self._foreign, self._controller.planning.board = places, board
+        words = f"foreign instances on the GPU: {', '.join(map(str, places)) or 'none'}"
         self._recorder.event("board", words)
         if self._controller.started:
             self._controller.planning.changed(words)

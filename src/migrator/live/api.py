@@ -241,7 +241,7 @@ class TenantMetrics(Collector):
         )
 
     def _gauge(self, name: str, words: str, value: Callable[[TenantState], float]) -> Metric:
-        values = {tenant: value(each) for tenant, each in self._tenants.items()}
+        values = {tenant: value(state) for tenant, state in self._tenants.items()}
         return _per_tenant(gauge, name, words, values)
 
 

@@ -159,15 +159,15 @@ class Context:
         self.gpu, self.gpu_thread, self.labels, self.records = gpu, gpu_thread, labels, records
         self.workers, self.trainings, self.tenants = workers, trainings, tenants
         self.models = serving.models
-        self.live_tenants = {each.name: each for each in live}
+        self.live_tenants = {tenant.name: tenant for tenant in live}
         """How the models of all tenants are built and trained, also of removed ones."""
         self.offered: dict[str, ModelInterface] = {}
         """Models that the API answers for."""
-        self.overheads_s = {each.name: assumed_overhead_s(each) for each in live}
+        self.overheads_s = {tenant.name: assumed_overhead_s(tenant) for tenant in live}
         """By tenant, seconds until a new instance serves it. The executor and the policy read
         it."""
         self.clock = WindowClock(scenario.window_s, scenario.slot_s)
-        self.router = Router({each.name: queue_settings(serving, each) for each in live})
+        self.router = Router({tenant.name: queue_settings(serving, tenant) for tenant in live})
         self.executor = Executor(
             scenario.board,
             overheads_s=self.overheads_s,
@@ -227,8 +227,10 @@ async def open_context(serving: Serving) -> AsyncIterator[Context]:
     """
     private_folder(serving.folder)
     left = await asyncio.to_thread(kill_orphans, serving.folder)
-    for each in left:
-        _log.warning("killed process %d (%s) of a daemon that was killed", each.pid, each.name)
+    for process in left:
+        _log.warning(
+            "killed process %d (%s) of a daemon that was killed", process.pid, process.name
+        )
     mark_children(serving.folder)
     tenants = new_tenants(serving)
     async with AsyncExitStack() as stack:

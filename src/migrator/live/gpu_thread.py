@@ -50,11 +50,11 @@ def mark_children(folder: Path) -> None:
 
 def kill_orphans(folder: Path) -> tuple[Process, ...]:
     """Kill and return the processes of dead daemons of that folder."""
-    found = tuple(_orphans(folder.absolute()))
-    for each in found:
+    processes = tuple(_orphans(folder.absolute()))
+    for process in processes:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(each.pid, signal.SIGKILL)
-    return found
+            os.kill(process.pid, signal.SIGKILL)
+    return processes
 
 
 def wait_until_gone(processes: Sequence[Process]) -> None:
@@ -217,7 +217,7 @@ class GpuThread:
         first."""
         place = self._place(holding if isinstance(holding, Instance) else self._whole())
         ours = () if isinstance(holding, Instance) else self._partitioner.ours()
-        if any(each.place == place for each in ours):
+        if any(instance.place == place for instance in ours):
             return
         made = self._partitioner.create(place)
         self.numbers[place] = made.number

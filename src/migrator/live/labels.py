@@ -252,13 +252,13 @@ Kept = dict[str, dict[int, tuple[int, int]]]
 
 def kept_by_window(connection: sqlite3.Connection, tenant: str | None = None) -> Kept:
     """What is stored of a tenant; None: of all tenants. Pre-training samples are no labels."""
-    found = connection.execute(
+    cursor = connection.execute(
         "SELECT tenant, window, count(*), sum(length(inputs)) FROM sample "
         "WHERE tenant = coalesce(?, tenant) AND lot BETWEEN 0 AND 1 GROUP BY tenant, window",
         (tenant,),
     )
     kept: Kept = {} if tenant is None else {tenant: {}}
-    for name, window, rows, size in found:
+    for name, window, rows, size in cursor:
         kept.setdefault(name, {})[window] = (rows, size)
     return kept
 

@@ -126,8 +126,10 @@ class Rollout:
 
     async def _swap_all(self, version: Version) -> None:
         workers = self._context.workers_of(version.tenant)
-        for each in self._context.standbys_of(version.tenant):
-            task = asyncio.create_task(self._update(each))  # in the background: it need not serve
+        for standby in self._context.standbys_of(version.tenant):
+            task = asyncio.create_task(
+                self._update(standby)
+            )  # in the background: it need not serve
             self._updating.add(task)
             task.add_done_callback(self._updating.discard)
         # half of them at a time: a worker that answers all the time takes seconds for a swap, one
@@ -215,11 +217,11 @@ class Learning:
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
         self.past_estimates.pop(tenant.name, None)
-        found = await self._find(tenant)
-        if found is None and self._context.live_tenants[tenant.name].benchmark:
-            found = await self._pretrain(tenant, None, _log.info)
-        if found is not None:
-            tenant.switch_version(found)
+        version = await self._find(tenant)
+        if version is None and self._context.live_tenants[tenant.name].benchmark:
+            version = await self._pretrain(tenant, None, _log.info)
+        if version is not None:
+            tenant.switch_version(version)
 
     async def roll_back(self, name: str) -> Version | None:
         """Serve the last good version before the present one; None if there is none.
@@ -258,13 +260,13 @@ class Learning:
         except MigratorError as error:
             self.no_estimate(name, str(error))
             return
-        found = result.estimate
-        tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
+        estimate = result.estimate
+        tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
         if window < tenant.since:
             return  # its retraining ended meanwhile
         if not tenant.is_retraining:
             self._estimates[name].clear()
-        self._estimates[name][window + 1] = found
+        self._estimates[name][window + 1] = estimate
 
     def no_estimate(self, name: str, why: str) -> None:
         """Record why the retraining of a tenant could not be estimated."""
@@ -390,9 +392,9 @@ class Learning:
         """The newest good version, or one made from the weights in the scenario."""
         live = self._context.live_tenants[tenant.name]
         versions, given = self._context.versions_of(tenant.name), live.weights
-        found = await asyncio.to_thread(versions.newest_good)
-        if found is not None or given is None:
-            return found
+        version = await asyncio.to_thread(versions.newest_good)
+        if version is not None or given is None:
+            return version
         if live.benchmark and not await asyncio.to_thread(knows_classes, given):
             return None  # a pre-training on the first classes begins with them
         return await asyncio.to_thread(versions.add, given, None, {"from": given.name})

@@ -237,12 +237,14 @@ class Trainings:
     @property
     def running(self) -> tuple[tuple[str, JobKind], ...]:
         """Tenants with the kind of their running job."""
-        return tuple((each.job.tenant, each.job.kind) for each in self._running)
+        return tuple((running.job.tenant, running.job.kind) for running in self._running)
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the running jobs."""
-        return tuple(each.process.pid for each in self._running if each.process is not None)
+        return tuple(
+            running.process.pid for running in self._running if running.process is not None
+        )
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         """Retrain or pre-train; TrainingFailedError, or TrainingLostError if the same job can
@@ -256,20 +258,20 @@ class Trainings:
 
     def cancel(self, tenant: str, kind: JobKind | None = None) -> None:
         """End the jobs of a tenant, or those of one kind; their callers get a TrainingLostError."""
-        for each in self._running:
-            if each.job.tenant == tenant and kind in (None, each.job.kind):
-                each.end("it was ended on request")
+        for running in self._running:
+            if running.job.tenant == tenant and kind in (None, running.job.kind):
+                running.end("it was ended on request")
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:
         """End estimates on the instance with this environment. Returns when they have exited."""
         on_it = [
-            each
-            for each in self._running
-            if each.job.kind is JobKind.ESTIMATE and each.job.environment == environment
+            running
+            for running in self._running
+            if running.job.kind is JobKind.ESTIMATE and running.job.environment == environment
         ]
-        for each in on_it:
-            each.end("its instance is destroyed")
-        await asyncio.gather(*(each.gone.wait() for each in on_it))
+        for running in on_it:
+            running.end("its instance is destroyed")
+        await asyncio.gather(*(running.gone.wait() for running in on_it))
 
     async def close(self) -> None:
         """End every process and wait until all have exited."""

@@ -115,8 +115,10 @@ class Versions:
         Returns the last good version before it, which then serves.
         """
         good = self.good()
-        number = serving if serving is not None else max((each.number for each in good), default=0)
-        before = next((each for each in good if each.number < number), None)
+        number = (
+            serving if serving is not None else max((version.number for version in good), default=0)
+        )
+        before = next((version for version in good if version.number < number), None)
         if before is None:
             raise InputError(
                 f"{self.tenant}: there is no earlier version to go back to; retrain the model or "
@@ -165,7 +167,7 @@ class Versions:
     def _drop_old(self) -> None:
         """Remove all versions older than the last good ones, including damaged and withdrawn
         ones."""
-        kept = [each.number for each in self.good()[:KEPT]]
+        kept = [version.number for version in self.good()[:KEPT]]
         for number in self._weights.numbers(""):
             if number < min(kept, default=0):
                 self._weights.remove(number)

@@ -223,8 +223,8 @@ class Ledger:
         windows = []
         for window in self._windows:
             own = {name: accounts[name, window] for name in self._tenants}
-            if any(each.sent for each in own.values()):
-                tallies = {name: _tally([each]) for name, each in own.items()}
+            if any(account.sent for account in own.values()):
+                tallies = {name: _tally([account]) for name, account in own.items()}
                 windows.append(ClientWindow(window, tallies, _tally(own.values())))
         return LoadOutcome(
             windows=tuple(windows),

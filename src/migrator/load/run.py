@@ -147,8 +147,8 @@ async def load(
         try:
             await sender.send(due.since(skipped_s), stop)
         finally:
-            for each in beside:
-                each.cancel()
+            for task in beside:
+                task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
     finally:
         pool.close()
@@ -318,8 +318,8 @@ class Sender:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_ANSWERS_S)
         unfinished = list(self._tasks)
-        for each in unfinished:
-            each.cancel()
+        for task in unfinished:
+            task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def _sleep_until(self, moment_s: float, stop: asyncio.Event) -> None:

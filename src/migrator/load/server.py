@@ -112,15 +112,15 @@ class Server:
 
         A server that has just become ready may be about to restart its first window.
         """
-        found = await self._window()
+        window = await self._window()
         for _ in range(_LOOKS):
-            if found is None or not found.begun:
-                return found
+            if window is None or not window.begun:
+                return window
             await asyncio.sleep(_SETTLED_S)
-            before, found = found, await self._window()
-            if found is not None and found.follows(before):
-                return found
-        return found
+            before, window = window, await self._window()
+            if window is not None and window.follows(before):
+                return window
+        return window
 
     async def _window(self) -> ServerWindow | None:
         loop = asyncio.get_running_loop()
@@ -131,8 +131,8 @@ class Server:
                 f"--url: the server at {self.url} answers {reply.status} to /v2; name one that "
                 "speaks the Open Inference Protocol, version 2"
             )
-        found = _decoded(reply.body, _Server)
-        now = found.window if found is not None else None
+        server = _decoded(reply.body, _Server)
+        now = server.window if server is not None else None
         if now is None:
             asked_s = loop.time()
             reply = await self._get("/admin/status", self.headers(ADMIN))
@@ -232,13 +232,13 @@ class LabelAnswer:
 def read_metadata(tenant: str, body: bytes) -> ModelInput:
     """Parse the input tensor from a model's metadata."""
     try:
-        found = msgspec.json.decode(body, type=_Metadata).inputs[0]
+        tensor = msgspec.json.decode(body, type=_Metadata).inputs[0]
     except (msgspec.MsgspecError, IndexError) as error:
         raise InputError(
             f"--url: what the server says of {tenant} is no metadata of a model; name a server "
             "that speaks the Open Inference Protocol, version 2"
         ) from error
-    return ModelInput(found.name, found.datatype, tuple(found.shape[1:]))
+    return ModelInput(tensor.name, tensor.datatype, tuple(tensor.shape[1:]))
 
 
 def encode_request(

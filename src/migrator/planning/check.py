@@ -453,11 +453,11 @@ def _claimed_gap(status: str) -> float | None:
     """The largest gap for which the status is true, as rounded in it; None for no status."""
     if status == PROVEN:
         return 0.0
-    found = re.fullmatch(r"within (\d+(?:\.(\d+))?)%", status)
-    if found is None:
+    match = re.fullmatch(r"within (\d+(?:\.(\d+))?)%", status)
+    if match is None:
         return None
-    digits = len(found[2] or "")
-    return (float(found[1]) + 0.5 * 10.0**-digits) / 100
+    digits = len(match[2] or "")
+    return (float(match[1]) + 0.5 * 10.0**-digits) / 100
 
 
 def _close(one: float, other: float) -> bool:

@@ -64,13 +64,13 @@ class Astraea(Policy):
         serving = _serving(
             menus, loads_rps, steps - reserved, enough=1 - 1e-9 if waiting else math.inf
         )
-        left = steps - sum(each.steps for each in serving)
+        left = steps - sum(level.steps for level in serving)
         parts = {name: many * step for name, many in _parts(waiting, left).items()}
         training = mps_workers.trainings(observation, parts)
         if waiting and not limits.allows_any_share(board):
             used = sum(math.ceil(each.percent * each.duty / step - 1e-6) for each in training)
             serving = _serving(menus, loads_rps, steps - used, enough=math.inf)
-        shares = [share for each in serving for share in each.shares]
+        shares = [share for level in serving for share in level.shares]
         return Decision(((*shares, *training),))
 
 

@@ -79,7 +79,7 @@ class Ekya(Policy):
             mps_workers.step_percent(board, limits, STEP_PERCENT),
             limits.least_percent(board),
         )
-        held = (_held(each, shares, board) for each in streams)
+        held = (_held(stream, shares, board) for stream in streams)
         return Decision((tuple(share for some in held for share in some),))
 
 
@@ -196,7 +196,7 @@ def _steal_from(
 
 def _mean_accuracy(shares: _Shares, streams: list[_Stream]) -> float:
     """The mean over all tenants, with equal weights."""
-    return sum(each.accuracy(shares) for each in streams) / len(streams)
+    return sum(stream.accuracy(shares) for stream in streams) / len(streams)
 
 
 def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:

@@ -69,10 +69,14 @@ def equal_allocation(observation: Observation) -> tuple[Instance, ...]:
     least = [least_gpcs(view.service, board) for view in observation.tenants]
     parts = even_parts(board.compute_slices, least)
     starts = _starts(observation, parts)
-    found = _allocation(observation, parts, starts)
-    placed = {each.task.tenant for each in found if each.task and each.task.kind is Kind.RETRAINING}
+    instances = _allocation(observation, parts, starts)
+    placed = {
+        instance.task.tenant
+        for instance in instances
+        if instance.task and instance.task.kind is Kind.RETRAINING
+    }
     if placed >= starts.keys():
-        return found
+        return instances
     # GPCs reserved for retrainings that do not fit go back to their tenants' inference
     kept = {name: gpcs for name, gpcs in starts.items() if name in placed}
     return _allocation(observation, parts, kept)
@@ -83,7 +87,7 @@ def _allocation(
 ) -> tuple[Instance, ...]:
     """The layout of the parts, minus what their retrainings take."""
     board, views = observation.board, observation.tenants
-    taken = {name: each.gpcs for name, each in running(observation).items()} | starts
+    taken = {name: instance.gpcs for name, instance in running(observation).items()} | starts
     serving = [
         inference_wish(view.service, board, part - taken.get(view.name, 0))
         for view, part in zip(views, parts, strict=True)
@@ -129,7 +133,7 @@ class EqualMps(Policy):
         names = [view.name for view in observation.tenants]
         parts = mps_workers.equal_parts(names, 100.0, observation.board, observation.limits)
         shares = (_tenant(view, observation, parts[view.name]) for view in observation.tenants)
-        return Decision((tuple(each for some in shares for each in some),))
+        return Decision((tuple(share for some in shares for share in some),))
 
 
 def _tenant(view: TenantView, observation: Observation, percent: float) -> tuple[Share, ...]:
@@ -203,7 +207,7 @@ class Static(Policy):
         least = [least_gpcs(view.service, board) for view in observation.tenants]
         parts = even_parts(self.inference_gpcs, least)
         queue = _shortest_first(observation)
-        busy = sum(each.gpcs for each in running(observation).values())
+        busy = sum(instance.gpcs for instance in running(observation).values())
         room = max(0, self.retraining_gpcs - busy)
         serving = [
             inference_wish(view.service, board, part)
@@ -241,8 +245,8 @@ def _mean_completion_s(
     sms = observation.board.sms_of
     ends_s = {view.name: math.inf for view in queue}
     free = [
-        (remaining_s(observation.tenant(name), sms(each.gpcs)), each.gpcs)
-        for name, each in running(observation).items()
+        (remaining_s(observation.tenant(name), sms(instance.gpcs)), instance.gpcs)
+        for name, instance in running(observation).items()
     ]
     for view, sizes in zip(queue, started, strict=True):
         if sizes:
@@ -262,13 +266,17 @@ def _next_in_line(observation: Observation) -> tuple[Instance, ...]:
     kept = running(observation).values()
     held = [holding for holding in observation.held if isinstance(holding, Instance)]
     ended = [holding for holding in held if _is_retrainings(holding) and holding not in kept]
-    ended.sort(key=lambda each: each.gpcs, reverse=True)
+    ended.sort(key=lambda instance: instance.gpcs, reverse=True)
     takers = {
-        each: Task(view.name, Kind.RETRAINING)
-        for each, view in zip(ended, _shortest_first(observation), strict=False)
+        instance: Task(view.name, Kind.RETRAINING)
+        for instance, view in zip(ended, _shortest_first(observation), strict=False)
     }
     # a retraining that has moved on does not keep its previous instance
-    left = {each for each in ended if each not in takers and each.task in takers.values()}
+    left = {
+        instance
+        for instance in ended
+        if instance not in takers and instance.task in takers.values()
+    }
     return tuple(replace(i, task=takers.get(i, i.task)) for i in held if i not in left)
 
 

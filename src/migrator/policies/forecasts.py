@@ -87,7 +87,7 @@ class Chosen:
         """The forecaster of each tenant, the same throughout the window."""
         start = _at_start(now)
         by_loss = [self._auto.explain(tenant.history, now.slots) for tenant in start.tenants]
-        return tuple(self._settled(start, m, each) for m, each in enumerate(by_loss))
+        return tuple(self._settled(start, m, choice) for m, choice in enumerate(by_loss))
 
     def _settled(self, start: Observation, m: int, by_loss: Choice) -> Choice:
         """Of the forecasters with less loss than the simple one, the one whose plans have most

@@ -176,7 +176,7 @@ class _Partition:
     @property
     def needs(self) -> float:
         """The smallest share on which its models have enough turns; all of it if none does."""
-        smaller = (each for each in self.models[0][0].percents if each < self.percent)
+        smaller = (percent for percent in self.models[0][0].percents if percent < self.percent)
         return next((each for each in smaller if sum(self.turns(each)) <= TURNS), self.percent)
 
     def with_model(self, model: _Model, rate_rps: float) -> _Partition:

@@ -215,8 +215,8 @@ def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
     usable = percents(board, limits)
     feasible = {percent: _feasible(service, board, percent) for percent in usable}
     configs = sorted(
-        (each for some in feasible.values() for each in some),
-        key=lambda each: (-each.efficiency, each.percent, each.least_rps),
+        (config for some in feasible.values() for config in some),
+        key=lambda config: (-config.efficiency, config.percent, config.least_rps),
     )
     menu = _Menu(service, board, tuple(configs), {})
     menu.running.update({percent: _at(menu, percent) for percent in usable})
@@ -230,19 +230,19 @@ def _at(menu: _Menu, percent: float) -> _Config:
     """The configuration with the highest rate on a share; if none is feasible, one with rate 0."""
     nothing = _Config(percent, 0.0, 0.0)
     feasible = _feasible(menu.service, menu.board, percent)
-    return max(feasible, key=lambda each: each.most_rps, default=nothing)
+    return max(feasible, key=lambda config: config.most_rps, default=nothing)
 
 
 def _feasible(service: Service, board: Board, percent: float) -> list[_Config]:
     """Every batch that meets the objective on a share."""
     sms = mps_workers.sms_of(board, percent)
-    found = []
+    configs = []
     for batch in sorted({min(each, service.batch) for each in BATCHES}):
         exec_s = service.latency_s(batch, sms)
         if exec_s <= (service.slo_s if batch == 1 else service.slo_s / 2):
             least_rps = 1.0 if batch == 1 else batch / (service.slo_s - exec_s)
-            found.append(_Config(percent, batch / exec_s, least_rps))
-    return found
+            configs.append(_Config(percent, batch / exec_s, least_rps))
+    return configs
 
 
 POLICIES = (Infless(),)

@@ -148,7 +148,9 @@ def best_allocation(
 def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tuple[Multiset, ...]]:
     """All choices of one multiset per wish that fit together beside the running retrainings."""
     taken = running(observation).values()
-    free = _free_multisets(observation.board, frozenset((each.start, each.gpcs) for each in taken))
+    free = _free_multisets(
+        observation.board, frozenset((instance.start, instance.gpcs) for instance in taken)
+    )
     found: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
     for wish in wishes:
         found = [
@@ -168,9 +170,9 @@ def _joined(*parts: Iterable[int]) -> Multiset:
 def _free_multisets(board: Board, taken: frozenset[_Spot]) -> frozenset[Multiset]:
     """The multisets that fit beside the instances that must stay."""
     beside = {
-        multiset_of(tuple(each for each in chosen if _spot(each) not in taken))
+        multiset_of(tuple(placement for placement in chosen if _spot(placement) not in taken))
         for chosen in placement_sets(board)
-        if taken <= {_spot(each) for each in chosen}
+        if taken <= {_spot(placement) for placement in chosen}
     }
     return frozenset(beside | {NOTHING})
 
@@ -178,8 +180,8 @@ def _free_multisets(board: Board, taken: frozenset[_Spot]) -> frozenset[Multiset
 @cache
 def _sets_by_multiset(board: Board) -> Mapping[Multiset, tuple[PlacementSet, ...]]:
     found: dict[Multiset, tuple[PlacementSet, ...]] = {}
-    for each in placement_sets(board):
-        found[multiset_of(each)] = (*found.get(multiset_of(each), ()), each)
+    for placements in placement_sets(board):
+        found[multiset_of(placements)] = (*found.get(multiset_of(placements), ()), placements)
     return found
 
 
@@ -194,12 +196,12 @@ def _laid_out(
     observation: Observation, kept: Mapping[str, Instance], wanted: Mapping[Task, Multiset]
 ) -> tuple[tuple[int, int], tuple[Instance, ...]]:
     """The placement that changes least, with its score."""
-    together = _joined(*wanted.values(), (each.gpcs for each in kept.values()))
-    stays = {_spot(each) for each in kept.values()}
+    together = _joined(*wanted.values(), (instance.gpcs for instance in kept.values()))
+    stays = {_spot(instance) for instance in kept.values()}
     ways = [
         _assigned(observation, kept, wanted, chosen)
         for chosen in _sets_by_multiset(observation.board)[together]
-        if stays <= {_spot(each) for each in chosen}
+        if stays <= {_spot(placement) for placement in chosen}
     ]
     return max(ways, key=lambda way: way[0])
 
@@ -211,9 +213,11 @@ def _assigned(
     chosen: PlacementSet,
 ) -> tuple[tuple[int, int], tuple[Instance, ...]]:
     """Assign placements to tasks: first to those that hold them, then in order."""
-    instances = {_spot(each): Task(name, Kind.RETRAINING) for name, each in kept.items()}
+    instances = {_spot(instance): Task(name, Kind.RETRAINING) for name, instance in kept.items()}
     missing = {task: list(sizes) for task, sizes in wanted.items()}
-    spots = [_spot(each) for each in reversed(chosen) if _spot(each) not in instances]
+    spots = [
+        _spot(placement) for placement in reversed(chosen) if _spot(placement) not in instances
+    ]
     warm = 0
     owners = _owners(observation)
     for spot in spots:
@@ -246,4 +250,4 @@ def _openness(chosen: PlacementSet) -> int:
 
     1g and 3g can be placed high, 2g and 4g cannot, so the low slices are left to those.
     """
-    return sum(each.start if each.gpcs % 2 else -each.start for each in chosen)
+    return sum(placement.start if placement.gpcs % 2 else -placement.start for placement in chosen)

@@ -98,7 +98,7 @@ def _prepared_early(
         )
         for slot in range(preparation.from_slot, preparation.slot):
             early[slot].append(instance)
-    return [tuple(sorted(each, key=lambda one: one.start)) for each in early]
+    return [tuple(sorted(instances, key=lambda one: one.start)) for instances in early]
 
 
 class Replanned(Migrator):
@@ -136,7 +136,7 @@ class Replanned(Migrator):
         assert last.plan is not None
         if keeps:
             rest = last.plan.slots[observation.slot - last.begin :]
-            return replace(last, slots=tuple(_used(each.instances) for each in rest))
+            return replace(last, slots=tuple(_used(allocation.instances) for allocation in rest))
         return replace(self._replanned(observation, last), keeps_plan=False)
 
     def _replanned(self, observation: Observation, last: Decision) -> Decision:
@@ -149,7 +149,7 @@ class Replanned(Migrator):
         held = [holding for holding in observation.held if isinstance(holding, Instance)]
         cold_s = dict(zip(held, observation.cold_s, strict=False))
         try:
-            found = replan(
+            allocations = replan(
                 last.problem,
                 last.plan,
                 observation.slot - last.begin,
@@ -161,16 +161,16 @@ class Replanned(Migrator):
             )
         except SolverError:
             return replace(last, slots=(observation.held,))
-        return replace(last, slots=tuple(each.instances for each in found))
+        return replace(last, slots=tuple(allocation.instances for allocation in allocations))
 
     def _pays(self, observation: Observation) -> bool:
         """Whether the last seconds may say more about the next ones than the last window does."""
         horizon = self._horizon(observation)
-        found = [
+        skills = [
             self._nowcast.skill(view.history, horizon, observation.slots)
             for view in observation.tenants
         ]
-        return any(each.share + _DOUBT * each.error > _SKILL for each in found)
+        return any(skill.share + _DOUBT * skill.error > _SKILL for skill in skills)
 
     def _horizon(self, observation: Observation) -> int:
         """Slots that a replan looks ahead."""

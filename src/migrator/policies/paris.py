@@ -87,7 +87,7 @@ def _complete(observation: Observation) -> bool:
     tasks = {holding.task for holding in observation.held}
     needed = [Task(view.name, Kind.INFERENCE) for view in observation.tenants]
     needed += [Task(view.name, Kind.RETRAINING) for view in waiting(observation)]
-    return all(each in tasks for each in needed)
+    return all(task in tasks for task in needed)
 
 
 def knee(service: Service, sms: float) -> int:

@@ -274,7 +274,7 @@ def answered_shares(observation: Observation) -> dict[str, float]:
     shares = {}
     for view, requests in zip(views, answered, strict=True):
         task = Task(view.name, Kind.INFERENCE)
-        sizes = sorted((each.gpcs for each in best if each.task == task), reverse=True)
+        sizes = sorted((instance.gpcs for instance in best if instance.task == task), reverse=True)
         assert view.ahead is not None
         received = float(view.ahead.mean(axis=0).sum())
         shares[view.name] = requests[tuple(sizes)] / received if received > 0 else 0.0
@@ -338,7 +338,7 @@ def _retraining_slots(
 
     `late`: a size counts only if four of five retrainings would finish in time on it.
     """
-    if view.name not in {each.name for each in waiting(observation)}:
+    if view.name not in {tenant.name for tenant in waiting(observation)}:
         return None
     in_time = {
         gpcs: _length(observation, view, gpcs, late=False)

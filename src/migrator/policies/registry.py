@@ -86,7 +86,7 @@ class FunctionPolicy:
             return best_allocation(observation, wishes, lambda _: ())
         except InputError as error:
             wanted = ", ".join(f"{task} {list(size)}" for task, size in sizes.items())
-            busy = [f"{name} on {each}" for name, each in running(observation).items()]
+            busy = [f"{name} on {instance}" for name, instance in running(observation).items()]
             beside = f" beside the running retraining of {', '.join(busy)}" if busy else ""
             raise InputError(
                 f"policy: {self.name} asks for {wanted}, which does not fit on "

@@ -50,8 +50,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     if options.compare:
-        for each in compare(*map(read, options.compare)):
-            print(each.words())
+        for apart in compare(*map(read, options.compare)):
+            print(apart.words())
         return 0
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
@@ -101,10 +101,10 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     add("--fresh", action="store_true", help="discard the measurements of an earlier run")
     add("--dry-run", action="store_true", help="list what would be measured")
     add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="compare two profile files")
-    found = parser.parse_args(words)
-    if not found.models and not found.compare:
+    namespace = parser.parse_args(words)
+    if not namespace.models and not namespace.compare:
         parser.error("name the models to measure")
-    return found
+    return namespace
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -291,8 +291,8 @@ class Mig(Driver):
     def _clear(self, partitioner: Partitioner) -> None:
         """Destroy all instances of the profiler on the GPU."""
         partitioner.recover()
-        for each in partitioner.ours():
-            self._destroy(partitioner, each)
+        for instance in partitioner.ours():
+            self._destroy(partitioner, instance)
 
     def _destroy(self, partitioner: Partitioner, made: GpuInstance) -> float | None:
         """Destroy an instance once it is unused, and return the seconds it took.
@@ -300,7 +300,7 @@ class Mig(Driver):
         None if another program had removed it.
         """
         until_s = time.monotonic() + self._end_s
-        while made.place in {each.place for each in partitioner.ours()}:
+        while made.place in {instance.place for instance in partitioner.ours()}:
             began_s = time.monotonic()
             try:
                 partitioner.destroy(made.place)

@@ -244,12 +244,12 @@ class Apart:
 
 def compare(first: Iterable[Profile], second: Iterable[Profile]) -> list[Apart]:
     """The comparison of each quantity that both contain. InputError if they share no model."""
-    others = {(each.model, each.board): each for each in second}
+    others = {(profile.model, profile.board): profile for profile in second}
     found: dict[str, list[tuple[float, str]]] = {}
-    for each in first:
-        other = others.get((each.model, each.board))
+    for profile in first:
+        other = others.get((profile.model, profile.board))
         if other is not None:
-            for quantity, where, one, two in _both(each, other):
+            for quantity, where, one, two in _both(profile, other):
                 found.setdefault(quantity, []).append((_apart(one, two), where))
     if not found:
         raise InputError("--compare: the files have no model on the same board in common")

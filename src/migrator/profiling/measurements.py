@@ -179,7 +179,10 @@ def measurements(
         found += _latency(sizes, models, batches, each)
     if interference:
         found += _interference(board, models, sorted(batches)[:2])
-    return [replace(each, jobs=_sized(each.jobs, images or {}), stretch=pace) for each in found]
+    return [
+        replace(measurement, jobs=_sized(measurement.jobs, images or {}), stretch=pace)
+        for measurement in found
+    ]
 
 
 def _sized(

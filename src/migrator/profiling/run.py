@@ -150,16 +150,18 @@ class Measuring:
                 self._save(left[0], [self._start(left[0])])
                 return []
             workers = self._pool.workers(group)
-            for each, at in zip(group, workers, strict=True):
-                for (_, job), worker in zip(each.jobs, at, strict=True):
+            for measurement, at in zip(group, workers, strict=True):
+                for (_, job), worker in zip(measurement.jobs, at, strict=True):
                     worker.ask("prepare", job)
-            ready = [_answers(each, at) for each, at in zip(group, workers, strict=True)]
-            for each, at, prepared in zip(group, workers, ready, strict=True):
-                if not self._has_time(each.pace.total_s):
+            ready = [
+                _answers(measurement, at) for measurement, at in zip(group, workers, strict=True)
+            ]
+            for measurement, at, prepared in zip(group, workers, ready, strict=True):
+                if not self._has_time(measurement.pace.total_s):
                     return []
-                done = self._run(each, at, prepared)
-                left.remove(each)
-                left += [] if done else [each]
+                done = self._run(measurement, at, prepared)
+                left.remove(measurement)
+                left += [] if done else [measurement]
         except WorkerLostError as error:
             culprit = error.measurement or left[0]
             left.remove(culprit)

@@ -192,7 +192,7 @@ def percentiles(times_s: Sequence[float]) -> dict[str, float]:
         "mean_ms": statistics.fmean(ordered),
     }
     # Nanosecond precision, because a step on a fast CPU takes a few microseconds.
-    rounded = {name: round(each * 1e3, 6) for name, each in figures_s.items()}
+    rounded = {name: round(figure_s * 1e3, 6) for name, figure_s in figures_s.items()}
     return {**rounded, "steps": len(ordered)}
 
 

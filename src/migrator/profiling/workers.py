@@ -105,7 +105,7 @@ class Pool:
 
         Starts all missing ones at the same time.
         """
-        needed = {key for each in wanted for key in self.keys(each)}
+        needed = {key for measurement in wanted for key in self.keys(measurement)}
         self._make_room(needed)
         for key in sorted(needed - self._open.keys()):
             with ExitStack() as stack:
@@ -114,7 +114,7 @@ class Pool:
         for key in needed:
             hello = self._open[key][0].ready()
             self.hello = self.hello or hello
-        return [[self._open[key][0] for key in self.keys(each)] for each in wanted]
+        return [[self._open[key][0] for key in self.keys(measurement)] for measurement in wanted]
 
     def keys(self, measurement: Measurement) -> list[WorkerKey]:
         """The process of each job; where all sizes are alike, one stands for all of them."""
@@ -135,10 +135,10 @@ class Pool:
     def forget(self) -> None:
         """Make all processes free their memory."""
         workers = [worker for worker, _ in self._open.values()]
-        for each in workers:
-            each.ask("forget")
-        for each in workers:
-            each.answer()
+        for process in workers:
+            process.ask("forget")
+        for process in workers:
+            process.answer()
 
     def close(self) -> None:
         """End all processes."""

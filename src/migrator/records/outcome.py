@@ -98,8 +98,8 @@ class RunOutcome:
         """The counts of every tenant over all windows."""
         totals: dict[str, Tally] = {}
         for window in self.windows:
-            for each in window.tenants:
-                totals[each.tenant] = totals.get(each.tenant, Tally()) + each.tally
+            for tenant in window.tenants:
+                totals[tenant.tenant] = totals.get(tenant.tenant, Tally()) + tenant.tally
         return totals
 
     @property
@@ -107,8 +107,8 @@ class RunOutcome:
         """Reconfigurations of every tenant over all windows."""
         totals: dict[str, int] = {}
         for window in self.windows:
-            for each in window.tenants:
-                totals[each.tenant] = totals.get(each.tenant, 0) + each.reconfigurations
+            for tenant in window.tenants:
+                totals[tenant.tenant] = totals.get(tenant.tenant, 0) + tenant.reconfigurations
         return totals
 
     @property

@@ -280,7 +280,7 @@ class Recorder:
 
     def _put_retraining(self, name: str) -> None:
         """Record the progress of a retraining, or why there is none, if that changed."""
-        job, known = self._tenants[name].retraining, self._retrainings.get(name)
+        job, retraining = self._tenants[name].retraining, self._retrainings.get(name)
         now_s = self._time_s()
         row = RetrainingRecord(self._clock.number, name, now_s, Phase.NONE, 0.0)
         if job is not None:
@@ -299,7 +299,7 @@ class Recorder:
                 taken_s=trained.seconds,
                 parts_s=dict(trained.parts_s),
             )
-        if known is None or replace(known, at_s=row.at_s) != row:
+        if retraining is None or replace(retraining, at_s=row.at_s) != row:
             self._retrainings[name] = row
             self._sink.put(row)
 
@@ -368,9 +368,9 @@ class _UnitRows:
         self.update((), ended_s)
 
     def add_overhead(self, place: Holding, parts_s: Mapping[str, float]) -> None:
-        known = self._open.get(place)
-        if known is not None:
-            self._open[place] = row = replace(known, parts_s=dict(parts_s))
+        unit = self._open.get(place)
+        if unit is not None:
+            self._open[place] = row = replace(unit, parts_s=dict(parts_s))
             self._sink.put(row)
 
     def created_s(self, place: Holding) -> float:

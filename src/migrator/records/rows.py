@@ -346,8 +346,8 @@ def read_rows(
     query = (
         f"SELECT {', '.join(names)} FROM {kind.table} WHERE run = ? AND {where} ORDER BY {order}"
     )
-    found = connection.execute(query, (run, *given))
-    return tuple(kind(**_fields(names, row)) for row in found)
+    cursor = connection.execute(query, (run, *given))
+    return tuple(kind(**_fields(names, row)) for row in cursor)
 
 
 Conditions = Mapping[type[Record], tuple[Any, ...]]
@@ -371,10 +371,10 @@ def read_run_rows(connection: sqlite3.Connection) -> tuple[RunRow, ...]:
 def find_run(connection: sqlite3.Connection, run: int | None = None) -> RunRow | None:
     """The run of that number, by default the newest; None: the file has no such run."""
     if run is None:
-        found = _select_runs(connection, "1 ORDER BY run DESC LIMIT 1")
+        rows = _select_runs(connection, "1 ORDER BY run DESC LIMIT 1")
     else:
-        found = _select_runs(connection, "run = ?", run)
-    return found[0] if found else None
+        rows = _select_runs(connection, "run = ?", run)
+    return rows[0] if rows else None
 
 
 def _select_runs(connection: sqlite3.Connection, where: str, *given: object) -> tuple[RunRow, ...]:

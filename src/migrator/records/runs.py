@@ -217,7 +217,8 @@ class RecordedRun:
     @cached_property
     def totals(self) -> dict[str, Tally]:
         return {
-            name: sum((each.tenants[name] for each in self.ended), Tally()) for name in self.tenants
+            name: sum((window.tenants[name] for window in self.ended), Tally())
+            for name in self.tenants
         }
 
     @property
@@ -227,12 +228,12 @@ class RecordedRun:
     @property
     def reconfigurations(self) -> int:
         """Instances or shares that were new to their tenant."""
-        return sum(sum(each.reconfigurations.values()) for each in self.ended)
+        return sum(sum(window.reconfigurations.values()) for window in self.ended)
 
     @property
     def plan_s(self) -> float:
         """Planning time of all windows."""
-        return sum(each.row.plan_s or 0.0 for each in self.ended)
+        return sum(window.row.plan_s or 0.0 for window in self.ended)
 
     @cached_property
     def starts(self) -> tuple[UnitRecord, ...]:
@@ -335,17 +336,17 @@ def _windows(
     records: RunRecords, tenants: tuple[str, ...], zero_s: float
 ) -> Iterator[RecordedWindow]:
     rows: dict[int, dict[str, TenantWindowRecord]] = {}
-    for each in records.tenant_windows:
-        rows.setdefault(each.window, {})[each.tenant] = each
+    for window in records.tenant_windows:
+        rows.setdefault(window.window, {})[window.tenant] = window
     plans: dict[int, list[PlanRecord]] = {}
     for plan in records.plans:
         plans.setdefault(plan.window, []).append(plan)
-    seconds = sorted(records.seconds, key=lambda each: each.second)
+    seconds = sorted(records.seconds, key=lambda second: second.second)
     fluid = records.run.about.get("fluid_goodput", ())
     reconfigurations = _reconfigurations(records, tenants)
     for at, row in enumerate(records.windows):
         following = records.windows[at + 1 : at + 2]
-        due_s = min([row.began_s + records.run.window_s, *(each.began_s for each in following)])
+        due_s = min([row.began_s + records.run.window_s, *(window.began_s for window in following)])
         until_s = row.ended_s if row.ended_s is not None else due_s
         # a second belongs to the window in which its middle lies: clocks are not exact
         first, end = (

@@ -78,8 +78,8 @@ class _Reference:
     def half_width(self, row: Row, measure: _Measure) -> float | None:
         """Of the interval of a row's difference from the policy; None without one."""
         own = reference_row(row, self._rows, self.policy)
-        found = None if own is None else measure(row).difference_from(measure(own))
-        return None if found is None else found.half_width
+        mean = None if own is None else measure(row).difference_from(measure(own))
+        return None if mean is None else mean.half_width
 
     def percent(self, row: Row, measure: _Measure, width: str = "\u00a0±\u00a0{:.1f}") -> str:
         """The mean of a measure, with the half width if there is one."""

@@ -175,15 +175,15 @@ def _blocks(blocks: Sequence[Block], charts: list[Chart]) -> Iterator[str]:
     """The blocks in order, neighbouring notes in one row."""
     for is_note, group in groupby(blocks, key=lambda block: isinstance(block, Note)):
         if is_note:
-            notes = "\n".join(_note(each) for each in group if isinstance(each, Note))
+            notes = "\n".join(_note(note) for note in group if isinstance(note, Note))
             yield f'<div class="notes">\n{notes}\n</div>'
             continue
-        for each in group:
-            if isinstance(each, Table):
-                yield _table(each)
-            elif not isinstance(each, Note):
-                yield _figure(each, len(charts))
-                charts.append(each)
+        for table in group:
+            if isinstance(table, Table):
+                yield _table(table)
+            elif not isinstance(table, Note):
+                yield _figure(table, len(charts))
+                charts.append(table)
 
 
 def _note(note: Note) -> str:
@@ -280,15 +280,15 @@ def _classes(table: Table, row: int, column: int, text: str) -> str:
 def _inline(text: str) -> str:
     """Escaped, with `code` and web addresses set as such."""
     parts, at = [], 0
-    for found in _INLINE.finditer(text):
-        parts.append(html.escape(text[at : found.start()]))
-        code, address = found.groups()
+    for match in _INLINE.finditer(text):
+        parts.append(html.escape(text[at : match.start()]))
+        code, address = match.groups()
         if code:
             parts.append(f"<code>{html.escape(code)}</code>")
         else:
             shown = html.escape(address)
             parts.append(f'<a href="{shown}" rel="noreferrer">{shown}</a>')
-        at = found.end()
+        at = match.end()
     return "".join([*parts, html.escape(text[at:])])
 
 

@@ -50,7 +50,8 @@ _REQUESTS, _WINDOW = Axis("requests"), Axis("window")
 def load_table(outcome: LoadOutcome) -> str:
     """Per window and tenant and in all: what was sent and what became of it."""
     groups = [
-        grouped(str(each.window), _lines_of(each.tenants, each.whole)) for each in outcome.windows
+        grouped(str(window.window), _lines_of(window.tenants, window.whole))
+        for window in outcome.windows
     ]
     groups.append(grouped("all", _lines_of(outcome.tenants, outcome.whole)))
     what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed}{_speed(outcome)})"
@@ -140,7 +141,7 @@ def _table(outcome: LoadOutcome) -> Table:
 
 
 def _names(outcome: LoadOutcome) -> tuple[str, ...]:
-    return tuple(str(each.window) for each in outcome.windows)
+    return tuple(str(window.window) for window in outcome.windows)
 
 
 def _outcomes(outcome: LoadOutcome) -> Bars:
@@ -228,11 +229,11 @@ def load_json(outcome: LoadOutcome) -> dict[str, Any]:
         "tenants": {name: _tally_json(tenant) for name, tenant in outcome.tenants.items()},
         "windows": [
             {
-                "window": each.window,
-                **_tally_json(each.whole),
-                "tenants": {name: _tally_json(tally) for name, tally in each.tenants.items()},
+                "window": window.window,
+                **_tally_json(window.whole),
+                "tenants": {name: _tally_json(tally) for name, tally in window.tenants.items()},
             }
-            for each in outcome.windows
+            for window in outcome.windows
         ],
         "seconds": {name: asdict(second) for name, second in outcome.seconds.items()},
     }

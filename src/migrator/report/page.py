@@ -170,7 +170,7 @@ def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
             replace(own, light=own.light != light, hatched=own.hatched != hatched, dark=False)
             for light, hatched in ((True, False), (False, True), (True, True))
         )
-        found.append(next((each for each in (own, *patterns) if each not in found), own))
+        found.append(next((paint for paint in (own, *patterns) if paint not in found), own))
     return tuple(found)
 
 

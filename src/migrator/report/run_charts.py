@@ -132,12 +132,12 @@ def _numbers(windows: Sequence[RecordedWindow]) -> list[str]:
 def prediction_chart(run: RecordedRun) -> Bars | None:
     """Goodput predicted and measured; None where nothing was predicted."""
     ended = run.ended
-    predicted = tuple(each.row.predicted_goodput for each in ended)
-    fluid = tuple(each.fluid for each in ended)
+    predicted = tuple(window.row.predicted_goodput for window in ended)
+    fluid = tuple(window.fluid for window in ended)
     if all(each is None for each in (*predicted, *fluid)):
         return None
     series = [
-        Series("measured", tuple(each.tally.goodput for each in ended), paint=GOOD),
+        Series("measured", tuple(window.tally.goodput for window in ended), paint=GOOD),
         Series("predicted by the plan", predicted, paint=replace(GOOD, light=True, hatched=True)),
     ]
     if any(each is not None for each in fluid):
@@ -313,8 +313,8 @@ def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
     first = adopted[0].number - 1 if adopted else rows[0].version if rows else None
     if first:
         yield run.zero_s, float(first)
-    for each in adopted:
-        yield each.at_s, float(each.number)
+    for version in adopted:
+        yield version.at_s, float(version.number)
 
 
 def _steps(
@@ -373,13 +373,15 @@ def versions_table(run: RecordedRun) -> Table | None:
 
 def retrainings_chart(run: RecordedRun) -> Bars | None:
     """Planned and taken duration of every retraining; None where none is known."""
-    found = _timed(run)
-    if not found:
+    retrainings = _timed(run)
+    if not retrainings:
         return None
-    names = tuple(f"window {each.window}: {each.tenant}" for each in found)
+    names = tuple(f"window {retraining.window}: {retraining.tenant}" for retraining in retrainings)
     series = (
-        Series("planned", tuple(each.planned_s for each in found), paint=Paint(None)),
-        Series("taken", tuple(each.taken_s for each in found), paint=Paint(0)),
+        Series(
+            "planned", tuple(retraining.planned_s for retraining in retrainings), paint=Paint(None)
+        ),
+        Series("taken", tuple(retraining.taken_s for retraining in retrainings), paint=Paint(0)),
     )
     seconds = Axis("duration without the start", "s")
     return Bars(
@@ -396,13 +398,15 @@ def retrainings_table(run: RecordedRun) -> Table | None:
     """Every retraining: planned, taken, and its parts in seconds."""
     rows = [
         (
-            str(each.window),
-            each.tenant,
-            *(f"{seconds or 0.0:.1f}" for seconds in (each.planned_s, each.taken_s)),
-            f"{(each.taken_s or 0.0) / each.planned_s:.2f}" if each.planned_s else NONE,
-            *(f"{each.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
+            str(retraining.window),
+            retraining.tenant,
+            *(f"{seconds or 0.0:.1f}" for seconds in (retraining.planned_s, retraining.taken_s)),
+            f"{(retraining.taken_s or 0.0) / retraining.planned_s:.2f}"
+            if retraining.planned_s
+            else NONE,
+            *(f"{retraining.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
         )
-        for each in _timed(run)
+        for retraining in _timed(run)
     ]
     headers = ("window", "tenant", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
@@ -411,7 +415,7 @@ def retrainings_table(run: RecordedRun) -> Table | None:
 
 
 def _timed(run: RecordedRun) -> list[RetrainingRecord]:
-    return [each for window in run.windows for each in run.retrainings_of(window)]
+    return [retraining for window in run.windows for retraining in run.retrainings_of(window)]
 
 
 # Starts and events
@@ -428,13 +432,13 @@ def starts_chart(run: RecordedRun) -> Bars | None:
     if not shown:
         return None
     series = [
-        Series(name, tuple(each.parts_s.get(part, 0.0) for each in shown))
+        Series(name, tuple(unit.parts_s.get(part, 0.0) for unit in shown))
         for part, name in _PARTS.items()
     ]
     series.append(Series("everything else", tuple(map(_rest_s, shown)), paint=Paint(None)))
     return Bars(
         "Duration of every start, by part",
-        tuple(f"{_since(run, each)}: {each.tenant} {_place(each)}" for each in shown),
+        tuple(f"{_since(run, unit)}: {unit.tenant} {_place(unit)}" for unit in shown),
         tuple(row for row in series if any(row.values)) or tuple(series[:1]),
         Axis("start"),
         Axis("overhead", "s"),
@@ -485,9 +489,9 @@ def events_table(run: RecordedRun) -> Table | None:
         return None
     shown = events[-_MOST_EVENTS:]
     rows = []
-    for each in shown:
-        window = run.window_at(each.at_s)
+    for event in shown:
+        window = run.window_at(event.at_s)
         place = NONE if window is None else str(window.number)
-        rows.append((when(run, each.at_s), place, each.kind, each.words))
+        rows.append((when(run, event.at_s), place, event.kind, event.words))
     caption = "Events" if len(shown) == len(events) else f"The last {len(shown)} events"
     return table(caption, ("time", "window", "event", "what"), rows, words=4)

@@ -180,9 +180,11 @@ def top_json(now: Standing) -> Json:
             }
             for tenant in now.tenants
         ],
-        "planned": None if now.planned is None else [pick(each, *unit) for each in now.planned],
+        "planned": None
+        if now.planned is None
+        else [pick(standing, *unit) for standing in now.planned],
         "held": [pick(holding, *unit) for holding in now.held],
-        "usage": [asdict(each) for each in now.usage],
+        "usage": [asdict(usage) for usage in now.usage],
         "lines": [asdict(event) for event in now.distinct_events],
     }
 
@@ -209,7 +211,7 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
         "plan": window.row.plan,
         "units": units,
         "versions": [asdict(e) for e in run.records.versions if window.contains(e.at_s)],
-        "events": [asdict(each) for each in run.events_of(window)],
+        "events": [asdict(event) for event in run.events_of(window)],
     }
 
 
@@ -219,11 +221,13 @@ def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
     for name, known in window.rows.items():
         tenants[name] |= pick(known, "labelled", *accuracies, "version")
-    for each in run.retrainings_of(window):
-        duration = pick(each, "planned_s", "taken_s") | {"parts_s": dict(each.parts_s)}
-        tenants.setdefault(each.tenant, {})["retraining"] = duration
-    for each in run.not_retrained_in(window):
-        tenants.setdefault(each.tenant, {})["not_retrained"] = pick(each, "reason", "why")
+    for retraining in run.retrainings_of(window):
+        duration = pick(retraining, "planned_s", "taken_s") | {"parts_s": dict(retraining.parts_s)}
+        tenants.setdefault(retraining.tenant, {})["retraining"] = duration
+    for retraining in run.not_retrained_in(window):
+        tenants.setdefault(retraining.tenant, {})["not_retrained"] = pick(
+            retraining, "reason", "why"
+        )
     whole = _recorded_tally(window.tally)
     return row | {"ended": window.ended, "tenants": tenants, "whole": whole}
 

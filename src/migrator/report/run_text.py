@@ -57,7 +57,7 @@ def run_table(outcome: RunOutcome) -> str:
     """Per window and tenant and in all: what was received and what became of it."""
     groups = []
     for window in outcome.windows:
-        own = [(each.tenant, each.tally, each.reconfigurations) for each in window.tenants]
+        own = [(tenant.tenant, tenant.tally, tenant.reconfigurations) for tenant in window.tenants]
         groups.append(grouped(str(window.window), _tenant_lines(own)))
     changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
@@ -110,9 +110,9 @@ def _run_sentences(outcome: RunOutcome) -> list[str]:
 def _forecast_lines(outcome: RunOutcome) -> Iterator[str]:
     """The forecaster chosen for every tenant in the last window, and why."""
     when = " in the last window" if len(outcome.windows) > 1 else ""
-    for each in outcome.windows[-1].tenants if outcome.windows else ():
-        if each.forecast_by not in {None, outcome.forecaster}:
-            yield from wrapped(f"{each.tenant} forecast{when} by {each.forecast_by}")
+    for tenant in outcome.windows[-1].tenants if outcome.windows else ():
+        if tenant.forecast_by not in {None, outcome.forecaster}:
+            yield from wrapped(f"{tenant.tenant} forecast{when} by {tenant.forecast_by}")
 
 
 def _not_retrained_lines(outcome: RunOutcome) -> Iterator[str]:
@@ -260,7 +260,7 @@ def _summary(run: RecordedRun) -> Iterator[str]:
             f"goodput {tally.goodput:,.0f} of {tally.received:,} received "
             f"({percent(tally.goodput_share)}); {percent(tally.slo_attainment)} in time"
         )
-    predicted = [each.row.predicted_goodput for each in run.ended]
+    predicted = [window.row.predicted_goodput for window in run.ended]
     known = [each for each in predicted if each is not None]
     if known and len(known) == len(predicted) and tally.goodput:
         whole = sum(known)
@@ -309,7 +309,7 @@ def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:
         f"window {row.window}: {moment(row.began_s)} to {ended}; forecaster {row.forecaster}"
     )
     table = table_lines(_WINDOW_HEADERS, [_window_group(window, run)], words=2, shrinks=1)
-    events = [(each.at_s, f"{each.kind}: {each.words}") for each in run.events_of(window)]
+    events = [(event.at_s, f"{event.kind}: {event.words}") for event in run.events_of(window)]
     parts = [
         [head],
         table,
@@ -343,27 +343,28 @@ def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iter
 
 
 def _start_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
-    found = [start for start in run.starts if window.contains(start.from_s)]
-    if found:
+    units = [start for start in run.starts if window.contains(start.from_s)]
+    if units:
         yield "starts"
-    for each in found:
-        parts = {name: s for name, s in each.parts_s.items() if name != "total"}
+    for unit in units:
+        parts = {name: s for name, s in unit.parts_s.items() if name != "total"}
         took = ", ".join(f"{name.removesuffix('_s')} {s:.2f}" for name, s in parts.items())
-        where = f"{each.unit.partition('#')[0]} for {each.tenant}"
-        yield f"{where}: {start_duration_s(each.parts_s):.2f} s ({took})"
+        where = f"{unit.unit.partition('#')[0]} for {unit.tenant}"
+        yield f"{where}: {start_duration_s(unit.parts_s):.2f} s ({took})"
 
 
 def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
-    found = run.retrainings_of(window)
-    if found:
+    retrainings = run.retrainings_of(window)
+    if retrainings:
         yield "retrainings"
-    for each in found:
+    for retraining in retrainings:
         parts = ", ".join(
-            f"{words} {each.parts_s[part]:.2f}"
+            f"{words} {retraining.parts_s[part]:.2f}"
             for part, words in RETRAINING_PARTS.items()
-            if part in each.parts_s
+            if part in retraining.parts_s
         )
-        yield f"{each.tenant}: {each.taken_s:.1f} s, planned {each.planned_s:.1f} s ({parts})"
+        taken = f"{retraining.taken_s:.1f} s, planned {retraining.planned_s:.1f} s"
+        yield f"{retraining.tenant}: {taken} ({parts})"
     missing = run.not_retrained_in(window)
     if missing:
         yield "not retrained"

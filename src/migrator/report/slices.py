@@ -30,8 +30,8 @@ _Place = tuple[int, int, str]
 
 def slice_width(board: Board, gpcs: float) -> int:
     """The memory slices of an instance."""
-    known = board.plain_profiles.get(round(gpcs))
-    return known.memory_slices if known else max(1, round(gpcs))
+    profile = board.plain_profiles.get(round(gpcs))
+    return profile.memory_slices if profile else max(1, round(gpcs))
 
 
 def use_of(tenant: str | None, state: str, kind: str = "") -> Use:
@@ -106,12 +106,12 @@ def _planned_slab(
 
 
 def _profile(block: Block, board: Board) -> str:
-    known = board.plain_profiles.get(block["gpcs"])
-    if known is None:
+    profile = board.plain_profiles.get(block["gpcs"])
+    if profile is None:
         return ""
-    last = block["start"] + known.memory_slices - 1
-    where = f"slice {last}" if known.memory_slices == 1 else f"slices {block['start']}-{last}"
-    return f"{known.name} on {where}"
+    last = block["start"] + profile.memory_slices - 1
+    where = f"slice {last}" if profile.memory_slices == 1 else f"slices {block['start']}-{last}"
+    return f"{profile.name} on {where}"
 
 
 def share_size(gpcs: float, board: Board, duty: float = 1.0) -> str:

@@ -96,7 +96,7 @@ def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Itera
     rows = {"held": now.held}
     if now.planned is not None:
         rows = {"planned": now.planned} | rows
-    units = [each for row in rows.values() for each in row]
+    units = [standing for row in rows.values() for standing in row]
     if not units or any(unit.start is not None for unit in units):
         columns = max(2, min(_WIDEST, (width - _MARGIN) // board.memory_slices))
         heading = slice_numbers(board.memory_slices, columns, _MARGIN)
@@ -104,7 +104,9 @@ def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Itera
         for name, row in rows.items():
             yield _row(name, current_slabs(row, board), board.memory_slices, columns, colours)
     for name, row in rows.items():
-        yield from _shares(name, [each for each in row if each.start is None], board, colours)
+        yield from _shares(
+            name, [standing for standing in row if standing.start is None], board, colours
+        )
 
 
 def _row(name: str, slabs: Sequence[Slab], slices: int, columns: int, colours: _Colours) -> Text:
@@ -149,11 +151,11 @@ def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
         holding.start: holding.tenant for holding in now.held if holding.start is not None
     }
     text = Text(f"{'used':{_MARGIN}}")
-    for at, each in enumerate(now.usage):
-        tenant = owners.get(each.start)
-        name = "GPU" if each.start is None else f"{tenant or 'unused'} @{each.start}"
-        busy = f" {'-' if each.busy is None else format(each.busy, '.0%')} busy"
-        memory = f"{each.used_mib / 1024:.1f} of {each.total_mib / 1024:.1f} GiB"
+    for at, usage in enumerate(now.usage):
+        tenant = owners.get(usage.start)
+        name = "GPU" if usage.start is None else f"{tenant or 'unused'} @{usage.start}"
+        busy = f" {'-' if usage.busy is None else format(usage.busy, '.0%')} busy"
+        memory = f"{usage.used_mib / 1024:.1f} of {usage.total_mib / 1024:.1f} GiB"
         shade = colours.get(tenant or "")
         text.append(", " if at else "")
         text.append(f"{name}{busy} {memory}", style="" if shade is None else shade.fill)

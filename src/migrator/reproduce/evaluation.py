@@ -127,8 +127,8 @@ class PolicyResults:
     def lead(self, policy: str, peer: str) -> SeedMean:
         """The same gain with its 95% confidence interval over the workloads, which are pairs."""
         ours, theirs = (list(self.goodputs(each).values()) for each in (policy, peer))
-        found = paired_lead(ours, theirs)
-        return found if found is not None else SeedMean(math.inf, None)
+        mean = paired_lead(ours, theirs)
+        return mean if mean is not None else SeedMean(math.inf, None)
 
     def half_widths(self, policy: str, others: Iterable[str]) -> dict[str, float | None]:
         """Half widths of the intervals of the policy's gains over the others."""

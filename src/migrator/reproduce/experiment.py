@@ -173,7 +173,7 @@ class WithoutPass(Migrator):
         if decision.plan is None:
             return decision
         slots = (slot.instances for slot in decision.plan.slots)
-        used = (tuple(each for each in slot if each.task is not None) for slot in slots)
+        used = (tuple(instance for instance in slot if instance.task is not None) for slot in slots)
         return replace(decision, slots=tuple(used))
 
 

@@ -44,7 +44,7 @@ def _windows(outcomes: Outcomes, jobs: Iterable[Job]) -> list[tuple[WindowOutcom
 def _values(
     windows: Iterable[Sequence[WindowOutcome]], measure: Callable[[Tally], float]
 ) -> list[float]:
-    return [mean([measure(each.tally) for each in same]) for same in windows]
+    return [mean([measure(outcome.tally) for outcome in same]) for same in windows]
 
 
 def _best(grid: _Grid) -> list[str]:

@@ -191,8 +191,8 @@ def _drifts(cell: Cell, model: str, place: int) -> tuple[Drift, ...]:
     dataset = "nc-20-newsgroups" if model == "bert-base" else _DATASET
     packaged = drifts(dataset, profile(model, GPU))
     return tuple(
-        replace(each, seconds=each.seconds.scaled(cell.length)) if each.seconds else each
-        for each in with_gain(packaged, cell.gain, place)
+        replace(drift, seconds=drift.seconds.scaled(cell.length)) if drift.seconds else drift
+        for drift in with_gain(packaged, cell.gain, place)
     )
 
 
@@ -205,10 +205,10 @@ def with_gain(packaged: Sequence[Drift], gain: Gain, place: int) -> Iterator[Dri
         yield from packaged
         return
     if gain is Gain.PAPER:
-        for window, each in enumerate(packaged[:4]):
+        for window, drift in enumerate(packaged[:4]):
             before = _LEVEL - window * (_DOWN - _UP)
             yield replace(
-                each,
+                drift,
                 accuracy_pre=before - _DOWN,
                 accuracy_post=before - _DOWN + _UP,
                 accuracy_estimated=None,
@@ -352,8 +352,8 @@ def measured(setting: MapSetting, finished: Mapping[Key, TrialResult]) -> MapRes
     runs = {cell: [finished[(cell.key, number)] for number in numbers] for cell in setting.cells}
     return MapResults(
         setting,
-        {cell: measure_leads([_sample(each) for each in run]) for cell, run in runs.items()},
-        {cell: tuple(each.static for each in run) for cell, run in runs.items()},
+        {cell: measure_leads([_sample(result) for result in run]) for cell, run in runs.items()},
+        {cell: tuple(result.static for result in run) for cell, run in runs.items()},
         numbers,
     )
 

@@ -74,7 +74,7 @@ def map_page(found: MapResults) -> Page:
         "brackets: the lead that the ceiling would have.",
     )
     sections.append(Section("All cells", "cells", cells, (_cells_table(found),)))
-    how = (*_method(setting), *(f"Gain of {_gain(each)}: {each.about}." for each in Gain))
+    how = (*_method(setting), *(f"Gain of {_gain(gain)}: {gain.about}." for gain in Gain))
     sections.append(Section("How it was measured", "method", how))
     return Page("Where MIGRator pays", _lead(found), tuple(sections))
 
@@ -103,7 +103,7 @@ def map_figures(found: MapResults) -> dict[str, Any]:
                 "goodput": leads.goodput,
                 "ceiling": leads.ceiling,
                 "goodput_of": dict(leads.shares),
-                "leads": {name: _lead_json(each) for name, each in leads.over.items()},
+                "leads": {name: _lead_json(mean) for name, mean in leads.over.items()},
                 "most": dict(leads.most),
                 "verdict": str(leads.verdict),
                 "static_splits": list(found.static[cell]),
@@ -148,7 +148,7 @@ def class_map(found: MapResults) -> ClassMap:
 
 
 def _cell_words(leads: Leads) -> str:
-    peers = {name: each for name, each in leads.over.items() if name != STATIC}
+    peers = {name: mean for name, mean in leads.over.items() if name != STATIC}
     best = min(peers, key=lambda peer: math.inf if (e := peers[peer]) is None else e.mean)
     lines = {"static": leads.over[STATIC], _SHORT.get(best, best): peers[best]}
     return "\n".join(f"{_brief(lead)} over {name}" for name, lead in lines.items())
@@ -208,11 +208,11 @@ def _by_axis(found: MapResults) -> Bars:
 
 
 def _axis_series(rival: str, leads: list[Leads]) -> Series:
-    found = [lead.over[rival] for lead in leads]
+    means = [lead.over[rival] for lead in leads]
     return Series(
         rival,
-        tuple(None if each is None else each.mean for each in found),
-        tuple(None if each is None else each.half_width for each in found),
+        tuple(None if mean is None else mean.mean for mean in means),
+        tuple(None if mean is None else mean.half_width for mean in means),
         _LOOKS[rival],
     )
 

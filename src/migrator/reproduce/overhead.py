@@ -92,7 +92,11 @@ class Hidden:
 
 def hidden_in(passes: Iterable[Preinitialization]) -> Hidden:
     """Sum the results of several passes."""
-    new = [preparation for one in passes for preparation in one.preparations]
+    new = [
+        preparation
+        for preinitialization in passes
+        for preparation in preinitialization.preparations
+    ]
     return Hidden(
         len(new),
         sum(each.overhead_s for each in new),
@@ -211,7 +215,7 @@ def _results(setting: Setting, outcomes: Outcomes) -> dict[str, _Result]:
 
 def _held_gpcs(runs: Iterable[RunOutcome]) -> float:
     slots = [slot for run in runs for window in run.windows for slot in window.slots]
-    gpcs = (each.gpcs for slot in slots for each in slot if isinstance(each, Instance))
+    gpcs = (instance.gpcs for slot in slots for instance in slot if isinstance(instance, Instance))
     return sum(gpcs) / len(slots)
 
 

@@ -69,7 +69,7 @@ def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
 
 def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
     """Every run that they need, once, the longest first so that all cores end together."""
-    wanted = dict.fromkeys(job for each in chosen(names) for job in each.jobs(setting))
+    wanted = dict.fromkeys(job for experiment in chosen(names) for job in experiment.jobs(setting))
     return tuple(sorted(wanted, key=cost_s, reverse=True))
 
 
@@ -127,7 +127,7 @@ def _short(outcome: RunOutcome) -> RunOutcome:
 
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
     """Build a page with a section per experiment."""
-    sections = tuple(each.section(setting, outcomes) for each in chosen(names))
+    sections = tuple(experiment.section(setting, outcomes) for experiment in chosen(names))
     return Page("The paper's evaluation, redone", _lead(setting), (_summary(sections), *sections))
 
 
@@ -155,7 +155,9 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
         "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
         "most_windows": setting.most_windows,
-        "experiments": {each.name: each.figures(setting, outcomes) for each in chosen(names)},
+        "experiments": {
+            experiment.name: experiment.figures(setting, outcomes) for experiment in chosen(names)
+        },
         "plans": _plans(jobs_of(names, setting), outcomes),
     }
 

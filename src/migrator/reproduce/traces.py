@@ -31,11 +31,11 @@ def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
 @lru_cache(maxsize=8)
 def arrivals(kind: str, data: Path | None, seed: int) -> Trace:
     """The real trace if `data` has it, else a generated one of the same length and mean rate."""
-    found = None if data is None else real_file(kind, data)
-    if found is None:
+    path = None if data is None else real_file(kind, data)
+    if path is None:
         measured = KINDS[kind].measured
         return generate(kind, mean_rps=measured.mean_rps, seconds=measured.seconds, seed=seed)
-    return load_trace(found)
+    return load_trace(path)
 
 
 def generated_kinds(pairs: Iterable[Pair], data: Path | None) -> tuple[str, ...]:

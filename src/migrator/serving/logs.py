@@ -104,14 +104,14 @@ class LineLimiter:
     ) -> None:
         """Log a line, unless there were too many of its kind, of which there must be few."""
         now_s = self._clock()
-        known = self._kinds.setdefault(kind, _LineCount(now_s))
-        if now_s - known.since_s >= self._each_s:
-            known.since_s, known.lines = now_s, 0
-        if known.lines >= self._most:
-            known.omitted += 1
+        count = self._kinds.setdefault(kind, _LineCount(now_s))
+        if now_s - count.since_s >= self._each_s:
+            count.since_s, count.lines = now_s, 0
+        if count.lines >= self._most:
+            count.omitted += 1
             return
-        omitted, known.omitted = known.omitted, 0
-        known.lines += 1
+        omitted, count.omitted = count.omitted, 0
+        count.lines += 1
         more = f" (and {omitted} more like it before)" if omitted else ""
         fields["left_out"] = omitted
         logger.log(level, "%s%s", message, more, exc_info=error, extra=fields)

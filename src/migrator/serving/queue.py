@@ -299,7 +299,7 @@ class TenantQueue:
         if not self._waiting or self._waiting[0].deadline_s >= now_s + self._slowest_s:
             return []
         soonest_s, popped = (
-            min((each.expected_s(1, now_s) for each in self.taking), default=0.0),
+            min((worker.expected_s(1, now_s) for worker in self.taking), default=0.0),
             [],
         )
         while self._waiting and self._waiting[0].deadline_s < now_s + soonest_s:
@@ -341,30 +341,30 @@ class TenantQueue:
     def _start(self, worker: AttachedWorker, now_s: float) -> int | None:
         """The index of the first request of the batch."""
         full_s, behind, feasible = worker.expected_s(worker.full, now_s), self.rows, None
-        for index, each in enumerate(self._waiting):
-            left_s, alone_s = each.deadline_s - now_s, worker.expected_s(each.rows, now_s)
+        for index, request in enumerate(self._waiting):
+            left_s, alone_s = request.deadline_s - now_s, worker.expected_s(request.rows, now_s)
             if feasible is None and alone_s <= left_s:
                 feasible = index
             if feasible is not None and behind < worker.full:
                 return feasible
             if max(alone_s, full_s) <= left_s:
                 return index
-            behind -= each.rows
+            behind -= request.rows
         return feasible
 
     def _fitting(self, worker: AttachedWorker, start: int, now_s: float) -> int:
         """The number of requests from there on that form a batch."""
         count, rows, left_s = 0, 0, 0.0
-        for each in islice(self._waiting, start, None):
+        for request in islice(self._waiting, start, None):
             if count == 0:
-                left_s = each.deadline_s - now_s
+                left_s = request.deadline_s - now_s
             elif (
-                each.alone
-                or rows + each.rows > self.settings.batch
-                or worker.expected_s(rows + each.rows, now_s) > left_s
+                request.alone
+                or rows + request.rows > self.settings.batch
+                or worker.expected_s(rows + request.rows, now_s) > left_s
             ):
                 break
-            count, rows = count + 1, rows + each.rows
-            if each.alone:
+            count, rows = count + 1, rows + request.rows
+            if request.alone:
                 break
         return count

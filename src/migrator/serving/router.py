@@ -212,12 +212,12 @@ class Router:
             self._lend()
 
     def _queue(self, tenant: str) -> TenantQueue:
-        found = self._queues.get(tenant)
-        if found is None:
+        queue = self._queues.get(tenant)
+        if queue is None:
             raise HttpError(
                 404, f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
             )
-        return found
+        return queue
 
     def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
         return self._attached.get(worker.name)
@@ -371,26 +371,26 @@ class Router:
         """Refuse overdue requests: the worker may hang."""
         attached.timer = None
         now_s = self.clock()
-        for each in attached.batch:
-            if each.overdue_s <= now_s and not each.answer.done():
-                _refuse(queue, each)
-        left = [each.overdue_s for each in attached.batch if not each.answer.done()]
+        for request in attached.batch:
+            if request.overdue_s <= now_s and not request.answer.done():
+                _refuse(queue, request)
+        left = [request.overdue_s for request in attached.batch if not request.answer.done()]
         if left:
             self._set_overdue_timer(queue, attached, min(left))
 
     def _resolve(self, queue: TenantQueue, attached: AttachedWorker, answered: Answered) -> None:
         now_s, started_s, row = self.clock(), attached.started_s, 0
         took_s = now_s - started_s
-        for each in attached.batch:
-            only = each.rows == len(answered.scores)
-            scores = answered.scores if only else answered.scores[row : row + each.rows]
-            row += each.rows
-            if each.answer.done():
+        for request in attached.batch:
+            only = request.rows == len(answered.scores)
+            scores = answered.scores if only else answered.scores[row : row + request.rows]
+            row += request.rows
+            if request.answer.done():
                 continue
-            late = now_s > each.deadline_s
-            queue.counts.answer(each.second, each.rows, now_s - each.came_s, late=late)
-            waited_s = started_s - each.came_s
-            each.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
+            late = now_s > request.deadline_s
+            queue.counts.answer(request.second, request.rows, now_s - request.came_s, late=late)
+            waited_s = started_s - request.came_s
+            request.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
         queue.counts.serve(row, took_s)
         attached.measure(row, took_s, now_s)
 
@@ -409,26 +409,26 @@ class Router:
             request_ids=ids,
         )
         single = len(attached.batch) == 1
-        for each in attached.batch:
-            if each.answer.done():
+        for request in attached.batch:
+            if request.answer.done():
                 continue
             if single:
-                _fail(queue, each, 400 if isinstance(error, InputError) else 500, reason)
+                _fail(queue, request, 400 if isinstance(error, InputError) else 500, reason)
             else:
-                each.alone = True
-                queue.put(each)
+                request.alone = True
+                queue.put(request)
 
     def _put_back(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         """Requeue what a lost worker had, once."""
         batch, attached.batch = attached.batch, []
-        for each in batch:
-            each.lost += 1
-            if each.answer.done():
+        for request in batch:
+            request.lost += 1
+            if request.answer.done():
                 continue
-            if each.lost > 1:
-                _fail(queue, each, 500, "two workers were lost with it")
+            if request.lost > 1:
+                _fail(queue, request, 500, "two workers were lost with it")
             else:
-                queue.put(each)
+                queue.put(request)
         if attached.drained is not None:
             attached.drained.set()
 
@@ -465,4 +465,4 @@ def _state(attached: AttachedWorker) -> str:
 
 
 def _request_ids(batch: list[QueuedRequest]) -> str:
-    return " ".join([each.request_id for each in batch])
+    return " ".join([request.request_id for request in batch])

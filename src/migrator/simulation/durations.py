@@ -225,7 +225,7 @@ class MeasuredDurations:
         measured = self.trainings.get((tenant, window))
         if not measured:
             return None
-        nearest = min(measured, key=lambda each: abs(math.log(each.sms / sms)))
+        nearest = min(measured, key=lambda training: abs(math.log(training.sms / sms)))
         return nearest.seconds * curve.at(sms) / curve.at(nearest.sms)
 
     def slower(self, window: int, tenant: str) -> float:

@@ -288,11 +288,11 @@ class SimulatedGpu:
     def ended_estimates(self) -> Iterator[tuple[str, int]]:
         """Remove the estimates that have ended. Yields the tenant and window of those that were
         not stopped before."""
-        for tenant, each in list(self._estimates.items()):
-            if each.worker.until_s <= self.now_s + 1e-6:
+        for tenant, estimate in list(self._estimates.items()):
+            if estimate.worker.until_s <= self.now_s + 1e-6:
                 del self._estimates[tenant]
-                if each.done >= 1:
-                    yield tenant, each.window
+                if estimate.done >= 1:
+                    yield tenant, estimate.window
 
     def worker(self, instance: Holding) -> Worker:
         """The worker on an instance."""

@@ -172,8 +172,8 @@ def _borrowed(
     wanted = idle = 0.0
     for service in services:
         mine = [process for process in alive if _serves(process, service.tenant)]
-        part = sum(each.sms * each.duty for each in mine) / board_sms
-        able_rps = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+        part = sum(worker.sms * worker.duty for worker in mine) / board_sms
+        able_rps = sum(service.capability_rps(worker.sms) * worker.duty for worker in mine)
         idle += part * (1 - active[service.tenant])
         if able_rps:
             wanted += part * max(0.0, rates_rps[service.tenant] / able_rps - 1)

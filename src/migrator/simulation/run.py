@@ -451,10 +451,10 @@ class _Simulation:
 
     def _estimate(self) -> None:
         """Begin the estimates that are due."""
-        for each in self.retrainings.due():
-            model, state = self.by_name[each.tenant].model, self.states[each.tenant]
-            seconds = model.training_s(state, each.window + 1, each.most_samples)
-            self.gpu.estimate(each, seconds.scaled(state.duration.slower))
+        for estimate in self.retrainings.due():
+            model, state = self.by_name[estimate.tenant].model, self.states[estimate.tenant]
+            seconds = model.training_s(state, estimate.window + 1, estimate.most_samples)
+            self.gpu.estimate(estimate, seconds.scaled(state.duration.slower))
 
     def _end_retraining(self, tenant: str) -> None:
         """Serve the retrained model, and learn from how long the retraining took."""

@@ -275,10 +275,10 @@ class RunningTenant:
         """
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = [process for process in processes if self._is_mine(process)]
-        phases = [phase for each in mine for phase in _phases(each, estimates)]
+        phases = [phase for worker in mine for phase in _phases(worker, estimates)]
         phases.sort(key=lambda phase: -self._latency_s(phase, 1))
         workers = self._workers(phases, lent)
-        cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
+        cold = _spans([(worker.since_s, min(worker.ready_s, worker.until_s)) for worker in mine])
         now = serving.Conditions(
             begin_s,
             end_s,
@@ -401,10 +401,12 @@ def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker
     """The parts of idle times in which a standby of the tenant waits on the same slices."""
     mine = [standby for standby in standbys if standby.tenant == tenant]
     found = [
-        Spans(spans.worker, spans.begin_s.clip(each.ready_s), spans.end_s.clip(None, each.until_s))
+        Spans(
+            spans.worker, spans.begin_s.clip(worker.ready_s), spans.end_s.clip(None, worker.until_s)
+        )
         for spans in idle
-        for each in mine
-        if each.holding == spans.worker.holding
+        for worker in mine
+        if worker.holding == spans.worker.holding
     ]
     return [each for each in map(_longer_than_nothing, found) if len(each.begin_s)]
 

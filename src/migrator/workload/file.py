@@ -88,17 +88,21 @@ def parse_scenario(
     served = tenant_services(file.tenants, board, folder)
     drifting = [
         tenant_drifts(
-            entry.retraining, ("tenants", index, "retraining"), each, board, LabelsAt(file.labels)
+            entry.retraining,
+            ("tenants", index, "retraining"),
+            service,
+            board,
+            LabelsAt(file.labels),
         )
-        for index, (entry, each) in enumerate(zip(file.tenants, served, strict=True))
+        for index, (entry, service) in enumerate(zip(file.tenants, served, strict=True))
     ]
     sources = arrival_sources(file.tenants, folder)
     count = windows or file.windows or default_windows(drifting, sources, window_s)
     tenants = [
         ServedTenant(
-            each, *scaled_arrivals(come, each, board, window_s, count, (seed, index)), drift
+            service, *scaled_arrivals(come, service, board, window_s, count, (seed, index)), drift
         )
-        for index, (each, come, drift) in enumerate(zip(served, sources, drifting, strict=True))
+        for index, (service, come, drift) in enumerate(zip(served, sources, drifting, strict=True))
     ]
     return Scenario(
         name=scenario_name(file, name),
@@ -364,7 +368,9 @@ def _require_room(served: list[Service], board: Board) -> None:
             f"{len(served)} tenants need an instance each, and {board.name} has at most {most}",
             "leave some out",
         )
-    needed = sorted((least_gpcs(each, board) or each.min_gpcs for each in served), reverse=True)
+    needed = sorted(
+        (least_gpcs(service, board) or service.min_gpcs for service in served), reverse=True
+    )
     if not fit_together(needed, board):
         refuse(
             ("tenants",),
@@ -395,7 +401,7 @@ def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
 
 def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
     file = scenario_entry(data)
-    found: list[ServedModel] = []
+    models: list[ServedModel] = []
     for index, tenant in enumerate(file.tenants):
         model = tenant.model or _measured_model(tenant, index, folder)
         if is_import_path(model) and parts_of(model) is None:
@@ -409,9 +415,9 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
         served = ServedModel(
             name, model, tenant.slo_ms / 1e3, tenant.batch, live.pixels, live.input_pixels
         )
-        _require_one_size([*found, served], index)
-        found.append(served)
-    return catalogue.board(file.gpu), found
+        _require_one_size([*models, served], index)
+        models.append(served)
+    return catalogue.board(file.gpu), models
 
 
 def _require_one_size(served: Sequence[ServedModel], index: int) -> None:

@@ -120,7 +120,7 @@ def read_profile(path: Path, model: str | None = None) -> Profile:
         found = parse_profiles(data)
         if len(found) == 1:
             return found[0]
-        by_model = {each.model: each for each in found}
+        by_model = {profile.model: profile for profile in found}
         if model not in by_model:
             wrong = "which is meant is not said" if model is None else f"none is of {shown(model)}"
             refuse(("profiles",), wrong, f"name {listed(list(by_model))} as model")

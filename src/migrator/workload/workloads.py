@@ -174,7 +174,7 @@ def _known(name: str) -> Workload:
 def _means_rps(known: Workload, batch: int, load: float) -> list[float]:
     gpu = board(GPU)
     served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in known.models]
-    return [round(load / 2 * highest_rps(each, gpu), 1) for each in served]
+    return [round(load / 2 * highest_rps(service, gpu), 1) for service in served]
 
 
 def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, object]:
@@ -191,13 +191,13 @@ def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, obj
 
 
 def _file(kind: str, data: Path) -> Path:
-    found = real_file(kind, data)
-    if found is None:
+    path = real_file(kind, data)
+    if path is None:
         raise InputError(
             f"{data}: there is no {KINDS[kind].file_name} in it, nor in its traces/; "
             "fetch it or leave the folder out"
         )
-    return found
+    return path
 
 
 _FILES = {

@@ -47,7 +47,7 @@ class Pair:
     def served(self, agent: GpuAgent, *tenants: str) -> Report:
         def look() -> Report | None:
             report = agent.report(1)
-            ready = all(each.ready for each in report.tenants.values())
+            ready = all(tenant.ready for tenant in report.tenants.values())
             return report if report.up and ready and set(report.tenants) == set(tenants) else None
 
         def words() -> tuple[Report, str]:
@@ -166,7 +166,7 @@ def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gp
     assert pair.second.release(5, "a").done
     assert pair.second.report(5).tenants == {}
     units = call_daemon(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]
-    assert not [each for each in units if each["task"]]
+    assert not [unit for unit in units if unit["task"]]
     assert pair.second.take(5, "c").done
     assert infer(pair.second.url, "c").status_code == 200
 
@@ -492,10 +492,10 @@ def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -
             asking = [
                 threading.Thread(target=agent.report, args=(newest - each,)) for each in range(8)
             ]
-            for each in asking:
-                each.start()
-            for each in asking:
-                each.join()
+            for thread in asking:
+                thread.start()
+            for thread in asking:
+                thread.join()
             assert agent.report(0).epoch == newest
         assert other.report(0).epoch == newest  # of the same folder
         assert not other.begin(newest - 1, ()).done

@@ -96,7 +96,7 @@ class World:
 
     def words(self) -> str:
         logs = [self.run.state_of(gpu) / "daemon.log" for gpu in GPUS]
-        said = [each.read_text(encoding="utf-8")[-1500:] for each in logs if each.exists()]
+        said = [log.read_text(encoding="utf-8")[-1500:] for log in logs if log.exists()]
         return "\n".join([json.dumps(self.asked("overview")), *said])
 
 
@@ -220,7 +220,7 @@ def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
     assert infer(world.url, "mail", "to be labelled").status_code == 200
     assert feedback(world.url, "mail", "to be labelled", 3).json()["stored"] is True
     rows = list(SharedStore(world.run.shared, "test").labels.fresh("mail").rows)
-    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+    assert ("to be labelled", 3) in [(row.request, row.label) for row in rows]
 
 
 def test_an_agent_that_dies_leaves_its_daemon_serving(world: World) -> None:
@@ -376,7 +376,7 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     assert world.map().epoch > epoch
     until(lambda: infer(world.url, "mail").status_code == 200, world.words)
     rows = list(SharedStore(world.run.shared, "test").labels.fresh("mail").rows)
-    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+    assert ("to be labelled", 3) in [(row.request, row.label) for row in rows]
     pids = [world.daemon(gpu) for gpu in GPUS]
     world.nodes.ray.kill(world.head)
     done = migrator("cluster", "stop", world.nodes.address, "--yes")

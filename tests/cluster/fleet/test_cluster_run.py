@@ -58,7 +58,7 @@ def test_a_board_that_the_first_or_no_tenant_fits_begins_without_tenants(
 
 def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_path: Path) -> None:
     run = changed(tmp_path, {}, {"count": 2, "name": "like"})
-    names = [each.name for each in run.scenario.tenants]
+    names = [tenant.name for tenant in run.scenario.tenants]
     assert names == ["t0", "like-001", "like-002"]
     everywhere = run.live_on_any().scenario.tenants
     for at, placed in enumerate(run.scenario.tenants):
@@ -69,9 +69,9 @@ def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_p
                 assert served.trace == wanted.trace
                 assert served.offset_s == wanted.offset_s
             assert run.read(gpu, come).tenants[0].service == wanted.service
-    traces = [each.trace.counts for each in everywhere]
-    for at, one in enumerate(traces):
-        assert not any(np.array_equal(one, other) for other in traces[:at])
+    traces = [tenant.trace.counts for tenant in everywhere]
+    for at, trace in enumerate(traces):
+        assert not any(np.array_equal(trace, other) for other in traces[:at])
 
 
 def test_a_tenant_that_the_scenario_does_not_have_arrives_as_it_says(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_a_large_board_can_answer_is_not_refused_on_a_smaller_one(tmp_path:
 
 
 def ray_with(*names: str) -> Any:
-    ours = [{"name": each, "namespace": NAMESPACE} for each in names]
+    ours = [{"name": name, "namespace": NAMESPACE} for name in names]
     others = [{"name": "head of x", "namespace": "another"}]
     return SimpleNamespace(util=SimpleNamespace(list_named_actors=lambda **_: [*ours, *others]))
 

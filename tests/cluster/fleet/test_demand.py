@@ -34,7 +34,7 @@ def test_the_scenario_as_it_stands_has_the_gpus_that_are_there_and_the_rates_mea
         [{"board": "A100-40GB", "name": "g", "count": 3}],
     )
     now = current_scenario(scenario, ["g-1", "g-3"], {"a": 12.5}, move_s=3.0)
-    assert [each.name for each in now.gpus] == ["g-1", "g-3"]
+    assert [gpu.name for gpu in now.gpus] == ["g-1", "g-3"]
     assert now.rules.move_s == 3.0
     (measured,) = now.tenants[0].served.values()
     assert abs(measured.trace.mean_rps - 12.5) < 0.1

@@ -163,7 +163,9 @@ def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Call
             asyncio.run(inside(**parameters))
 
         signature = inspect.signature(test)
-        others = [each for each in signature.parameters.values() if each.name != "made"]
+        others = [
+            parameter for parameter in signature.parameters.values() if parameter.name != "made"
+        ]
         run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return run
 
@@ -313,8 +315,8 @@ async def test_the_cluster_is_shown_to_the_administration_alone(made: World) -> 
     assert status["tenants"]["photos"]["gpu"] == "g1"
     page = await made.client.get(f"{made.url}/cluster", headers={**right, "accept": "text/html"})
     assert f'href="{made.here.server.url}/"' in page.text
-    found = await made.client.get(f"{made.url}/cluster/map", headers=right)
-    assert json.loads(found.content)["homes"] == {"photos": made.here.server.url}
+    response = await made.client.get(f"{made.url}/cluster/map", headers=right)
+    assert json.loads(response.content)["homes"] == {"photos": made.here.server.url}
     await made.infer()
     metrics = (await made.client.get(f"{made.url}/metrics", headers=right)).text
     assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics
@@ -404,9 +406,9 @@ async def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
     with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        for each in (first, second):  # there is no place left for a third
-            each.setblocking(False)
-            each.connect_ex(deaf.getsockname())
+        for connection in (first, second):  # there is no place left for a third
+            connection.setblocking(False)
+            connection.connect_ex(deaf.getsockname())
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         await made.move_from(url)
         assert (await made.infer()).headers["x-port"] == str(made.there.server.port)

@@ -148,7 +148,7 @@ def test_it_places_all_tenants_once_and_begins_every_gpu(run: ClusterRun) -> Non
 
     head = led(run, agents)
     assert head.state.epoch == 1
-    begun = [each for each in agents.orders if each[0] == "begin"]
+    begun = [order for order in agents.orders if order[0] == "begin"]
     assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
     assert head.state.homes["a"] != head.state.homes["b"]
     assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
@@ -158,12 +158,12 @@ def test_without_room_for_all_tenants_nothing_begins_and_the_reason_is_raised(
     tmp_path: Path,
 ) -> None:
     agents = Agents()
-    names, gpus = ["t0", "t1", "t2", "t3"], [{"name": each} for each in agents.tenants]
-    rules = {"gpus": [{"board": "A100-40GB", **each} for each in gpus], "apart": [names]}
+    names, gpus = ["t0", "t1", "t2", "t3"], [{"name": tenant} for tenant in agents.tenants]
+    rules = {"gpus": [{"board": "A100-40GB", **gpu} for gpu in gpus], "apart": [names]}
     full = cluster_run(tmp_path, names, gpus, window_s=4, cluster=rules)
     with pytest.raises(InputError, match="no GPU has room for t"):
         led(full, agents)
-    assert "begin" not in [each[0] for each in agents.orders]
+    assert "begin" not in [order[0] for order in agents.orders]
     assert set(agents.tenants.values()) == {None}
 
 
@@ -174,7 +174,7 @@ def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> N
     head = led(run, agents)
     assert (head.state.epoch, agents.epoch) == (5, 5)
     assert head.state.homes == {"a": "g1", "b": "g2", "c": "g1"}
-    assert not [each for each in agents.orders if each[0] != "stop"]
+    assert not [order for order in agents.orders if order[0] != "stop"]
 
 
 def test_an_older_head_ends_as_soon_as_it_hears_of_a_newer(run: ClusterRun) -> None:
@@ -272,8 +272,8 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
     head = led(replace(run), agents, test)
     assert head.state.homes["b"] != head.state.homes["c"]
     assert set(seen) == {3}
-    take = next(number for number, each in enumerate(agents.orders) if each[0] == "take")
-    release = next(number for number, each in enumerate(agents.orders) if each[0] == "release")
+    take = next(number for number, order in enumerate(agents.orders) if order[0] == "take")
+    release = next(number for number, order in enumerate(agents.orders) if order[0] == "release")
     assert take < release
 
 
@@ -290,7 +290,7 @@ def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
         assert await head.move("c", "g3") == "c is on g3 already"
 
     led(run, agents, test, publish=publish)
-    steps = [each for each in agents.orders if "c" in each or each == ("publish", "http://g3")]
+    steps = [order for order in agents.orders if "c" in order or order == ("publish", "http://g3")]
     assert steps == [
         ("take", "g3", "c"),
         ("publish", "http://g3"),

@@ -35,14 +35,14 @@ def test_gpus_that_name_a_machine_are_there_in_their_order() -> None:
 def test_others_are_spread_and_real_ones_only_where_gpus_are() -> None:
     gpus = [gpu("a"), gpu("b"), gpu("c")]
     spread = locate_gpus(gpus, [node("n1"), node("n2")], {}, real=False)
-    assert sorted(each.node.key for each in spread.values()) == [
+    assert sorted(location.node.key for location in spread.values()) == [
         "key of n1",
         "key of n1",
         "key of n2",
     ]
     real = locate_gpus(gpus, [node("n1"), node("n2", gpus=2)], {}, real=True)
-    assert {each.node.key for each in real.values()} == {"key of n2"}
-    assert [each.number for each in real.values()] == [0, 1]
+    assert {location.node.key for location in real.values()} == {"key of n2"}
+    assert [location.number for location in real.values()] == [0, 1]
     with pytest.raises(InputError, match="no machine has a GPU left for c"):
         require_located(gpus, real, [node("n1"), node("n2", gpus=2)])
 
@@ -52,7 +52,7 @@ def test_a_gpu_stays_where_it_is_until_its_machine_is_gone() -> None:
     held = locate_gpus(gpus, nodes, {}, real=False)
     assert locate_gpus(gpus, [*nodes, node("n3")], held, real=False) == held
     left = locate_gpus(gpus, nodes[:1], held, real=False)
-    assert {each.node.key for each in left.values()} == {"key of n1"}
+    assert {location.node.key for location in left.values()} == {"key of n1"}
     named = [gpu("a", "n1"), gpu("b", "n2")]
     held = locate_gpus(named, nodes, {}, real=False)
     assert "b" not in locate_gpus(named, nodes[:1], held, real=False)

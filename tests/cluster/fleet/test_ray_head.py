@@ -31,7 +31,7 @@ class Ray:
     def _list(self, **_: object) -> list[dict[str, str]]:
         if not self._answers:
             raise ConnectionError("Ray is busy")
-        return [{"name": each, "namespace": NAMESPACE} for each in self._names]
+        return [{"name": name, "namespace": NAMESPACE} for name in self._names]
 
 
 Led = Callable[[Ray], HeadActor]
@@ -64,8 +64,8 @@ def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
         return made[-1]
 
     yield led
-    for each in made:
-        each._loop.close()
+    for actor in made:
+        actor._loop.close()
 
 
 def test_a_head_without_its_store_begins_anew_where_agents_serve(

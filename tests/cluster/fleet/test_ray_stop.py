@@ -23,7 +23,7 @@ class Ray:
         self.util = SimpleNamespace(list_named_actors=self._list)
 
     def _list(self, **_: object) -> list[dict[str, str]]:
-        there = [name for name, each in self.actors.items() if each not in self.killed]
+        there = [name for name, actor in self.actors.items() if actor not in self.killed]
         return [{"name": each, "namespace": NAMESPACE} for each in there]
 
     def get_actor(self, name: str, namespace: str) -> Any:

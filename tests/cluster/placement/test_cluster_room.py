@@ -31,8 +31,8 @@ def test_every_tenant_that_fits_has_a_gpu() -> None:
     scenario = crowded(8)
     plan, tried = place(scenario), Tried(scenario)
     assert not plan.unplaced
-    assert [len(each.tenants) for each in plan.gpus] == [4, 4]
-    assert all(each.planned for each in plan.gpus)
+    assert [len(gpu.tenants) for gpu in plan.gpus] == [4, 4]
+    assert all(gpu.planned for gpu in plan.gpus)
     assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
     best = max(value for _, value in tried.placements())
     assert best <= plan.upper_bound_rps * (1 + 1e-9)
@@ -54,5 +54,5 @@ def test_rules_are_kept_and_a_rerun_moves_no_tenant() -> None:
 def test_what_could_not_be_planned_in_time_is_said_to_be_estimated() -> None:
     plan = place(crowded(8), seconds=0.0)
     assert not plan.unplaced
-    assert not all(each.planned for each in plan.gpus)
+    assert not all(gpu.planned for gpu in plan.gpus)
     assert plan.goodput_rps <= plan.upper_bound_rps

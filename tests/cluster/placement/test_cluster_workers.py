@@ -35,7 +35,7 @@ def untimed_plan(plan: ClusterPlan) -> ClusterPlan:
 
 
 def untimed_run(run: RunOutcome) -> RunOutcome:
-    return replace(run, windows=tuple(replace(each, plan_s=0.0) for each in run.windows))
+    return replace(run, windows=tuple(replace(window, plan_s=0.0) for window in run.windows))
 
 
 def untimed(outcome: ClusterOutcome) -> ClusterOutcome:

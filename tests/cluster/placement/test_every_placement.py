@@ -38,7 +38,7 @@ def clusters(draw: st.DrawFn) -> ClusterScenario:
     gpus = [{"board": "A30-24GB", "name": "gpu", "count": draw(st.integers(1, 2))}]
     if draw(st.booleans()):
         gpus.append({"board": "A100-40GB", "name": "big"})
-    pairs = [list(each) for each in combinations(names, 2)]
+    pairs = [list(combination) for combination in combinations(names, 2)]
     rules: dict[str, Any] = {"spare": draw(st.sampled_from([0.0, 0.3]))}
     if pairs:
         rules["apart"] = draw(st.lists(st.sampled_from(pairs), max_size=2))

@@ -58,10 +58,10 @@ def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
 
 def require_whole(scenario: ClusterScenario, plan: ClusterPlan) -> None:
     """Every tenant once, on a GPU that is there."""
-    placed = [name for each in plan.gpus for name in each.tenants]
-    left = [each.tenant for each in plan.unplaced]
+    placed = [name for gpu in plan.gpus for name in gpu.tenants]
+    left = [unplaced.tenant for unplaced in plan.unplaced]
     assert sorted(placed + left) == sorted(each.name for each in scenario.tenants)
-    assert [each.gpu for each in plan.gpus] == list(scenario.gpus)
+    assert [gpu.gpu for gpu in plan.gpus] == list(scenario.gpus)
 
 
 def test_no_placement_is_better_and_none_is_above_the_bound(scenario: ClusterScenario) -> None:
@@ -91,7 +91,7 @@ def test_fewest_tenants_stay_without_a_gpu_and_the_answer_says_why() -> None:
     plan = place(scenario)
     require_whole(scenario, plan)
     # a wide one needs a whole GPU: one of them and the three small ones fit
-    assert [each.tenant for each in plan.unplaced] in (["wide-001"], ["wide-002"])
+    assert [unplaced.tenant for unplaced in plan.unplaced] in (["wide-001"], ["wide-002"])
     assert "add a GPU, lower min_gpcs" in plan.unplaced[0].why
     assert plan.one_more_rps["A30-24GB"] > 0
     placed = cluster(
@@ -120,11 +120,11 @@ def test_few_tenants_are_left_out_rather_than_few_units() -> None:
 def test_who_is_served_now_is_not_left_out_for_who_is_not() -> None:
     tenants = [tenant("low", rps=20, min_gpcs=4), tenant("high", MODELS[1], rps=900, count=4)]
     scenario = cluster(tenants, [{"board": "A30-24GB"}])
-    assert [each.tenant for each in place(scenario).unplaced] == ["low"]
+    assert [unplaced.tenant for unplaced in place(scenario).unplaced] == ["low"]
     served = place(scenario, current={"low": "A30-24GB"})
     assert served.placement == {"low": "A30-24GB"}
     gone = place(scenario, current={"low": "burnt", "high-002": "A30-24GB"})
-    assert [each.tenant for each in gone.unplaced] == ["low"]
+    assert [unplaced.tenant for unplaced in gone.unplaced] == ["low"]
 
 
 def test_a_served_replica_keeps_its_place_among_its_likes() -> None:
@@ -141,7 +141,7 @@ def test_adding_a_gpu_is_no_remedy_for_tenants_that_never_fit_together() -> None
         together=[["a"]],
     )
     plan = place(scenario)
-    assert {each.tenant for each in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
+    assert {unplaced.tenant for unplaced in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
     assert "do not fit on one A30-24GB; remove one" in plan.unplaced[0].why
     assert list(plan.placement) == ["b"]
 
@@ -151,7 +151,7 @@ def test_apart_leaves_out_who_has_no_gpu_of_their_own() -> None:
         [tenant("a", rps=200, count=3)], [{"board": "A30-24GB", "count": 2}], apart=[["a"]]
     )
     plan = place(scenario)
-    assert [len(each.tenants) for each in plan.gpus] == [1, 1]
+    assert [len(gpu.tenants) for gpu in plan.gpus] == [1, 1]
     assert "must be apart" in plan.unplaced[0].why
 
 
@@ -185,10 +185,10 @@ def test_many_kinds_are_placed_by_their_likes_and_bounded_all_the_same(
     plan = place(scenario)
     require_whole(scenario, plan)
     assert not plan.unplaced
-    assert all(each.planned for each in plan.gpus)
+    assert all(gpu.planned for gpu in plan.gpus)
     assert plan.goodput_rps == pytest.approx(Tried(scenario).value(plan.placement))
     assert plan.goodput_rps < plan.upper_bound_rps
     assert plan.gap < 0.25
     assert any("cluster representatives" in note for note in plan.notes)
     early = place(scenario, seconds=0.0)
-    assert not any(each.planned for each in early.gpus)
+    assert not any(gpu.planned for gpu in early.gpus)

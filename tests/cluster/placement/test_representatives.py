@@ -67,5 +67,5 @@ def test_many_kinds_of_all_sizes_find_room(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(representatives, "__defaults__", (4,))
     plan = place(various(12))
     assert not plan.unplaced
-    assert all(each.planned for each in plan.gpus)
+    assert all(gpu.planned for gpu in plan.gpus)
     assert plan.goodput_rps <= plan.upper_bound_rps

@@ -32,11 +32,11 @@ def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
 
 def listed(scenario: ClusterScenario, most: int = 10_000) -> Sets:
     board, kinds = scenario.gpus[0].board, list(tenant_kinds(scenario).values())
-    alone = [each.tenant(board, scenario.slot_s, scenario.slots) for each in kinds]
+    alone = [kind.tenant(board, scenario.slot_s, scenario.slots) for kind in kinds]
     items = group_items({each.name: each.entry for each in scenario.tenants}, scenario.rules)
-    units = np.array([len(each.units) for each in items])
+    units = np.array([len(item.units) for item in items])
     worth = tabulate(board, scenario.slots, alone)
-    apart = np.array([[int(0 in each.apart)] for each in items])
+    apart = np.array([[int(0 in item.apart)] for item in items])
     return list_sets(worth, members_of(items, len(kinds)), apart, units, most)
 
 
@@ -112,7 +112,7 @@ def test_rules_make_units_and_items() -> None:
     kind_of = {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0, "f": 0}
     together = (frozenset("ac"), frozenset("cd"))
     items = group_items(kind_of, Rules(apart=(frozenset("be"),), together=together))
-    assert {(each.kinds, each.units) for each in items} == {
+    assert {(item.kinds, item.units) for item in items} == {
         ((0, 1, 1), (("a", "c", "d"),)),
         ((0,), (("b",), ("e",))),
         ((0,), (("f",),)),

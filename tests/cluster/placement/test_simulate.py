@@ -22,7 +22,7 @@ def test_every_gpu_runs_as_it_would_alone() -> None:
     found = simulate_placed(
         scenario, plan, TaskWorkers(), policy="equal-mig", step=lambda: steps.append(1)
     )
-    busy = [each for each in plan.gpus if each.tenants]
+    busy = [gpu for gpu in plan.gpus if gpu.tenants]
     assert len(steps) == len(busy) == len(found.runs)
     came = sum(
         int(served.trace.counts[served.offset_s : served.offset_s + 8].sum())
@@ -30,12 +30,14 @@ def test_every_gpu_runs_as_it_would_alone() -> None:
         for served in [each.served["A30-24GB"]]
     )
     assert found.tally.received == came
-    for each, outcome in zip(busy, found.runs, strict=True):
+    for placement, outcome in zip(busy, found.runs, strict=True):
         alone = run(
-            scenario.on(each.gpu, each.tenants), policy("equal-mig"), forecaster("last-mean")
+            scenario.on(placement.gpu, placement.tenants),
+            policy("equal-mig"),
+            forecaster("last-mean"),
         )
         assert outcome.tally == alone.tally
-        assert set(outcome.tenants) == set(each.tenants)
+        assert set(outcome.tenants) == set(placement.tenants)
 
 
 def test_memory_binds_in_the_run_and_spare_does_not() -> None:

@@ -36,7 +36,7 @@ def kinds(scenario: ClusterScenario) -> list[TenantKind]:
 @pytest.fixture(scope="module")
 def worth(scenario: ClusterScenario, kinds: list[TenantKind]) -> Worth:
     board = scenario.gpus[0].board
-    alone = [each.tenant(board, scenario.slot_s, scenario.slots) for each in kinds]
+    alone = [kind.tenant(board, scenario.slot_s, scenario.slots) for kind in kinds]
     return tabulate(board, scenario.slots, alone)
 
 

@@ -150,12 +150,12 @@ def _gpm_mig_sample(state: State, device: Handle, number: int, sample: Any) -> A
     """Every process on an instance keeps a quarter of it busy."""
     serials = {
         compute.serial
-        for each in _mig_gpu(state, device).instances
-        if each.number == number
-        for compute in each.compute
+        for instance in _mig_gpu(state, device).instances
+        if instance.number == number
+        for compute in instance.compute
     } or _invalid()
-    found = [each for each in _gpu(state, device).processes if each.serial in serials]
-    _SAMPLES[_address(sample)] = min(100.0, 25.0 * len(found))
+    processes = [process for process in _gpu(state, device).processes if process.serial in serials]
+    _SAMPLES[_address(sample)] = min(100.0, 25.0 * len(processes))
     return sample
 
 
@@ -202,11 +202,11 @@ def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
 def _processes(state: State, device: Handle) -> list[SimpleNamespace]:
     """The processes on a whole GPU and all its instances, or on one MIG device."""
     if device.kind is Kind.DEVICE:
-        found = _gpu(state, device).processes
+        processes = _gpu(state, device).processes
     else:
         gpu, _, compute = _compute(state, device, Kind.MIG_DEVICE)
-        found = [each for each in gpu.processes if each.serial == compute.serial]
-    return [SimpleNamespace(pid=each.pid) for each in found]
+        processes = [process for process in gpu.processes if process.serial == compute.serial]
+    return [SimpleNamespace(pid=process.pid) for process in processes]
 
 
 @_call("nvmlDeviceGetGpuInstanceProfileInfo")
@@ -246,15 +246,15 @@ def _gpu_instances(state: State, device: Handle, profile_id: int, found: Any, co
     """The GPU instances of a profile. The caller's array has space for the maximum number."""
     gpu = _mig_gpu(state, device)
     enum = _profile(gpu, profile_id).nvml_enum
-    alike = [each.serial for each in gpu.instances if each.enum == enum]
+    alike = [instance.serial for instance in gpu.instances if instance.enum == enum]
     _put(found, count, [Handle(Kind.GPU_INSTANCE, device.gpu, each) for each in alike])
 
 
 @_call("nvmlDeviceGetGpuInstanceById")
 def _gpu_instance_by_id(state: State, device: Handle, number: int) -> Handle:
-    for each in _mig_gpu(state, device).instances:
-        if each.number == number:
-            return Handle(Kind.GPU_INSTANCE, device.gpu, each.serial)
+    for instance in _mig_gpu(state, device).instances:
+        if instance.number == number:
+            return Handle(Kind.GPU_INSTANCE, device.gpu, instance.serial)
     _fail(pynvml.NVML_ERROR_NOT_FOUND)
 
 
@@ -336,7 +336,7 @@ def _create_compute_instance(state: State, instance: Handle, profile_id: int) ->
 @_call("nvmlComputeInstanceDestroy")
 def _destroy_compute_instance(state: State, compute: Handle) -> None:
     gpu, instance, found = _compute(state, compute, Kind.COMPUTE_INSTANCE)
-    if any(each.serial == found.serial for each in gpu.processes):
+    if any(process.serial == found.serial for process in gpu.processes):
         _fail(pynvml.NVML_ERROR_IN_USE)
     instance.compute.remove(found)
 
@@ -367,7 +367,7 @@ def _profile(gpu: FakeGpu, profile_id: int) -> MigProfile:
 def _instance(state: State, handle: Handle) -> tuple[FakeGpu, Instance]:
     """The GPU instance of a handle. Invalid once it is destroyed, even if another replaced it."""
     gpu = _gpu(state, handle, Kind.GPU_INSTANCE)
-    found = (each for each in gpu.instances if each.serial == handle.serial)
+    found = (instance for instance in gpu.instances if instance.serial == handle.serial)
     return gpu, next(found, None) or _invalid()
 
 

@@ -161,15 +161,15 @@ _KINDS = {each.value: each for each in FaultKind}
 
 def inject(store: Store, name: str) -> None:
     """Delay this call or raise its error, as the pending faults require. Counts them down."""
-    if not any(_affects(each, name) for each in store.now().faults):
+    if not any(_affects(fault, name) for fault in store.now().faults):
         return
     with store.changing() as state:
-        affecting = [each for each in state.faults if _affects(each, name)]
-        now = [each for each in affecting if happens(state, each)]
-    if delay_s := sum(each.seconds for each in now):
+        affecting = [fault for fault in state.faults if _affects(fault, name)]
+        now = [fault for fault in affecting if happens(state, fault)]
+    if delay_s := sum(fault.seconds for fault in now):
         time.sleep(delay_s)  # without the lock, so that other processes continue
-    for each in now:
-        if code := _KINDS[each.kind].code:
+    for fault in now:
+        if code := _KINDS[fault.kind].code:
             raise pynvml.NVMLError(code)
 
 
@@ -198,7 +198,7 @@ class FakeNvml:
         self.store = Store(folder)
         if not self.store.exists():
             self.store.begin(_begun(gpus or (DEFAULT_BOARD,), mig))
-        there = [each.board for each in self.store.now().gpus]
+        there = [gpu.board for gpu in self.store.now().gpus]
         if gpus is not None and list(gpus) != there:
             raise InputError(
                 f"{folder}: the fake NVML here has {', '.join(there)}, not {', '.join(gpus)}; "
@@ -245,7 +245,7 @@ class FakeNvml:
         """End this process, or all processes."""
         with self.store.changing() as state:
             held = _gpu(state, gpu).processes
-            held[:] = [each for each in held if pid is not None and each.pid != pid]
+            held[:] = [process for process in held if pid is not None and process.pid != pid]
 
     def reboot(self) -> None:
         """Remove all instances, processes and faults. Only Ampere GPUs keep MIG mode."""
@@ -285,8 +285,8 @@ class FakeNvml:
     def instances(self, gpu: int = 0) -> tuple[GpuInstance, ...]:
         """The instances on the board, read without NVML."""
         fake = _gpu(self.store.now(), gpu)
-        found = (_instance(fake, each) for each in fake.instances)
-        return tuple(sorted(found, key=lambda each: each.place))
+        found = (_instance(fake, instance) for instance in fake.instances)
+        return tuple(sorted(found, key=lambda instance: instance.place))
 
 
 def _begun(gpus: Sequence[str], mig: bool) -> State:
@@ -304,17 +304,17 @@ def _gpu(state: State, index: int) -> FakeGpu:
 
 
 def _at(gpu: FakeGpu, start: int) -> Instance:
-    for each in gpu.instances:
-        if each.start == start:
-            return each
-    there = ", ".join(str(each.start) for each in gpu.instances) or "none"
+    for instance in gpu.instances:
+        if instance.start == start:
+            return instance
+    there = ", ".join(str(instance.start) for instance in gpu.instances) or "none"
     raise InputError(f"no instance starts at {start}; there are instances at {there}")
 
 
 def _instance(gpu: FakeGpu, made: Instance) -> GpuInstance:
-    serials = {each.serial for each in made.compute}
-    pids = sorted({each.pid for each in gpu.processes if each.serial in serials})
-    first = next(iter(sorted(each.number for each in made.compute)), None)
+    serials = {instance.serial for instance in made.compute}
+    pids = sorted({process.pid for process in gpu.processes if process.serial in serials})
+    first = next(iter(sorted(instance.number for instance in made.compute)), None)
     return GpuInstance(
         Place(made.start, profile_of(gpu, made).name),
         made.number,

@@ -193,7 +193,11 @@ def board_of(gpu: FakeGpu) -> Board:
 @cache
 def profiles(name: str) -> dict[int, MigProfile]:
     """A board's profiles by NVML's number."""
-    return {each.nvml_enum: each for each in board(name).profiles if each.nvml_enum is not None}
+    return {
+        profile.nvml_enum: profile
+        for profile in board(name).profiles
+        if profile.nvml_enum is not None
+    }
 
 
 def profile_of(gpu: FakeGpu, instance: Instance) -> MigProfile:
@@ -209,7 +213,7 @@ def profile_id(profile: MigProfile) -> int:
 
 def by_id(gpu: FakeGpu, number: int) -> MigProfile | None:
     """The profile with this id; None if the board does not have it."""
-    found = (each for each in profiles(gpu.board).values() if profile_id(each) == number)
+    found = (profile for profile in profiles(gpu.board).values() if profile_id(profile) == number)
     return next(found, None)
 
 
@@ -234,8 +238,8 @@ def profile_sms(profile: MigProfile) -> int:
 def fits(gpu: FakeGpu, profile: MigProfile, start: int) -> bool:
     """Whether an instance of the profile can be created at this start."""
     slices = set(range(start, start + profile.memory_slices))
-    alike = sum(each.enum == profile.nvml_enum for each in gpu.instances)
-    gpcs = sum(profile_of(gpu, each).gpcs for each in gpu.instances)
+    alike = sum(instance.enum == profile.nvml_enum for instance in gpu.instances)
+    gpcs = sum(profile_of(gpu, instance).gpcs for instance in gpu.instances)
     return (
         not slices & set(_occupied(gpu))
         and alike < profile.max_instances
@@ -295,5 +299,5 @@ def mig_uuid(gpu: str, instance: int, compute: int) -> str:
 
 
 def _occupied(gpu: FakeGpu) -> Iterator[int]:
-    for each in gpu.instances:
-        yield from range(each.start, each.start + profile_of(gpu, each).memory_slices)
+    for instance in gpu.instances:
+        yield from range(instance.start, instance.start + profile_of(gpu, instance).memory_slices)

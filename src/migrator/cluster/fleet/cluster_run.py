@@ -72,17 +72,17 @@ class ClusterRun:
         """A scenario of that tenant alone on that GPU."""
         if not isinstance(entry, dict):
             raise InputError("come: this is no tenant; give it as scenarios have it")
-        board, known = self.gpu(gpu).board, self._known(entry)
-        if known is None or board.name not in known.served:
+        board, tenant = self.gpu(gpu).board, self._known(entry)
+        if tenant is None or board.name not in tenant.served:
             alone = self._parsed(board, entry)
             served = alone.scenario.tenants[0]
             service = with_memory(served.service, float(entry.get("memory_gib") or 0.0))
             return _with_service(alone, replace(served, service=service), board)
         # its fastest board, where its rate was checked: a slower one might refuse a placed tenant
         boards = self.scenario.boards
-        at = max(known.served, key=lambda b: highest_rps(known.served[b].service, boards[b]))
+        at = max(tenant.served, key=lambda b: highest_rps(tenant.served[b].service, boards[b]))
         # with its arrivals at placement: parsed alone, similar tenants would share them
-        return _with_service(self._parsed(boards[at], entry), known.served[board.name], board)
+        return _with_service(self._parsed(boards[at], entry), tenant.served[board.name], board)
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""

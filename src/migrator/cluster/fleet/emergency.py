@@ -70,7 +70,8 @@ def _load(
 ) -> float:
     here = [tenants[name] for name, home in living.items() if home == gpu.name]
     return sum(
-        _rps(each) / highest_rps(each.served[gpu.board.name].service, gpu.board) for each in here
+        _rps(tenant) / highest_rps(tenant.served[gpu.board.name].service, gpu.board)
+        for tenant in here
     )
 
 

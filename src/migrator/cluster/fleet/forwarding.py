@@ -126,8 +126,8 @@ class Upstream(HttpPool):
         """Close all connections, also those that wait for an answer of the daemon."""
         self._closed = True
         super().close()
-        for each in list(self._busy):
-            each.close()
+        for connection in list(self._busy):
+            connection.close()
 
     async def _once(self, written: bytes) -> Reply:
         """Send over a new connection: an old one may be closed just as it is used."""
@@ -185,19 +185,19 @@ class Forwarder:
     async def forward(self, tenant: str, request: ForwardRequest) -> Reply | NotServed:
         """Return the answer of the daemon that serves the tenant."""
         url = self._source.current.homes.get(tenant)
-        found: Reply | NotServed | None = None
+        reply: Reply | NotServed | None = None
         try:
-            found = None if url is None else await self._send(url, request)
-            if found is None or found.status in _STALE:
-                found = await self._retry(tenant, url, request) or found
-                if found and found.status == 404 and not await self._has(tenant, request):
-                    found = None
+            reply = None if url is None else await self._send(url, request)
+            if reply is None or reply.status in _STALE:
+                reply = await self._retry(tenant, url, request) or reply
+                if reply and reply.status == 404 and not await self._has(tenant, request):
+                    reply = None
         except MaybeDoneError:
-            found = NotServed(503, _MAYBE_KEPT)
-        current, status = self._source.current, found.status if isinstance(found, Reply) else 0
+            reply = NotServed(503, _MAYBE_KEPT)
+        current, status = self._source.current, reply.status if isinstance(reply, Reply) else 0
         known = tenant in current.homes or tenant in current.away
         self.counts.answers[tenant if known else "", status] += 1
-        return self._not_served(tenant) if found is None else found
+        return self._not_served(tenant) if reply is None else reply
 
     async def _retry(self, tenant: str, url: str | None, request: ForwardRequest) -> Reply | None:
         """Repeat the request if a newer map names another daemon."""
@@ -214,14 +214,14 @@ class Forwarder:
         if url is None:
             return False
         model = b"/".join(request.target.partition(b"?")[0].split(b"/")[:4])
-        found = await self._send(url, ForwardRequest("GET", model, request.headers, b""))
-        return found is not None and found.status != 404
+        reply = await self._send(url, ForwardRequest("GET", model, request.headers, b""))
+        return reply is not None and reply.status != 404
 
     async def each(self, request: ForwardRequest) -> dict[str, Reply]:
         """Send the request to every daemon with tenants; return address -> answer."""
         urls = list(dict.fromkeys(self._source.current.homes.values()))
-        found = await asyncio.gather(*(self._send(url, request) for url in urls))
-        return {url: each for url, each in zip(urls, found, strict=True) if each is not None}
+        replies = await asyncio.gather(*(self._send(url, request) for url in urls))
+        return {url: reply for url, reply in zip(urls, replies, strict=True) if reply is not None}
 
     def close(self) -> None:
         for upstream in self._upstreams.values():

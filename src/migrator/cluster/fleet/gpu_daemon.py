@@ -259,8 +259,8 @@ class DaemonProcess:
     def _store_identity(self) -> None:
         """Store the identity of the process, for a later agent."""
         if self._process is not None:
-            known = _KnownProcess(self._process.pid, self._process.began, self.served)
-            _write(self._known, known)
+            process = _KnownProcess(self._process.pid, self._process.began, self.served)
+            _write(self._known, process)
 
     def _new_lease(self) -> Path:
         """Create a lease and delete older ones.

@@ -153,16 +153,16 @@ class Head:
         return await self._tasks.run(tenant, self._make_then_break(tenant, source, gpu))
 
     async def _take(self, tenant: str, gpu: str) -> None:
-        answer, known = await self._order(gpu, "take", tenant), self.state
+        answer, state = await self._order(gpu, "take", tenant), self.state
         if answer.done:
             await self._seen(tenant, gpu)
-            known.homes[tenant] = gpu
-            known.words.pop(tenant, None)
-            known.note(f"{tenant} is served on {gpu}")
+            state.homes[tenant] = gpu
+            state.words.pop(tenant, None)
+            state.note(f"{tenant} is served on {gpu}")
             await self._wait_for_map()
         else:
-            known.words[tenant] = answer.words
-            known.note(f"{tenant} is not on {gpu}: {answer.words}")
+            state.words[tenant] = answer.words
+            state.note(f"{tenant} is not on {gpu}: {answer.words}")
             self._tasks.delay(tenant)
 
     async def _release(self, tenant: str, gpu: str) -> None:
@@ -192,15 +192,15 @@ class Head:
         return answer
 
     async def _make_then_break(self, tenant: str, source: str, gpu: str) -> str:
-        known = self.state
+        state = self.state
         answer = await self._order(gpu, "take", tenant)
         if not answer.done:
             raise MigratorError(f"{tenant} stays on {source}: {answer.words}")
         if not await self._seen(tenant, gpu):
             raise MigratorError(f"{tenant} stays on {source}: {gpu} does not say that it serves it")
-        known.homes[tenant] = gpu
-        known.moves += 1
-        known.note(f"{tenant} moved from {source} to {gpu}")
+        state.homes[tenant] = gpu
+        state.moves += 1
+        state.note(f"{tenant} moved from {source} to {gpu}")
         await self._wait_for_map()
         await asyncio.sleep(ROUTED_S)
         await self._release(tenant, source)
@@ -267,7 +267,7 @@ class Head:
             await asyncio.sleep(BEAT_S)
 
     def _reports(self) -> Mapping[str, Report]:
-        return {gpu: each.report for gpu, each in self.watch.last.items()}
+        return {gpu: report.report for gpu, report in self.watch.last.items()}
 
     async def _look(self) -> None:
         for report in await self.watch.look(self.state.epoch):
@@ -385,7 +385,7 @@ class Head:
             return {}
         kept = {n: g for n, g in self.state.homes.items() if g in gpus and n not in names}
         plan = await self._placer.place(gpus, kept, NEVER)
-        self.state.words |= {each.tenant: each.why for each in plan.unplaced}
+        self.state.words |= {unplaced.tenant: unplaced.why for unplaced in plan.unplaced}
         for name in names:
             self._tasks.delay(name, NO_ROOM_S)
         return {} if plan.moved else {n: plan.placement[n] for n in names if n in plan.placement}

@@ -81,15 +81,15 @@ def agent_prefix(name: str) -> str:
 
 def list_nodes(ray: Any) -> list[Node]:
     """The machines that are alive, sorted by node id."""
-    found = []
+    nodes = []
     for each in ray.nodes():
         if each["Alive"]:
             address = each["NodeManagerAddress"]
             names = {each["NodeID"], each.get("NodeName"), each["NodeManagerHostname"], address}
             gpus = int(each["Resources"].get("GPU", 0))
             known = frozenset(filter(None, names))
-            found.append(Node(each["NodeID"], known, address, gpus))
-    return sorted(found, key=lambda node: node.key)
+            nodes.append(Node(each["NodeID"], known, address, gpus))
+    return sorted(nodes, key=lambda node: node.key)
 
 
 def has_agents(ray: Any, name: str) -> bool:

@@ -249,9 +249,9 @@ class PlacementProcess:
         if actor is None:
             options = {"num_cpus": 0, "resources": HERE}
             actor = import_ray().remote(_PlacementActor).options(**options).remote()
-        found: ClusterPlan = await asyncio.wrap_future(actor.place.remote(question).future())
+        plan: ClusterPlan = await asyncio.wrap_future(actor.place.remote(question).future())
         self._idle = actor
-        return found
+        return plan
 
 
 class _PlacementActor:

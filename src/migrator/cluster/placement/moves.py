@@ -133,16 +133,16 @@ class MoveColumns:
 
     def columns(self) -> list[Column]:
         """All added sets with their value minus the cost of moves."""
-        values, found = likely_values(self.problem), []
+        values, columns = likely_values(self.problem), []
         for index, (group, own) in enumerate(zip(self.groups, self.taken, strict=True)):
             numbers = np.array(list(own), np.int64)
             counts = self.problem.sets[group.board].counts[numbers]
             worth = values[group.board][numbers] - np.maximum(counts - group.held, 0) @ self.costs
-            found += [
+            columns += [
                 Column(index, group.board, int(number), float(value), row)
                 for number, value, row in zip(numbers, worth, counts, strict=True)
             ]
-        return found
+        return columns
 
     def widen(self, gpus: Ints, units: Ints, left: LeftOver) -> None:
         """Add sets until no reduced cost is positive, then a few sets with the highest ones."""

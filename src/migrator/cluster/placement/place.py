@@ -169,9 +169,9 @@ def _gpu(
     tenants = names.get(gpu.name, ())
     value, planned = worth[gpu.name] if tenants else (0.0, True)
     load = 0.0
-    for each in map(kinds.of_tenant.__getitem__, tenants):
-        most_rps = highest_rps(each.views[gpu.board.name].service, gpu.board)
-        load += each.mean_rps / most_rps * (1 - scenario.rules.spare)
+    for kind in map(kinds.of_tenant.__getitem__, tenants):
+        most_rps = highest_rps(kind.views[gpu.board.name].service, gpu.board)
+        load += kind.mean_rps / most_rps * (1 - scenario.rules.spare)
     return GpuPlacement(gpu, tenants, value / scenario.window_s, load, planned)
 
 

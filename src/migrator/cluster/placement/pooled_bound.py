@@ -32,10 +32,10 @@ def pooled_bound(scenario: ClusterScenario, tenants: Sequence[TenantKind]) -> fl
     order = sorted(kinds, key=lambda kind: kind.mean_rps)
     sample = [order[at] for at in spaced]
     weights = np.full(len(sample), len(tenants) / len(sample))
-    found = find_prices(tabulate_kinds(scenario, sample), gpus, weights, POOLED_STEPS)
+    priced = find_prices(tabulate_kinds(scenario, sample), gpus, weights, POOLED_STEPS)
     values: list[Floats] = []
     for begin in range(0, len(kinds), _AT_ONCE):
         some = tabulate_kinds(scenario, kinds[begin : begin + _AT_ONCE])
-        values.append(values_at(some, found.prices)[0])
+        values.append(values_at(some, priced.prices)[0])
     weight = np.array([many[id(kind)] for kind in kinds], np.float64)
-    return bound_of(np.concatenate(values, axis=1), found.rents, gpus, weight)
+    return bound_of(np.concatenate(values, axis=1), priced.rents, gpus, weight)

@@ -111,8 +111,8 @@ class PlacementProblem:
     def _price(self, b: int, index: int) -> None:
         """Find prices for this set, which also bound similar sets."""
         weights = self.weights(self.sets[b].counts[index])
-        found = find_prices(self.worths[b : b + 1], (1.0,), weights, OWN_STEPS)
-        self.sets[b].lower(self.members @ found.values[0], float(found.rents[0]))
+        priced = find_prices(self.worths[b : b + 1], (1.0,), weights, OWN_STEPS)
+        self.sets[b].lower(self.members @ priced.values[0], float(priced.rents[0]))
 
 
 def build_problem(
@@ -152,7 +152,7 @@ def build_problem(
     for level in LEVELS:
         weights = problem.weights(units) * level
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
-        found = find_prices(worths, gpus, weights, steps)
+        priced = find_prices(worths, gpus, weights, steps)
         for b, each in enumerate(sets):
-            each.lower(members @ found.values[b], float(found.rents[b]))
+            each.lower(members @ priced.values[b], float(priced.rents[b]))
     return problem

@@ -29,10 +29,10 @@ def representative_values(
     values = likely_values(problem)
     return {
         gpu: (
-            float(values[each.board][each.index]),
-            bool(problem.sets[each.board].exact[each.index]),
+            float(values[column.board][column.index]),
+            bool(problem.sets[column.board].exact[column.index]),
         )
-        for gpu, each in homes.given.items()
+        for gpu, column in homes.given.items()
     }
 
 

@@ -78,12 +78,16 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         if not wanted or problem.budget.spent:
             break
         problem.settle(wanted)
-    found = best
+    solution = best
     if best is None or (problem.budget.spent and not problem.budget.late):
-        found = _better(left, best, solve_with_known_sets(problem, units))
-    assert found is not None, "units may be left over, so some choice is always known"
+        solution = _better(left, best, solve_with_known_sets(problem, units))
+    assert solution is not None, "units may be left over, so some choice is always known"
     return Solution(
-        found.columns, found.number, found.left_over, found.goodput, max(bound, found.goodput)
+        solution.columns,
+        solution.number,
+        solution.left_over,
+        solution.goodput,
+        max(bound, solution.goodput),
     )
 
 
@@ -175,7 +179,7 @@ def _known(
         return None
     used = np.flatnonzero(chosen.number)
     kept = tuple(columns[int(i)] for i in used)
-    value = float(chosen.number[used] @ np.array([each.value for each in kept]))
+    value = float(chosen.number[used] @ np.array([column.value for column in kept]))
     return Solution(kept, chosen.number[used], chosen.left_over, value, np.inf)
 
 
@@ -199,8 +203,8 @@ def one_more_rps(problem: PlacementProblem, window_s: float) -> dict[str, float]
 def _fractional(problem: PlacementProblem, gpus: Ints) -> float:
     """Goodput of the linear relaxation, which is smooth in the number of GPUs."""
     for _ in range(_ROUNDS):
-        found = relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units))
-        unknown = [key for key in found.used if not problem.sets[key[0]].exact[key[1]]]
+        relaxed = relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units))
+        unknown = [key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]]
         if not unknown or problem.budget.spent:
             break
         problem.settle(unknown)

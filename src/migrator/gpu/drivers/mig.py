@@ -88,7 +88,7 @@ class MigDriver:
             for profile in self._board.profiles.values()
             for handle in self._nvml.gpu_instances(self._device, profile)
         )
-        return tuple(sorted(filter(None, found), key=lambda each: each.place))
+        return tuple(sorted(filter(None, found), key=lambda instance: instance.place))
 
     def create(self, place: Place) -> GpuInstance:
         """Create a GPU instance and a compute instance that fills it, or neither."""
@@ -222,9 +222,9 @@ class MigDriver:
         """
         kind = self._nvml.gpu_instance_info(made).profile_id
         if kind not in self._compute_profiles:
-            found = self._nvml.compute_profiles(made)
+            profiles = self._nvml.compute_profiles(made)
             self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
-            self._compute_profiles[kind] = found
+            self._compute_profiles[kind] = profiles
         return self._compute_profiles[kind]
 
     def _fill(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:

@@ -73,11 +73,11 @@ def _reported_profiles(
     The catalogue supplies them if the driver does not report them.
     """
     try:
-        found = nvml.profiles(device)
+        profiles = nvml.profiles(device)
     except UnsupportedError:
         if packaged is None:
             raise
-        found = tuple(
+        profiles = tuple(
             GpuInstanceProfile(
                 profile.nvml_enum,
                 profile.profile_id,
@@ -90,7 +90,7 @@ def _reported_profiles(
             for profile in packaged.profiles
             if profile.profile_id is not None and profile.nvml_enum is not None
         )
-    return sorted(found, key=lambda each: (each.slices, each.memory_mib, each.enum))
+    return sorted(profiles, key=lambda each: (each.slices, each.memory_mib, each.enum))
 
 
 def _placements(

@@ -77,7 +77,9 @@ def gpu_indices(driver: str, state: Path) -> tuple[int, ...]:
 def _emulated_indices(state: Path) -> tuple[int, ...]:
     """The indices of all emulated GPUs that were ever used, and 0."""
     names = [path.name for path in (state / "emulated").glob("gpu-*.json")]
-    found = {int(each[1]) for each in map(re.compile(r"gpu-(\d+)\.json").fullmatch, names) if each}
+    found = {
+        int(match[1]) for match in map(re.compile(r"gpu-(\d+)\.json").fullmatch, names) if match
+    }
     return tuple(sorted(found | {0}))
 
 

@@ -190,8 +190,12 @@ class FileBenchmark(Benchmark):
         places = (folder, folder / "sets") if folder else ()
         for path in [place / name for name in self.files for place in places]:
             if path.exists():
-                found = self.read(path)
-                return found if self.modality is Modality.IMAGES else encoded(found, origin.encode)
+                material = self.read(path)
+                return (
+                    material
+                    if self.modality is Modality.IMAGES
+                    else encoded(material, origin.encode)
+                )
         where = f"where {VARIABLE} points" if named else "known"
         where = f"under {origin.data}" if origin.data is not None else where
         raise InputError(

@@ -168,10 +168,10 @@ def _samples(pictures: dict[str, list[Path]]) -> list[Sample]:
 
 def _table_of(path: Path, part: str) -> Path | None:
     """The file with the texts of a part; None if there is none."""
-    found = [each for each in (path / f"{part}.jsonl", path / f"{part}.csv") if each.is_file()]
-    if len(found) > 1:
-        raise InputError(f"{path} has both {found[0].name} and {found[1].name}; keep one of them")
-    return found[0] if found else None
+    paths = [each for each in (path / f"{part}.jsonl", path / f"{part}.csv") if each.is_file()]
+    if len(paths) > 1:
+        raise InputError(f"{path} has both {paths[0].name} and {paths[1].name}; keep one of them")
+    return paths[0] if paths else None
 
 
 def _rows(path: Path) -> Iterator[Sample]:

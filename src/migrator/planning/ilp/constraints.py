@@ -107,7 +107,7 @@ def read_retrainings(
     columns: RetrainingColumns, values: FloatArray
 ) -> tuple[tuple[Retraining, ...], dict[tuple[int, int], int]]:
     """The retrainings of a solution, and (tenant, slot) -> the placement one runs on."""
-    found: list[Retraining] = []
+    retrainings: list[Retraining] = []
     where: dict[tuple[int, int], int] = {}
     for m, table in enumerate(columns.tables.tenants):
         if table.running is not None:
@@ -122,10 +122,10 @@ def read_retrainings(
         else:
             continue
         gpcs = columns.tables.placements[i].gpcs
-        found.append(Retraining(table.tenant.name, begin, end, gpcs))
+        retrainings.append(Retraining(table.tenant.name, begin, end, gpcs))
         for s in range(begin, min(end, columns.tables.problem.slots)):
             where[m, s] = i
-    return tuple(found), where
+    return tuple(retrainings), where
 
 
 def write_retrainings(columns: RetrainingColumns, plan: Plan, values: FloatArray) -> None:

@@ -301,21 +301,21 @@ def _label_of_request(
 ) -> Feedback:
     if not message.id:
         raise HttpError(400, "id: missing; send that of the answered request, or send its inputs")
-    found = state.recent[model.name].find(message.id)
-    if found is None:
+    request = state.recent[model.name].find(message.id)
+    if request is None:
         raise HttpError(
             404, "id: not among the recently answered requests; send the inputs with the label"
         )
     row = message.row
-    if row >= len(found.inputs):
-        raise HttpError(400, f"row: the request has {len(found.inputs)}; send one below that")
+    if row >= len(request.inputs):
+        raise HttpError(400, f"row: the request has {len(request.inputs)}; send one below that")
     return Feedback(
         model.name,
         state.backend.window().of_labels,
-        found.inputs[row],
+        request.inputs[row],
         label,
-        found.predicted[row],
-        message.id if len(found.inputs) == 1 else f"{message.id}/{row}",
+        request.predicted[row],
+        message.id if len(request.inputs) == 1 else f"{message.id}/{row}",
     )
 
 

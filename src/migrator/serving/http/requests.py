@@ -333,7 +333,7 @@ class Tokens:
     """Tokens as SHA-256 digests in hexadecimal; without any, every request is allowed."""
 
     def __init__(self, tenants: Mapping[str, str] | None = None, admin: str | None = None) -> None:
-        given = [(Holder(tenant=name), each) for name, each in (tenants or {}).items()]
+        given = [(Holder(tenant=name), tenant) for name, tenant in (tenants or {}).items()]
         if admin is not None:
             given.append((Holder(admin=True), admin))
         for holder, each in given:
@@ -408,8 +408,8 @@ def require_own_page(request: Request, tokens: Tokens) -> None:
 @lru_cache(maxsize=64)
 def _is_this_machine(host: str) -> bool:
     """Whether a Host header names this machine, with or without a port."""
-    found = _HOST.fullmatch(host)
-    name = found["six"] or found["name"] if found else ""
+    match = _HOST.fullmatch(host)
+    name = match["six"] or match["name"] if match else ""
     return is_loopback(name) or name == "localhost."
 
 

@@ -270,7 +270,7 @@ class Workers:
                 known.waiting.append(await self._fork(tenant))
             surplus = known.waiting[known.wanted :]
             del known.waiting[known.wanted :]
-            await asyncio.gather(*(each.end(self._hang_s) for each in surplus))
+            await asyncio.gather(*(process.end(self._hang_s) for process in surplus))
 
     def _report_exit(self, process: WorkerProcess, reason: str) -> None:
         self._processes.discard(process)

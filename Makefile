@@ -55,7 +55,7 @@ newest:
 	rm -rf out/newest
 	$(PYTHON) -m venv out/newest
 	out/newest/bin/pip install --quiet --disable-pip-version-check '.[serve]'
-	out/newest/bin/migrator retrain nc-synthetic --windows 1 2> out/newest/errors
+	out/newest/bin/migrator retrain nc-synthetic --model small-cnn --windows 1 2> out/newest/errors
 	@cat out/newest/errors; test ! -s out/newest/errors
 
 # numba notices a change only in the file of the kernel that Python calls.

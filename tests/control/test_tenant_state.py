@@ -44,6 +44,31 @@ def test_an_estimate_that_ends_late_still_tells_the_accuracy_on_new_data(
     assert (state.estimate_for(4), state.estimate_for(3)) == (0.9, None)
 
 
+def test_a_late_evaluation_changes_what_the_waiting_retraining_is_expected_to_reach() -> None:
+    """A failed estimate leaves a belief that is older than the data: retraining seemed useless."""
+    state = TenantState(service("a"))
+    state.adopt(1, 0.997)
+    state.begin_window(4, 500, None, TrainingRoom(16.0, 1e6))
+    assert state.retraining is not None
+    assert state.retraining.expected < 0.999
+    assert not state.take_evaluation(0.42, 3, 2), "another version was evaluated"
+    assert state.take_evaluation(0.42, 3, 1)
+    assert state.accuracy == 0.42
+    assert state.retraining.expected == pytest.approx(0.42 + 0.3 * 0.58)
+    assert not state.take_evaluation(0.3, 4, 1), "those labels are the data of the next window"
+    assert state.accuracy == 0.42
+    state.begin_window(5, 500, None, TrainingRoom(16.0, 1e6))
+    assert state.accuracy == 0.3
+
+
+def test_labels_of_answers_come_before_an_evaluation() -> None:
+    state = TenantState(service("a"))
+    state.adopt(1, 0.9)
+    state.begin_window(4, 500, 0.6, TrainingRoom(16.0, 1e6))
+    assert not state.take_evaluation(0.42, 3, 1)
+    assert state.accuracy == 0.6
+
+
 def test_an_estimate_of_a_version_that_was_replaced_does_not_tell_of_the_new_one() -> None:
     state = TenantState(service("a"), TrainingSettings(replay=50))
     state.adopt(2, 0.87)

@@ -47,3 +47,18 @@ def test_samples_that_come_in_a_window_are_learned_in_the_next(tmp_path: Path) -
         )
         assert found["window"] > came
         daemon.stop()
+
+
+def test_uploaded_samples_show_the_accuracy_under_a_policy_that_does_not_estimate(
+    tmp_path: Path,
+) -> None:
+    path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
+    with served(path, state) as daemon:
+        assert daemon.status()["tenants"]["photos"]["accuracy"] > 0.9
+        daemon.upload("photos", *samples(1, 60), "new-classes")
+        daemon.wait_for(lambda now: now["tenants"]["photos"]["version"] == 2, "it is retrained")
+        daemon.stop()
+    records = read_records(state / "live" / "small" / "records.db")
+    (evaluated,) = [event.words for event in records.events if event.kind == "accuracy"]
+    # the first version knows none of the new classes
+    assert float(evaluated.split()[2]) < 0.8, evaluated

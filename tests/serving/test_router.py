@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.stand_in_worker import POISON, StandInWorker, infer
 from support.virtual_time import run_virtually
 
-from migrator.core.errors import HttpError, InputError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.serving.queue import OVERDUE_S, Counted, QueueSettings, Routed
 from migrator.serving.router import Router
 
@@ -593,3 +593,48 @@ async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
     await asyncio.sleep(0)
     assert standby.batches == [4]
     assert {await status(answer) for answer in answers} == {200}
+
+
+@in_virtual_time
+async def test_an_idle_worker_answers_inputs_that_are_no_requests() -> None:
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router = make_router(worker)
+    beside = asyncio.create_task(router.infer_when_idle("t", row(2, 4), 1.0))
+    await asyncio.sleep(0.05)
+    routed = await infer(router, "t", row(1))
+    # the request waited for the batch that had begun, and is the only one that counts
+    assert routed.waited_s == pytest.approx(0.05)
+    assert routed.scores.argmax() == 1
+    answered = await beside
+    assert answered is not None
+    assert answered.scores.argmax(axis=1).tolist() == [2] * 4
+    assert router.counts["t"].total == Counted(received=1, in_time=1)
+
+
+@in_virtual_time
+async def test_requests_come_first_and_a_drain_waits_for_what_is_no_request() -> None:
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router = make_router(worker)
+    busy = asked(router, row())
+    await asyncio.sleep(0)
+    assert await router.infer_when_idle("t", row(), 0.05) is None
+    await busy
+    beside = asyncio.create_task(router.infer_when_idle("t", row(2), 1.0))
+    await asyncio.sleep(0.01)
+    await router.drain(worker)
+    assert beside.done()
+    assert router.workers("t") == {}
+
+
+@in_virtual_time
+async def test_a_worker_that_dies_with_what_is_no_request_loses_no_request() -> None:
+    first, second = (StandInWorker(name, latency_s=lambda _: 0.1) for name in "ab")
+    router = make_router(first)
+    beside = asyncio.create_task(router.infer_when_idle("t", row(), 1.0))
+    await asyncio.sleep(0.05)
+    waits = asked(router, row(1))
+    first.die()
+    with pytest.raises(MigratorError):
+        await beside
+    router.attach("t", second, second.latency_s)
+    assert (await waits).scores.argmax() == 1

@@ -7,7 +7,7 @@ retraining (`on`), versions, measurements and operator's actions, one method eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -123,8 +123,10 @@ class TenantState:
         # the model that serves
         self._version: Any = None
         self._accuracy = 1.0
-        self._judged: float | None = None
-        """Its accuracy on the labels of the last estimate, when that was made."""
+        self._evaluated: float | None = None
+        """Its accuracy on held-out labels that it has not learned; None if it was not evaluated."""
+        self._evaluated_in = _NOTHING_LEARNED
+        """The last window of those labels."""
         self._since = _NOTHING_LEARNED
         # the window
         self._window = _NOTHING_LEARNED
@@ -296,8 +298,8 @@ class TenantState:
         self._since = min(self._since, window)
         self._window, self._labelled = window, labelled
         self._answers_labelled = accuracy is not None
-        if accuracy is None and self._is_estimate_valid(window):
-            accuracy = self._judged  # samples were uploaded, and no answers were labelled
+        if accuracy is None and self._since <= self._evaluated_in < window:
+            accuracy = self._evaluated  # samples were uploaded, and no answers were labelled
         if accuracy is not None:
             self._accuracy = accuracy
         if not self.is_retraining and self._since >= self._estimated_for:
@@ -382,16 +384,32 @@ class TenantState:
     ) -> None:
         """Take the estimate of a retraining on the labels up to `window`, made for a version.
 
-        If another version serves meanwhile, its own accuracy and samples are known from its
-        retraining. An estimate that ends after the next window began still tells how the model
-        fares on the new data, if no answers are labelled.
+        `before`: the accuracy of that version on the same labels. If another version serves
+        meanwhile, its own accuracy and samples are known from its retraining.
         """
         self.set_estimate(after, window + 1)
-        if self._version is not version:
-            return
-        self._judged, self._replayed = before, replayed
-        if self._window > window and not self._answers_labelled:
-            self._accuracy = before
+        if self._version is version:
+            self._replayed = replayed
+            self.take_evaluation(before, window, version)
+
+    def take_evaluation(self, accuracy: float, window: int, version: Any) -> bool:
+        """Take the accuracy of a version on the labels up to `window`. Returns whether it changes
+        what is known of the serving model now.
+
+        The labels of a window are the data of the next one. An evaluation that ends after that
+        began still tells how the model does on it, unless labels of answers do.
+        """
+        if self._version is not version or window < self._since:
+            return False
+        self._evaluated, self._evaluated_in = accuracy, window
+        if self._window <= window or self._answers_labelled:
+            return False
+        self._accuracy = accuracy
+        job = self._retraining
+        if job is not None and job.phase is Phase.WAITING:
+            expected = self.expected_accuracy(self._window)
+            self.on(RetrainingPlanned(replace(job, expected=expected)))
+        return True
 
     def fail_estimate(self, why: str) -> None:
         """Note why there is no estimate."""
@@ -469,7 +487,7 @@ class TenantState:
     def adopt(self, version: Any, accuracy: float) -> None:
         """Serve the version that a retraining made."""
         self._version, self._accuracy = version, accuracy
-        self._judged = None  # another model was judged
+        self._evaluated = None  # another model was evaluated
 
     def learn_labels(self, window: int) -> None:
         """Note that the labels of the windows before this one are learned, or were in vain."""

@@ -26,6 +26,7 @@ from migrator.live.actuation import Actuation
 from migrator.live.api import Api, collectors, limits_of
 from migrator.live.changes import Admission, OperatorActions
 from migrator.live.context import PREPARED, Context, Serving, open_context
+from migrator.live.evaluation import Evaluation, Evaluations
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.serving.http.server import new_grpc_server, require_address
@@ -103,6 +104,7 @@ class _Run:
         rollout = Rollout(context, recorder)
         self.learning = learning = Learning(context, rollout, recorder)
         self.actuation = actuation = Actuation(context, controller, learning, recorder)
+        self.evaluations = Evaluations(context, recorder)
         actions = OperatorActions(context, controller, actuation, learning, recorder)
         actions.restore_drained()
         self.admission = Admission(context, controller, actuation, learning, rollout, recorder)
@@ -179,6 +181,7 @@ class _Run:
             self._clock.start()
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
+            self._evaluate()
             await asyncio.wait([stopping], timeout=LOOK_S)
 
     async def _slot(self, stopping: asyncio.Task[bool]) -> None:
@@ -197,8 +200,19 @@ class _Run:
                 self._begin_window()
         for estimate in self.retrainings.due():
             self.actuation.estimate(estimate)
+        self._evaluate()
         self.actuation.tick()
         await self.recorder.flush()
+
+    def _evaluate(self) -> None:
+        for evaluation in self.evaluations.due():
+            self.actuation.in_background(self._evaluate_one(evaluation))
+
+    async def _evaluate_one(self, evaluation: Evaluation) -> None:
+        if await self.evaluations.evaluate(evaluation):
+            self.controller.planning.request_plan(
+                f"{evaluation.tenant} was evaluated on new labels"
+            )
 
     def _begin_window(self) -> None:
         actuation = self.actuation

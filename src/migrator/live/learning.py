@@ -26,7 +26,7 @@ from migrator.control.events import (
     TrainingProgressed,
 )
 from migrator.control.retraining import Retraining
-from migrator.control.tenant_state import TenantState
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.io.weights_folder import knows_classes
@@ -38,6 +38,7 @@ from migrator.live.store import NotOwnerError, TenantStore
 from migrator.live.training import (
     JobKind,
     TrainingEmptyError,
+    TrainingFaultError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
@@ -53,6 +54,8 @@ LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
 ESTIMATE_LIMIT_S = 300.0
+_FEWER = 4
+"""An estimate that failed on its instance is repeated with this fraction of its samples."""
 ROLL_OUT_LIMIT_S = 120.0
 """Seconds after which a slow swap or shared store does not delay the next retraining any more."""
 
@@ -256,7 +259,12 @@ class Learning:
         try:
             job = self._job(JobKind.ESTIMATE, tenant, window, environment)
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
-            result = await self._trainings.estimate(job)
+            try:
+                result = await self._trainings.estimate(job)
+            except TrainingFaultError as error:
+                _log.warning("%s: estimated again, with fewer samples", error)
+                fewer = max(FEWEST_LABELS, most_samples // _FEWER)
+                result = await self._trainings.estimate(replace(job, most_samples=fewer))
         except MigratorError as error:
             self.no_estimate(name, str(error))
             return

@@ -49,6 +49,10 @@ class TrainingLostError(ChildLostError):
     """The process died, hung or was ended; a retry continues from its checkpoints."""
 
 
+class TrainingFaultError(TrainingLostError):
+    """The job failed on its instance, as when the memory of the GPU is full."""
+
+
 class JobKind(StrEnum):
     """The kinds of jobs of a retrainer process."""
 
@@ -173,7 +177,7 @@ class Failed(Struct, tag=True, frozen=True):
     """Whether samples are missing."""
 
     def error(self, tenant: str) -> MigratorError:
-        kind = TrainingLostError if self.again else TrainingFailedError
+        kind = TrainingFaultError if self.again else TrainingFailedError
         return (TrainingEmptyError if self.empty else kind)(f"{tenant}: {self.why}")
 
 

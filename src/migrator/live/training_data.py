@@ -60,13 +60,7 @@ def window_data(
     """
     first = window if since is None else since
     with reading(path, LAYOUT) as connection:
-        rows = _of_usual_form(
-            connection.execute(
-                "SELECT id, window, label, lot, dtype, shape FROM sample "
-                "WHERE tenant = ? AND window <= ? ORDER BY window DESC, id DESC",
-                (tenant, window),
-            )
-        )
+        rows = _rows(connection, tenant, window)
         if not rows:
             raise NoSamplesError(
                 f"{path}: {tenant} has no labels up to window {window}; send labels for its answers"
@@ -92,6 +86,20 @@ def window_data(
         )
 
 
+def held_out_samples(
+    path: Path, tenant: str, window: int, *, since: int, held_out: float, most: int
+) -> Samples | None:
+    """At most `most` samples, drawn at random, of those that a retraining on the labels of windows
+    `since` to `window` would be judged by; None if none of them is of `window`."""
+    with reading(path, LAYOUT) as connection:
+        rows = _rows(connection, tenant, window)
+        judged = _judged([row for row in rows if row.lot < held_out], since)
+        if not any(row.is_new(window) for row in judged):
+            return None
+        drawn = np.random.default_rng((window + 1, 5)).permutation(len(judged))[:most]
+        return _samples(connection, path, [judged[index] for index in drawn], rows[0])
+
+
 def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: int) -> None:
     """Store some samples of every class, as those the model was pre-trained on and judged with."""
     draw = np.random.default_rng((seed, 7))
@@ -106,6 +114,15 @@ def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: in
                     inputs = kept.inputs[number]
                     row = sample_row(tenant, PRETRAINED, inputs, int(label), None, request)
                     insert(connection, msgspec.structs.replace(row, lot=lot))
+
+
+def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_Row]:
+    """The samples of a tenant up to a window, newest first."""
+    query = (
+        "SELECT id, window, label, lot, dtype, shape FROM sample "
+        "WHERE tenant = ? AND window <= ? ORDER BY window DESC, id DESC"
+    )
+    return _of_usual_form(connection.execute(query, (tenant, window)))
 
 
 def _of_usual_form(found: Iterable[Sequence[object]]) -> list[_Row]:

@@ -178,6 +178,8 @@ class AttachedWorker:
     batch: list[QueuedRequest] = field(default_factory=list)
     started_s: float = 0.0
     """When the batch was taken from the queue."""
+    evaluates: bool = False
+    """Whether it answers inputs that are no requests."""
     task: asyncio.Task[None] | None = None
     """Runs all of its batches; None before the first, and after it was detached."""
     next_batch: asyncio.Future[None] | None = None
@@ -187,6 +189,10 @@ class AttachedWorker:
     timer: asyncio.TimerHandle | None = None
     """Runs at the latest until the first request of its batch is overdue."""
     timer_s: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.batch) or self.evaluates
 
     def begin(self, batch: list[QueuedRequest], now_s: float) -> None:
         self.batch, self.started_s = batch, now_s

@@ -37,6 +37,9 @@ DRAINED_RETRY_S = 30
 MIN_DELAY_S = 0.001
 """The shortest time until a queue is checked again for hopeless requests."""
 
+_IDLE_CHECK_S = 0.01
+"""Seconds between two looks for an idle worker."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -141,7 +144,7 @@ class Router:
     def is_idle(self, worker: WorkerLink) -> bool:
         """Whether it would take a request now, and has none."""
         found = self._find(worker)
-        return found is not None and found[1].drained is None and not found[1].batch
+        return found is not None and found[1].drained is None and not found[1].busy
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
@@ -151,7 +154,7 @@ class Router:
         queue, attached = found
         attached.drained = attached.drained or asyncio.Event()
         queue.update_capacity()
-        if attached.batch:
+        if attached.busy:
             await attached.drained.wait()
         self.detach(worker)
 
@@ -169,7 +172,7 @@ class Router:
         attached.drained = asyncio.Event()
         queue.update_capacity()
         try:
-            if attached.batch:
+            if attached.busy:
                 await attached.drained.wait()
             yield
         finally:
@@ -178,6 +181,30 @@ class Router:
                 queue.update_capacity()
                 self._feed(queue)
                 self._lend()
+
+    async def infer_when_idle(
+        self, tenant: str, inputs: NDArray[Any], limit_s: float
+    ) -> Answered | None:
+        """Answer inputs on an idle worker of the tenant, as no request: they are not counted.
+
+        A request that arrives meanwhile waits for this batch at most. None if no worker is idle
+        within `limit_s`. Raises what the worker raises.
+        """
+        queue, until_s = self._queue(tenant), self.clock() + limit_s
+        while True:
+            idle = [worker for worker in queue.taking if not worker.busy]
+            if idle and not queue.rows:
+                break
+            if self.clock() >= until_s:
+                return None
+            await asyncio.sleep(_IDLE_CHECK_S)
+        attached = idle[-1]  # requests prefer the first
+        attached.evaluates = True
+        try:
+            return await attached.worker.infer(inputs)
+        finally:
+            attached.evaluates = False
+            self._free(queue, attached)
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
@@ -260,7 +287,7 @@ class Router:
         for attached in queue.taking:
             if not queue.rows:
                 return
-            if not attached.batch:
+            if not attached.busy:
                 self._send(queue, attached, now_s)
         if queue.rows:
             self._borrow(queue, now_s)
@@ -275,7 +302,7 @@ class Router:
         for attached in queue.borrowing:
             if queue.rows < attached.full:
                 continue
-            if not attached.batch and attached.may_borrow is not None and attached.may_borrow():
+            if not attached.busy and attached.may_borrow is not None and attached.may_borrow():
                 self._send(queue, attached, now_s)
 
     def _lend(self) -> None:
@@ -343,12 +370,16 @@ class Router:
         else:
             self._resolve(queue, attached, answered)
         attached.batch = []
+        self._free(queue, attached)
+
+    def _free(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Give a worker that has finished a batch the next one, or end its drain."""
         if attached.drained is not None:
             attached.drained.set()
         self._feed(queue)
         if queue.rows:
             self._set_timer(queue)  # requests that failed together wait again
-        if not attached.batch:
+        if not attached.busy:
             self._lend()
 
     def _set_overdue_timer(
@@ -461,7 +492,7 @@ def _refuse(queue: TenantQueue, request: QueuedRequest) -> None:
 def _state(attached: AttachedWorker) -> str:
     if attached.drained is not None:
         return "draining"
-    return "busy" if attached.batch else "idle"
+    return "busy" if attached.busy else "idle"
 
 
 def _request_ids(batch: list[QueuedRequest]) -> str:

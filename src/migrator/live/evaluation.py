@@ -1,0 +1,131 @@
+"""Evaluates the serving models on new labels, on idle workers, whatever the policy.
+
+Labels of answers show how accurate a model is. Samples that are uploaded with their labels do not,
+because nobody has answered them: the workers that serve answer some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from migrator.control.tenant_state import FEWEST_LABELS
+from migrator.core.errors import MigratorError
+from migrator.live.context import Context
+from migrator.live.recording import Recorder
+from migrator.live.training_data import held_out_samples
+
+MOST_SAMPLES = 256
+"""Samples of one evaluation: its standard error is at most 3 points."""
+_GROWTH = 1.25
+"""Factor by which labels must have grown for another evaluation of the same model."""
+_AHEAD, _MOST_AHEAD_S = 0.35, 30.0
+"""Share of a window before its end from which its labels are used, and its maximum in seconds."""
+_IDLE_LIMIT_S = 5.0
+"""Seconds that a batch waits for an idle worker."""
+_AGAIN_S = 5.0
+"""Seconds after which an evaluation that found no idle worker is tried again."""
+_CHANGED = 0.02
+"""Difference of the accuracy from which a new plan is asked for."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluate the serving model of a tenant on the labels up to a window."""
+
+    tenant: str
+    window: int
+    version: int
+    labelled: int
+    """Labels of that window."""
+
+
+class Evaluations:
+    """Finds out which models are to be evaluated, and evaluates them."""
+
+    def __init__(self, context: Context, recorder: Recorder) -> None:
+        self._context, self._recorder = context, recorder
+        self._last: dict[str, Evaluation] = {}
+        self._not_before_s: dict[str, float] = {}
+        self._running: set[str] = set()
+
+    def due(self) -> Iterator[Evaluation]:
+        """Yield evaluations on new labels, or of new models, and note that they begin."""
+        clock, labels = self._context.clock, self._context.labels
+        left_s = clock.window_s - clock.into_s
+        ahead = left_s <= min(_MOST_AHEAD_S, _AHEAD * clock.window_s)
+        window = clock.number if ahead else clock.number - 1
+        for name, tenant in self._context.tenants.items():
+            version, now_s = tenant.version, clock.now_s()
+            busy = name in self._running or now_s < self._not_before_s.get(name, 0.0)
+            if busy or version is None or tenant.drained or window < tenant.since:
+                continue
+            if labels.accuracy(name, window, FEWEST_LABELS) is not None:
+                continue  # its answers are labelled
+            labelled, last = labels.kept(name, window, window + 1), self._last.get(name)
+            fewest = FEWEST_LABELS
+            if last is not None and (last.window, last.version) == (window, version.number):
+                fewest = max(fewest, round(_GROWTH * last.labelled))
+            if labelled >= fewest:
+                self._running.add(name)
+                yield Evaluation(name, window, version.number, labelled)
+
+    async def evaluate(self, wanted: Evaluation) -> bool:
+        """Evaluate a model. Returns whether the accuracy that plans rest on changed noticeably."""
+        name, clock = wanted.tenant, self._context.clock
+        try:
+            accuracy = await self._accuracy(wanted)
+        except MigratorError as error:
+            _log.warning("%s: its model could not be evaluated: %s", name, error)
+            accuracy = None
+        finally:
+            self._running.discard(name)
+        tenant = self._context.tenants.get(name)
+        if accuracy is None or tenant is None:
+            self._not_before_s[name] = clock.now_s() + _AGAIN_S
+            return False
+        self._last[name] = wanted
+        version, before = tenant.version, tenant.accuracy
+        if version is None or version.number != wanted.version:
+            return False
+        changed = abs(accuracy - before) >= _CHANGED
+        if changed:
+            words = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
+            self._recorder.event("accuracy", words, tenant=name, version=version.number)
+        if not tenant.take_evaluation(accuracy, wanted.window, version):
+            return False
+        self._recorder.goodput.settle(name, accuracy)
+        return changed
+
+    async def _accuracy(self, wanted: Evaluation) -> float | None:
+        """The share of correct answers; None without samples, without an idle worker, or if another
+        version answered."""
+        name, labels = wanted.tenant, self._context.labels
+        live, state = self._context.live_tenants[name], self._context.tenants[name]
+        samples = await asyncio.to_thread(
+            held_out_samples,
+            labels.path,
+            name,
+            wanted.window,
+            since=state.since,
+            held_out=live.held_out,
+            most=MOST_SAMPLES,
+        )
+        if samples is None:
+            return None
+        correct, batch = 0, state.service.batch
+        for first in range(0, len(samples), batch):
+            part = slice(first, first + batch)
+            answered = await self._context.router.infer_when_idle(
+                name, samples.inputs[part], _IDLE_LIMIT_S
+            )
+            if answered is None or answered.version != wanted.version:
+                return None
+            correct += int(np.sum(answered.scores.argmax(axis=1) == samples.labels[part]))
+        return correct / len(samples)

@@ -45,17 +45,17 @@ def test_the_example_reads() -> None:
     assert is_cluster(EXAMPLE)
     assert [gpu.name for gpu in scenario.gpus[:3]] == ["rack-a-1", "rack-a-2", "rack-a-3"]
     assert [gpu.node for gpu in scenario.gpus][-1] == "node-2"
-    assert [each.name for each in scenario.tenants][:3] == ["shop-001", "shop-002", "shop-003"]
+    assert [placed.name for placed in scenario.tenants][:3] == ["shop-001", "shop-002", "shop-003"]
     assert scenario.rules.apart == (frozenset({"checkout", "fraud"}),)
     assert scenario.rules.spare == 0.1
 
 
 def test_tenants_of_an_entry_have_names_and_arrivals_of_their_own() -> None:
     scenario = cluster([tenant("t", count=12), tenant("u")], [{"board": "A30-24GB"}])
-    assert [each.name for each in scenario.tenants][:2] == ["t-001", "t-002"]
-    assert [each.entry for each in scenario.tenants] == [0] * 12 + [1]
-    served = [each.served["A30-24GB"] for each in scenario.tenants]
-    assert len({each.trace.counts.tobytes() for each in served}) == 13
+    assert [placed.name for placed in scenario.tenants][:2] == ["t-001", "t-002"]
+    assert [placed.entry for placed in scenario.tenants] == [0] * 12 + [1]
+    served = [placed.served["A30-24GB"] for placed in scenario.tenants]
+    assert len({own.trace.counts.tobytes() for own in served}) == 13
     again = cluster([tenant("t", count=12), tenant("u")], [{"board": "A30-24GB"}], seed=1)
     assert not (again.tenants[0].served["A30-24GB"].trace.counts == served[0].trace.counts).all()
 

@@ -25,7 +25,7 @@ def test_several_threads_write_one_file_whole(tmp_path: Path) -> None:
             files.write("map.json", content)
             written.append(content)
 
-    threads = [Thread(target=partial(write, each * 5000)) for each in (b"a", b"b", b"c")]
+    threads = [Thread(target=partial(write, letter * 5000)) for letter in (b"a", b"b", b"c")]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -37,12 +37,12 @@ def test_several_threads_write_one_file_whole(tmp_path: Path) -> None:
 
 def test_only_what_earlier_lives_could_not_finish_is_cleared(tmp_path: Path) -> None:
     begun: list[Path] = []
-    for each in ("g1-1", "g1-2", "g2-1"):
-        SharedFiles(str(tmp_path), each)._whole("map.json", partial(noted, begun))
+    for writer in ("g1-1", "g1-2", "g2-1"):
+        SharedFiles(str(tmp_path), writer)._whole("map.json", partial(noted, begun))
     for path in begun:
         path.touch()
     SharedFiles(str(tmp_path), "g1-2").clear_unfinished(".")
-    assert [each.exists() for each in begun] == [False, True, True]
+    assert [path.exists() for path in begun] == [False, True, True]
 
 
 def noted(begun: list[Path], unfinished: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_store_that_hangs_is_waited_for_no_longer_than_its_limit_and_found_aga
         files.read("there")  # it is not asked again before a call returns
     with os.fdopen(os.open(tmp_path / "hangs", os.O_RDWR | os.O_NONBLOCK), "wb"):
         pass
-    found = None
-    while found is None:
+    content = None
+    while content is None:
         with suppress(StoreHangsError):
-            found = files.read("there")
-    assert found == b"content"
+            content = files.read("there")
+    assert content == b"content"
     assert files.read("not there") is None

@@ -48,7 +48,7 @@ def rows_in(store: SharedStore, tenant: str = "photos") -> list[SampleRow]:
 
 
 def requests(store: SharedStore, tenant: str = "photos") -> list[str]:
-    return [each.request for each in rows_in(store, tenant)]
+    return [label.request for label in rows_in(store, tenant)]
 
 
 def test_labels_of_all_daemons_are_read_as_they_were_written(
@@ -60,7 +60,7 @@ def test_labels_of_all_daemons_are_read_as_they_were_written(
     first.labels.keep([row("d")])
     rows = rows_in(first)
     assert rows[0] == row("a")
-    assert sorted(each.request for each in rows) == ["a", "c", "d"]
+    assert sorted(label.request for label in rows) == ["a", "c", "d"]
     assert requests(first, "mail") == ["b"]
     assert requests(first, "unknown") == []
 
@@ -97,13 +97,13 @@ def test_the_oldest_learned_files_go_when_there_is_too_much(
     monkeypatch.setattr(shared_store, "FILE_BYTES", 1)
     monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
     store = store_at(str(tmp_path), "g1")
-    for each in range(20):
-        store.labels.keep([row(f"r{each}")], lambda _: 2)
+    for number in range(20):
+        store.labels.keep([row(f"r{number}")], lambda _: 2)
     assert len(requests(store)) == 20, "window 2 is not learned yet"
     store.labels.keep([row("last")], lambda _: 3)
-    left = requests(store)
-    assert left[-1] == "last"
-    assert 2 <= len(left) < 10
+    kept = requests(store)
+    assert kept[-1] == "last"
+    assert 2 <= len(kept) < 10
 
 
 def test_in_an_object_store_every_commit_is_an_object(store_at: Store) -> None:
@@ -129,12 +129,12 @@ def test_weights_that_served_are_what_a_tenant_begins_with_elsewhere(
         weights.write_bytes(content)
         version = here.add(weights, 0.5, {"window": 7})
         store.versions.keep(version, here, claim=True)
-    found = store.versions.bring(there)
-    assert found is not None
-    assert (found.number, found.weights.read_bytes()) == (4, b"four")
-    assert (found.accuracy, found.about) == (0.5, {"window": 7})
+    elsewhere = store.versions.bring(there)
+    assert elsewhere is not None
+    assert (elsewhere.number, elsewhere.weights.read_bytes()) == (4, b"four")
+    assert (elsewhere.accuracy, elsewhere.about) == (0.5, {"window": 7})
     assert there.earlier(4) == (3, 2)
-    assert store.versions.bring(there) == found
+    assert store.versions.bring(there) == elsewhere
     weights.write_bytes(b"five")
     assert there.add(weights, None).number == 5
 
@@ -145,7 +145,7 @@ Machines = tuple[SharedStore, SharedStore, Versions, Versions]
 @pytest.fixture
 def machines(tmp_path: Path, store_at: Store) -> Machines:
     """One store and the versions on the disks of two machines."""
-    old, new = (store_at(str(tmp_path / "store"), each) for each in ("g1", "g2"))
+    old, new = (store_at(str(tmp_path / "store"), writer) for writer in ("g1", "g2"))
     return old, new, Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
 
 
@@ -232,18 +232,18 @@ def test_a_daemon_that_was_given_up_does_not_overrule_the_one_that_serves(
 def test_two_machines_with_the_same_process_number_do_not_write_one_file(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = [store_at(str(tmp_path), each) for each in ("g1", "g2")]
-    seen: list[str] = []
+    stores = [store_at(str(tmp_path), writer) for writer in ("g1", "g2")]
+    renamed: list[str] = []
     replace = Path.replace
 
     def watched(self: Path, target: Path) -> Path:
-        seen.append(self.name)
+        renamed.append(self.name)
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", watched)
     for store in stores:
         store.files.write("map.json", b"{}")
-    assert len(set(seen)) == 2
+    assert len(set(renamed)) == 2
 
 
 def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
@@ -262,13 +262,13 @@ def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
 def brought(store: SharedStore) -> list[str]:
     fresh = store.labels.fresh("photos")
     store.labels.mark_brought(fresh)
-    return [each.request for each in fresh.rows]
+    return [label.request for label in fresh.rows]
 
 
 def test_labels_of_others_are_returned_again_until_they_are_brought(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = [store_at(str(tmp_path), each) for each in ("g1", "g2", "g3")]
+    stores = [store_at(str(tmp_path), writer) for writer in ("g1", "g2", "g3")]
     first, second, ours = stores
     first.labels.keep([row("a")])
     assert brought(ours) == ["a"]
@@ -292,8 +292,8 @@ def test_in_an_object_store_the_labels_of_every_tenant_are_trimmed(
     monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
     monkeypatch.setattr(shared_store, "COMMITS", 10)
     store = store_at("memory://store-of-many-labels", "g1")
-    for each in range(50):
-        store.labels.keep([row(f"r{each}"), row(f"r{each}", "mail")], lambda _: 3)
+    for number in range(50):
+        store.labels.keep([row(f"r{number}"), row(f"r{number}", "mail")], lambda _: 3)
     for tenant in ("photos", "mail"):
         assert requests(store, tenant)[-1] == "r49"
         assert len(requests(store, tenant)) < 20

@@ -14,7 +14,7 @@ from migrator.core.catalogue import Place, board
 from migrator.gpu.doctor import (
     Check,
     Machine,
-    Verdict,
+    Severity,
     capability_check,
     compute_mode_check,
     examine,
@@ -33,8 +33,8 @@ from migrator.gpu.partitioner import GpuLock
 from migrator.io.processes import boot_id
 
 
-class Made:
-    """A machine made of files."""
+class MachineFiles:
+    """A machine files of files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -66,61 +66,65 @@ class Made:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
-    return Made(tmp_path)
+def files(tmp_path: Path) -> MachineFiles:
+    return MachineFiles(tmp_path)
 
 
 # The right to create instances.
 
 
-def test_a_machine_that_tells_of_no_capability(made: Made) -> None:
-    assert made.machine.capability() is None
-    assert capability_check(made.machine).verdict is Verdict.WARNING
+def test_a_machine_that_tells_of_no_capability(files: MachineFiles) -> None:
+    assert files.machine.capability() is None
+    assert capability_check(files.machine).severity is Severity.WARNING
 
 
-def test_a_capability_that_says_nothing(made: Made) -> None:
-    made.capability("nonsense\n")
-    assert made.machine.capability() is None
+def test_a_capability_that_says_nothing(files: MachineFiles) -> None:
+    files.capability("nonsense\n")
+    assert files.machine.capability() is None
 
 
-def test_a_node_that_is_missing(made: Made) -> None:
-    node = made.capability("DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
-    check = capability_check(made.machine)
-    assert check.verdict is Verdict.PROBLEM
-    assert str(node) in check.words
+def test_a_node_that_is_missing(files: MachineFiles) -> None:
+    node = files.capability("DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
+    check = capability_check(files.machine)
+    assert check.severity is Severity.PROBLEM
+    assert str(node) in check.message
     assert check.run
     assert check.run.startswith("sudo nvidia-modprobe -f ")
 
 
-def test_a_node_that_can_be_read_or_not(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = made.capability("DeviceFileMinor: 1\n")
+def test_a_node_that_can_be_read_or_not(
+    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = files.capability("DeviceFileMinor: 1\n")
     node.touch()
-    assert capability_check(made.machine).verdict is Verdict.OK
+    assert capability_check(files.machine).severity is Severity.OK
     monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
-    check = capability_check(made.machine)
-    assert check.verdict is Verdict.PROBLEM
+    check = capability_check(files.machine)
+    assert check.severity is Severity.PROBLEM
     assert check.run == f"sudo setfacl -m u:$USER:r {node}"
 
 
 # Who holds the GPU.
 
 
-def test_processes_with_the_device_open(made: Made) -> None:
-    made.process(30, "/usr/bin/nv-hostengine -n", "nvidia0")
-    made.process(4, "/usr/bin/python worker.py", "nvidia0")
-    made.process(5, "/usr/bin/python worker.py", "nvidia1")
-    made.process(6, "sleep 9")
-    assert made.machine.holders(0) == ([Holder(4, "python"), Holder(30, "nv-hostengine")], 0)
+def test_processes_with_the_device_open(files: MachineFiles) -> None:
+    files.process(30, "/usr/bin/nv-hostengine -n", "nvidia0")
+    files.process(4, "/usr/bin/python worker.py", "nvidia0")
+    files.process(5, "/usr/bin/python worker.py", "nvidia1")
+    files.process(6, "sleep 9")
+    assert files.machine.holders(0) == ([Holder(4, "python"), Holder(30, "nv-hostengine")], 0)
 
 
-def test_us_left_out_and_processes_that_end_meanwhile(made: Made) -> None:
-    made.process(os.getpid(), "migrator gpu doctor", "nvidia0")
-    (made.root / "proc" / "77").mkdir()
-    assert made.machine.holders(0) == ([], 0)
+def test_us_left_out_and_processes_that_end_meanwhile(files: MachineFiles) -> None:
+    files.process(os.getpid(), "migrator gpu doctor", "nvidia0")
+    (files.root / "proc" / "77").mkdir()
+    assert files.machine.holders(0) == ([], 0)
 
 
-def test_processes_that_may_not_be_looked_at(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = made.process(8, "secret", "nvidia0")
+def test_processes_that_may_not_be_looked_at(
+    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = files.process(8, "secret", "nvidia0")
     listing = Path.iterdir
 
     def refused(path: Path) -> object:
@@ -129,7 +133,7 @@ def test_processes_that_may_not_be_looked_at(made: Made, monkeypatch: pytest.Mon
         return listing(path)
 
     monkeypatch.setattr(Path, "iterdir", refused)
-    assert made.machine.holders(0) == ([], 1)
+    assert files.machine.holders(0) == ([], 1)
 
 
 def test_a_machine_without_proc(tmp_path: Path) -> None:
@@ -138,9 +142,9 @@ def test_a_machine_without_proc(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_closed_meanwhile_hides_no_other(
-    made: Made, monkeypatch: pytest.MonkeyPatch
+    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = made.process(8, "python", "nvidia0")
+    folder = files.process(8, "python", "nvidia0")
     (folder / "fd" / "1").symlink_to("/dev/null")
     reading = Path.readlink
 
@@ -150,111 +154,115 @@ def test_a_file_that_is_closed_meanwhile_hides_no_other(
         return reading(path)
 
     monkeypatch.setattr(Path, "readlink", closed)
-    assert made.machine.holders(0) == ([Holder(8, "python")], 0)
+    assert files.machine.holders(0) == ([Holder(8, "python")], 0)
 
 
-def test_a_process_without_a_command_line_has_its_short_name(made: Made) -> None:
-    folder = made.process(9, "kworker", "nvidia0")
+def test_a_process_without_a_command_line_has_its_short_name(files: MachineFiles) -> None:
+    folder = files.process(9, "kworker", "nvidia0")
     (folder / "cmdline").write_bytes(b"")
-    assert made.machine.holders(0) == ([Holder(9, "kworker")], 0)
+    assert files.machine.holders(0) == ([Holder(9, "kworker")], 0)
 
 
-def verdicts(checks: list[Check]) -> list[tuple[Verdict, str | None]]:
-    return [(check.verdict, check.run) for check in checks]
+def verdicts(checks: list[Check]) -> list[tuple[Severity, str | None]]:
+    return [(check.severity, check.run) for check in checks]
 
 
 def test_what_holders_mean() -> None:
-    assert verdicts([*holder_checks([], 0)]) == [(Verdict.OK, None)]
-    assert verdicts([*holder_checks([Holder(1, "nvidia-persistenced")], 3)]) == [(Verdict.OK, None)]
+    assert verdicts([*holder_checks([], 0)]) == [(Severity.OK, None)]
+    assert verdicts([*holder_checks([Holder(1, "nvidia-persistenced")], 3)]) == [
+        (Severity.OK, None)
+    ]
     checks = [
         *holder_checks(
             [Holder(1, "nv-hostengine"), Holder(2, "Xorg"), Holder(3, "python")], hidden=0
         )
     ]
     assert verdicts(checks) == [
-        (Verdict.WARNING, "sudo systemctl stop nvidia-dcgm"),
-        (Verdict.WARNING, "sudo systemctl isolate multi-user"),
-        (Verdict.OK, None),
+        (Severity.WARNING, "sudo systemctl stop nvidia-dcgm"),
+        (Severity.WARNING, "sudo systemctl isolate multi-user"),
+        (Severity.OK, None),
     ]
-    assert "nv-hostengine (process 1)" in checks[0].words
+    assert "nv-hostengine (process 1)" in checks[0].message
 
 
 # MPS daemons.
 
 
-def test_mps_daemons_by_their_pipe_directory(made: Made) -> None:
-    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY="/x/pipe", HOME="/")
-    made.process(6, "nvidia-cuda-mps-control -d", HOME="/")
-    (made.process(7, "nvidia-cuda-mps-control -d") / "environ").unlink()
-    made.process(8, "nvidia-cuda-mps-server", CUDA_MPS_PIPE_DIRECTORY="/x/pipe")
-    assert made.machine.mps_daemons() == {5: "/x/pipe", 6: "/tmp/nvidia-mps", 7: None}
+def test_mps_daemons_by_their_pipe_directory(files: MachineFiles) -> None:
+    files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY="/x/pipe", HOME="/")
+    files.process(6, "nvidia-cuda-mps-control -d", HOME="/")
+    (files.process(7, "nvidia-cuda-mps-control -d") / "environ").unlink()
+    files.process(8, "nvidia-cuda-mps-server", CUDA_MPS_PIPE_DIRECTORY="/x/pipe")
+    assert files.machine.mps_daemons() == {5: "/x/pipe", 6: "/tmp/nvidia-mps", 7: None}
 
 
-def test_daemons_of_ours_and_of_others(made: Made, tmp_path: Path) -> None:
+def test_daemons_of_ours_and_of_others(files: MachineFiles, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert verdicts([*mps_checks(state, made.machine)]) == [(Verdict.OK, None)]
+    assert verdicts([*mps_checks(state, files.machine)]) == [(Severity.OK, None)]
     ours = state / "mps-12345678" / "pipe"
-    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
-    (left,) = mps_checks(state, made.machine)
-    assert left.verdict is Verdict.WARNING
+    files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
+    (left,) = mps_checks(state, files.machine)
+    assert left.severity is Severity.WARNING
     assert left.run == f"echo quit | CUDA_MPS_PIPE_DIRECTORY={ours} nvidia-cuda-mps-control"
     ours.parent.mkdir(parents=True)
     (ours.parent / "shares.json").write_text("damaged", "utf-8")
-    assert verdicts([*mps_checks(state, made.machine)]) == [(Verdict.OK, None)]
-    made.process(6, "nvidia-cuda-mps-control -d", HOME="/")
-    other = [*mps_checks(state, made.machine)][-1]
-    assert other.verdict is Verdict.WARNING
-    assert "another program" in other.words
+    assert verdicts([*mps_checks(state, files.machine)]) == [(Severity.OK, None)]
+    files.process(6, "nvidia-cuda-mps-control -d", HOME="/")
+    other = [*mps_checks(state, files.machine)][-1]
+    assert other.severity is Severity.WARNING
+    assert "another program" in other.message
 
 
-def test_a_daemon_without_shares_while_the_gpu_is_locked(made: Made, tmp_path: Path) -> None:
+def test_a_daemon_without_shares_while_the_gpu_is_locked(
+    files: MachineFiles, tmp_path: Path
+) -> None:
     """The profiler's: it keeps the GPU's lock as long as it measures."""
     state = tmp_path / "state"
     state.mkdir()
     ours = state / "profile-12345678" / "pipe"
-    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
+    files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
     lock = GpuLock(state, "GPU-12345678-0000")
     lock.acquire()
-    (at_work,) = mps_checks(state, made.machine, lock)
-    assert at_work.verdict is Verdict.OK
-    assert f"process {os.getpid()}" in at_work.words
+    (at_work,) = mps_checks(state, files.machine, lock)
+    assert at_work.severity is Severity.OK
+    assert f"process {os.getpid()}" in at_work.message
     lock.release()
-    (left,) = mps_checks(state, made.machine, lock)
-    assert left.verdict is Verdict.WARNING
+    (left,) = mps_checks(state, files.machine, lock)
+    assert left.severity is Severity.WARNING
 
 
-def test_shares_whose_daemon_is_dead(made: Made, tmp_path: Path) -> None:
+def test_shares_whose_daemon_is_dead(files: MachineFiles, tmp_path: Path) -> None:
     file = BoardFile(tmp_path / "state" / "mps-12345678" / "shares.json")
     file.path.parent.mkdir(parents=True)
     share = Share(Place(0, "1g.18gb"), 1, "MPS-1")
     file.replace(BoardState("H200-141GB", boot_id(), (share,)))
-    (dead,) = mps_checks(tmp_path / "state", made.machine)
-    assert dead.verdict is Verdict.WARNING
-    assert "their daemon does not run" in dead.words
+    (dead,) = mps_checks(tmp_path / "state", files.machine)
+    assert dead.severity is Severity.WARNING
+    assert "their daemon does not run" in dead.message
     pipes = file.path.parent / "pipe"
-    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
-    assert verdicts([*mps_checks(tmp_path / "state", made.machine)]) == [(Verdict.OK, None)]
+    files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
+    assert verdicts([*mps_checks(tmp_path / "state", files.machine)]) == [(Severity.OK, None)]
     file.replace(BoardState("H200-141GB", "another boot", (share,)))
-    (left,) = mps_checks(tmp_path / "state", made.machine)
-    assert "left behind" in left.words
+    (left,) = mps_checks(tmp_path / "state", files.machine)
+    assert "left behind" in left.message
 
 
 # Compute mode.
 
 
 @pytest.mark.parametrize(
-    ("mode", "verdict"),
+    ("mode", "severity"),
     [
-        (None, Verdict.OK),
-        ("Default", Verdict.OK),
-        ("Exclusive_Process", Verdict.WARNING),
-        ("Prohibited", Verdict.PROBLEM),
+        (None, Severity.OK),
+        ("Default", Severity.OK),
+        ("Exclusive_Process", Severity.WARNING),
+        ("Prohibited", Severity.PROBLEM),
     ],
 )
-def test_compute_modes(mode: str | None, verdict: Verdict) -> None:
+def test_compute_modes(mode: str | None, severity: Severity) -> None:
     check = compute_mode_check(2, mode)
-    assert check.verdict is verdict
-    assert (check.run == "sudo nvidia-smi -i 2 -c DEFAULT") == (verdict is not Verdict.OK)
+    assert check.severity is severity
+    assert (check.run == "sudo nvidia-smi -i 2 -c DEFAULT") == (severity is not Severity.OK)
 
 
 def test_the_compute_mode_is_asked_of_nvidia_smi(
@@ -294,12 +302,12 @@ def checks_of(state: Path, name: str) -> list[Check]:
     return [check for check in examine("emulated", 0, state) if check.name == name]
 
 
-def worst(checks: list[Check]) -> Verdict:
-    return max((check.verdict for check in checks), key=list(Verdict).index)
+def worst(checks: list[Check]) -> Severity:
+    return max((check.severity for check in checks), key=list(Severity).index)
 
 
 def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
-    assert worst([*examine("emulated", 0, tmp_path)]) is Verdict.OK
+    assert worst([*examine("emulated", 0, tmp_path)]) is Severity.OK
     assert not (tmp_path / "journal.db").exists()
 
 
@@ -308,8 +316,8 @@ def test_a_driver_that_cannot_be_opened_is_a_problem(
 ) -> None:
     checks = examine("emulated", 0, tmp_path, board="A1000")
     (driver,) = [check for check in checks if check.name == "driver"]
-    assert driver.verdict is Verdict.PROBLEM
-    assert "unknown board 'A1000'" in driver.words
+    assert driver.severity is Severity.PROBLEM
+    assert "unknown board 'A1000'" in driver.message
 
 
 def test_a_state_folder_that_cannot_be_written(
@@ -317,7 +325,7 @@ def test_a_state_folder_that_cannot_be_written(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
     (folder,) = checks_of(tmp_path, "state folder")
-    assert folder.verdict is Verdict.PROBLEM
+    assert folder.severity is Severity.PROBLEM
     assert folder.run
 
 
@@ -325,14 +333,14 @@ def test_an_entry_that_was_begun_and_never_finished(tmp_path: Path, journal: Jou
     gpu = EmulatedDriver(tmp_path).gpu()
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
     (check,) = checks_of(tmp_path, "journal")
-    assert check.verdict is Verdict.WARNING
-    assert "never finished" in check.words
+    assert check.severity is Severity.WARNING
+    assert "never finished" in check.message
 
 
 def test_a_change_that_was_begun_and_never_finished(tmp_path: Path, journal: Journal) -> None:
     journal.begin_change(EmulatedDriver(tmp_path).gpu(), "migrator", (), (PLACE,))
     (check,) = checks_of(tmp_path, "journal")
-    assert check.verdict is Verdict.WARNING
+    assert check.severity is Severity.WARNING
 
 
 def test_another_process_at_work_is_named(tmp_path: Path) -> None:
@@ -340,32 +348,32 @@ def test_another_process_at_work_is_named(tmp_path: Path) -> None:
     lock.acquire()
     (check,) = checks_of(tmp_path, "journal")
     lock.release()
-    assert check.verdict is Verdict.WARNING
-    assert f"process {os.getpid()}" in check.words
-    assert worst(checks_of(tmp_path, "journal")) is Verdict.OK
+    assert check.severity is Severity.WARNING
+    assert f"process {os.getpid()}" in check.message
+    assert worst(checks_of(tmp_path, "journal")) is Severity.OK
 
 
 def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         (tmp_path / f"journal.db.damaged-20261115T120000Z{suffix}").touch()
     checks = checks_of(tmp_path, "journal")
-    assert [check.verdict for check in checks] == [Verdict.OK, Verdict.WARNING]
-    assert "damaged-20261115T120000Z" in checks[1].words
+    assert [check.severity for check in checks] == [Severity.OK, Severity.WARNING]
+    assert "damaged-20261115T120000Z" in checks[1].message
 
 
 def test_a_journal_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "journal.db").mkdir()
     (check,) = checks_of(tmp_path, "journal")
-    assert check.verdict is Verdict.PROBLEM
+    assert check.severity is Severity.PROBLEM
 
 
 def test_a_damaged_journal_is_a_problem_and_stays_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"no database" * 100)
     (check,) = checks_of(tmp_path, "journal")
-    assert check.verdict is Verdict.PROBLEM
-    assert "the journal is damaged" in check.words
-    assert [each.name for each in tmp_path.iterdir()] == ["journal.db"]
+    assert check.severity is Severity.PROBLEM
+    assert "the journal is damaged" in check.message
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.db"]
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:
@@ -385,8 +393,8 @@ def test_shares_that_the_journal_does_not_know(journal: Journal) -> None:
     shares = [GpuInstance(PLACE, 2, "MPS-2"), GpuInstance(Place(0, "1g.5gb"), 3, "MPS-3")]
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
     _, lost = instance_checks("mps", gpu, shares, journal.entries(gpu))
-    assert lost.verdict is Verdict.WARNING
-    assert "the journal does not know 1g.5gb at 0," in lost.words
+    assert lost.severity is Severity.WARNING
+    assert "the journal does not know 1g.5gb at 0," in lost.message
     assert len([*instance_checks("mps", gpu, shares[:1], journal.entries(gpu))]) == 1
     assert len([*instance_checks("mig", gpu_of(), shares, ())]) == 1, "MIG has other users"
 
@@ -397,27 +405,27 @@ def test_whose_the_instances_are(journal: Journal) -> None:
     other = GpuInstance(Place(0, "1g.5gb"), 9, "MIG-9")
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
     (check,) = instance_checks("mig", gpu, [other, mine], journal.entries(gpu))
-    assert check.words == "1 ours (1 in use), 1 not ours"
+    assert check.message == "1 ours (1 in use), 1 not ours"
     (none,) = instance_checks("mig", gpu, [], ())
-    assert none.words == "none"
+    assert none.message == "none"
 
 
 def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
     gpu = gpu_of()
     half = GpuInstance(PLACE, 2, None)
     _, theirs = instance_checks("mig", gpu, [half], ())
-    assert theirs.verdict is Verdict.PROBLEM
+    assert theirs.severity is Severity.PROBLEM
     assert theirs.run == "sudo nvidia-smi mig -i 1 -dgi -gi 2"
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
     _, ours = instance_checks("mig", gpu, [half], journal.entries(gpu))
-    assert ours.verdict is Verdict.WARNING
+    assert ours.severity is Severity.WARNING
     assert ours.run == "migrator gpu clear --driver mig --gpu 1"
 
 
 def test_mig_mode() -> None:
-    assert mode_check("mig", gpu_of()).verdict is Verdict.OK
+    assert mode_check("mig", gpu_of()).severity is Severity.OK
     off = mode_check("mig", gpu_of(divides=False))
-    assert off.verdict is Verdict.PROBLEM
+    assert off.severity is Severity.PROBLEM
     assert off.run == "sudo nvidia-smi -i 1 -mig 1"
 
 
@@ -425,10 +433,10 @@ def test_without_nvml_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "proc").mkdir()
     checks = examine("mps", 0, tmp_path, machine=Machine(tmp_path))
-    assert {check.name: check.verdict for check in checks} == {
-        "state folder": Verdict.OK,
-        "driver": Verdict.PROBLEM,
-        "held by": Verdict.OK,
-        "MPS": Verdict.OK,
-        "compute mode": Verdict.OK,
+    assert {check.name: check.severity for check in checks} == {
+        "state folder": Severity.OK,
+        "driver": Severity.PROBLEM,
+        "held by": Severity.OK,
+        "MPS": Severity.OK,
+        "compute mode": Severity.OK,
     }

@@ -39,7 +39,7 @@ def test_mps_is_found(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "index", "board", "words"),
+    ("name", "index", "board", "message"),
     [
         ("mip", 0, None, "--driver: there is no 'mip'; did you mean mps or mig"),
         ("cuda", 0, None, "there are mig, mps, emulated"),
@@ -49,10 +49,10 @@ def test_mps_is_found(state: Path) -> None:
     ],
 )
 def test_drivers_that_cannot_be_opened(
-    tmp_path: Path, name: str, index: int, board: str | None, words: str
+    tmp_path: Path, name: str, index: int, board: str | None, message: str
 ) -> None:
     with (
-        pytest.raises(InputError, match=words),
+        pytest.raises(InputError, match=message),
         open_driver(name, index, state=tmp_path, board=board),
     ):
         pass

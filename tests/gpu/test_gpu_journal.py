@@ -217,8 +217,8 @@ def test_several_processes_at_once_make_one_new_file(
     ]
     printed = [process.communicate()[0].strip() for process in processes]
     assert [process.returncode for process in processes] == [0] * 6
-    aside = [str(each) for each in path.parent.glob("*.damaged-*")]
-    assert [each for each in printed if each] == aside
+    aside = [str(file) for file in path.parent.glob("*.damaged-*")]
+    assert [line for line in printed if line] == aside
     assert len(aside) == bool(damage)
 
 
@@ -228,7 +228,7 @@ def test_a_journal_of_another_version_is_refused_and_left_as_it_is(path: Path) -
         connection.execute("PRAGMA user_version = 4")
     with pytest.raises(InputError, match="the journal has version 4 and this MIGRator reads versi"):
         opened(path)
-    assert [each.name for each in path.parent.glob("*damaged*")] == []
+    assert [file.name for file in path.parent.glob("*damaged*")] == []
 
 
 def test_entries_of_other_drivers_on_one_gpu_are_separate(path: Path) -> None:
@@ -255,12 +255,12 @@ def test_looking_makes_and_changes_no_file(path: Path) -> None:
         created(writing)
         with Journal(path, read_only=True) as journal:  # while another process writes
             assert [entry.place for entry in journal.entries(gpu())] == [PLACE]
-    before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     with Journal(path, read_only=True) as journal:
         assert [entry.place for entry in journal.entries(gpu())] == [PLACE]
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             created(journal)
-    assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
 @pytest.mark.parametrize("damage", [garbage, empty, half, a_page])
@@ -268,10 +268,10 @@ def test_looking_at_a_damaged_journal_leaves_it(path: Path, damage: Callable[[Pa
     with opened(path) as journal:
         created(journal)
     damage(path)
-    before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     with pytest.raises(GpuError, match=r"the journal is damaged .* sets it aside"):
         Journal(path, read_only=True)
-    assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
 def test_where_no_file_can_be_there_is_no_journal(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_empty_gpu_goes_out_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         ([], "the layout is an empty list"),
         ("3g.20gb", "the layout is '3g.20gb'"),
@@ -152,8 +152,8 @@ def test_the_empty_gpu_goes_out_and_comes_back() -> None:
         ({"steps": []}, "steps: unknown key"),
     ],
 )
-def test_errors_name_the_key(data: object, words: str) -> None:
-    assert words in refusal(data)
+def test_errors_name_the_key(data: object, message: str) -> None:
+    assert message in refusal(data)
 
 
 def test_a_name_for_a_file_without_names() -> None:
@@ -180,17 +180,21 @@ def test_a_name_for_a_file_without_names() -> None:
     )
 )
 def test_any_content_is_accepted_or_refused_in_one_sentence(data: object) -> None:
-    for each in (data, {"version": 1, "instances": data}, {"version": "v1", "mig-configs": data}):
+    for content in (
+        data,
+        {"version": 1, "instances": data},
+        {"version": "v1", "mig-configs": data},
+    ):
         sentence = ""
         try:
-            parse_layout(each, gpu_of())
+            parse_layout(content, gpu_of())
         except InputError as error:
             sentence = str(error)
         assert "\n" not in sentence
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ("missing.yaml", "there is no such file"),
         ("missing.yaml:name", "missing.yaml: there is no such file"),
@@ -200,10 +204,10 @@ def test_any_content_is_accepted_or_refused_in_one_sentence(data: object) -> Non
     ],
 )
 def test_files_that_cannot_be_read(
-    given: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         read_layout(given, gpu_of())
 
 
@@ -285,7 +289,7 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "name", "words"),
+    ("data", "name", "message"),
     [
         ({"version": "v1"}, None, "mig-configs: the key is missing"),
         (
@@ -315,8 +319,8 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
         (parted(a=[wants() | {"mig-device": {}}]), None, "did you mean mig-devices?"),
     ],
 )
-def test_what_is_wrong_in_a_mig_parted_file(data: object, name: str | None, words: str) -> None:
-    assert words in refusal(data, name=name)
+def test_what_is_wrong_in_a_mig_parted_file(data: object, name: str | None, message: str) -> None:
+    assert message in refusal(data, name=name)
 
 
 # The examples.

@@ -252,10 +252,10 @@ def test_users_share_the_lock_of_a_gpu_and_see_its_holder(
 
 @pytest.mark.usefixtures("shared_place")
 def test_emulated_gpus_have_their_own(tmp_path: Path) -> None:
-    for each in ("one", "other"):
-        (tmp_path / each).mkdir()
-        gpu = EmulatedDriver(tmp_path / each).gpu()
-        GpuLock.of(gpu, tmp_path / each).acquire()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        gpu = EmulatedDriver(tmp_path / name).gpu()
+        GpuLock.of(gpu, tmp_path / name).acquire()
 
 
 def test_where_the_common_folder_cannot_be_written_the_state_folder_has_it(

@@ -61,7 +61,7 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
     driver.destroy(four)
     assert driver.daemon.running() is None
     assert not is_running(pid)
-    assert [each.partition(" ")[0] for each in programs.log() if "list" not in each] == [
+    assert [line.partition(" ")[0] for line in programs.log() if "list" not in line] == [
         "start",
         "quit",
     ]
@@ -138,12 +138,14 @@ def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
 
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [("H100-80GB-SXM-MPS", "GPU 0 is a H200-141GB-MPS"), ("H200-141GB", "leave --board out")],
 )
-def test_the_board_of_another_gpu_or_of_mig_is_refused(state: Path, name: str, words: str) -> None:
+def test_the_board_of_another_gpu_or_of_mig_is_refused(
+    state: Path, name: str, message: str
+) -> None:
     with (
-        pytest.raises(InputError, match=words),
+        pytest.raises(InputError, match=message),
         open_driver("mps", 0, state=state, board=name),
     ):
         pass
@@ -197,7 +199,7 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     for instance in (three, four):
         driver.destroy(instance)
     assert not is_running(pid)
-    assert sum(each.startswith("start") for each in programs.log()) == 1
+    assert sum(line.startswith("start") for line in programs.log()) == 1
 
 
 RESTLESS = """
@@ -251,7 +253,7 @@ def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     driver.environment(share)
     assert running(driver) != pid
     driver.destroy(share)
-    assert [each for each in programs.log() if "list" not in each] == [
+    assert [line for line in programs.log() if "list" not in line] == [
         "start ",
         "start ",
         "quit -t 5",
@@ -377,10 +379,10 @@ def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None
         assert driver.instances() == (instance,)
         driver.destroy(instance)
         assert driver.daemon.running() is not None
-        made = driver.create(two)
+        share = driver.create(two)
         # a training there keeps the share, a worker may wait until it is created again
-        assert environment.items() - driver.environment(made).items() == {(STANDBY, "1")}
-        driver.destroy(made)
+        assert environment.items() - driver.environment(share).items() == {(STANDBY, "1")}
+        driver.destroy(share)
         driver.close()
         assert driver.daemon.running() is not None  # for the one that waits
         waiting.kill()
@@ -452,7 +454,7 @@ def test_a_folder_too_deep_for_sockets(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mib", "known"),
+    ("name", "mib", "board_name"),
     [
         ("NVIDIA H200", 143771, "H200-141GB"),
         ("NVIDIA A100-SXM4-40GB", 40960, "A100-40GB"),
@@ -464,10 +466,10 @@ def test_a_folder_too_deep_for_sockets(state: Path) -> None:
     ],
 )
 def test_boards_are_known_by_what_their_gpu_calls_itself(
-    name: str, mib: int, known: str | None
+    name: str, mib: int, board_name: str | None
 ) -> None:
-    found = nvidia_smi.find_board(name, mib)
-    assert (found and found.name) == known
+    found_board = nvidia_smi.find_board(name, mib)
+    assert (found_board and found_board.name) == board_name
 
 
 def test_sms_are_counted_in_a_process_that_sees_no_daemon(
@@ -582,10 +584,10 @@ def test_any_gpu_is_divided_like_an_a100_and_never_into_more_than_it_has() -> No
 def test_since_hopper_shares_are_powers_of_two_or_the_whole_gpu() -> None:
     wished = (1, 13, 16, 26, 33, 45, 60, 64, 90, 100, 132)
     given = (2, 16, 16, 32, 32, 32, 64, 64, 64, 132, 132)
-    assert tuple(safe_sms("NVIDIA H200", each, 132) for each in wished) == given
+    assert tuple(safe_sms("NVIDIA H200", sms, 132) for sms in wished) == given
     assert safe_sms("NVIDIA GH200 480GB", 60, 132) == safe_sms("NVIDIA B200", 60, 148) == 64
 
 
 def test_before_hopper_shares_are_as_wished() -> None:
-    assert [safe_sms("NVIDIA A100-SXM4-40GB", each, 108) for each in (14, 42, 98)] == [14, 42, 98]
+    assert [safe_sms("NVIDIA A100-SXM4-40GB", sms, 108) for sms in (14, 42, 98)] == [14, 42, 98]
     assert safe_sms("NVIDIA L40S", 0.2, 142) == 1

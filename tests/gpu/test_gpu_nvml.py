@@ -27,16 +27,16 @@ def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "message"),
     [
         (FaultKind.NO_LIBRARY, "no NVIDIA driver library .* install the driver"),
         (FaultKind.NO_DRIVER, "installed but not loaded; `modprobe nvidia`"),
     ],
 )
-def test_a_machine_without_driver(tmp_path: Path, fault: FaultKind, words: str) -> None:
+def test_a_machine_without_driver(tmp_path: Path, fault: FaultKind, message: str) -> None:
     with installed(tmp_path) as fake:
         fake.fault(fault)
-        with pytest.raises(InputError, match=words), nvml.open_nvml():
+        with pytest.raises(InputError, match=message), nvml.open_nvml():
             pass
         with nvml.open_nvml() as open_now:
             assert open_now.count() == 1
@@ -67,7 +67,7 @@ def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "words"),
+    ("code", "kind", "message"),
     [
         (pynvml.NVML_ERROR_NO_PERMISSION, NotPermittedError, "run it as root"),
         (pynvml.NVML_ERROR_IN_USE, InUseError, "end what uses it"),
@@ -84,26 +84,26 @@ def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
         (12345, GpuError, "migrator gpu doctor"),
     ],
 )
-def test_refusals(code: int, kind: type[GpuError], words: str, tmp_path: Path) -> None:
+def test_refusals(code: int, kind: type[GpuError], message: str, tmp_path: Path) -> None:
     with installed(tmp_path), nvml.open_nvml():
         error = refusal(pynvml, pynvml.NVMLError(code), "create the GPU instance")
     assert type(error) is kind
     assert str(error).startswith("NVML could not create the GPU instance (")
-    assert words in str(error)
+    assert message in str(error)
     assert ". " not in str(error)
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "updated while the old one is loaded; reboot"),
         (pynvml.NVML_ERROR_NO_PERMISSION, "may not open the NVIDIA devices"),
         (pynvml.NVML_ERROR_UNKNOWN, "does not start (Unknown Error); look at `nvidia-smi`"),
     ],
 )
-def test_absences(code: int, words: str) -> None:
+def test_absences(code: int, message: str) -> None:
     error = absence(pynvml, pynvml.NVMLError(code))
-    assert words in str(error)
+    assert message in str(error)
     assert str(error).endswith("use `--driver emulated`, which needs no GPU")
 
 

@@ -48,8 +48,8 @@ class Scripted(EmulatedDriver):
         return [instance.place for instance in self.instances()]
 
     def foreign(self, place: Place, whole: bool = True) -> GpuInstance:
-        made = self.virtual.create_gpu_instance(place)
-        return self.virtual.create_compute_instance(made) if whole else made
+        half = self.virtual.create_gpu_instance(place)
+        return self.virtual.create_compute_instance(half) if whole else half
 
     def at(self, place: Place) -> GpuInstance:
         return next(instance for instance in self.instances() if instance.place == place)
@@ -223,9 +223,9 @@ def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver
 
 def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scripted) -> None:
     partitioner.apply(Layout((RIGHT,)))
-    made = partitioner.create(ONE)
+    instance = partitioner.create(ONE)
     assert driver.places() == [ONE, RIGHT]
-    assert made == driver.at(ONE)
+    assert instance == driver.at(ONE)
     with pytest.raises(GpuError, match=r"1g.5gb at 1 is there already"):
         partitioner.create(ONE)
     with pytest.raises(InputError, match="overlap"):
@@ -390,11 +390,11 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
 def test_unknown_instances_are_foreign_and_never_touched(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
-    made, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
+    whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
     partitioner.apply(Layout((Place(2, "2g.10gb"),)))
-    assert partitioner.recovered.foreign == (half, made)
+    assert partitioner.recovered.foreign == (half, whole)
     partitioner.clear()
-    assert driver.instances() == (half, made)
+    assert driver.instances() == (half, whole)
 
 
 def test_what_a_killed_create_left_is_finished_or_undone(

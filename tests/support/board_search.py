@@ -20,17 +20,19 @@ State = frozenset[Item]
 def neighbours(board: Board) -> Mapping[State, tuple[State, ...]]:
     """Every state of the board, with the states one step away."""
     items = [(profile.name, start) for profile in board.profiles for start in profile.starts]
-    found: dict[State, tuple[State, ...]] = {}
+    graph: dict[State, tuple[State, ...]] = {}
     queue: deque[State] = deque([frozenset()])
     while queue:
         state = queue.popleft()
-        if state in found:
+        if state in graph:
             continue
         bigger = [state | {item} for item in items if item not in state]
-        smaller = [state - {each} for each in state]
-        found[state] = tuple(each for each in (*bigger, *smaller) if _allowed(board, each))
-        queue.extend(found[state])
-    return found
+        smaller = [state - {removed} for removed in state]
+        graph[state] = tuple(
+            neighbour for neighbour in (*bigger, *smaller) if _allowed(board, neighbour)
+        )
+        queue.extend(graph[state])
+    return graph
 
 
 def fewest_steps(
@@ -48,10 +50,10 @@ def fewest_steps(
         state, steps = queue.popleft()
         if is_reached(state, foreign, places, counts):
             return steps
-        for each in graph[state]:
-            if each not in seen and fixed <= each:
-                seen.add(each)
-                queue.append((each, steps + 1))
+        for neighbour in graph[state]:
+            if neighbour not in seen and fixed <= neighbour:
+                seen.add(neighbour)
+                queue.append((neighbour, steps + 1))
     return None
 
 

@@ -46,7 +46,7 @@ def cluster(
         "windows": 1,
         "seed": seed,
         "cluster": {"gpus": [dict(gpu) for gpu in gpus], **rules},
-        "tenants": [dict(each) for each in tenants],
+        "tenants": [dict(entry) for entry in tenants],
     }
     return parse_cluster(data, folder=Path(), name="small")
 
@@ -61,7 +61,7 @@ class Tried:
 
     def placements(self) -> Iterator[tuple[dict[str, str], float]]:
         """(tenant -> GPU, goodput in requests per second) of every one that keeps all rules."""
-        names = [each.name for each in self.scenario.tenants]
+        names = [placed.name for placed in self.scenario.tenants]
         gpus = [gpu.name for gpu in self.scenario.gpus]
         for homes in product(gpus, repeat=len(names)):
             placement = dict(zip(names, homes, strict=True))
@@ -73,13 +73,13 @@ class Tried:
         """Its goodput; None where some GPU has no room."""
         total = 0.0
         for gpu in self.scenario.gpus:
-            here = [e for e in self.scenario.tenants if placement.get(e.name) == gpu.name]
-            if any(gpu.board.name not in each.served for each in here):
+            sharing = [t for t in self.scenario.tenants if placement.get(t.name) == gpu.name]
+            if any(gpu.board.name not in t.served for t in sharing):
                 return None
-            found = self._gpu(gpu.board.name, tuple(sorted(each.entry for each in here)))
-            if found is None:
+            goodput = self._gpu(gpu.board.name, tuple(sorted(t.entry for t in sharing)))
+            if goodput is None:
                 return None
-            total += found
+            total += goodput
         return total / self.scenario.window_s
 
     def _gpu(self, board: str, entries: tuple[int, ...]) -> float | None:

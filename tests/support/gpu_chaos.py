@@ -107,24 +107,24 @@ class Campaign:
         """What the diary says: the last word about ours, and how much was done."""
         last: dict[str, Any] | None = None
         operations = 0
-        for each in self.diary.read():
-            kind = each["event"]
+        for event in self.diary.read():
+            kind = event["event"]
             operations += kind in ("begin", "others")
             if kind == "foreign":
-                self.foreign[each["identity"]] = Place(*each["place"])
+                self.foreign[event["identity"]] = Place(*event["place"])
             elif kind == "removed":
-                self.foreign.pop(each["identity"], None)
+                self.foreign.pop(event["identity"], None)
                 last = None
             elif kind == "reboot":
                 self._rebooted()
                 last = {"event": "reboot"}
             elif kind in ("begin", "end"):
-                last = each
-                self._count(each)
-                self.counts["failed"] += bool(each.get("failed"))
-                self.counts["stubborn"] += bool(each.get("stubborn"))
+                last = event
+                self._count(event)
+                self.counts["failed"] += bool(event.get("failed"))
+                self.counts["stubborn"] += bool(event.get("stubborn"))
             elif kind == "trap":
-                self.counts[f"at {each['at']}"] += 1
+                self.counts[f"at {event['at']}"] += 1
         return last, operations
 
     def _rebooted(self) -> None:
@@ -152,27 +152,31 @@ class Campaign:
             self._rebooted()
         elif kind == "foreign":
             place = self.draw.choice(open_places)
-            before = {each.identity for each in self.world.seen()}
+            before = {instance.identity for instance in self.world.seen()}
             if self.world.foreign(place, whole=True):
-                (new,) = (each for each in self.world.seen() if each.identity not in before)
+                (new,) = (
+                    instance for instance in self.world.seen() if instance.identity not in before
+                )
                 self.foreign[new.identity] = place
         else:
-            seen = [each for each in self.world.seen() if not each.held]
-            for each in seen[: self.draw.randint(1, 3)]:
-                self.world.remove(each.place)
-                self.foreign.pop(each.identity, None)
+            seen = [instance for instance in self.world.seen() if not instance.held]
+            for instance in seen[: self.draw.randint(1, 3)]:
+                self.world.remove(instance.place)
+                self.foreign.pop(instance.identity, None)
         return True
 
     def check(self, last: dict[str, Any] | None, disturbed: bool) -> None:
         """Recovers, and holds the result against the board and against what was meant."""
         self.world.mend()
-        held = {each.identity for each in self.world.seen() if each.held}
+        held = {instance.identity for instance in self.world.seen() if instance.held}
         with ExitStack() as stack:
             life = self.opened(stack, Trap())
             owners = list(OWNERS)
             self.draw.shuffle(owners)
             unsettled = [
-                words for owner in owners for words in life.partitioner(owner).recover().unsettled
+                problem
+                for owner in owners
+                for problem in life.partitioner(owner).recover().unsettled
             ]
             assert disturbed or not unsettled, unsettled
             self._check_board(life, held)
@@ -184,14 +188,14 @@ class Campaign:
 
     def _check_board(self, life: Life, held: set[int]) -> None:
         """No orphan of ours; no foreign instance touched; the rest is ours in the journal."""
-        seen = {each.identity: each for each in self.world.seen()}
+        seen = {instance.identity: instance for instance in self.world.seen()}
         assert held <= seen.keys(), "an instance in use is gone"
         for identity, place in self.foreign.items():
             assert seen[identity].place == place, "a foreign instance was touched"
-        ours = [each for identity, each in seen.items() if identity not in self.foreign]
-        assert all(each.whole for each in ours), f"half-made: {ours}"
+        ours = [instance for identity, instance in seen.items() if identity not in self.foreign]
+        assert all(instance.whole for instance in ours), f"half-made: {ours}"
         journal = [place for places in life.holdings().values() for place in places]
-        assert sorted(journal) == sorted(each.place for each in ours), (journal, ours)
+        assert sorted(journal) == sorted(instance.place for instance in ours), (journal, ours)
 
     def _check_journal(self, life: Life, unsettled: bool) -> None:
         assert all(entry.state == "done" for entry in life.journal.entries(life.gpu))
@@ -202,7 +206,7 @@ class Campaign:
         if last["event"] == "reboot":
             assert not any(now.values())
             return
-        there = {each.identity for each in self.world.seen()}
+        there = {instance.identity for instance in self.world.seen()}
         assert set(last.get("fixed", ())) <= there, "an instance in use or not ours is gone"
         names = ("before", "after") if last["event"] == "begin" else ("holdings",)
         possible = [_holdings(last[name]) for name in names]

@@ -125,7 +125,7 @@ class Life:
         creates = live_creates(self.journal.entries(self.gpu))
         there = match_creates(self.world.instances(), creates)
         return {
-            owner: frozenset(place for place, (_, each) in there.items() if each.owner == owner)
+            owner: frozenset(place for place, (_, create) in there.items() if create.owner == owner)
             for owner in OWNERS
         }
 
@@ -157,11 +157,17 @@ class Life:
         elif kind == "unmake" and self.foreign:
             self._remove(self.draw.choice(sorted(self.foreign)))
         elif kind == "take":
-            ours = [each for each in seen if each.identity not in self.foreign and not each.held]
+            ours = [
+                instance
+                for instance in seen
+                if instance.identity not in self.foreign and not instance.held
+            ]
             if ours:
                 self._remove(self.draw.choice(ours).identity)
-        elif kind == "hold" and any(each.whole for each in seen):
-            self.world.hold(self.draw.choice([each for each in seen if each.whole]).place)
+        elif kind == "hold" and any(instance.whole for instance in seen):
+            self.world.hold(
+                self.draw.choice([instance for instance in seen if instance.whole]).place
+            )
         elif kind == "release":
             self.world.release()
         elif kind == "reboot":
@@ -171,15 +177,17 @@ class Life:
         self.diary.write(event="others")
 
     def _make(self) -> None:
-        before = {each.identity for each in self.world.seen()}
+        before = {instance.identity for instance in self.world.seen()}
         place = self.draw.choice(self.open_places())
         if self.world.foreign(place, whole=self.draw.random() < 0.8):
-            (new,) = (each for each in self.world.seen() if each.identity not in before)
+            (new,) = (instance for instance in self.world.seen() if instance.identity not in before)
             self.foreign[new.identity] = place
             self.diary.write(event="foreign", identity=new.identity, place=place)
 
     def _remove(self, identity: int) -> None:
-        (place,) = (each.place for each in self.world.seen() if each.identity == identity)
+        (place,) = (
+            instance.place for instance in self.world.seen() if instance.identity == identity
+        )
         self.world.remove(place)
         self.foreign.pop(identity, None)
         self.diary.write(event="removed", identity=identity)
@@ -197,7 +205,7 @@ class Life:
     def _stubborn(self, partitioner: Partitioner) -> None:
         """A destroy whose fault outlasts it and two recoveries; then its place is wanted again."""
         owner, before = partitioner.owner, self.holdings()
-        held = {each.place for each in self.world.seen() if each.held}
+        held = {instance.place for instance in self.world.seen() if instance.held}
         if not before[owner] - held:
             return
         gone = self.draw.choice(sorted(before[owner] - held))
@@ -232,9 +240,9 @@ class Life:
         owner = partitioner.owner
         before = self.holdings()
         fixed = {
-            each.identity
-            for each in self.world.seen()
-            if each.held or each.identity in self.foreign
+            instance.identity
+            for instance in self.world.seen()
+            if instance.held or instance.identity in self.foreign
         }
         after = {**before, owner: wanted}
         self.diary.write(event="begin", owner=owner, before=before, after=after, fixed=fixed)
@@ -271,7 +279,7 @@ class Life:
         assert now in expected, (failed, faulty, now, before, after, partitioner.recovered)
 
     def _check_fixed(self, fixed: Iterable[int]) -> None:
-        there = {each.identity for each in self.world.seen()}
+        there = {instance.identity for instance in self.world.seen()}
         assert set(fixed) <= there, "an instance in use or not ours is gone"
 
     def _drawn(
@@ -286,7 +294,7 @@ class Life:
             gone = self.draw.choice(sorted(mine))
             return lambda: partitioner.destroy(gone), mine - {gone}
         if kind == "clear":
-            used = {each.place for each in self.world.seen() if each.held}
+            used = {instance.place for instance in self.world.seen() if instance.held}
             return partitioner.clear, mine & used
         layout = self._layout()
         return lambda: partitioner.apply(layout), self._after(layout, mine)

@@ -148,9 +148,9 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
     """An nvidia-smi that reports an H200, and an MPS control program."""
-    found = NvidiaPrograms(tmp_path / "programs")
-    found.on_path(monkeypatch)
-    found.smi()
-    found.mps()
+    programs = NvidiaPrograms(tmp_path / "programs")
+    programs.on_path(monkeypatch)
+    programs.smi()
+    programs.mps()
     monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
-    return found
+    return programs

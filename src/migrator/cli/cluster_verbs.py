@@ -91,7 +91,7 @@ def plan_cluster(
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
     from migrator.cluster.file import read_cluster
-    from migrator.cluster.placement.current import read_current
+    from migrator.cluster.placement.current_placement import read_current
     from migrator.cluster.placement.place import MOST_PLANNED, place
     from migrator.cluster.report import cluster_plan_json, draw_placement, plan_table
     from migrator.io.task_pool import open_workers
@@ -196,7 +196,7 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
         words = f"Requests of all tenants of {name} are answered, new ones refused from now on."
         confirm(words, yes)
         ending = stop_cluster(ray, name)
-    print(f"{name} is served no more: {ending.words}")
+    print(f"{name} is served no more: {ending.message}")
 
 
 @group.command("drain")
@@ -328,7 +328,7 @@ def serve_cluster(
             if ours or isinstance(error, KeyboardInterrupt):
                 say("draining every GPU")
                 stopped = stop_cluster(ray, run.name)
-                say(stopped.words)
+                say(stopped.message)
                 if isinstance(error, KeyboardInterrupt) and stopped.clean:
                     return
             else:

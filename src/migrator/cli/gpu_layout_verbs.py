@@ -85,9 +85,9 @@ def assert_layout(
         say(note)
     found = difference(instances, wanted.layout)
     if as_json:
-        print_json({"as_wanted": not found, "differences": found.words()})
+        print_json({"as_wanted": not found, "differences": found.lines()})
     elif found:
-        print("\n".join(found.words()))
+        print("\n".join(found.lines()))
     else:
         print(f"GPU {gpu.index} is as {layout} says")
     if found:

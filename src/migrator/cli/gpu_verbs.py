@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -238,20 +238,21 @@ def doctor(
     Example:  sudo migrator gpu doctor --driver mig
     """
     del dry_run
-    from migrator.gpu.doctor import Check, Verdict, examine
+    from migrator.gpu.doctor import Check, Severity, examine
 
     try:
         chosen = target(driver, index, state, board, read_only=True)
         checks = examine(chosen.driver, index, chosen.state, board=board)
     except MigratorError as error:
-        checks = (Check("state folder", Verdict.PROBLEM, str(error)),)
+        checks = (Check("state folder", Severity.PROBLEM, str(error)),)
     if as_json:
-        print_json({"checks": [asdict(check) for check in checks]})
+        keys = ("name", "verdict", "words", "run")
+        print_json({"checks": [dict(zip(keys, astuple(check), strict=True)) for check in checks]})
     for each in () if as_json else checks:
-        print(f"{each.verdict:<8} {each.name:<13} {each.words}")
-        if each.run and each.verdict is not Verdict.OK:
+        print(f"{each.severity:<8} {each.name:<13} {each.message}")
+        if each.run and each.severity is not Severity.OK:
             print(f"{'':<8} {'':<13} run: {each.run}")
-    if any(check.verdict is Verdict.PROBLEM for check in checks):
+    if any(check.severity is Severity.PROBLEM for check in checks):
         raise typer.Exit(REFUSED)
 
 

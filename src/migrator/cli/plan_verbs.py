@@ -206,7 +206,7 @@ def _profiles(file: Path) -> _Checked:
 
 
 def _placement(file: Path) -> _Checked:
-    from migrator.cluster.placement.current import read_current
+    from migrator.cluster.placement.current_placement import read_current
 
     found = read_current(file)
     return _Checked(f"{len(found)} tenants on {len(set(found.values()))} GPUs")

@@ -15,9 +15,9 @@ from pathlib import Path
 from migrator.cluster.scenario import (
     ClusterGpu,
     ClusterScenario,
+    ClusterService,
     ClusterTenant,
     Rules,
-    SparingService,
     merge_groups,
 )
 from migrator.core import catalogue
@@ -53,7 +53,7 @@ from migrator.workload.file import (
     whole_window_s,
 )
 
-_Kinds = list[dict[str, tuple[SparingService, tuple[Drift, ...]]]]
+_Kinds = list[dict[str, tuple[ClusterService, tuple[Drift, ...]]]]
 """Per entry: board -> its service and its drift there."""
 
 
@@ -116,18 +116,18 @@ def parse_cluster(
     )
 
 
-def _gpus(entry: ClusterEntry) -> tuple[ClusterGpu, ...]:
-    total = sum(gpu.count for gpu in entry.gpus)
+def _gpus(cluster: ClusterEntry) -> tuple[ClusterGpu, ...]:
+    total = sum(gpu.count for gpu in cluster.gpus)
     if total > MOST_GPUS:
         refuse(("cluster", "gpus"), f"{total} GPUs are too many", f"give at most {MOST_GPUS}")
     gpus: list[ClusterGpu] = []
-    for index, each in enumerate(entry.gpus):
+    for index, entry in enumerate(cluster.gpus):
         location = ("cluster", "gpus", index)
-        board = _board(each.board, (*location, "board"))
-        _require_name(each.name, (*location, "name"))
-        names = _numbered(each.name or board.name, each.count, 1)
-        gpus += [ClusterGpu(name, board, each.node) for name in names]
-    name, often = Counter(each.name for each in gpus).most_common(1)[0]
+        board = _board(entry.board, (*location, "board"))
+        _require_name(entry.name, (*location, "name"))
+        names = _numbered(entry.name or board.name, entry.count, 1)
+        gpus += [ClusterGpu(name, board, entry.node) for name in names]
+    name, often = Counter(gpu.name for gpu in gpus).most_common(1)[0]
     if often > 1:
         refuse(
             ("cluster", "gpus"),
@@ -166,10 +166,10 @@ def _numbered(name: str, count: int, digits: int) -> list[str]:
 
 def _kind(
     entry: TenantEntry, index: int, boards: Mapping[str, Board], folder: Path, labels: LabelsAt
-) -> dict[str, tuple[SparingService, tuple[Drift, ...]]]:
+) -> dict[str, tuple[ClusterService, tuple[Drift, ...]]]:
     """The entry on each board that can serve it. Rejected if none can."""
     location: Location = ("tenants", index)
-    found: dict[str, tuple[SparingService, tuple[Drift, ...]]] = {}
+    on_boards: dict[str, tuple[ClusterService, tuple[Drift, ...]]] = {}
     refusal: InputError | None = None
     for name, board in boards.items():
         service = with_memory(tenant_service(entry, location, board, folder), entry.memory_gib)
@@ -186,15 +186,15 @@ def _kind(
             continue
         retraining = _of_board(entry.retraining, board)
         drifts = tenant_drifts(retraining, (*location, "retraining"), service, board, labels)
-        found[name] = service, drifts
-    if not found and refusal is not None:
+        on_boards[name] = service, drifts
+    if not on_boards and refusal is not None:
         raise refusal
-    return found
+    return on_boards
 
 
-def with_memory(service: Service, memory_gib: float) -> SparingService:
+def with_memory(service: Service, memory_gib: float) -> ClusterService:
     """The service with the memory that its worker needs, which excludes small instances."""
-    return SparingService(**vars(service), memory_gib=memory_gib)
+    return ClusterService(**vars(service), memory_gib=memory_gib)
 
 
 def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | None:
@@ -210,9 +210,9 @@ def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | 
 
 
 def _window_of(entry: WindowEntry, board: Board) -> WindowEntry:
-    known = {str(gpcs) for gpcs in board.sizes}
-    there = {size: value for size, value in (entry.seconds or {}).items() if size in known}
-    return entry.model_copy(update={"seconds": there}) if there else entry
+    sizes = {str(gpcs) for gpcs in board.sizes}
+    seconds = {size: value for size, value in (entry.seconds or {}).items() if size in sizes}
+    return entry.model_copy(update={"seconds": seconds}) if seconds else entry
 
 
 def _tenants(
@@ -228,12 +228,12 @@ def _tenants(
     if total > MOST_TENANTS:
         refuse(("tenants",), f"{total} tenants are too many", f"give at most {MOST_TENANTS}")
     tenants: list[ClusterTenant] = []
-    for index, (entry, kind, come) in enumerate(zip(entries, kinds, sources, strict=True)):
-        at = _fastest(kind, boards)
-        for name in _numbered(kind[at][0].tenant, entry.count, 3):
+    for index, (entry, kind, source) in enumerate(zip(entries, kinds, sources, strict=True)):
+        fastest = _fastest(kind, boards)
+        for name in _numbered(kind[fastest][0].tenant, entry.count, 3):
             number = (seed, len(tenants))
             trace, offset_s = scaled_arrivals(
-                come, kind[at][0], boards[at], window_s, windows, number
+                source, kind[fastest][0], boards[fastest], window_s, windows, number
             )
             served = {
                 board: ServedTenant(replace(service, tenant=name), trace, offset_s, drifts)
@@ -244,7 +244,7 @@ def _tenants(
     return tuple(tenants)
 
 
-def _fastest(kind: Mapping[str, tuple[SparingService, object]], boards: Mapping[str, Board]) -> str:
+def _fastest(kind: Mapping[str, tuple[ClusterService, object]], boards: Mapping[str, Board]) -> str:
     """The board with the highest capability for the kind. It decides whether a rate is rejected."""
     return max(kind, key=lambda name: highest_rps(kind[name][0], boards[name]))
 
@@ -256,15 +256,15 @@ def _rules(entry: ClusterEntry, kinds: _Kinds, tenants: Sequence[ClusterTenant])
     members: dict[int, set[str]] = {}
     for tenant in tenants:
         members.setdefault(tenant.entry, set()).add(tenant.name)
-    for index, own in members.items():
-        called.setdefault(next(iter(kinds[index].values()))[0].tenant, frozenset(own))
+    for index, names in members.items():
+        called.setdefault(next(iter(kinds[index].values()))[0].tenant, frozenset(names))
     apart = _groups(entry.apart, "apart", called)
     together = _groups(entry.together, "together", called)
     for group in merge_groups(together):
-        for other in apart:
-            if len(group & other) > 1:
-                both = " and ".join(sorted(group & other)[:2])
-                index = next(i for i, each in enumerate(together) if each & group & other)
+        for separated in apart:
+            if len(group & separated) > 1:
+                both = " and ".join(sorted(group & separated)[:2])
+                index = next(i for i, joined in enumerate(together) if joined & group & separated)
                 refuse(
                     ("cluster", "together", index), f"{both} must be apart as well", "drop a rule"
                 )

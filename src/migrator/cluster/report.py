@@ -53,32 +53,33 @@ def plan_table(plan: ClusterPlan) -> str:
 
 def plan_lines(plan: ClusterPlan) -> list[str]:
     """What the table does not say, a sentence each."""
-    words = [
+    sentences = [
         f"no placement has more than {_rate(plan.upper_bound_rps)} requests/s: "
         f"the gap is {plan.gap:.2%}"
     ]
     for board, more in plan.one_more_rps.items():
-        words.append(f"one more {board} would bring about {_rate(more)} requests/s more")
+        sentences.append(f"one more {board} would bring about {_rate(more)} requests/s more")
     if plan.moved:
         move = "moves" if len(plan.moved) == 1 else "move"
-        words.append(f"{plural(len(plan.moved), 'tenant')} {move}: {_some(plan.moved)}")
-    words += plan.notes
+        sentences.append(f"{plural(len(plan.moved), 'tenant')} {move}: {_some(plan.moved)}")
+    sentences += plan.notes
     reasons: dict[str, list[str]] = {}
     for unplaced in plan.unplaced:
         reasons.setdefault(unplaced.why, []).append(unplaced.tenant)
-    words += [f"no GPU for {_some(names)}: {why}" for why, names in reasons.items()]
+    sentences += [f"no GPU for {_some(names)}: {why}" for why, names in reasons.items()]
     guessed = sum(not gpu.planned for gpu in plan.gpus)
     if guessed:
-        words.append(f"{plural(guessed, 'GPU')} not planned in time, estimated; raise --seconds")
-    return [line for word in words for line in wrapped(word)]
+        gpus = plural(guessed, "GPU")
+        sentences.append(f"{gpus} not planned in time, estimated; raise --seconds")
+    return [line for sentence in sentences for line in wrapped(sentence)]
 
 
 def outcome_table(outcome: ClusterOutcome) -> str:
     """A line per GPU and one for all of them."""
     busy = [gpu for gpu in outcome.plan.gpus if gpu.tenants]
     rows = [
-        (each.gpu.name, *_tally_cells(run.tally), count(run.reconfigurations))
-        for each, run in list(zip(busy, outcome.runs, strict=True))[:_MOST_ROWS]
+        (gpu.gpu.name, *_tally_cells(run.tally), count(run.reconfigurations))
+        for gpu, run in list(zip(busy, outcome.runs, strict=True))[:_MOST_ROWS]
     ]
     total = ("all", *_tally_cells(outcome.tally), count(outcome.reconfigurations))
     lines = [
@@ -147,28 +148,28 @@ def _charts(plan: ClusterPlan) -> tuple[Bars | Lines, ...]:
     draw = _named_bars if len(plan.gpus) <= _NAMED else _ranked_lines
     goodput, load = Axis("Goodput", "requests/s"), Axis("Load", share=True)
     return (
-        draw(plan, goodput, lambda each: each.goodput_rps),
-        draw(plan, load, lambda each: each.load),
+        draw(plan, goodput, lambda gpu: gpu.goodput_rps),
+        draw(plan, load, lambda gpu: gpu.load),
     )
 
 
 def _by_board(plan: ClusterPlan) -> dict[str, list[GpuPlacement]]:
     """Board -> its GPUs, most goodput first."""
-    found: dict[str, list[GpuPlacement]] = {}
+    by_board: dict[str, list[GpuPlacement]] = {}
     for placement in sorted(plan.gpus, key=lambda gpu: -gpu.goodput_rps):
-        found.setdefault(placement.gpu.board.name, []).append(placement)
-    return found
+        by_board.setdefault(placement.gpu.board.name, []).append(placement)
+    return by_board
 
 
 def _named_bars(plan: ClusterPlan, y: Axis, value: Callable[[GpuPlacement], float]) -> Bars:
     """A bar per GPU, a colour per board."""
     boards = _by_board(plan)
-    every = [gpu for gpus in boards.values() for gpu in gpus]
+    ranked = [gpu for gpus in boards.values() for gpu in gpus]
     series = tuple(
-        Series(name, tuple(value(e) if e.gpu.board.name == name else None for e in every))
+        Series(name, tuple(value(gpu) if gpu.gpu.board.name == name else None for gpu in ranked))
         for name in boards
     )
-    names = tuple(placement.gpu.name for placement in every)
+    names = tuple(gpu.gpu.name for gpu in ranked)
     return Bars(y.title, names, series, Axis("GPUs by board, most goodput first"), y, stacked=True)
 
 
@@ -180,9 +181,9 @@ def _ranked_lines(plan: ClusterPlan, y: Axis, value: Callable[[GpuPlacement], fl
         Series(name, (*map(value, gpus), *((None,) * (longest - len(gpus)))))
         for name, gpus in boards.items()
     )
-    at = tuple(float(rank) for rank in range(1, longest + 1))
+    ranks = tuple(float(rank) for rank in range(1, longest + 1))
     x = Axis("GPUs of a board, most goodput first")
-    return Lines(y.title, at, series, x, y, until=longest + 1.0)
+    return Lines(y.title, ranks, series, x, y, until=longest + 1.0)
 
 
 def _table(gpus: Sequence[GpuPlacement]) -> Table:

@@ -12,7 +12,7 @@ from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
 
 
 @dataclass(frozen=True)
-class SparingService(Service):
+class ClusterService(Service):
     """A service restricted to instances with enough memory, with a share of their capability
     reserved.
 
@@ -75,12 +75,12 @@ class Rules:
 
 def merge_groups(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
     """Merge groups that share a tenant."""
-    found: list[frozenset[str]] = []
+    merged: list[frozenset[str]] = []
     for group in groups:
-        touching = [each for each in found if not each.isdisjoint(group)]
-        found = [each for each in found if each.isdisjoint(group)]
-        found.append(group.union(*touching))
-    return tuple(found)
+        touching = [group_before for group_before in merged if not group_before.isdisjoint(group)]
+        merged = [group_before for group_before in merged if group_before.isdisjoint(group)]
+        merged.append(group.union(*touching))
+    return tuple(merged)
 
 
 @dataclass(frozen=True)

@@ -132,12 +132,12 @@ class SharedFiles:
 
     def read_many(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """Read several files in batches; missing ones are left out."""
-        for at in range(0, len(names), _AT_ONCE):
-            some = names[at : at + _AT_ONCE]
-            paths = [self.path(each) for each in some]
+        for begin in range(0, len(names), _AT_ONCE):
+            batch = names[begin : begin + _AT_ONCE]
+            paths = [self.path(name) for name in batch]
             cat = partial(self._files.cat_ranges, paths, None, None, on_error="return")
-            found: Sequence[Any] = self._limited.call(MANY_S, cat)
-            for name, content in zip(some, found, strict=True):
+            contents: Sequence[Any] = self._limited.call(MANY_S, cat)
+            for name, content in zip(batch, contents, strict=True):
                 if isinstance(content, bytes):
                     yield name, content
                 elif not isinstance(content, FileNotFoundError):
@@ -151,11 +151,11 @@ class SharedFiles:
             # a store that hangs is noticed soon; many names may take long
             if not self._limited.call(READ_S, lambda: self._files.exists(path)):
                 return {}
-            found = self._limited.call(MANY_S, lambda: self._files.find(path, detail=True))
+            entries = self._limited.call(MANY_S, lambda: self._files.find(path, detail=True))
         except FileNotFoundError:
             return {}
         begin = len(self._root) + 1
-        return {each[begin:]: int(entry["size"]) for each, entry in found.items()}
+        return {path[begin:]: int(entry["size"]) for path, entry in entries.items()}
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -189,8 +189,8 @@ def read_bytes(path: str) -> bytes:
     files, root = fsspec.url_to_fs(folder or ("/" if path.startswith("/") else "."))
     whole = f"{root.rstrip('/')}/{name}"
     limited = _BY_PATH.setdefault(path, Limited(path))
-    found: bytes = limited.call(READ_S, lambda: files.cat_file(whole))
-    return found
+    content: bytes = limited.call(READ_S, lambda: files.cat_file(whole))
+    return content
 
 
 def _opened(url: str, limited: Limited) -> tuple[Any, str]:

@@ -94,10 +94,10 @@ class SharedStore:
         """
         content = self.files.read(_WINDOWS)
         if content is not None:
-            known = msgspec.json.decode(content, type=_Windows)
-            if known.window_s == window_s:
-                return known.began_s
-            began_s -= (int((began_s - known.began_s) / known.window_s) + 1) * window_s
+            before = msgspec.json.decode(content, type=_Windows)
+            if before.window_s == window_s:
+                return before.began_s
+            began_s -= (int((began_s - before.began_s) / before.window_s) + 1) * window_s
         self.files.write(_WINDOWS, msgspec.json.encode(_Windows(began_s, window_s)))
         return began_s
 
@@ -136,8 +136,8 @@ class SharedLabels:
         rows: list[SampleRow] = []
         ends: dict[str, int] = {}
         for name, content in self._unread(tenant):
-            some, end = _parse(content)
-            rows += some
+            labels, end = _parse(content)
+            rows += labels
             ends[name] = self._read.get(name, 0) + end
         return FreshLabels(rows, ends)
 
@@ -146,22 +146,22 @@ class SharedLabels:
         self._read |= fresh.ends
 
     def close(self) -> None:
-        for each in self._open.values():
-            each.close()
+        for file in self._open.values():
+            file.close()
         self._open.clear()
 
     def _unread(self, tenant: str) -> Iterator[tuple[str, bytes]]:
         """The new content of the files of other daemons."""
         sizes, ours = self._files.sizes(f"labels/{tenant}"), f"/{self._files.writer}-"
         unread = [
-            each
-            for each in _oldest_first(sizes)
-            if ours not in each and sizes[each] > self._read.get(each, 0)
+            name
+            for name in _oldest_first(sizes)
+            if ours not in name and sizes[name] > self._read.get(name, 0)
         ]
         for name in unread:
             if name in self._read:
                 yield name, self._files.read(name, self._read[name]) or b""
-        yield from self._files.read_many([each for each in unread if each not in self._read])
+        yield from self._files.read_many([name for name in unread if name not in self._read])
 
     def _append(self, tenant: str, records: bytes, learned_before: LearnedBefore) -> None:
         if not self._files.local:
@@ -261,23 +261,23 @@ class SharedVersions:
         serving = self._put(folder, version)
         # weights take a while: meanwhile another daemon may have claimed the tenant or shared
         self._require_owner(folder, version.tenant, claim=False)
-        known = self._entry(version.tenant)
+        shared = self._entry(version.tenant)
         # a daemon that claims a tenant has not seen newer versions or rollbacks
-        same = known is not None and (known.number, known.sha256) == (
+        same = shared is not None and (shared.number, shared.sha256) == (
             serving.number,
             serving.sha256,
         )
-        if known is not None and (known.highest > versions.highest or (claim and not same)):
-            found = self.bring(versions)
-            if found is not None and found != version:
-                return found
-        earlier = [each for each in versions.good() if each.number < version.number]
-        before = [self._put(folder, each) for each in earlier[: VERSIONS_KEPT - 1]]
+        if shared is not None and (shared.highest > versions.highest or (claim and not same)):
+            newer = self.bring(versions)
+            if newer is not None and newer != version:
+                return newer
+        earlier = [good for good in versions.good() if good.number < version.number]
+        before = [self._put(folder, good) for good in earlier[: VERSIONS_KEPT - 1]]
         entry = _ServingVersion(
             **msgspec.structs.asdict(serving), earlier=before, highest=versions.highest
         )
         self._files.write(f"{folder}/{_SERVING}", msgspec.json.encode(entry))
-        self._drop_old(folder, version.number, {e.weights for e in (serving, *before)})
+        self._drop_old(folder, version.number, {kept.weights for kept in (serving, *before)})
         self._files.clear_unfinished(folder)
         return None
 
@@ -289,15 +289,16 @@ class SharedVersions:
         entry = self._entry(versions.tenant)
         if entry is None:
             return None
-        brought = [e for e in (entry, *(entry.earlier or ())) if self._get(versions, e)]
+        listed = (entry, *(entry.earlier or ()))
+        brought = [version for version in listed if self._get(versions, version)]
         if not brought and versions.newest_good() is None:
             folder = self._files.path(f"versions/{versions.tenant}")
             raise InputError(
                 f"{folder}: the weights are damaged; remove {_SERVING} there to begin without them"
             )
-        kept = {each.number for each in brought} if entry.earlier is not None else ()
+        good = {version.number for version in brought} if entry.earlier is not None else ()
         # an entry without earlier versions withdraws none; no number is used again in any case
-        versions.withdraw_up_to(entry.highest, kept or range(entry.highest + 1))
+        versions.withdraw_up_to(entry.highest, good or range(entry.highest + 1))
         return versions.newest_good()
 
     def _entry(self, tenant: str) -> _ServingVersion | None:

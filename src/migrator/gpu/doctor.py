@@ -50,7 +50,7 @@ DISPLAYS = ("Xorg", "X", "Xwayland", "gnome-shell", "gdm-x-session", "kwin_wayla
 _DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """Severity of the result of a check."""
 
     OK = "ok"
@@ -63,21 +63,21 @@ class Check:
     """Result of one check, with a command that fixes the problem or shows more."""
 
     name: str
-    verdict: Verdict
-    words: str
+    severity: Severity
+    message: str
     run: str | None = None
 
 
-def _ok(name: str, words: str) -> Check:
-    return Check(name, Verdict.OK, words)
+def _ok(name: str, message: str) -> Check:
+    return Check(name, Severity.OK, message)
 
 
-def _warning(name: str, words: str, run: str | None = None) -> Check:
-    return Check(name, Verdict.WARNING, words, run)
+def _warning(name: str, message: str, run: str | None = None) -> Check:
+    return Check(name, Severity.WARNING, message, run)
 
 
-def _problem(name: str, words: str, run: str | None = None) -> Check:
-    return Check(name, Verdict.PROBLEM, words, run)
+def _problem(name: str, message: str, run: str | None = None) -> Check:
+    return Check(name, Severity.PROBLEM, message, run)
 
 
 def examine(
@@ -109,8 +109,8 @@ def examine(
         if driver == DriverKind.MIG:
             checks.append(capability_check(machine))
         seen, hidden = machine.holders(index)
-        known = {each.pid for each in seen}
-        others = [holder for holder in holders if holder.pid not in known]
+        pids = {holder.pid for holder in seen}
+        others = [holder for holder in holders if holder.pid not in pids]
         checks += holder_checks(sorted([*seen, *others]), hidden)
         checks += mps_checks(state, machine, lock)
         checks.append(compute_mode_check(index, compute_mode(index)))
@@ -120,8 +120,8 @@ def examine(
 def _state_folder(state: Path) -> Check:
     if state.is_dir() and os.access(state, os.R_OK | os.W_OK | os.X_OK):
         return _ok("state folder", str(state))
-    words = f"{state} cannot be written, and without a journal nothing is changed"
-    return _problem("state folder", words, f"sudo chown -R $USER {state}")
+    message = f"{state} cannot be written, and without a journal nothing is changed"
+    return _problem("state folder", message, f"sudo chown -R $USER {state}")
 
 
 def _gpu_checks(
@@ -147,8 +147,8 @@ def mode_check(driver: str, gpu: Gpu) -> Check:
     """Check whether instances can be created, which for the `mig` driver requires MIG mode."""
     if gpu.divides:
         return _ok("MIG mode", "on" if driver == DriverKind.MIG else "not needed by this driver")
-    words = "off: no instance can be created; end what uses the GPU, then switch it on (as root)"
-    return _problem("MIG mode", words, f"sudo nvidia-smi -i {gpu.index} -mig 1")
+    message = "off: no instance can be created; end what uses the GPU, then switch it on (as root)"
+    return _problem("MIG mode", message, f"sudo nvidia-smi -i {gpu.index} -mig 1")
 
 
 def instance_checks(
@@ -161,14 +161,14 @@ def instance_checks(
     ]
     foreign = [instance for instance in instances if instance not in ours]
     used = sum(bool(instance.holders) for instance in ours)
-    words = f"{len(ours)} ours ({used} in use), {len(foreign)} not ours"
-    yield _ok("instances", words if instances else "none")
-    for each in instances:
-        if each.uuid is None:
-            yield _half_made(driver, gpu, each, each in ours)
+    message = f"{len(ours)} ours ({used} in use), {len(foreign)} not ours"
+    yield _ok("instances", message if instances else "none")
+    for instance in instances:
+        if instance.uuid is None:
+            yield _half_made(driver, gpu, instance, instance in ours)
     # Only MIGRator creates MPS shares, and without a journal entry they are never removed.
     if gpu.driver == DriverKind.MPS and foreign:
-        places = ", ".join(str(each.place) for each in foreign)
+        places = ", ".join(str(instance.place) for instance in foreign)
         yield _warning(
             "shares",
             f"the journal does not know {places}, so nothing of ours removes them; when no worker "
@@ -179,13 +179,13 @@ def instance_checks(
 
 
 def _half_made(driver: str, gpu: Gpu, instance: GpuInstance, ours: bool) -> Check:
-    words = f"{instance.place} has no compute instance, so its slices cannot be used"
+    message = f"{instance.place} has no compute instance, so its slices cannot be used"
     if ours:
         fix = f"migrator gpu clear --driver {driver} --gpu {gpu.index}"
-        return _warning("half-made", f"{words}; it is ours, any change removes it", fix)
+        return _warning("half-made", f"{message}; it is ours, any change removes it", fix)
     command = removal_command(gpu, instance)
     fix_foreign = f"sudo {command}" if command else None
-    return _problem("half-made", f"{words}; it is not ours and stays", fix_foreign)
+    return _problem("half-made", f"{message}; it is not ours and stays", fix_foreign)
 
 
 def _journal_check(
@@ -194,8 +194,8 @@ def _journal_check(
     if holder := lock.holder():
         return _warning("journal", f"the GPU is being changed by {holder}")
     if unfinished or any(entry.state is EntryState.BEGUN for entry in entries):
-        words = "a change was begun and never finished; the next one finishes or undoes it"
-        return _warning("journal", words, "migrator gpu apply LAYOUT")
+        message = "a change was begun and never finished; the next one finishes or undoes it"
+        return _warning("journal", message, "migrator gpu apply LAYOUT")
     return _ok("journal", f"sound; instances it knows of: {len(live_creates(entries))}")
 
 
@@ -203,8 +203,8 @@ def _set_aside(state: Path) -> Iterator[Check]:
     name = journal_path(state).name
     for path in sorted(state.glob(f"{name}.damaged-*")):
         if not path.name.endswith(("-wal", "-shm")):
-            words = f"a damaged one was kept aside as {path}: what it knew counts as not ours now"
-            yield _warning("journal", words, f"rm {path}*")
+            message = f"a damaged one was kept aside as {path}: what it knew counts as not ours now"
+            yield _warning("journal", message, f"rm {path}*")
 
 
 class Machine:
@@ -244,7 +244,7 @@ class Machine:
 
     def mps_daemons(self) -> dict[int, str | None]:
         """The pipe directories of all MPS control daemons; None for one that may not be read."""
-        found: dict[int, str | None] = {}
+        daemons: dict[int, str | None] = {}
         for pid in self._other_processes():
             # An MPS server has the same short name, and an editor may have the program's name in
             # its command line.
@@ -252,8 +252,8 @@ class Machine:
             if short == CONTROL[:15] and CONTROL in processes.command_words(pid, self.proc):
                 environment = processes.process_environment(pid, self.proc)
                 pipes = environment.get(PIPES, _DEFAULT_PIPE_DIRECTORY)
-                found[pid] = pipes if environment else None
-        return found
+                daemons[pid] = pipes if environment else None
+        return daemons
 
     def _other_processes(self) -> list[int]:
         return sorted(pid for pid in processes.process_ids(self.proc) if pid != os.getpid())
@@ -263,14 +263,14 @@ def capability_check(machine: Machine) -> Check:
     """Check whether this user may create and destroy instances."""
     node = machine.capability()
     if node is None:
-        words = "the kernel module reports no mig/config capability; only root can be sure"
-        return _warning("permission", words, "ls -l /proc/driver/nvidia/capabilities/mig")
+        message = "the kernel module reports no mig/config capability; only root can be sure"
+        return _warning("permission", message, "ls -l /proc/driver/nvidia/capabilities/mig")
     if not node.exists():
         command = "sudo nvidia-modprobe -f /proc/driver/nvidia/capabilities/mig/config"
         return _problem("permission", f"{node} is missing, no user can create instances", command)
     if not os.access(node, os.R_OK):
-        words = f"{node} cannot be read by this user, who may not create instances"
-        return _problem("permission", words, f"sudo setfacl -m u:$USER:r {node}")
+        message = f"{node} cannot be read by this user, who may not create instances"
+        return _problem("permission", message, f"sudo setfacl -m u:$USER:r {node}")
     return _ok("permission", f"{node} can be read: instances may be created")
 
 
@@ -279,11 +279,11 @@ def holder_checks(holders: Sequence[Holder], hidden: int) -> Iterator[Check]:
     others = [holder for holder in holders if holder.name not in HARMLESS]
     for other in others:
         if other.name in WATCHERS:
-            words = f"{other} watches the GPU; its handle can keep an instance in use"
-            yield _warning("held by", words, WATCHERS[other.name])
+            message = f"{other} watches the GPU; its handle can keep an instance in use"
+            yield _warning("held by", message, WATCHERS[other.name])
         elif other.name in DISPLAYS:
-            words = f"{other} draws on the GPU; MIG mode cannot be switched on while it runs"
-            yield _warning("held by", words, "sudo systemctl isolate multi-user")
+            message = f"{other} draws on the GPU; MIG mode cannot be switched on while it runs"
+            yield _warning("held by", message, "sudo systemctl isolate multi-user")
         else:
             yield _ok("held by", f"{other} uses the GPU; its instance stays until it has ended")
     if not others:
@@ -303,8 +303,8 @@ def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -
             yield _our_daemon(pid, Path(folder), gpu_lock)
         else:
             where = folder or "unseen"
-            words = f"a daemon of another program (process {pid}, pipes {where}); left alone"
-            yield _warning("MPS", words, f"ps -o user,lstart,cmd -p {pid}")
+            message = f"a daemon of another program (process {pid}, pipes {where}); left alone"
+            yield _warning("MPS", message, f"ps -o user,lstart,cmd -p {pid}")
     shares = sorted(state.absolute().glob(f"*/{SHARES}"))
     dead = [share for share in shares if share.parent not in served and _has_shares(share)]
     for path in dead:
@@ -341,6 +341,6 @@ def compute_mode_check(index: int, mode: str | None) -> Check:
     """Check the compute mode, which has to be Default for several workers to share the GPU."""
     if mode in (None, "Default"):
         return _ok("compute mode", mode or "unknown (no nvidia-smi)")
-    verdict = Verdict.PROBLEM if mode == "Prohibited" else Verdict.WARNING
-    words = f"{mode}: workers cannot share the GPU as planned"
-    return Check("compute mode", verdict, words, f"sudo nvidia-smi -i {index} -c DEFAULT")
+    severity = Severity.PROBLEM if mode == "Prohibited" else Severity.WARNING
+    message = f"{mode}: workers cannot share the GPU as planned"
+    return Check("compute mode", severity, message, f"sudo nvidia-smi -i {index} -c DEFAULT")

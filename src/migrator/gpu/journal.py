@@ -145,7 +145,7 @@ def to_row(record: JournalEntry | LayoutChange) -> Row:
         place = row.pop("place")
         return {**row, "start": place.start, "profile": place.profile}
     for name in ("before", "wanted"):
-        row[name] = json.dumps([[each.start, each.profile] for each in row[name]])
+        row[name] = json.dumps([[place.start, place.profile] for place in row[name]])
     return row
 
 
@@ -276,9 +276,9 @@ class Journal:
         return replace(entry, id=self._write("deed", to_row(entry)))
 
     def set_number(self, entry: JournalEntry, number: int) -> JournalEntry:
-        known = replace(entry, number=number)
-        self._write("deed", to_row(known), known.id)
-        return known
+        numbered = replace(entry, number=number)
+        self._write("deed", to_row(numbered), numbered.id)
+        return numbered
 
     def end(
         self, entry: JournalEntry, state: EntryState, instance: GpuInstance | None = None
@@ -351,12 +351,12 @@ class Journal:
     def _rows(self, table: str, gpu: Gpu, where: str) -> list[Row]:
         columns = ("id", *COLUMNS[table])
         with self._translate_errors():
-            found = self._connection.execute(
+            rows = self._connection.execute(
                 f"SELECT {', '.join(columns)} FROM {table} "
                 f"WHERE {_HERE} AND boot_id = :boot AND {where} ORDER BY id",
                 {**_here(gpu), "boot": gpu.boot_id},
             ).fetchall()
-        return [dict(zip(columns, row, strict=True)) for row in found]
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def _write(self, table: str, values: Row, row: int | None = None) -> int:
         """Insert a row, or replace the one with this id; return the id."""

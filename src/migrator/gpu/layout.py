@@ -47,13 +47,13 @@ def arrangements(board: Board, layout: Layout) -> Iterator[Places]:
     # Wide instances first: they have the fewest starts, so that a dead branch ends early.
     open_ones = sorted(
         ((board.profile(name), count) for name, count in layout.counts.items() if count),
-        key=lambda each: (-each[0].memory_slices, each[0].name),
+        key=lambda item: (-item[0].memory_slices, item[0].name),
     )
-    found = False
+    is_possible = False
     for chosen in _choices(open_ones, taken):
-        found = True
+        is_possible = True
         yield layout.places + chosen
-    if not found:
+    if not is_possible:
         raise InputError(
             f"{_amounts_in_words(layout)} do not fit on {board.name} together; leave one out or "
             "take a smaller MIG profile"
@@ -136,7 +136,7 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.missing or self.fewer or self.unexpected or self.half_made)
 
-    def words(self) -> list[str]:
+    def lines(self) -> list[str]:
         """One line per difference."""
         return [
             *(f"missing: {place}" for place in self.missing),
@@ -255,9 +255,9 @@ class _Transition:
         self._bits = {place: place_mask(board, place) for place in there.union(all_places(board))}
         self._weights = {profile.name: _weight(profile) for profile in board.profiles}
         mine = [instance for instance in present if instance.place in ours]
-        self._movable = {each.place: each for each in mine if not each.holders}
-        self._whole = {place for place, each in self._movable.items() if each.uuid}
-        self._in_use = {each.place: each for each in mine if each.holders}
+        self._movable = {instance.place: instance for instance in mine if not instance.holders}
+        self._whole = {place for place, instance in self._movable.items() if instance.uuid}
+        self._in_use = {instance.place: instance for instance in mine if instance.holders}
         self._foreign = {
             instance.place: instance for instance in present if instance.place not in ours
         }

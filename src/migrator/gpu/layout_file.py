@@ -151,7 +151,7 @@ def layout_to_json(board: Board, places: Iterable[Place]) -> dict[str, object]:
 
 def layout_to_yaml(board: Board, places: Iterable[Place]) -> str:
     """The layout as YAML, one instance per line."""
-    entries = [f"  - {{profile: {_text(e.profile)}, start: {e.start}}}" for e in sorted(places)]
+    entries = [f"  - {{profile: {_text(p.profile)}, start: {p.start}}}" for p in sorted(places)]
     instances = ["instances:", *entries] if entries else ["instances: []"]
     return "\n".join([f"version: {VERSION}", f"gpu: {_text(board.name)}", *instances]) + "\n"
 
@@ -232,7 +232,7 @@ def _named_profile(name: str, location: Location, board: Board) -> MigProfile:
     names = [profile.name for profile in board.profiles]
     if name not in names:
         # Users remember the size, and confuse the memory with that of another board.
-        same_size = [each for each in names if each.partition("g")[0] == name.partition("g")[0]]
+        same_size = [other for other in names if other.partition("g")[0] == name.partition("g")[0]]
         meant = nearest(name, same_size or names)
         hint = f" (did you mean {meant}?)" if meant else ""
         refuse(
@@ -293,7 +293,7 @@ def _parse_mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
         _refuse_value((_CONFIGS,), configs, "an object with at least one named list")
     every = {config: _parted_entries(configs[config], (_CONFIGS, config)) for config in configs}
     picked = _picked(list(every), name)
-    fitting = [each for each in every[picked] if _fits(each, gpu)]
+    fitting = [entry for entry in every[picked] if _fits(entry, gpu)]
     if not fitting:
         refuse(
             (_CONFIGS, picked),
@@ -317,7 +317,7 @@ def _parse_mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
 def _parted_entries(value: object, location: Location) -> list[_PartedEntry]:
     if not isinstance(value, list) or not value:
         _refuse_value(location, value, "a list of at least one entry")
-    return [_parted_entry(each, (*location, index)) for index, each in enumerate(value)]
+    return [_parted_entry(entry, (*location, index)) for index, entry in enumerate(value)]
 
 
 def _parted_entry(value: object, location: Location) -> _PartedEntry:
@@ -336,7 +336,7 @@ def _parted_entry(value: object, location: Location) -> _PartedEntry:
     filters = keys.get("device-filter", [])
     filters = [filters] if isinstance(filters, str) else filters
     require(
-        isinstance(filters, list) and all(isinstance(each, str) for each in filters),
+        isinstance(filters, list) and all(isinstance(number, str) for number in filters),
         "device-filter",
         'PCI devices such as "0x20B010DE", one or a list',
     )
@@ -385,17 +385,17 @@ def _fits(entry: _PartedEntry, gpu: Gpu) -> bool:
             "write the entry without the filter",
         )
     ours = {f"0X{device}10DE" for device in PCI_DEVICES[gpu.board.name]}
-    return any(each.strip().upper() in ours for each in entry.filters)
+    return any(device_filter.strip().upper() in ours for device_filter in entry.filters)
 
 
 def _object(value: object, location: Location, keys: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, dict):
         _refuse_value(location, value, f"an object with {listed(keys, 'and')}")
-    for each in value:
-        if each not in keys:
-            meant = nearest(each, keys)
+    for key in value:
+        if key not in keys:
+            meant = nearest(key, keys)
             remedy = f"did you mean {meant}?" if meant else f"the keys are {listed(keys, 'and')}"
-            refuse((*location, each), "unknown key", remedy)
+            refuse((*location, key), "unknown key", remedy)
     return value
 
 

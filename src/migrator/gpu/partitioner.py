@@ -214,17 +214,17 @@ class Partitioner:
             raise _same_kind(error, _append_unsettled(why, self.recovered.unsettled)) from error
 
 
-def _same_kind(error: MigratorError, words: str) -> MigratorError:
+def _same_kind(error: MigratorError, message: str) -> MigratorError:
     """An error of the same kind: invalid input, or a refusal of the GPU."""
-    return InputError(words) if isinstance(error, InputError) else GpuError(words)
+    return InputError(message) if isinstance(error, InputError) else GpuError(message)
 
 
 def _append_unsettled(why: str, unsettled: Iterable[str]) -> str:
     """The failure and what it left unsettled, with each cause named once."""
     text = why
-    for each in unsettled:
-        what, _, cause = each.partition(": ")
-        text += f"; {what if cause in text else each}"
+    for sentence in unsettled:
+        what, _, cause = sentence.partition(": ")
+        text += f"; {what if cause in text else sentence}"
     return text
 
 

@@ -54,9 +54,9 @@ class Pair:
             log = self.run.state_of(agent.report(1).gpu) / "daemon.log"
             return agent.report(1), log.read_text(encoding="utf-8")[-3000:]
 
-        found = until(look, words)
-        assert isinstance(found, Report)
-        return found
+        report = until(look, words)
+        assert isinstance(report, Report)
+        return report
 
 
 def agent_of(run: ClusterRun) -> closing[GpuAgent]:
@@ -69,16 +69,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     before = dict(os.environ)
     os.environ.update(VARIABLES)
     folder = tmp_path_factory.mktemp("agents")
-    made = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}]))
+    pair = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}]))
     try:
-        made.first.begin(1, ("a", "b"))
-        made.second.begin(1, ())
-        made.served(made.first, "a", "b")
-        made.served(made.second)
-        yield made
+        pair.first.begin(1, ("a", "b"))
+        pair.second.begin(1, ())
+        pair.served(pair.first, "a", "b")
+        pair.served(pair.second)
+        yield pair
     finally:
-        made.first.close()
-        made.second.close()
+        pair.first.close()
+        pair.second.close()
         os.environ.clear()
         os.environ.update(before)
 
@@ -139,8 +139,8 @@ def labels_of(run: ClusterRun, gpu: str) -> set[str]:
 def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair) -> None:
     again = pair.second.take(1, "a")
     assert again.done
-    assert "was here already" in again.words
-    assert pair.first.release(1, "a").words == "a was not here"
+    assert "was here already" in again.message
+    assert pair.first.release(1, "a").message == "a was not here"
     assert pair.second.begin(1, ("c",)).done
     pair.served(pair.second, "a")
     pair.second.report(5)
@@ -272,8 +272,8 @@ def test_a_daemon_started_while_the_store_hangs_serves_and_has_the_rest_once_it_
     pair: Pair,
 ) -> None:
     store = Path(pair.run.shared)
-    versions, owner = (store / "versions/c" / each for each in ("serving.json", "owner"))
-    known = versions.read_bytes()
+    versions, owner = (store / "versions/c" / name for name in ("serving.json", "owner"))
+    content = versions.read_bytes()
     versions.unlink()
     os.mkfifo(versions)  # reading it hangs, as a mount whose server is away
     before = owner.read_bytes()
@@ -281,14 +281,14 @@ def test_a_daemon_started_while_the_store_hangs_serves_and_has_the_rest_once_it_
     try:
         os.kill(pid, signal.SIGKILL)
         until(lambda: infer_status(pair.second.url) == 200, lambda: pair.second.report(5))
-        until(lambda: "does not answer" in pair.second.report(5).words, lambda: "not reported")
+        until(lambda: "does not answer" in pair.second.report(5).problem, lambda: "not reported")
         assert owner.read_bytes() == before
     finally:
         with os.fdopen(os.open(versions, os.O_RDWR | os.O_NONBLOCK), "wb"):
-            (store / "versions/c/restored").write_bytes(known)
+            (store / "versions/c/restored").write_bytes(content)
             (store / "versions/c/restored").replace(versions)
     until(lambda: owner.read_bytes() != before, lambda: pair.second.report(5))
-    until(lambda: not pair.second.report(5).words, lambda: pair.second.report(5))
+    until(lambda: not pair.second.report(5).problem, lambda: pair.second.report(5))
 
 
 def infer_status(url: str) -> int:
@@ -302,13 +302,13 @@ def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> 
     run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
     process = DaemonProcess(run.state_of("g1"))
     process.start(GpuDaemonSettings(run, "no such GPU", 0, 0, (), str(process.lease)))
-    until(lambda: not process.alive, process.last_words)
-    assert "error: gpu: small has no no such GPU" in process.last_words()
+    until(lambda: not process.alive, process.last_log_line)
+    assert "error: gpu: small has no no such GPU" in process.last_log_line()
     assert process.find() is None
     (lease,) = process.folder.glob("lease.*")
     process.start(GpuDaemonSettings(run, "no such GPU", 0, 0, (), str(process.lease)))
     assert not lease.exists()  # one begun by an agent that died before it could say so ends
-    until(lambda: not process.alive, process.last_words)
+    until(lambda: not process.alive, process.last_log_line)
 
 
 def test_a_process_returns_to_the_nice_level_of_its_parent() -> None:
@@ -363,7 +363,7 @@ def test_a_daemon_that_cannot_be_started_is_retried_and_reported(
             agent.begin(1, ())
         port = agent.url
         until(lambda: len(tried) >= 4, lambda: agent.report(1))
-        until(lambda: "No space left" in agent.report(1).words, lambda: agent.report(1))
+        until(lambda: "No space left" in agent.report(1).problem, lambda: agent.report(1))
         report = agent.report(1)
         assert not report.up
         assert report.failures >= 2
@@ -431,9 +431,8 @@ def test_a_daemon_that_hangs_before_its_first_answer_is_ended_and_counts_as_fail
         agent.begin(1, ())
         until(lambda: agent.report(1).failures >= 3, lambda: agent.report(1))
         assert daemon_of(agent).kills >= 3
-        until(
-            lambda: "did not answer and was ended" in agent.report(1).words, lambda: "not reported"
-        )
+        ended = "did not answer and was ended"
+        until(lambda: ended in agent.report(1).problem, lambda: agent.report(1))
 
 
 def test_one_that_begins_has_longer_than_one_that_has_served(
@@ -444,7 +443,7 @@ def test_one_that_begins_has_longer_than_one_that_has_served(
         agent.begin(1, ())
         until(lambda: daemon_of(agent).looks > 5, lambda: agent.report(1))
         assert daemon_of(agent).kills == 0
-        assert agent.report(1).words == "its daemon is starting"
+        assert agent.report(1).problem == "its daemon is starting"
 
 
 def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
@@ -463,10 +462,10 @@ def test_the_first_report_on_a_found_daemon_keeps_its_tenants_in_the_map(
     monkeypatch.setattr(agents, "LOOK_S", 60.0)
     with agent_of(served) as agent:
         report = agent.report(1)
-        known = ClusterMap(1, 1, {"a": report.url}, {}, {"g1": report.url})
-        assert next_map(known, 1, ["a"], {"a": "g1"}, {"g1": report}, {}) is None
+        cluster_map = ClusterMap(1, 1, {"a": report.url}, {}, {"g1": report.url})
+        assert next_map(cluster_map, 1, ["a"], {"a": "g1"}, {"g1": report}, {}) is None
         daemon_of(agent).kill()
-        after = next_map(known, 1, ["a"], {"a": "g1"}, {"g1": agent.report(1)}, {})
+        after = next_map(cluster_map, 1, ["a"], {"a": "g1"}, {"g1": agent.report(1)}, {})
         assert after is not None
         assert list(after.away) == ["a"]
 
@@ -490,7 +489,7 @@ def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -
     try:
         for newest in range(10, 200, 10):
             asking = [
-                threading.Thread(target=agent.report, args=(newest - each,)) for each in range(8)
+                threading.Thread(target=agent.report, args=(newest - age,)) for age in range(8)
             ]
             for thread in asking:
                 thread.start()
@@ -517,9 +516,9 @@ def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
         agent.begin(1, ())
         until(lambda: agent.report(1).up, lambda: agent.report(1))
         assert httpx.get(f"{agent.url}/admin/status").status_code == 401
-        come = {"come": run.entry("a")}
+        order = {"come": run.entry("a")}
         tenant = {"authorization": f"Bearer {'a' * 40}"}
-        reply = httpx.post(f"{agent.url}/admin/tenants", json=come, headers=tenant)
+        reply = httpx.post(f"{agent.url}/admin/tenants", json=order, headers=tenant)
         assert reply.status_code == 403
         assert agent.report(1).tenants == {}
         assert agent.take(1, "a").done

@@ -63,12 +63,12 @@ def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_p
     everywhere = run.live_on_any().scenario.tenants
     for at, placed in enumerate(run.scenario.tenants):
         for gpu, board in (("s", SMALL), ("l", LARGE)):
-            come = json.loads(json.dumps(run.entry(placed.name)))  # as a daemon receives it
-            for served in (run.read(gpu, come).scenario.tenants[0], everywhere[at]):
-                wanted = placed.served[board]
-                assert served.trace == wanted.trace
-                assert served.offset_s == wanted.offset_s
-            assert run.read(gpu, come).tenants[0].service == wanted.service
+            entry = json.loads(json.dumps(run.entry(placed.name)))  # as a daemon receives it
+            for served in (run.read(gpu, entry).scenario.tenants[0], everywhere[at]):
+                expected = placed.served[board]
+                assert served.trace == expected.trace
+                assert served.offset_s == expected.offset_s
+            assert run.read(gpu, entry).tenants[0].service == expected.service
     traces = [tenant.trace.counts for tenant in everywhere]
     for at, trace in enumerate(traces):
         assert not any(np.array_equal(trace, other) for other in traces[:at])
@@ -76,8 +76,8 @@ def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_p
 
 def test_a_tenant_that_the_scenario_does_not_have_arrives_as_it_says(tmp_path: Path) -> None:
     run = changed(tmp_path, {})
-    come = run.entry("t0") | {"arrivals": {"generator": "azure", "mean_rps": 50}}
-    trace = run.read("l", come).scenario.tenants[0].trace
+    entry = run.entry("t0") | {"arrivals": {"generator": "azure", "mean_rps": 50}}
+    trace = run.read("l", entry).scenario.tenants[0].trace
     assert trace.mean_rps > 5 * run.scenario.tenants[0].served[LARGE].trace.mean_rps
 
 
@@ -85,7 +85,7 @@ def test_what_a_large_board_can_answer_is_not_refused_on_a_smaller_one(tmp_path:
     """Placing may put a tenant there as a last resort; it must be able to start."""
     served = changed(tmp_path, {}).scenario.tenants[0].served
     boards = changed(tmp_path, {}).scenario.boards
-    small, large = (highest_rps(served[each].service, boards[each]) for each in (SMALL, LARGE))
+    small, large = (highest_rps(served[board].service, boards[board]) for board in (SMALL, LARGE))
     arrivals = {"generator": "azure", "mean_rps": (small + large) / 2}
     run = changed(tmp_path, {"arrivals": arrivals})
     live = run.live_on("s", ("t0",))

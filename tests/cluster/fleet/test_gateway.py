@@ -33,13 +33,13 @@ ADMIN = "the administration's token"
 class FakeHead:
     """A head that says what the test wants, or nothing."""
 
-    def __init__(self, found: ClusterMap) -> None:
-        self.found: ClusterMap | None = found
+    def __init__(self, newest: ClusterMap) -> None:
+        self.newest: ClusterMap | None = newest
 
     def map(self) -> ClusterMap:
-        if self.found is None:
+        if self.newest is None:
             raise MigratorError("the head is gone")
-        return self.found
+        return self.newest
 
     def overview(self) -> Mapping[str, Any]:
         return plain_overview(self.map())
@@ -110,14 +110,14 @@ class World:
         """photos lives on the other one from now on."""
         old = self.source.current
         homes = {"photos": self.there.server.url}
-        self.head.found = ClusterMap(old.epoch, old.version + 1, homes, {}, old.pages, old.admin)
+        self.head.newest = ClusterMap(old.epoch, old.version + 1, homes, {}, old.pages, old.admin)
 
     async def move_from(self, url: str) -> None:
         """The gateway's map has photos at `url`; the head has moved it to the other daemon."""
         pages = {**self.source.current.pages, "g0": url}
-        self.head.found = ClusterMap(1, 2, {"photos": url}, {}, pages)
+        self.head.newest = ClusterMap(1, 2, {"photos": url}, {}, pages)
         await self.source.refresh()
-        self.head.found = ClusterMap(1, 3, {"photos": self.there.server.url}, {}, pages)
+        self.head.newest = ClusterMap(1, 3, {"photos": self.there.server.url}, {}, pages)
 
     async def feedback(self, route: str = "feedback", **keys: Any) -> httpx.Response:
         return await self.client.post(f"{self.url}/v2/models/photos/{route}", **keys)
@@ -128,27 +128,30 @@ class World:
 
 
 @asynccontextmanager
-async def world(admin: str | None = None, limits: Limits | None = None) -> AsyncIterator[World]:
+async def gateway_world(
+    admin: str | None = None, limits: Limits | None = None
+) -> AsyncIterator[World]:
     here, there = Daemon(), Daemon()
     await asyncio.gather(here.server.start(), there.server.start())
     pages = {"g1": here.server.url, "g2": there.server.url}
-    found = ClusterMap(
+    cluster_map = ClusterMap(
         1, 1, {"photos": here.server.url}, {"mail": "it is on its way"}, pages, admin
     )
-    head = FakeHead(found)
+    head = FakeHead(cluster_map)
     source = MapSource(MapProvider(head.map, head.overview))
     await source.refresh()
     gateway = Gateway(source, limits)
     server = ApiServer(gateway, tokens=Tokens(admin=admin), port=0, limits=limits)
     await server.start()
-    made = World(here, there, head, source)
-    made.url = server.url
+    world = World(here, there, head, source)
+    world.url = server.url
     try:
-        yield made
+        yield world
     finally:
-        await made.client.aclose()
+        await world.client.aclose()
         gateway.forwarder.close()
-        await asyncio.gather(*(each.stop() for each in (server, here.server, there.server)))
+        servers = (server, here.server, there.server)
+        await asyncio.gather(*(listening.stop() for listening in servers))
 
 
 def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
@@ -156,15 +159,15 @@ def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Call
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         async def inside(**parameters: Any) -> None:
-            async with world(**keys) as made:
-                await test(made, **parameters)
+            async with gateway_world(**keys) as world:
+                await test(world, **parameters)
 
         def run(**parameters: Any) -> None:
             asyncio.run(inside(**parameters))
 
         signature = inspect.signature(test)
         others = [
-            parameter for parameter in signature.parameters.values() if parameter.name != "made"
+            parameter for parameter in signature.parameters.values() if parameter.name != "world"
         ]
         run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return run
@@ -173,14 +176,14 @@ def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Call
 
 
 @with_gateway()
-async def test_bodies_tokens_queries_and_headers_pass_through_untouched(made: World) -> None:
+async def test_bodies_tokens_queries_and_headers_pass_through_untouched(world: World) -> None:
     headers = {"authorization": "Bearer secret", "inference-header-content-length": "3"}
     body = bytes(range(256)) * 1000
-    reply = await made.infer(content=body, headers=headers, params={"a": "b c"})
+    reply = await world.infer(content=body, headers=headers, params={"a": "b c"})
     assert reply.content == body[::-1]
     assert reply.headers["x-token"] == "Bearer secret"
     assert reply.headers["x-query"] == "a=b+c"
-    assert reply.headers["x-host"] == f"127.0.0.1:{made.here.server.port}"
+    assert reply.headers["x-host"] == f"127.0.0.1:{world.here.server.port}"
     assert reply.headers["inference-header-content-length"] == "3"
     assert reply.headers["content-type"] == "application/octet-stream"
 
@@ -188,137 +191,137 @@ async def test_bodies_tokens_queries_and_headers_pass_through_untouched(made: Wo
 @pytest.mark.parametrize("status", [404, 503])
 @with_gateway()
 async def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(
-    made: World, status: int
+    world: World, status: int
 ) -> None:
-    made.here.status = status
-    assert (await made.infer()).status_code == 503  # wherever it is by now, ask again
-    assert made.here.asked == 1
-    made.move()
-    reply = await made.infer()
-    assert reply.headers["x-port"] == str(made.there.server.port)
-    assert (made.here.asked, made.there.asked) == (2, 1)
-    assert (await made.infer()).status_code == 200
-    assert made.here.asked == 2
+    world.here.status = status
+    assert (await world.infer()).status_code == 503  # wherever it is by now, ask again
+    assert world.here.asked == 1
+    world.move()
+    reply = await world.infer()
+    assert reply.headers["x-port"] == str(world.there.server.port)
+    assert (world.here.asked, world.there.asked) == (2, 1)
+    assert (await world.infer()).status_code == 200
+    assert world.here.asked == 2
 
 
 @with_gateway()
 async def test_a_label_of_a_request_that_its_daemon_does_not_know_is_refused_as_that_says(
-    made: World,
+    world: World,
 ) -> None:
-    made.here.unknown = True
-    reply = await made.feedback(json={"id": "r1", "label": 1})
+    world.here.unknown = True
+    reply = await world.feedback(json={"id": "r1", "label": 1})
     assert (reply.status_code, reply.json()["error"]) == (404, "id: send its inputs")
 
 
 @with_gateway()
-async def test_a_daemon_that_is_gone_is_gone_around(made: World) -> None:
-    assert (await made.infer()).status_code == 200
-    await made.here.server.stop()
-    reply = await made.infer()
+async def test_a_daemon_that_is_gone_is_gone_around(world: World) -> None:
+    assert (await world.infer()).status_code == 200
+    await world.here.server.stop()
+    reply = await world.infer()
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "1"
     assert "does not answer" in reply.json()["error"]
-    made.move()
-    assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
+    world.move()
+    assert (await world.infer()).headers["x-port"] == str(world.there.server.port)
 
 
 @with_gateway()
 async def test_a_request_on_a_machine_that_dies_without_a_word_is_sent_once_more(
-    made: World,
+    world: World,
 ) -> None:
     """Nothing closes its connection; the map does not have the machine any more."""
-    made.here.hold = asyncio.Event()
-    waiting = asyncio.create_task(made.infer())
-    while not made.here.asked:
+    world.here.hold = asyncio.Event()
+    waiting = asyncio.create_task(world.infer())
+    while not world.here.asked:
         await asyncio.sleep(0.01)
-    old = made.source.current
-    homes = {"photos": made.there.server.url}
-    made.head.found = ClusterMap(1, 2, homes, {}, {"g2": old.pages["g2"]})
-    await made.source.refresh()
-    assert (await waiting).headers["x-port"] == str(made.there.server.port)
-    made.here.hold.set()
+    old = world.source.current
+    homes = {"photos": world.there.server.url}
+    world.head.newest = ClusterMap(1, 2, homes, {}, {"g2": old.pages["g2"]})
+    await world.source.refresh()
+    assert (await waiting).headers["x-port"] == str(world.there.server.port)
+    world.here.hold.set()
 
 
 @with_gateway()
-async def test_it_serves_on_with_its_last_map_while_the_head_is_gone(made: World) -> None:
-    made.head.found = None
-    await made.source.refresh()
-    assert made.source.failures == 1
-    assert (await made.infer()).status_code == 200
-    assert (await made.client.get(f"{made.url}/cluster")).status_code == 503
-    metrics = (await made.client.get(f"{made.url}/metrics")).text
+async def test_it_serves_on_with_its_last_map_while_the_head_is_gone(world: World) -> None:
+    world.head.newest = None
+    await world.source.refresh()
+    assert world.source.failures == 1
+    assert (await world.infer()).status_code == 200
+    assert (await world.client.get(f"{world.url}/cluster")).status_code == 503
+    metrics = (await world.client.get(f"{world.url}/metrics")).text
     assert "migrator_gateway_map_failures 1.0" in metrics
     assert "migrator_cluster" not in metrics
-    made.head.found = ClusterMap(0, 9)  # of a head that leads no more
-    await made.source.refresh()
-    assert (await made.infer()).status_code == 200
+    world.head.newest = ClusterMap(0, 9)  # of a head that leads no more
+    await world.source.refresh()
+    assert (await world.infer()).status_code == 200
 
 
 @with_gateway()
-async def test_tenants_that_are_away_differ_from_unknown_ones(made: World) -> None:
-    away, unknown = await made.infer("mail"), await made.infer("unknown")
+async def test_tenants_that_are_away_differ_from_unknown_ones(world: World) -> None:
+    away, unknown = await world.infer("mail"), await world.infer("unknown")
     assert (away.status_code, away.headers["retry-after"]) == (503, "1")
     assert "it is on its way" in away.json()["error"]
     assert unknown.status_code == 404
-    ready = await made.client.get(f"{made.url}/v2/health/ready")
+    ready = await world.client.get(f"{world.url}/v2/health/ready")
     assert (ready.status_code, "mail" in ready.text) == (503, True)
-    assert (await made.client.get(f"{made.url}/v2/health/live")).status_code == 200
-    assert (await made.client.get(f"{made.url}/admin/status")).status_code == 404
-    index = await made.client.post(f"{made.url}/v2/repository/index", json={})
-    assert [each["name"] for each in index.json()] == ["photos"]
+    assert (await world.client.get(f"{world.url}/v2/health/live")).status_code == 200
+    assert (await world.client.get(f"{world.url}/admin/status")).status_code == 404
+    index = await world.client.post(f"{world.url}/v2/repository/index", json={})
+    assert [model["name"] for model in index.json()] == ["photos"]
 
 
 @with_gateway()
-async def test_it_is_ready_only_while_something_is_served(made: World) -> None:
-    path = f"{made.url}/v2/health/ready"
-    pages = made.source.current.pages
-    here, there = made.here.server.url, made.there.server.url
-    made.head.found = ClusterMap(1, 2, {"photos": here, "mail": there}, {}, pages)
-    await made.source.refresh()
-    assert (await made.client.get(path)).status_code == 200
-    made.here.is_ready = False  # its tenants are drained
-    assert (await made.client.get(path)).status_code == 200
-    made.there.is_ready = False
-    assert (await made.client.get(path)).status_code == 503
-    made.here.is_ready = True
-    await made.there.server.stop()
-    gone = await made.client.get(path)
+async def test_it_is_ready_only_while_something_is_served(world: World) -> None:
+    path = f"{world.url}/v2/health/ready"
+    pages = world.source.current.pages
+    here, there = world.here.server.url, world.there.server.url
+    world.head.newest = ClusterMap(1, 2, {"photos": here, "mail": there}, {}, pages)
+    await world.source.refresh()
+    assert (await world.client.get(path)).status_code == 200
+    world.here.is_ready = False  # its tenants are drained
+    assert (await world.client.get(path)).status_code == 200
+    world.there.is_ready = False
+    assert (await world.client.get(path)).status_code == 503
+    world.here.is_ready = True
+    await world.there.server.stop()
+    gone = await world.client.get(path)
     assert (gone.status_code, "mail" in gone.text, "photos" in gone.text) == (503, True, False)
 
 
 @with_gateway()
-async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(made: World) -> None:
-    old = made.source.current
-    here, there = made.here.server.url, made.there.server.url
+async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(world: World) -> None:
+    old = world.source.current
+    here, there = world.here.server.url, world.there.server.url
     homes = {"mail": here, "photos": there}  # each of both still lists photos
-    made.head.found = ClusterMap(1, 2, homes, {}, old.pages)
-    await made.source.refresh()
-    index = await made.client.post(f"{made.url}/v2/repository/index", json={})
+    world.head.newest = ClusterMap(1, 2, homes, {}, old.pages)
+    await world.source.refresh()
+    index = await world.client.post(f"{world.url}/v2/repository/index", json={})
     assert index.json() == [{"name": "photos", "state": "READY"}]
 
 
 @with_gateway(limits=Limits(body_bytes=1000))
-async def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on(made: World) -> None:
-    reply = await made.infer(content=bytes(2000))
+async def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on(world: World) -> None:
+    reply = await world.infer(content=bytes(2000))
     assert reply.status_code == 413
-    assert made.here.asked == 0
-    assert (await made.infer(content=bytes(1000))).status_code == 200
+    assert world.here.asked == 0
+    assert (await world.infer(content=bytes(1000))).status_code == 200
 
 
 @with_gateway(admin=digest(ADMIN))
-async def test_the_cluster_is_shown_to_the_administration_alone(made: World) -> None:
-    right, wrong = ({"authorization": f"Bearer {each}"} for each in (ADMIN, "another token"))
+async def test_the_cluster_is_shown_to_the_administration_alone(world: World) -> None:
+    right, wrong = ({"authorization": f"Bearer {token}"} for token in (ADMIN, "another token"))
     for path in ("/cluster", "/cluster/map", "/metrics"):
-        assert (await made.client.get(made.url + path)).status_code == 401
-        assert (await made.client.get(made.url + path, headers=wrong)).status_code == 401
-    status = (await made.client.get(f"{made.url}/cluster", headers=right)).json()
+        assert (await world.client.get(world.url + path)).status_code == 401
+        assert (await world.client.get(world.url + path, headers=wrong)).status_code == 401
+    status = (await world.client.get(f"{world.url}/cluster", headers=right)).json()
     assert status["tenants"]["photos"]["gpu"] == "g1"
-    page = await made.client.get(f"{made.url}/cluster", headers={**right, "accept": "text/html"})
-    assert f'href="{made.here.server.url}/"' in page.text
-    response = await made.client.get(f"{made.url}/cluster/map", headers=right)
-    assert json.loads(response.content)["homes"] == {"photos": made.here.server.url}
-    await made.infer()
-    metrics = (await made.client.get(f"{made.url}/metrics", headers=right)).text
+    page = await world.client.get(f"{world.url}/cluster", headers={**right, "accept": "text/html"})
+    assert f'href="{world.here.server.url}/"' in page.text
+    response = await world.client.get(f"{world.url}/cluster/map", headers=right)
+    assert json.loads(response.content)["homes"] == {"photos": world.here.server.url}
+    await world.infer()
+    metrics = (await world.client.get(f"{world.url}/metrics", headers=right)).text
     assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics
     assert 'migrator_cluster_gpu_up{gpu="g1",node=""} 1.0' in metrics
 
@@ -329,21 +332,21 @@ async def test_the_cluster_is_shown_to_the_administration_alone(made: World) -> 
 )
 @with_gateway()
 async def test_without_tokens_pages_of_others_neither_see_nor_ask_nor_teach(
-    made: World, headers: dict[str, str]
+    world: World, headers: dict[str, str]
 ) -> None:
     for path in ("/cluster", "/cluster/map", "/metrics"):
-        assert (await made.client.get(made.url + path)).status_code == 200
-        assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
+        assert (await world.client.get(world.url + path)).status_code == 200
+        assert (await world.client.get(world.url + path, headers=headers)).status_code == 403
     for path in ("/v2/models/photos", "/v2/models/stats"):
-        assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
-    assert (await made.infer(headers=headers)).status_code == 403
-    assert (await made.client.get(f"{made.url}/v2/health/live", headers=headers)).is_success
+        assert (await world.client.get(world.url + path, headers=headers)).status_code == 403
+    assert (await world.infer(headers=headers)).status_code == 403
+    assert (await world.client.get(f"{world.url}/v2/health/live", headers=headers)).is_success
     label = b'{"label": 1}'
     for route in ("feedback", "samples"):
-        asked = made.here.asked
-        assert (await made.feedback(route, content=label, headers=headers)).status_code == 403
-        assert made.here.asked == asked
-        assert (await made.feedback(route, content=label)).status_code == 200
+        asked = world.here.asked
+        assert (await world.feedback(route, content=label, headers=headers)).status_code == 403
+        assert world.here.asked == asked
+        assert (await world.feedback(route, content=label)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -352,12 +355,12 @@ async def test_without_tokens_pages_of_others_neither_see_nor_ask_nor_teach(
 )
 @with_gateway()
 async def test_labels_that_are_none_pass_through_to_be_refused(
-    made: World, length: str, body: bytes
+    world: World, length: str, body: bytes
 ) -> None:
     headers = {"inference-header-content-length": length}
-    answer = await made.feedback(content=body, headers=headers)
+    answer = await world.feedback(content=body, headers=headers)
     assert answer.status_code == 200  # this daemon takes everything
-    assert made.here.asked == 1
+    assert world.here.asked == 1
 
 
 @asynccontextmanager
@@ -385,13 +388,13 @@ async def dropping() -> AsyncIterator[tuple[str, list[bytes]]]:
 @pytest.mark.parametrize("route", ["feedback", "samples"])
 @with_gateway()
 async def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
-    made: World, route: str, label: dict[str, Any], sent_again: bool
+    world: World, route: str, label: dict[str, Any], sent_again: bool
 ) -> None:
     async with dropping() as (url, got):
-        await made.move_from(url)
-        reply = await made.feedback(route, json=label)
+        await world.move_from(url)
+        reply = await world.feedback(route, json=label)
         assert len(got) == 1
-        assert made.there.asked == sent_again
+        assert world.there.asked == sent_again
         assert reply.status_code == (200 if sent_again else 503)
         if not sent_again:
             assert "send it again with an id" in reply.json()["error"]
@@ -399,7 +402,7 @@ async def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
 
 @with_gateway()
 async def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
-    made: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its power has gone: the connection is not refused."""
     monkeypatch.setattr(forwarding, "CONNECT_S", 0.2)
@@ -410,37 +413,37 @@ async def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
             connection.setblocking(False)
             connection.connect_ex(deaf.getsockname())
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        await made.move_from(url)
-        assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
+        await world.move_from(url)
+        assert (await world.infer()).headers["x-port"] == str(world.there.server.port)
 
 
 @with_gateway()
-async def test_a_client_that_leaves_frees_the_daemon_too(made: World) -> None:
-    made.here.hold = asyncio.Event()
-    waiting = asyncio.create_task(made.infer())
-    while not made.here.asked:
+async def test_a_client_that_leaves_frees_the_daemon_too(world: World) -> None:
+    world.here.hold = asyncio.Event()
+    waiting = asyncio.create_task(world.infer())
+    while not world.here.asked:
         await asyncio.sleep(0.01)
     waiting.cancel()
-    await asyncio.wait_for(made.here.left.wait(), LIMIT_S)
-    made.here.hold.set()
+    await asyncio.wait_for(world.here.left.wait(), LIMIT_S)
+    world.here.hold.set()
 
 
 @with_gateway()
-async def test_half_a_body_is_not_sent_on(made: World) -> None:
-    host, _, port = made.url.removeprefix("http://").partition(":")
+async def test_half_a_body_is_not_sent_on(world: World) -> None:
+    host, _, port = world.url.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
     writer.write(head + b"half")
     await writer.drain()
     await asyncio.sleep(0.1)
     writer.close()
-    assert (await made.infer()).status_code == 200
-    assert made.here.asked == 1
+    assert (await world.infer()).status_code == 200
+    assert world.here.asked == 1
 
 
 @with_gateway()
-async def test_head_is_answered_without_a_body(made: World) -> None:
-    reply = await made.client.head(f"{made.url}/v2/models/photos")
+async def test_head_is_answered_without_a_body(world: World) -> None:
+    reply = await world.client.head(f"{world.url}/v2/models/photos")
     assert (reply.status_code, reply.content) == (200, b"")
 
 
@@ -450,17 +453,17 @@ def test_a_refresh_does_not_return_an_answer_that_was_requested_earlier() -> Non
 
     class Slow(FakeHead):
         def map(self) -> ClusterMap:
-            found = super().map()
+            newest = super().map()
             begun.set()
             assert go_on.wait(LIMIT_S)
-            return found
+            return newest
 
     async def inside() -> None:
         head = Slow(ClusterMap(1, 1, {"photos": "http://old"}))
         source = MapSource(MapProvider(head.map, head.overview))
         first = asyncio.create_task(source.refresh())
         await asyncio.to_thread(begun.wait, 10)
-        head.found = ClusterMap(1, 2, {"photos": "http://new"})
+        head.newest = ClusterMap(1, 2, {"photos": "http://new"})
         second = asyncio.create_task(source.refresh())
         await asyncio.sleep(0.05)
         go_on.set()

@@ -54,13 +54,13 @@ class Agents:
         self.epoch = max(self.epoch, epoch)
         if gpu in self.gone | self.agentless:
             return None
-        here = self.tenants[gpu]
+        assigned = self.tenants[gpu]
         tenants = {
-            each: TenantReport(ready=True, received=self.received.get(each, 0))
-            for each in here or ()
-            if each not in self.silent_of
+            tenant: TenantReport(ready=True, received=self.received.get(tenant, 0))
+            for tenant in assigned or ()
+            if tenant not in self.silent_of
         }
-        begun, hangs = here is not None, gpu in self.hangs
+        begun, hangs = assigned is not None, gpu in self.hangs
         return Report(
             gpu,
             gpu,
@@ -72,7 +72,7 @@ class Agents:
             up=begun and not hangs,
             tenants={} if hangs else tenants,
             silent_s=3.0 if hangs else 0.0,
-            assigned=here or (),
+            assigned=assigned or (),
             drained=gpu in self.drained,
             began_s=self.began_s,
         )
@@ -80,24 +80,24 @@ class Agents:
     async def answers(self, url: str) -> bool:
         return url.removeprefix("http://") not in self.gone
 
-    async def order(self, gpu: str, name: str, epoch: int, *what: Any) -> Answer | None:
-        self.orders.append((name, gpu, *what))
+    async def order(self, gpu: str, name: str, epoch: int, *arguments: Any) -> Answer | None:
+        self.orders.append((name, gpu, *arguments))
         if gpu in self.gone:
             return None
         if epoch < self.epoch:
             return Answer(False, "a newer head leads", self.epoch)
         if gpu in self.refuse:
             return Answer(False, self.refuse[gpu], self.epoch)
-        here = self.tenants[gpu] or ()
+        assigned = self.tenants[gpu] or ()
         match name:
             case "begin":
-                self.tenants[gpu] = what[0]
+                self.tenants[gpu] = arguments[0]
             case "take":
-                self.tenants[gpu] = tuple(dict.fromkeys((*here, what[0])))
+                self.tenants[gpu] = tuple(dict.fromkeys((*assigned, arguments[0])))
             case "drain":
-                self.drained = self.drained | {gpu} if what[0] else self.drained - {gpu}
+                self.drained = self.drained | {gpu} if arguments[0] else self.drained - {gpu}
             case "release":
-                self.tenants[gpu] = tuple(each for each in here if each != what[0])
+                self.tenants[gpu] = tuple(tenant for tenant in assigned if tenant != arguments[0])
         return Answer(True, "done", self.epoch)
 
 
@@ -106,7 +106,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
     for module, name in ((heads, "BEAT_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
-    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    boards = [{"board": "A100-40GB", **gpu} for gpu in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
     return cluster_run(tmp_path, TENANTS, gpus, window_s=4, cluster=rules)
 
@@ -149,7 +149,7 @@ def test_it_places_all_tenants_once_and_begins_every_gpu(run: ClusterRun) -> Non
     head = led(run, agents)
     assert head.state.epoch == 1
     begun = [order for order in agents.orders if order[0] == "begin"]
-    assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
+    assert sorted(order[1] for order in begun) == ["g1", "g2", "g3"]
     assert head.state.homes["a"] != head.state.homes["b"]
     assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
 
@@ -202,25 +202,25 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
     assert head.state.homes["b"] == "g2"
     assert head.state.homes["c"] in ("g2", "g3")
     assert ("release", "g1", "a") in agents.orders
-    assert "g1 is there again" in [words for _, words in head.state.events]
+    assert "g1 is there again" in [event for _, event in head.state.events]
 
 
 def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
     """Whatever the best placement of all would be: only who has lost its home is moved."""
     gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
-    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    boards = [{"board": "A100-40GB", **gpu} for gpu in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
     run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)
     placer, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
     asyncio.run(placer.prepare_fallbacks(homes, ["g1", "g2", "g3"]))
-    for gone, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
-        left = [each for each in ("g1", "g2", "g3") if each != gone]
-        planned = placer.fallback(lost, homes, left)
+    for lost_gpu, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
+        remaining = [gpu for gpu in ("g1", "g2", "g3") if gpu != lost_gpu]
+        planned = placer.fallback(lost, homes, remaining)
         assert planned is not None
-        now = {**homes, **{each: planned[each] for each in lost}}
-        assert gone not in now.values()
-        assert now["a"] != now["b"]
-        assert now["c"] != now["d"]
+        new_homes = {**homes, **{tenant: planned[tenant] for tenant in lost}}
+        assert lost_gpu not in new_homes.values()
+        assert new_homes["a"] != new_homes["b"]
+        assert new_homes["c"] != new_homes["d"]
 
 
 def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun) -> None:
@@ -282,8 +282,8 @@ def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
 ) -> None:
     agents = Agents("ac", "b", "")
 
-    def publish(found: ClusterMap) -> None:
-        agents.orders.append(("publish", found.homes.get("c")))
+    def publish(newest: ClusterMap) -> None:
+        agents.orders.append(("publish", newest.homes.get("c")))
 
     async def test(head: Head) -> None:
         assert await head.move("c", "g3") == "c moved from g1 to g3"
@@ -320,8 +320,8 @@ def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> No
     agents = Agents("ac", "b", "")
     tried: list[tuple[int, int]] = []
 
-    def publish(found: ClusterMap) -> None:
-        tried.append(found.order)
+    def publish(newest: ClusterMap) -> None:
+        tried.append(newest.order)
         if len(tried) < 3:
             raise OSError(28, "No space left on device")
 
@@ -368,11 +368,11 @@ def test_a_tenant_that_an_operator_has_drained_is_not_moved(run: ClusterRun) -> 
     agents = Agents("ac", "b", "")
 
     async def test(head: Head) -> None:
-        here = head.watch.last["g1"]
-        there = here.report.tenants
-        for each, so in ((TenantReport(True), True), (TenantReport(True, drained=True), False)):
-            there["c"] = each
-            assert head._may_move("c") is so
+        last = head.watch.last["g1"]
+        tenants = last.report.tenants
+        for drained in (False, True):
+            tenants["c"] = TenantReport(True, drained=drained)
+            assert head._may_move("c") is not drained
 
     led(run, agents, test)
 
@@ -391,8 +391,8 @@ def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_t
         assert agents.hangs
 
     head = led(run, agents, test)
-    words = [each for _, each in head.state.events]
-    assert "g1 is given up: its daemon has not answered for 3 s" in words
+    events = [event for _, event in head.state.events]
+    assert "g1 is given up: its daemon has not answered for 3 s" in events
 
 
 def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
@@ -423,7 +423,7 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
 
     async def test(head: Head) -> None:
         assert await head.drain("g1", True) == "g1 is drained"
-        entry = next(each for each in overview(head)["gpus"] if each["gpu"] == "g1")
+        entry = next(gpu for gpu in overview(head)["gpus"] if gpu["gpu"] == "g1")
         assert (entry["state"], entry["words"]) == ("drained", "its tenants are being moved")
 
         def empty() -> bool:
@@ -443,8 +443,8 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
     led(run, agents, test)
     assert set(seen) == {3}
     for name in ("a", "c"):
-        taken = next(n for n, e in enumerate(agents.orders) if e[0] == "take" and e[2] == name)
-        assert taken < agents.orders.index(("release", "g1", name))
+        taken = next(order for order in agents.orders if order[0] == "take" and order[2] == name)
+        assert agents.orders.index(taken) < agents.orders.index(("release", "g1", name))
 
 
 def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:

@@ -41,9 +41,9 @@ def test_a_gpu_that_is_given_up_meanwhile_is_shown_as_it_was(
     head.state.homes = {"a": "g1"}
 
     def and_then_it_is_gone(watch: Watch) -> dict[str, Report]:
-        found = {gpu: watch.last[gpu].report for gpu in watch.alive}
+        reports = {gpu: watch.last[gpu].report for gpu in watch.alive}
         watch.dead["g1"] = "it is gone"
-        return found
+        return reports
 
     monkeypatch.setattr(Watch, "reports", property(and_then_it_is_gone))
     status = overview(head)

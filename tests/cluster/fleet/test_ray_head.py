@@ -39,10 +39,10 @@ Led = Callable[[Ray], HeadActor]
 
 @pytest.fixture
 def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    found: list[int] = []
-    monkeypatch.setattr(ray_head, "os", SimpleNamespace(_exit=found.append, environ={}))
+    codes: list[int] = []
+    monkeypatch.setattr(ray_head, "os", SimpleNamespace(_exit=codes.append, environ={}))
     monkeypatch.setattr(ray_head, "AGAIN_S", 0.0)
-    return found
+    return codes
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def run(tmp_path: Path) -> ClusterRun:
 @pytest.fixture
 def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
     """A head that has ended."""
-    made: list[HeadActor] = []
+    heads: list[HeadActor] = []
 
     def led(ray: Ray) -> HeadActor:
         monkeypatch.setattr(ray_head, "import_ray", lambda: ray)
-        made.append(HeadActor(run, {}))
-        made[-1]._thread.join(60)
-        assert not made[-1]._thread.is_alive()
-        return made[-1]
+        heads.append(HeadActor(run, {}))
+        heads[-1]._thread.join(60)
+        assert not heads[-1]._thread.is_alive()
+        return heads[-1]
 
     yield led
-    for actor in made:
+    for actor in heads:
         actor._loop.close()
 
 

@@ -27,8 +27,8 @@ class FakeAgents:
     """Agents that say what the test wants, or nothing."""
 
     def __init__(self, *reports: Report) -> None:
-        self.reports: dict[str, Report | None] = {each.gpu: each for each in reports}
-        self.daemons: set[str] = {each.url for each in reports}
+        self.reports: dict[str, Report | None] = {of_gpu.gpu: of_gpu for of_gpu in reports}
+        self.daemons: set[str] = {of_gpu.url for of_gpu in reports}
         self.now_s = 0.0
         self.late = False
         self.trouble = ""
@@ -48,8 +48,8 @@ class FakeAgents:
 
 
 def report(gpu: str, **keys: Any) -> Report:
-    made = {"begun": True, "up": True, "epoch": 1, **keys}
-    return Report(gpu, "node", 0, 1, f"http://{gpu}", **made)
+    fields = {"begun": True, "up": True, "epoch": 1, **keys}
+    return Report(gpu, "node", 0, 1, f"http://{gpu}", **fields)
 
 
 def watched(links: FakeAgents) -> Watch:
@@ -130,9 +130,9 @@ def test_while_a_daemon_starts_its_agent_may_be_silent_for_longer() -> None:
 
 def test_agents_of_another_version_are_refused_with_both_versions() -> None:
     watch = Watch(FakeAgents(report("g1", package="0.0.9")), lambda: 0.0)
-    (words,) = look(watch)
-    assert "0.0.9" in words
-    assert "install the same version" in words
+    (message,) = look(watch)
+    assert "0.0.9" in message
+    assert "install the same version" in message
     assert not watch.alive
 
 
@@ -140,7 +140,7 @@ def test_a_gpu_whose_daemon_dies_again_and_again_is_given_up() -> None:
     links = FakeAgents(report("g1", up=False, failures=GIVEN_UP - 1))
     watch = watched(links)
     assert watch.alive == ["g1"]
-    links.reports["g1"] = report("g1", up=False, failures=GIVEN_UP, words="no such GPU")
+    links.reports["g1"] = report("g1", up=False, failures=GIVEN_UP, problem="no such GPU")
     assert look(watch) == ["g1 is given up: no such GPU"]
 
 

@@ -67,8 +67,8 @@ def test_results_come_as_soon_as_they_are_there(several: TaskWorkers) -> None:
 
 
 def _check_as_completed(workers: TaskWorkers) -> None:
-    found = list(workers.as_completed(math.sqrt, [9.0, 4.0, 1.0]))
-    assert sorted(found) == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    results = list(workers.as_completed(math.sqrt, [9.0, 4.0, 1.0]))
+    assert sorted(results) == [(0, 3.0), (1, 2.0), (2, 1.0)]
 
 
 def test_processes_place_and_simulate_as_one_does(

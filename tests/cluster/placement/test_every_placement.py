@@ -56,12 +56,12 @@ def test_no_placement_is_above_the_bound_or_further_above_than_the_gap(
     scenario: ClusterScenario,
 ) -> None:
     tried, plan = Tried(scenario), place(scenario)
-    every = list(tried.placements())
-    assert bool(plan.unplaced) == (not every)
-    if not every:
+    placements = list(tried.placements())
+    assert bool(plan.unplaced) == (not placements)
+    if not placements:
         return
-    best = max(value for _, value in every)
-    assert plan.placement in [placement for placement, _ in every]
+    best = max(value for _, value in placements)
+    assert plan.placement in [placement for placement, _ in placements]
     assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
     assert best <= plan.upper_bound_rps * (1 + 1e-9)
     assert plan.goodput_rps >= best * (1 - ENOUGH) * (1 - 1e-4)
@@ -74,9 +74,9 @@ def test_expensive_moves_are_made_only_where_no_tenant_could_stay(
     scenario: ClusterScenario, data: st.DataObject
 ) -> None:
     """From any placement of some of the tenants, at a price that no move can bring in."""
-    every = [placement for placement, _ in Tried(scenario).placements()]
-    assume(every)
-    start = data.draw(st.sampled_from(every))
+    placements = [placement for placement, _ in Tried(scenario).placements()]
+    assume(placements)
+    start = data.draw(st.sampled_from(placements))
     current = {n: gpu for n, gpu in start.items() if data.draw(st.booleans(), label=n)}
     expensive = replace(scenario, rules=replace(scenario.rules, move_s=1e6))
     plan = place(expensive, current=current)

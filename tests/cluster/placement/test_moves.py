@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.current import read_current
+from migrator.cluster.placement.current_placement import read_current
 from migrator.cluster.placement.place import place
 from migrator.core.errors import InputError
 
@@ -24,7 +24,7 @@ def test_a_placement_is_kept_when_nothing_changed() -> None:
     scenario = cluster(TENANTS, THREE)
     first = place(scenario)
     # the same sets with the GPUs' names the other way round, which is just as good
-    names = [each.name for each in scenario.gpus]
+    names = [gpu.name for gpu in scenario.gpus]
     turned = dict(zip(names, reversed(names), strict=True))
     current = {tenant: turned[gpu] for tenant, gpu in first.placement.items()}
     again = place(scenario, current=current)
@@ -37,16 +37,16 @@ def test_goodput_less_moves_is_highest() -> None:
     """Against every placement, at prices of a move from nothing to more than it can bring."""
     current = {"a": "gpu-1", "b": "gpu-1", "c": "gpu-2", "d": "gpu-2"}
     moved, tried = [], Tried(cluster(TENANTS, THREE))
-    every = list(tried.placements())
+    placements = list(tried.placements())
     for move_s in (0.0, 0.05, 0.5, 100.0):
         plan = place(cluster(TENANTS, THREE, move_s=move_s), current=current)
         costs = {name: move_s * rate(tried, name) for name in current}
 
         def net(placement: dict[str, str], goodput_rps: float, costs: dict[str, float]) -> float:
-            gone = [name for name, gpu in placement.items() if current[name] != gpu]
-            return goodput_rps * 8 - sum(costs[name] for name in gone)
+            moved_tenants = [name for name, gpu in placement.items() if current[name] != gpu]
+            return goodput_rps * 8 - sum(costs[name] for name in moved_tenants)
 
-        best = max(net(each, value, costs) for each, value in every)
+        best = max(net(placement, value, costs) for placement, value in placements)
         assert net(plan.placement, plan.goodput_rps, costs) >= best * (1 - 0.005)
         moved.append(len(plan.moved))
     assert moved == sorted(moved, reverse=True)
@@ -79,7 +79,7 @@ def test_a_tenant_moves_if_another_would_have_no_gpu() -> None:
 
 def rate(tried: Tried, name: str) -> float:
     """The goodput per second that a move's cost is counted in."""
-    entry = next(each.entry for each in tried.scenario.tenants if each.name == name)
+    entry = next(placed.entry for placed in tried.scenario.tenants if placed.name == name)
     kind = tried.kinds[entry]
     return kind.mean_rps * next(iter(kind.views.values())).accuracy
 

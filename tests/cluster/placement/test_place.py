@@ -22,7 +22,6 @@ FIVE = [
 ]
 
 CLUSTERS: dict[str, Mapping[str, Any]] = {
-    "two alike": {"tenants": FIVE[:4], "gpus": [{**A30, "count": 2}]},
     "five on two": {"tenants": FIVE, "gpus": [{**A30, "count": 2}]},
     "three, unequal": {
         "tenants": FIVE[:4],
@@ -34,16 +33,6 @@ CLUSTERS: dict[str, Mapping[str, Any]] = {
         "apart": [["a", "b", "c"]],
         "together": [["d", "e"]],
     },
-    "minimum sizes": {
-        "tenants": [
-            tenant("a", MODELS[0], 800, min_gpcs=2),
-            tenant("b", MODELS[1], 900, min_gpcs=2),
-            tenant("c", MODELS[2], 600, memory_gib=8),
-            *FIVE[3:],
-        ],
-        "gpus": [{**A30, "count": 2}],
-    },
-    "spare": {"tenants": FIVE[:4], "gpus": [{**A30, "count": 2}], "spare": 0.3},
     "replicas": {
         "tenants": [tenant("a", MODELS[0], 900, count=3), tenant("b", MODELS[1], 700, count=2)],
         "gpus": [{**A30, "count": 2}],
@@ -60,18 +49,18 @@ def require_whole(scenario: ClusterScenario, plan: ClusterPlan) -> None:
     """Every tenant once, on a GPU that is there."""
     placed = [name for gpu in plan.gpus for name in gpu.tenants]
     left = [unplaced.tenant for unplaced in plan.unplaced]
-    assert sorted(placed + left) == sorted(each.name for each in scenario.tenants)
+    assert sorted(placed + left) == sorted(placed_tenant.name for placed_tenant in scenario.tenants)
     assert [gpu.gpu for gpu in plan.gpus] == list(scenario.gpus)
 
 
 def test_no_placement_is_better_and_none_is_above_the_bound(scenario: ClusterScenario) -> None:
     tried = Tried(scenario)
-    every = list(tried.placements())
-    best = max(value for _, value in every)
+    placements = list(tried.placements())
+    best = max(value for _, value in placements)
     plan = place(scenario)
     require_whole(scenario, plan)
     assert not plan.unplaced
-    assert plan.placement in [placement for placement, _ in every]
+    assert plan.placement in [placement for placement, _ in placements]
     assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
     assert best <= plan.upper_bound_rps * (1 + 1e-9)
     assert plan.goodput_rps >= best * (1 - 0.002)

@@ -48,15 +48,15 @@ def least_gpcs(kind: TenantKind, board: Board) -> int:
 def test_as_many_stand_for_others_as_are_allowed() -> None:
     scenario = various(16)
     kinds = list(tenant_kinds(scenario).values())
-    found = representatives(kinds, scenario.boards, scenario.window_s, 8)
-    assert 4 <= len(set(found)) <= 8
-    assert all(found[each] == each for each in found), "who stands for others stands for itself"
+    chosen = representatives(kinds, scenario.boards, scenario.window_s, 8)
+    assert 4 <= len(set(chosen)) <= 8
+    assert all(chosen[kind] == kind for kind in chosen), "who stands for others stands for itself"
     assert representatives(kinds, scenario.boards, scenario.window_s, 16) == list(range(16))
 
 
 def test_many_kinds_that_must_all_be_together_are_explained() -> None:
     tenants = [tenant(f"t{index}", rps=100 + index) for index in range(22)]
-    together = [[each["name"] for each in tenants]]
+    together = [[entry["name"] for entry in tenants]]
     plan = place(cluster(tenants, [{"board": "A30-24GB", "count": 2}], together=together))
     assert len(plan.unplaced) == 22
     assert "remove one from the rule" in plan.unplaced[0].why

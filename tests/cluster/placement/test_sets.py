@@ -33,11 +33,11 @@ def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
 def listed(scenario: ClusterScenario, most: int = 10_000) -> Sets:
     board, kinds = scenario.gpus[0].board, list(tenant_kinds(scenario).values())
     alone = [kind.tenant(board, scenario.slot_s, scenario.slots) for kind in kinds]
-    items = group_items({each.name: each.entry for each in scenario.tenants}, scenario.rules)
+    items = group_items({placed.name: placed.entry for placed in scenario.tenants}, scenario.rules)
     units = np.array([len(item.units) for item in items])
-    worth = tabulate(board, scenario.slots, alone)
+    table = tabulate(board, scenario.slots, alone)
     apart = np.array([[int(0 in item.apart)] for item in items])
-    return list_sets(worth, members_of(items, len(kinds)), apart, units, most)
+    return list_sets(table, members_of(items, len(kinds)), apart, units, most)
 
 
 def test_the_planner_takes_every_set_listed_and_refuses_every_other(
@@ -69,12 +69,12 @@ def test_minimum_instances_fit_exactly_where_the_board_can_be_cut_so(board: Boar
         able=np.ones(sizes, np.bool_),
         available=np.full(sizes, 99),
     )
-    known = set(multisets(board))
-    for number in range(1, 1 + max(map(len, known))):
+    patterns = set(multisets(board))
+    for number in range(1, 1 + max(map(len, patterns))):
         for chosen in combinations_with_replacement(range(sizes), number):
-            wanted = tuple(sorted((board.sizes[each] for each in chosen), reverse=True))
+            pattern = tuple(sorted((board.sizes[size] for size in chosen), reverse=True))
             counts = np.bincount(chosen, minlength=sizes)
-            assert limits.allow(counts) == (wanted in known), wanted
+            assert limits.allow(counts) == (pattern in patterns), pattern
 
 
 def test_a_set_is_added_once_and_only_where_it_keeps_the_rules(scenario: ClusterScenario) -> None:

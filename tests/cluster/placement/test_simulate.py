@@ -19,18 +19,15 @@ TENANTS = [tenant("a", MODELS[0], 700, count=2), tenant("b", MODELS[1], 900, mem
 def test_every_gpu_runs_as_it_would_alone() -> None:
     scenario = cluster(TENANTS, [{"board": "A30-24GB", "count": 3}], spare=0.2)
     plan, steps = place(scenario), []
-    found = simulate_placed(
+    whole = simulate_placed(
         scenario, plan, TaskWorkers(), policy="equal-mig", step=lambda: steps.append(1)
     )
     busy = [gpu for gpu in plan.gpus if gpu.tenants]
-    assert len(steps) == len(busy) == len(found.runs)
-    came = sum(
-        int(served.trace.counts[served.offset_s : served.offset_s + 8].sum())
-        for each in scenario.tenants
-        for served in [each.served["A30-24GB"]]
-    )
-    assert found.tally.received == came
-    for placement, outcome in zip(busy, found.runs, strict=True):
+    assert len(steps) == len(busy) == len(whole.runs)
+    served = [placed.served["A30-24GB"] for placed in scenario.tenants]
+    arrived = sum(int(t.trace.counts[t.offset_s : t.offset_s + 8].sum()) for t in served)
+    assert whole.tally.received == arrived
+    for placement, outcome in zip(busy, whole.runs, strict=True):
         alone = run(
             scenario.on(placement.gpu, placement.tenants),
             policy("equal-mig"),
@@ -45,8 +42,7 @@ def test_memory_binds_in_the_run_and_spare_does_not() -> None:
         TENANTS, [{"board": "A30-24GB"}, {"board": "A30-24GB", "name": "b"}], spare=0.5
     )
     board = scenario.gpus[0].board
-    heavy = next(each for each in scenario.tenants if each.name == "b").served["A30-24GB"].service
-    light = scenario.tenants[0].served["A30-24GB"].service
+    light, _, heavy = (placed.served["A30-24GB"].service for placed in scenario.tenants)
     assert heavy.capabilities_rps(board)[1] == 0 < heavy.capabilities_rps(board)[2]
     assert light.capabilities_rps(board)[1] == light.capability_rps(board.sms_of(1))
 

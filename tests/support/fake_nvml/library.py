@@ -164,9 +164,9 @@ def _gpm_metrics(_state: State, asked: Any) -> Any:
     if asked.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
         _fail(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
     for metric in asked.metrics[: asked.numMetrics]:
-        known = metric.metricId == pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
-        metric.nvmlReturn = 0 if known else pynvml.NVML_ERROR_NOT_SUPPORTED
-        samples = (_SAMPLES[_address(each)] for each in (asked.sample1, asked.sample2))
+        measured = metric.metricId == pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        metric.nvmlReturn = 0 if measured else pynvml.NVML_ERROR_NOT_SUPPORTED
+        samples = (_SAMPLES[_address(sample)] for sample in (asked.sample1, asked.sample2))
         metric.value = sum(samples) / 2
     return asked
 
@@ -242,12 +242,12 @@ def _possible_placements(
 
 
 @_call("nvmlDeviceGetGpuInstances")
-def _gpu_instances(state: State, device: Handle, profile_id: int, found: Any, count: Any) -> None:
+def _gpu_instances(state: State, device: Handle, profile_id: int, array: Any, count: Any) -> None:
     """The GPU instances of a profile. The caller's array has space for the maximum number."""
     gpu = _mig_gpu(state, device)
     enum = _profile(gpu, profile_id).nvml_enum
     alike = [instance.serial for instance in gpu.instances if instance.enum == enum]
-    _put(found, count, [Handle(Kind.GPU_INSTANCE, device.gpu, each) for each in alike])
+    _put(array, count, [Handle(Kind.GPU_INSTANCE, device.gpu, serial) for serial in alike])
 
 
 @_call("nvmlDeviceGetGpuInstanceById")
@@ -260,10 +260,10 @@ def _gpu_instance_by_id(state: State, device: Handle, number: int) -> Handle:
 
 @_call("nvmlGpuInstanceGetInfo")
 def _gpu_instance_info(state: State, instance: Handle) -> SimpleNamespace:
-    gpu, found = _instance(state, instance)
-    profile = profile_of(gpu, found)
-    placement = SimpleNamespace(start=found.start, size=profile.memory_slices)
-    return SimpleNamespace(id=found.number, profileId=profile_id(profile), placement=placement)
+    gpu, own = _instance(state, instance)
+    profile = profile_of(gpu, own)
+    placement = SimpleNamespace(start=own.start, size=profile.memory_slices)
+    return SimpleNamespace(id=own.number, profileId=profile_id(profile), placement=placement)
 
 
 @_call("nvmlDeviceCreateGpuInstanceWithPlacement")
@@ -281,10 +281,10 @@ def _create_gpu_instance(state: State, device: Handle, profile_id: int, placemen
 
 @_call("nvmlGpuInstanceDestroy")
 def _destroy_gpu_instance(state: State, instance: Handle) -> None:
-    gpu, found = _instance(state, instance)
-    if found.compute:
+    gpu, own = _instance(state, instance)
+    if own.compute:
         _fail(pynvml.NVML_ERROR_IN_USE)
-    gpu.instances.remove(found)
+    gpu.instances.remove(own)
 
 
 @_call("nvmlGpuInstanceGetComputeInstanceProfileInfo")
@@ -292,12 +292,12 @@ def _compute_profile(
     state: State, instance: Handle, enum: int, engine: int, version: int = 2
 ) -> SimpleNamespace:
     """A profile of compute instances; only version 2 has its name."""
-    gpu, found = _instance(state, instance)
+    gpu, own = _instance(state, instance)
     shared = engine == pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     if enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or not shared:
         _invalid()
-    profile = profile_of(gpu, found)
-    slices = compute_sizes(gpu, found).get(enum) or _unsupported()
+    profile = profile_of(gpu, own)
+    slices = compute_sizes(gpu, own).get(enum) or _unsupported()
     return SimpleNamespace(
         id=enum,
         sliceCount=slices,
@@ -309,12 +309,12 @@ def _compute_profile(
 
 @_call("nvmlGpuInstanceGetComputeInstances")
 def _compute_instances(
-    state: State, instance: Handle, profile_id: int, found: Any, count: Any
+    state: State, instance: Handle, profile_id: int, array: Any, count: Any
 ) -> None:
     gpu, at = _instance(state, instance)
     slices = compute_sizes(gpu, at).get(profile_id) or _invalid()
-    alike = [each.serial for each in at.compute if each.slices == slices]
-    _put(found, count, [Handle(Kind.COMPUTE_INSTANCE, instance.gpu, each) for each in alike])
+    alike = [compute.serial for compute in at.compute if compute.slices == slices]
+    _put(array, count, [Handle(Kind.COMPUTE_INSTANCE, instance.gpu, serial) for serial in alike])
 
 
 @_call("nvmlComputeInstanceGetInfo_v2")
@@ -325,9 +325,9 @@ def _compute_instance_info(state: State, compute: Handle) -> SimpleNamespace:
 
 @_call("nvmlGpuInstanceCreateComputeInstance")
 def _create_compute_instance(state: State, instance: Handle, profile_id: int) -> Handle:
-    gpu, found = _instance(state, instance)
-    slices = compute_sizes(gpu, found).get(profile_id) or _invalid()
-    compute = add_compute(gpu, found, slices)
+    gpu, own = _instance(state, instance)
+    slices = compute_sizes(gpu, own).get(profile_id) or _invalid()
+    compute = add_compute(gpu, own, slices)
     if compute is None:
         _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     return Handle(Kind.COMPUTE_INSTANCE, instance.gpu, compute.serial)
@@ -335,10 +335,10 @@ def _create_compute_instance(state: State, instance: Handle, profile_id: int) ->
 
 @_call("nvmlComputeInstanceDestroy")
 def _destroy_compute_instance(state: State, compute: Handle) -> None:
-    gpu, instance, found = _compute(state, compute, Kind.COMPUTE_INSTANCE)
-    if any(process.serial == found.serial for process in gpu.processes):
+    gpu, instance, own = _compute(state, compute, Kind.COMPUTE_INSTANCE)
+    if any(process.serial == own.serial for process in gpu.processes):
         _fail(pynvml.NVML_ERROR_IN_USE)
-    instance.compute.remove(found)
+    instance.compute.remove(own)
 
 
 def _invalid() -> NoReturn:
@@ -367,16 +367,16 @@ def _profile(gpu: FakeGpu, profile_id: int) -> MigProfile:
 def _instance(state: State, handle: Handle) -> tuple[FakeGpu, Instance]:
     """The GPU instance of a handle. Invalid once it is destroyed, even if another replaced it."""
     gpu = _gpu(state, handle, Kind.GPU_INSTANCE)
-    found = (instance for instance in gpu.instances if instance.serial == handle.serial)
-    return gpu, next(found, None) or _invalid()
+    matching = (instance for instance in gpu.instances if instance.serial == handle.serial)
+    return gpu, next(matching, None) or _invalid()
 
 
 def _compute(state: State, handle: Handle, kind: Kind) -> tuple[FakeGpu, Instance, ComputeInstance]:
     gpu = _gpu(state, handle, kind)
     for instance in gpu.instances:
-        for each in instance.compute:
-            if each.serial == handle.serial:
-                return gpu, instance, each
+        for compute in instance.compute:
+            if compute.serial == handle.serial:
+                return gpu, instance, compute
     _invalid()
 
 

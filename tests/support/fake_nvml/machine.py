@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Sequence
 from enum import StrEnum
@@ -88,12 +87,6 @@ class FaultKind(StrEnum):
         pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
     )
     """A GPU instance gets no compute instance."""
-    SLOW = (
-        "slow",
-        "|".join(CHANGING),
-        pynvml.NVML_SUCCESS,
-    )
-    """A call that changes something takes `seconds` longer."""
     NO_PERMISSION = (
         "no-permission",
         "|".join(_PRIVILEGED),
@@ -156,21 +149,18 @@ class FaultKind(StrEnum):
     """An old driver: it cannot list placements."""
 
 
-_KINDS = {each.value: each for each in FaultKind}
+_KINDS = {kind.value: kind for kind in FaultKind}
 
 
 def inject(store: Store, name: str) -> None:
-    """Delay this call or raise its error, as the pending faults require. Counts them down."""
+    """Raise the error of the pending faults of this call. Counts them down."""
     if not any(_affects(fault, name) for fault in store.now().faults):
         return
     with store.changing() as state:
         affecting = [fault for fault in state.faults if _affects(fault, name)]
-        now = [fault for fault in affecting if happens(state, fault)]
-    if delay_s := sum(fault.seconds for fault in now):
-        time.sleep(delay_s)  # without the lock, so that other processes continue
-    for fault in now:
-        if code := _KINDS[fault.kind].code:
-            raise pynvml.NVMLError(code)
+        happening = [fault for fault in affecting if happens(state, fault)]
+    for fault in happening:
+        raise pynvml.NVMLError(_KINDS[fault.kind].code)
 
 
 def happens(state: State, fault: Fault) -> bool:
@@ -198,30 +188,15 @@ class FakeNvml:
         self.store = Store(folder)
         if not self.store.exists():
             self.store.begin(_begun(gpus or (DEFAULT_BOARD,), mig))
-        there = [gpu.board for gpu in self.store.now().gpus]
-        if gpus is not None and list(gpus) != there:
-            raise InputError(
-                f"{folder}: the fake NVML here has {', '.join(there)}, not {', '.join(gpus)}; "
-                "delete the folder to begin anew"
-            )
+        assert gpus is None or list(gpus) == [gpu.board for gpu in self.store.now().gpus]
 
     def boot_id(self) -> str:
         return self.store.now().boot_id
 
-    def fault(
-        self,
-        kind: FaultKind | str,
-        count: int | None = 1,
-        *,
-        after: int = 0,
-        seconds: float = 0.0,
-    ) -> None:
+    def fault(self, kind: FaultKind, count: int | None = 1, *, after: int = 0) -> None:
         """Make `count` calls of this kind fail (None: until `mend`), after `after` successes."""
-        if kind not in list(FaultKind):
-            raise InputError(f"fault: there is no {kind!r}; there are {', '.join(FaultKind)}")
-        fault = Fault(kind, count, after, seconds)
         with self.store.changing() as state:
-            state.faults.append(fault)
+            state.faults.append(Fault(kind, count, after))
 
     def faults(self) -> tuple[Fault, ...]:
         return tuple(self.store.now().faults)
@@ -235,16 +210,13 @@ class FakeNvml:
         with self.store.changing() as state:
             serial = None
             if start is not None:
-                instance = _at(_gpu(state, gpu), start)
-                if not instance.compute:
-                    raise InputError(f"hold: the instance at {start} has no compute instance")
-                serial = instance.compute[0].serial
-            _gpu(state, gpu).processes.append(Process(pid, serial))
+                serial = _at(state.gpus[gpu], start).compute[0].serial
+            state.gpus[gpu].processes.append(Process(pid, serial))
 
     def release(self, pid: int | None = None, gpu: int = 0) -> None:
         """End this process, or all processes."""
         with self.store.changing() as state:
-            held = _gpu(state, gpu).processes
+            held = state.gpus[gpu].processes
             held[:] = [process for process in held if pid is not None and process.pid != pid]
 
     def reboot(self) -> None:
@@ -260,64 +232,54 @@ class FakeNvml:
     def mig(self, on: bool, gpu: int = 0) -> None:
         """Set MIG mode as the operator does."""
         with self.store.changing() as state:
-            fake = _gpu(state, gpu)
+            fake = state.gpus[gpu]
             fake.mig = fake.pending = on
             fake.instances.clear()
 
     def foreign(self, start: int, profile: str, gpu: int = 0, *, whole: bool = True) -> GpuInstance:
         """Create an instance as another program; without its compute instance unless `whole`."""
         with self.store.changing() as state:
-            fake = _gpu(state, gpu)
+            fake = state.gpus[gpu]
             wanted = board_of(fake).profile(profile)
             if start not in wanted.starts or not fits(fake, wanted, start):
                 raise InputError(f"foreign: there is no room for {profile} at {start}")
-            made = add_instance(fake, wanted, start)
+            own = add_instance(fake, wanted, start)
             if whole:
-                add_compute(fake, made, wanted.gpcs)
-            return _instance(fake, made)
+                add_compute(fake, own, wanted.gpcs)
+            return _instance(fake, own)
 
     def remove(self, start: int, gpu: int = 0) -> None:
         """Destroy the instance at `start` as another program."""
         with self.store.changing() as state:
-            fake = _gpu(state, gpu)
+            fake = state.gpus[gpu]
             fake.instances.remove(_at(fake, start))
 
     def instances(self, gpu: int = 0) -> tuple[GpuInstance, ...]:
         """The instances on the board, read without NVML."""
-        fake = _gpu(self.store.now(), gpu)
-        found = (_instance(fake, instance) for instance in fake.instances)
-        return tuple(sorted(found, key=lambda instance: instance.place))
+        fake = self.store.now().gpus[gpu]
+        instances = (_instance(fake, instance) for instance in fake.instances)
+        return tuple(sorted(instances, key=lambda instance: instance.place))
 
 
 def _begun(gpus: Sequence[str], mig: bool) -> State:
-    made = [
+    fakes = [
         FakeGpu(board(name).name, gpu_uuid(name, index), mig, mig)
         for index, name in enumerate(gpus)
     ]
-    return State(str(uuid.uuid4()), made)
-
-
-def _gpu(state: State, index: int) -> FakeGpu:
-    if not 0 <= index < len(state.gpus):
-        raise InputError(f"--gpu: there is no GPU {index}; the fake machine has {len(state.gpus)}")
-    return state.gpus[index]
+    return State(str(uuid.uuid4()), fakes)
 
 
 def _at(gpu: FakeGpu, start: int) -> Instance:
-    for instance in gpu.instances:
-        if instance.start == start:
-            return instance
-    there = ", ".join(str(instance.start) for instance in gpu.instances) or "none"
-    raise InputError(f"no instance starts at {start}; there are instances at {there}")
+    return next(instance for instance in gpu.instances if instance.start == start)
 
 
-def _instance(gpu: FakeGpu, made: Instance) -> GpuInstance:
-    serials = {instance.serial for instance in made.compute}
+def _instance(gpu: FakeGpu, own: Instance) -> GpuInstance:
+    serials = {instance.serial for instance in own.compute}
     pids = sorted({process.pid for process in gpu.processes if process.serial in serials})
-    first = next(iter(sorted(instance.number for instance in made.compute)), None)
+    first = next(iter(sorted(instance.number for instance in own.compute)), None)
     return GpuInstance(
-        Place(made.start, profile_of(gpu, made).name),
-        made.number,
-        None if first is None else mig_uuid(gpu.uuid, made.number, first),
+        Place(own.start, profile_of(gpu, own).name),
+        own.number,
+        None if first is None else mig_uuid(gpu.uuid, own.number, first),
         tuple(Holder(pid, process_name(pid)) for pid in pids),
     )

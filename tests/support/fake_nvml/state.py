@@ -87,7 +87,6 @@ class Fault:
     kind: str
     left: int | None
     after: int
-    seconds: float
 
 
 @dataclass
@@ -128,10 +127,10 @@ class Store:
     def _file_stamp(self) -> tuple[int, int, int] | None:
         """Changes with every line that is written; None if there is no file."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     @contextmanager
     def changing(self) -> Iterator[State]:
@@ -207,14 +206,16 @@ def profile_of(gpu: FakeGpu, instance: Instance) -> MigProfile:
 
 def profile_id(profile: MigProfile) -> int:
     """The id by which NVML identifies a profile everywhere except in the query for profiles."""
-    known = profile.profile_id
-    return UNPUBLISHED_ID + (profile.nvml_enum or 0) if known is None else known
+    published = profile.profile_id
+    return UNPUBLISHED_ID + (profile.nvml_enum or 0) if published is None else published
 
 
 def by_id(gpu: FakeGpu, number: int) -> MigProfile | None:
     """The profile with this id; None if the board does not have it."""
-    found = (profile for profile in profiles(gpu.board).values() if profile_id(profile) == number)
-    return next(found, None)
+    matching = (
+        profile for profile in profiles(gpu.board).values() if profile_id(profile) == number
+    )
+    return next(matching, None)
 
 
 def memory_mib(gpu: FakeGpu) -> int:
@@ -273,11 +274,15 @@ def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
 
 def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
     """Add a compute instance on the first free slices; None if there is not enough space."""
-    taken = {each for one in instance.compute for each in range(one.start, one.start + one.slices)}
+    taken = {
+        index
+        for compute in instance.compute
+        for index in range(compute.start, compute.start + compute.slices)
+    }
     for start in range(profile_of(gpu, instance).gpcs - slices + 1):
         if not taken & set(range(start, start + slices)):
-            numbers = {each.number for each in instance.compute}
-            number = next(each for each in range(len(numbers) + 1) if each not in numbers)
+            numbers = {compute.number for compute in instance.compute}
+            number = next(unused for unused in range(len(numbers) + 1) if unused not in numbers)
             compute = ComputeInstance(number, gpu.next_serial(), slices, start)
             instance.compute.append(compute)
             return compute

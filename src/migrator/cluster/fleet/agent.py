@@ -77,11 +77,11 @@ class GpuAgent:
         """Seconds without a response since the daemon last responded, started or was found."""
         self._silent = False
         """Whether the daemon was killed because it did not respond."""
-        self._restarts, self._failures, self._words = 0, 0, ""
+        self._restarts, self._failures, self._problem = 0, 0, ""
         self._known = self._read_file()
-        known = self._daemon.find()
-        self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
-        self._port = free_port(self._host) if known is None else known.port
+        running = self._daemon.find()
+        self._tenants: tuple[str, ...] | None = None if running is None else running.tenants
+        self._port = free_port(self._host) if running is None else running.port
         self._watching = threading.Thread(target=self._watch, name=f"agent of {gpu}", daemon=True)
         self._watching.start()
 
@@ -109,7 +109,7 @@ class GpuAgent:
             window=0 if status is None else status["window"],
             restarts=self._restarts,
             failures=self._failures,
-            words=self._words,
+            problem=self._problem,
             silent_s=self._unanswered_s if self._daemon.served else 0.0,
             assigned=self._tenants or (),
             drained=self._known.drained,
@@ -165,7 +165,7 @@ class GpuAgent:
         self._daemon.stop(STOP_S)
 
     def _order(
-        self, epoch: int, body: object, come: tuple[str, ...], gone: tuple[str, ...]
+        self, epoch: int, body: object, added: tuple[str, ...], removed: tuple[str, ...]
     ) -> Answer:
         if not self._may_order(epoch):
             return self._deposed()
@@ -183,15 +183,15 @@ class GpuAgent:
             return self._answer(False, str(error))
         if status != 200:
             return self._answer(False, str(answer.get("error", status)))
-        self._assign(come, gone)
+        self._assign(added, removed)
         self._look()
         return self._answer(True, str(answer.get("words", "")))
 
-    def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
+    def _assign(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         """Record the daemon's tenants, also for a restart."""
         with self._lock:
-            left = [tenant for tenant in self._tenants or () if tenant not in gone]
-            self._tenants = tuple(dict.fromkeys((*left, *come)))
+            kept = [tenant for tenant in self._tenants or () if tenant not in removed]
+            self._tenants = tuple(dict.fromkeys((*kept, *added)))
             self._daemon.keep(self._settings())
 
     def _may_order(self, epoch: int) -> bool:
@@ -199,14 +199,14 @@ class GpuAgent:
         # serialized: of two heads that ask at once, the older epoch must not be written last
         with self._epoch_lock:
             # another agent with this folder may have seen a newer epoch
-            seen = max(self._known.epoch, self._read_file().epoch)
-            self._known = AgentState(max(seen, epoch), self._known.drained)
-            if epoch > seen:
+            newest = max(self._known.epoch, self._read_file().epoch)
+            self._known = AgentState(max(newest, epoch), self._known.drained)
+            if epoch > newest:
                 self._write_file()
-            return epoch >= seen
+            return epoch >= newest
 
-    def _answer(self, done: bool, words: str) -> Answer:
-        return Answer(done, words, self._known.epoch)
+    def _answer(self, done: bool, message: str) -> Answer:
+        return Answer(done, message, self._known.epoch)
 
     def _deposed(self) -> Answer:
         return self._answer(False, f"a newer head leads {self._gpu}; this one ends")
@@ -243,7 +243,7 @@ class GpuAgent:
                 # for example a full disk; without the loop the GPU would be reported as up forever
                 _log.exception("the daemon of %s cannot be supervised", self._gpu)
                 self._status = None
-                self._words = f"its daemon cannot be supervised: {error}"
+                self._problem = f"its daemon cannot be supervised: {error}"
 
     def _supervise(self) -> None:
         with self._lock:  # not while `begin` starts the daemon
@@ -257,15 +257,19 @@ class GpuAgent:
         sent_s = time.monotonic()
         self._look()
         if self._status is not None:
-            self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
+            self._failures, self._problem, self._unanswered_s = (
+                0,
+                self._status.get("store", ""),
+                0.0,
+            )
             self._daemon.answers()
             return
         if self._answered:  # with an error, for example at its connection limit
-            self._unanswered_s, self._words = 0.0, "its daemon answers with an error"
+            self._unanswered_s, self._problem = 0.0, "its daemon answers with an error"
             return
         self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - sent_s)
         served = self._daemon.served
-        self._words = "its daemon does not answer" if served else "its daemon is starting"
+        self._problem = "its daemon does not answer" if served else "its daemon is starting"
         if self._unanswered_s > (HUNG_S if served else STARTING_S):
             self._silent = True
             self._daemon.kill()
@@ -274,7 +278,7 @@ class GpuAgent:
         """Restart the daemon, with a delay that grows with each failure."""
         self._status = None
         how = "did not answer and was ended" if self._silent else "died"
-        self._words = f"its daemon {how}: {self._daemon.last_words()}"
+        self._problem = f"its daemon {how}: {self._daemon.last_log_line()}"
         if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
             return
         self._failures += 1

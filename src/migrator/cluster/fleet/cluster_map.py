@@ -30,37 +30,37 @@ class ClusterMap(msgspec.Struct, frozen=True):
 
 
 def next_map(
-    known: ClusterMap,
+    current: ClusterMap,
     epoch: int,
     tenants: Sequence[str],
     homes: Mapping[str, str],
     reports: Mapping[str, Report],
-    words: Mapping[str, str],
+    problems: Mapping[str, str],
 ) -> ClusterMap | None:
     """Return the new map, or None if nothing has changed.
 
-    `words`: why a tenant is not served. `reports`: of every daemon that accepts requests, including
-    GPUs that are being drained. A tenant stays in the map while its instances change, and while the
-    agent has no answer of a daemon that has served, for example just after a restart of the agent;
-    a new tenant enters once it is ready.
+    `problems`: tenant -> why it is not served. `reports`: of every daemon that accepts requests,
+    also of GPUs that are being drained. A tenant stays in the map while its instances change, and
+    while the agent has no answer of a daemon that has served, for example just after a restart of
+    the agent; a new tenant enters once it is ready.
     """
     served, away = {}, {}
     for name in tenants:
         report = reports.get(homes.get(name, ""))
-        there = None if report is None else report.tenants.get(name)
-        if report is not None and known.homes.get(name) == report.url:
+        tenant = None if report is None else report.tenants.get(name)
+        if report is not None and current.homes.get(name) == report.url:
             unanswered = report.has_served and not report.up and name in report.assigned
-            stays = there is not None or unanswered
+            stays = tenant is not None or unanswered
         else:
-            stays = there is not None and there.ready
+            stays = tenant is not None and tenant.ready
         if report is not None and stays:
             served[name] = report.url
-        elif there is None:
-            away[name] = words.get(name, "it is on its way to a GPU")
+        elif tenant is None:
+            away[name] = problems.get(name, "it is on its way to a GPU")
         else:
-            why = "it is drained" if there.drained else "it has no instance yet"
-            away[name] = words.get(name, why)
+            why = "it is drained" if tenant.drained else "it has no instance yet"
+            away[name] = problems.get(name, why)
     pages = {gpu: report.url for gpu, report in reports.items()}
-    if (served, away, pages, epoch) == (known.homes, known.away, known.pages, known.epoch):
+    if (served, away, pages, epoch) == (current.homes, current.away, current.pages, current.epoch):
         return None
-    return ClusterMap(epoch, known.version + 1, served, away, pages, known.admin)
+    return ClusterMap(epoch, current.version + 1, served, away, pages, current.admin)

@@ -54,19 +54,19 @@ class ClusterRun:
         for gpu in self.scenario.gpus:
             if gpu.name == name:
                 return gpu
-        known = listed([gpu.name for gpu in self.scenario.gpus])
-        raise InputError(f"gpu: {self.name} has no {name}; name {known}")
+        names = listed([gpu.name for gpu in self.scenario.gpus])
+        raise InputError(f"gpu: {self.name} has no {name}; name {names}")
 
     def state_of(self, gpu: str) -> Path:
         return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
 
     def entry(self, tenant: str) -> dict[str, Any]:
-        at = [tenant.name for tenant in self.scenario.tenants].index(tenant)
-        found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
-        live = dict(found.get("live") or {})
-        live.setdefault("seed", self.scenario.seed + at)
-        found.pop("count", None)
-        return {**found, "name": tenant, "live": live}
+        index = [tenant.name for tenant in self.scenario.tenants].index(tenant)
+        entry = dict(self.data["tenants"][self.scenario.tenants[index].entry])
+        live = dict(entry.get("live") or {})
+        live.setdefault("seed", self.scenario.seed + index)
+        entry.pop("count", None)
+        return {**entry, "name": tenant, "live": live}
 
     def read(self, gpu: str, entry: object) -> LiveScenario:
         """A scenario of that tenant alone on that GPU."""
@@ -80,9 +80,9 @@ class ClusterRun:
             return _with_service(alone, replace(served, service=service), board)
         # its fastest board, where its rate was checked: a slower one might refuse a placed tenant
         boards = self.scenario.boards
-        at = max(tenant.served, key=lambda b: highest_rps(tenant.served[b].service, boards[b]))
+        fastest = max(tenant.served, key=lambda b: highest_rps(tenant.served[b].service, boards[b]))
         # with its arrivals at placement: parsed alone, similar tenants would share them
-        return _with_service(self._parsed(boards[at], entry), tenant.served[board.name], board)
+        return _with_service(self._parsed(boards[fastest], entry), tenant.served[board.name], board)
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""
@@ -107,11 +107,11 @@ class ClusterRun:
 
     @property
     def models(self) -> tuple[str, ...]:
-        found = (
+        models = (
             next(iter(tenant.served.values())).service.profile.model
             for tenant in self.scenario.tenants
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(models))
 
     @property
     def _first(self) -> LiveScenario:
@@ -130,10 +130,10 @@ class ClusterRun:
         return None
 
     def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
-        kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
+        tenant = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
         base = {key: value for key, value in self.data.items() if key != "cluster"}
-        known = {"gpu": board.name, "windows": self.scenario.windows}
-        data = {**base, **known, "tenants": [kept]}
+        settings = {"gpu": board.name, "windows": self.scenario.windows}
+        data = {**base, **settings, "tenants": [tenant]}
         return parse_live(data, folder=Path(self.folder), name=self.name)
 
 
@@ -149,9 +149,9 @@ def read_run(
         parse_cluster(data, folder=path.parent, name=path.stem)
         assert isinstance(data, dict)
         name = data.get("name") or path.stem
-        folder, kept = str(path.parent.absolute()), state.absolute()
-        store = shared or str(kept / "cluster" / quote(name, "") / "shared")
-        run = ClusterRun(name, data, folder, driver, store, str(kept), began_s)
+        folder, state_folder = str(path.parent.absolute()), state.absolute()
+        store = shared or str(state_folder / "cluster" / quote(name, "") / "shared")
+        run = ClusterRun(name, data, folder, driver, store, str(state_folder), began_s)
         run.live_on_any()  # checks what only live serving needs
         return run
 
@@ -162,9 +162,9 @@ def _combined(
     read: Sequence[LiveScenario], settings: LiveScenario, name: str, board: Board
 ) -> LiveScenario:
     """The tenants of several scenarios with the settings of one."""
-    served = tuple(each.scenario.tenants[0] for each in read)
+    served = tuple(alone.scenario.tenants[0] for alone in read)
     scenario = replace(settings.scenario, name=name, board=board, tenants=served)
-    return replace(settings, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
+    return replace(settings, scenario=scenario, tenants=tuple(alone.tenants[0] for alone in read))
 
 
 def _with_service(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:

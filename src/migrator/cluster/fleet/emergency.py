@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from migrator.cluster.placement.items import group_units
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.workload.arrivals import fit_together, highest_rps, least_gpcs
 
@@ -15,63 +16,54 @@ def emergency_placement(
 
     Units that must be together go together; the busiest go first, each to the least busy GPU.
     """
-    living = dict(homes)
+    placed = dict(homes)
     tenants = {tenant.name: tenant for tenant in scenario.tenants}
-    units = sorted(_units(scenario, names), key=lambda unit: -sum(_rps(tenants[e]) for e in unit))
-    for unit in units:
-        able = [gpu for gpu in scenario.gpus if _fits(scenario, unit, gpu, living)]
+    units = group_units(names, scenario.rules.together)
+    for unit in sorted(units, key=lambda unit: -sum(_rps(tenants[name]) for name in unit)):
+        able = [gpu for gpu in scenario.gpus if _fits(scenario, unit, gpu, placed)]
         if able:
-            chosen = min(able, key=lambda gpu: _load(tenants, gpu, living))
-            living |= dict.fromkeys(unit, chosen.name)
-    return {name: living[name] for name in names if name in living}
-
-
-def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[list[str]]:
-    """The names grouped by the rules of tenants that must be together."""
-    group_of = {name: group for group in scenario.rules.together for name in group}
-    units: dict[frozenset[str], list[str]] = {}
-    for name in names:
-        units.setdefault(group_of.get(name, frozenset((name,))), []).append(name)
-    return list(units.values())
+            chosen = min(able, key=lambda gpu: _load(tenants, gpu, placed))
+            placed |= dict.fromkeys(unit, chosen.name)
+    return {name: placed[name] for name in names if name in placed}
 
 
 def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -> bool:
     """Whether these tenants may share the GPU and each has room for an instance."""
-    board, here = gpu.board, [tenant for tenant in scenario.tenants if tenant.name in names]
+    board = gpu.board
     if any(len(group.intersection(names)) > 1 for group in scenario.rules.apart):
         return False
-    sizes = [
-        least_gpcs(each.served[board.name].service, board) if board.name in each.served else None
-        for each in here
-    ]
-    needed = [size for size in sizes if size is not None]
-    return len(needed) == len(here) and fit_together(needed, board)
+    needed = []
+    for tenant in scenario.tenants:
+        if tenant.name in names:
+            served = tenant.served.get(board.name)
+            size = None if served is None else least_gpcs(served.service, board)
+            if size is None:
+                return False
+            needed.append(size)
+    return fit_together(needed, board)
 
 
 def _fits(
     scenario: ClusterScenario,
     unit: Sequence[str],
     gpu: ClusterGpu,
-    living: Mapping[str, str],
+    placed: Mapping[str, str],
 ) -> bool:
     """Whether each tenant has room for an instance on the GPU and no rule is broken."""
-    every = [*(name for name, home in living.items() if home == gpu.name), *unit]
-    if not room_for(scenario, every, gpu):
+    sharing = [*(name for name, home in placed.items() if home == gpu.name), *unit]
+    if not room_for(scenario, sharing, gpu):
         return False
-    for group in scenario.rules.together:
-        elsewhere = [e for e in group - set(every) if living.get(e) not in (None, gpu.name)]
-        if group.intersection(unit) and elsewhere:
-            return False
-    return True
+    together = (group for group in scenario.rules.together if group.intersection(unit))
+    return not any(placed.get(name, gpu.name) != gpu.name for group in together for name in group)
 
 
 def _load(
-    tenants: Mapping[str, ClusterTenant], gpu: ClusterGpu, living: Mapping[str, str]
+    tenants: Mapping[str, ClusterTenant], gpu: ClusterGpu, placed: Mapping[str, str]
 ) -> float:
-    here = [tenants[name] for name, home in living.items() if home == gpu.name]
+    sharing = [tenants[name] for name, home in placed.items() if home == gpu.name]
     return sum(
         _rps(tenant) / highest_rps(tenant.served[gpu.board.name].service, gpu.board)
-        for tenant in here
+        for tenant in sharing
     )
 
 

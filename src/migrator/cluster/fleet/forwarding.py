@@ -238,18 +238,18 @@ class Forwarder:
             return None
 
     def _not_served(self, tenant: str) -> NotServed:
-        found = self._source.current
-        if tenant in found.away:
-            return NotServed(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
-        if tenant in found.homes:
+        current = self._source.current
+        if tenant in current.away:
+            return NotServed(503, f"{tenant}: {current.away[tenant]}; try again in some seconds")
+        if tenant in current.homes:
             return NotServed(
                 503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
             )
-        known = ", ".join([*found.homes, *found.away]) or "none yet"
+        known = ", ".join([*current.homes, *current.away]) or "none yet"
         return NotServed(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
 
-    def _renew(self, found: ClusterMap) -> None:
+    def _renew(self, newer: ClusterMap) -> None:
         """Close connections to daemons that left the cluster; those without tenants stay open."""
-        there = {*found.homes.values(), *found.pages.values()}
-        for url in [upstream for upstream in self._upstreams if upstream not in there]:
+        urls = {*newer.homes.values(), *newer.pages.values()}
+        for url in [upstream for upstream in self._upstreams if upstream not in urls]:
             self._upstreams.pop(url).close()

@@ -86,10 +86,10 @@ class Gateway:
         path: str = request.scope["path"]
         tenant = path[len(_MODELS) :].partition("/")[0]
         with DisconnectGuard(request):
-            found = await self.forwarder.forward(tenant, _forwarded(request.scope, body))
-        if isinstance(found, NotServed):
-            return _error(found.status, found.reason, _RETRY if found.status == 503 else None)
-        return _passed_on(found)
+            answer = await self.forwarder.forward(tenant, _forwarded(request.scope, body))
+        if isinstance(answer, NotServed):
+            return _error(answer.status, answer.reason, _RETRY if answer.status == 503 else None)
+        return _passed_on(answer)
 
     async def _own(self, request: Request, body: bytes) -> Response:
         """Answer requests that are not forwarded."""
@@ -109,11 +109,11 @@ class Gateway:
 
     async def _ready(self, request: Request) -> Response:
         """200 if every tenant's daemon answers and at least one of the daemons is ready."""
-        found, replies = self._source.current, {}
+        current, replies = self._source.current, {}
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_S):
                 replies = await self.forwarder.each(_forwarded(request.scope, b""))
-        away = [*found.away, *(name for name, url in found.homes.items() if url not in replies)]
+        away = [*current.away, *(name for name, url in current.homes.items() if url not in replies)]
         if not away and any(reply.status == 200 for reply in replies.values()):
             return _json({"ready": True})
         names = ", ".join(away) or "all tenants"
@@ -128,31 +128,31 @@ class Gateway:
             return _passed_on(refused)
         # during a move two daemons have the tenant: list it once, at the daemon that the map names
         answers = {url: msgspec.json.decode(reply.body) for url, reply in replies.items()}
-        found = [
-            each
+        entries = [
+            entry
             for url, answer in answers.items()
-            for each in (answer if key is None else answer[key])
-            if homes.get(each["name"]) == url
+            for entry in (answer if key is None else answer[key])
+            if homes.get(entry["name"]) == url
         ]
-        return _json(found if key is None else {key: found})
+        return _json(entries if key is None else {key: entries})
 
     async def _administration(self, request: Request, path: str) -> Response:
         if path == "/cluster/map":
             return _json(self._source.current)
         if path == "/metrics":
             return Response(await self._metrics(), media_type="text/plain; version=0.0.4")
-        found = await self._source.overview()
+        status = await self._source.overview()
         if "text/html" in request.headers.get("accept", ""):
-            return HTMLResponse(overview_page(found))
-        return _json(found)
+            return HTMLResponse(overview_page(status))
+        return _json(status)
 
     async def _metrics(self) -> bytes:
         try:
-            found = await self._source.overview()
+            status = await self._source.overview()
         except MigratorError:  # the gateway's own metrics matter most in this case
-            found = None
+            status = None
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(ClusterMetrics(found, self.forwarder.counts, self._source))
+        registry.register(ClusterMetrics(status, self.forwarder.counts, self._source))
         return generate_latest(registry)
 
     @property

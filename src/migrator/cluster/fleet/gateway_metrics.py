@@ -74,8 +74,8 @@ class ClusterMetrics(Collector):
             "1 while some GPU serves the tenant, else 0.",
             ["tenant", "gpu"],
             {
-                (name, e["gpu"] or ""): e["state"] == "served"
-                for name, e in overview["tenants"].items()
+                (name, tenant["gpu"] or ""): tenant["state"] == "served"
+                for name, tenant in overview["tenants"].items()
             },
         )
         yield counter(

@@ -124,15 +124,15 @@ async def _serve(settings: GpuDaemonSettings) -> None:
 
 async def _leased(lease: Path, stop: asyncio.Event) -> None:
     """Set `stop` when the lease expires, or is deleted because another daemon was started."""
-    seen, since_s = 0, time.monotonic()
+    renewed_ns, since_s = 0, time.monotonic()
     while not stop.is_set():
         await asyncio.sleep(_LEASE_LOOK_S)
         try:
-            now = lease.stat().st_mtime_ns
+            modified_ns = lease.stat().st_mtime_ns
         except OSError:
             break
-        if now != seen:  # only changes count, because the machine's clock may jump
-            seen, since_s = now, time.monotonic()
+        if modified_ns != renewed_ns:  # only changes count, because the machine's clock may jump
+            renewed_ns, since_s = modified_ns, time.monotonic()
         elif time.monotonic() - since_s > LEASE_S:
             break
     stop.set()
@@ -155,8 +155,8 @@ def _loop() -> asyncio.AbstractEventLoop:
     """A uvloop event loop if uvloop is installed."""
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
-    made: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
-    return made
+    loop: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
+    return loop
 
 
 class _KnownProcess(msgspec.Struct):
@@ -180,15 +180,15 @@ class DaemonProcess:
     def find(self) -> GpuDaemonSettings | None:
         """Settings of a running daemon that an earlier agent has started; None if there is none."""
         try:
-            known = msgspec.json.decode(self._known.read_bytes(), type=_KnownProcess)
+            identity = msgspec.json.decode(self._known.read_bytes(), type=_KnownProcess)
             settings = msgspec.json.decode(self._settings.read_bytes(), type=GpuDaemonSettings)
         except (OSError, msgspec.MsgspecError):
             return None
-        process = Process(known.pid, "", known.began)
+        process = Process(identity.pid, "", identity.began)
         if not process.alive:
             return None
         self._process, self.lease = process, Path(settings.lease)
-        self.served = known.served
+        self.served = identity.served
         return settings
 
     def start(self, settings: GpuDaemonSettings) -> None:
@@ -250,7 +250,7 @@ class DaemonProcess:
         """Kill the process; the next daemon deletes what it left."""
         self._signal(signal.SIGKILL)
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line of its log, to explain why it ended."""
         with suppress(OSError, IndexError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1][:300]
@@ -296,13 +296,13 @@ def restore_priority() -> None:
 
     A worker's parent is a process of Ray, which has the level that Ray was started with.
     """
-    wanted, ours = (os.getpriority(os.PRIO_PROCESS, each) for each in (os.getppid(), 0))
-    if ours <= wanted:
+    level, ours = (os.getpriority(os.PRIO_PROCESS, process) for process in (os.getppid(), 0))
+    if ours <= level:
         return
     try:
         for thread in Path("/proc/self/task").iterdir():
             with suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), wanted)
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), level)
     except OSError as error:
         _log.warning(
             "requests are served at nice %d (%s); start Ray with RAY_worker_niceness=0", ours, error

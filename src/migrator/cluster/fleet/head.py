@@ -102,8 +102,8 @@ class Head:
         if self._tasks.deposed is not None:
             raise self._tasks.deposed
         await self._look()
-        for words in self.watch.judge():
-            self.state.note(words)
+        for event in self.watch.judge():
+            self.state.note(event)
             self._tasks.retry_all()
         self._begin_those_that_wait()
         self._bring_back()
@@ -121,24 +121,24 @@ class Head:
         if gpu not in self.watch.alive:
             raise InputError(f"{gpu} is not there; see `migrator status --cluster`")
         if drained:
-            others = [each for each in self.watch.open if each != gpu]
+            others = [other for other in self.watch.open if other != gpu]
             names = self._to_move({gpu})
-            found = self._room_at_once(names, others)
-            found |= await self._room_searched(
-                [name for name in names if name not in found], others
+            new_homes = self._room_at_once(names, others)
+            new_homes |= await self._room_searched(
+                [name for name in names if name not in new_homes], others
             )
-            if without := [name for name in names if name not in found]:
+            if without := [name for name in names if name not in new_homes]:
                 raise InputError(
                     f"no other GPU has room for {', '.join(without)}; add one, or undrain another"
                 )
         answer = await self._order(gpu, "drain", drained)
         if not answer.done:
-            raise MigratorError(f"{gpu} cannot be drained now: {answer.words}")
+            raise MigratorError(f"{gpu} cannot be drained now: {answer.message}")
         await self._look()
         self._tasks.retry_all()
-        words = f"{gpu} is drained" if drained else f"{gpu} takes tenants again"
-        self.state.note(words)
-        return words
+        event = f"{gpu} is drained" if drained else f"{gpu} takes tenants again"
+        self.state.note(event)
+        return event
 
     async def move(self, tenant: str, gpu: str) -> str:
         """Serve the tenant on the new GPU, route requests there, then release it on the old one."""
@@ -157,12 +157,12 @@ class Head:
         if answer.done:
             await self._seen(tenant, gpu)
             state.homes[tenant] = gpu
-            state.words.pop(tenant, None)
+            state.problems.pop(tenant, None)
             state.note(f"{tenant} is served on {gpu}")
             await self._wait_for_map()
         else:
-            state.words[tenant] = answer.words
-            state.note(f"{tenant} is not on {gpu}: {answer.words}")
+            state.problems[tenant] = answer.message
+            state.note(f"{tenant} is not on {gpu}: {answer.message}")
             self._tasks.delay(tenant)
 
     async def _release(self, tenant: str, gpu: str) -> None:
@@ -174,28 +174,28 @@ class Head:
             # `take` lets a daemon that already has the tenant load shared data
             await self._order(home, "take", tenant)
 
-    async def _order(self, gpu: str, order: str, *what: object) -> Answer:
+    async def _order(self, gpu: str, order: str, *arguments: object) -> Answer:
         """Return the agent's answer; DeposedError if a newer head leads."""
         epoch = self.state.epoch
-        asked = asyncio.ensure_future(self._links.order(gpu, order, epoch, *what))
-        while not asked.done():
-            await asyncio.wait([asked], timeout=_LOOK_S)
+        request = asyncio.ensure_future(self._links.order(gpu, order, epoch, *arguments))
+        while not request.done():
+            await asyncio.wait([request], timeout=_LOOK_S)
             # a machine without power never responds
-            if not asked.done() and gpu in self.watch.dead and gpu not in self.watch.answering:
-                asked.cancel()
+            if not request.done() and gpu in self.watch.dead and gpu not in self.watch.answering:
+                request.cancel()
                 return Answer(False, f"{gpu} went meanwhile", epoch)
-        answer = asked.result()
+        answer = request.result()
         if answer is None:
             return Answer(False, f"the agent of {gpu} does not answer", epoch)
         if answer.epoch > epoch:
-            raise DeposedError(answer.words)
+            raise DeposedError(answer.message)
         return answer
 
     async def _make_then_break(self, tenant: str, source: str, gpu: str) -> str:
         state = self.state
         answer = await self._order(gpu, "take", tenant)
         if not answer.done:
-            raise MigratorError(f"{tenant} stays on {source}: {answer.words}")
+            raise MigratorError(f"{tenant} stays on {source}: {answer.message}")
         if not await self._seen(tenant, gpu):
             raise MigratorError(f"{tenant} stays on {source}: {gpu} does not say that it serves it")
         state.homes[tenant] = gpu
@@ -210,8 +210,8 @@ class Head:
         """Wait until the agent reports the tenant as ready."""
         for _ in range(round(SEEN_S / _LOOK_S)):
             await self._look()
-            there = self.watch.last[gpu].report.tenants.get(tenant)
-            if there is not None and there.ready:
+            served = self.watch.last[gpu].report.tenants.get(tenant)
+            if served is not None and served.ready:
                 return True
             await asyncio.sleep(_LOOK_S)
         return False
@@ -236,10 +236,10 @@ class Head:
         self.state.epoch = max(least, 1 + max(report.epoch for report in reports.values()))
         await self._look()
         # the start time that agents report: the store may have been unavailable
-        known = (
+        began_s = (
             report.began_s for report in self._reports().values() if report.begun and report.began_s
         )
-        since_s = next(known, self.cluster.began_s)
+        since_s = next(began_s, self.cluster.began_s)
         if since_s != self.cluster.began_s:
             self.cluster = replace(self.cluster, began_s=since_s)
         self._window = self._window_now()
@@ -253,10 +253,10 @@ class Head:
     async def _collect_reports(self) -> None:
         began_s = self._clock()
         while True:
-            there = await self._links.known()
+            gpus = await self._links.known()
             await self._look()
             reports = self._reports()
-            if there and set(there) <= set(reports):
+            if gpus and set(gpus) <= set(reports):
                 return
             begun = any(report.begun for report in reports.values())
             waited_s = self._clock() - began_s
@@ -282,28 +282,28 @@ class Head:
     def _bring_back(self) -> None:
         """Place tenants that no GPU serves; the other tenants stay."""
         lost = unserved(self.state.tenants, self.state.homes, self.watch.alive)
-        wanting = [each for each in lost if self._tasks.may_start(each)]
-        if wanting:
-            self._tasks.start(_BRINGING, self._rehome(wanting))
+        waiting = [name for name in lost if self._tasks.may_start(name)]
+        if waiting:
+            self._tasks.start(_BRINGING, self._rehome(waiting))
 
     def _empty_drained(self) -> None:
         """Move tenants off drained GPUs, make before break."""
         drained = set(self.watch.alive).difference(self.watch.open)
-        names = [each for each in self._to_move(drained) if self._tasks.may_start(each)]
+        names = [name for name in self._to_move(drained) if self._tasks.may_start(name)]
         if names and self._tasks.may_start(_EMPTYING):
             self._tasks.start(_EMPTYING, self._move_off(names))
 
     def _to_move(self, gpus: Collection[str]) -> list[str]:
         """Tenants on these GPUs, except drained tenants, which are not served."""
         reports = self.watch.reports
-        here = [(name, reports[gpu]) for name, gpu in self.state.homes.items() if gpu in gpus]
-        return [n for n, r in here if n not in r.tenants or not r.tenants[n].drained]
+        tenants = [(name, reports[gpu]) for name, gpu in self.state.homes.items() if gpu in gpus]
+        return [n for n, r in tenants if n not in r.tenants or not r.tenants[n].drained]
 
     async def _move_off(self, names: list[str]) -> None:
-        found = self._room_at_once(names, self.watch.open)
-        left = [name for name in names if name not in found]
-        found |= await self._room_searched(left, self.watch.open)
-        for name, gpu in found.items():
+        new_homes = self._room_at_once(names, self.watch.open)
+        unplaced = [name for name in names if name not in new_homes]
+        new_homes |= await self._room_searched(unplaced, self.watch.open)
+        for name, gpu in new_homes.items():
             if gpu in self.watch.open:
                 await self._try_move(name, gpu)
         self._tasks.delay(_EMPTYING)
@@ -363,11 +363,11 @@ class Head:
 
     async def _rehome(self, names: list[str]) -> None:
         """Place lost tenants by the prepared fallbacks, or on any GPU with room."""
-        found = self._room_at_once(names, self.watch.open)
-        for name, gpu in found.items():
+        new_homes = self._room_at_once(names, self.watch.open)
+        for name, gpu in new_homes.items():
             self._tasks.start(name, self._take(name, gpu))
-        left = [name for name in names if name not in found]
-        for name, gpu in (await self._room_searched(left, self.watch.open)).items():
+        unplaced = [name for name in names if name not in new_homes]
+        for name, gpu in (await self._room_searched(unplaced, self.watch.open)).items():
             self._tasks.start(name, self._take(name, gpu))
 
     def _room_at_once(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
@@ -375,17 +375,17 @@ class Head:
         homes, alive = self.state.homes, self.watch.alive
         planned = self._placer.fallback(names, homes, gpus)
         if planned is None:
-            kept = {n: gpu for n, gpu in homes.items() if gpu in alive and n not in names}
-            planned = self._placer.place_at_once(names, kept, gpus)
+            staying = {n: gpu for n, gpu in homes.items() if gpu in alive and n not in names}
+            planned = self._placer.place_at_once(names, staying, gpus)
         return {name: planned[name] for name in names if name in planned}
 
     async def _room_searched(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Find room by a full search, which takes seconds; record why a tenant has no room."""
         if not names:
             return {}
-        kept = {n: g for n, g in self.state.homes.items() if g in gpus and n not in names}
-        plan = await self._placer.place(gpus, kept, NEVER)
-        self.state.words |= {unplaced.tenant: unplaced.why for unplaced in plan.unplaced}
+        staying = {n: g for n, g in self.state.homes.items() if g in gpus and n not in names}
+        plan = await self._placer.place(gpus, staying, NEVER)
+        self.state.problems |= {unplaced.tenant: unplaced.why for unplaced in plan.unplaced}
         for name in names:
             self._tasks.delay(name, NO_ROOM_S)
         return {} if plan.moved else {n: plan.placement[n] for n in names if n in plan.placement}
@@ -402,8 +402,8 @@ class Head:
 
     def _may_move(self, name: str) -> bool:
         """Whether the tenant may move: not during its retraining and not while it is drained."""
-        here = self.watch.last[self.state.homes[name]].report.tenants.get(name)
-        return here is not None and not here.retraining and not here.drained
+        tenant = self.watch.last[self.state.homes[name]].report.tenants.get(name)
+        return tenant is not None and not tenant.retraining and not tenant.drained
 
     async def _try_move(self, name: str, gpu: str) -> None:
         try:

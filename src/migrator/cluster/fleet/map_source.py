@@ -81,7 +81,7 @@ class MapSource:
             await asyncio.sleep(self._asked_s + SELDOM_S - time.monotonic())
             self._begun, self._asked_s = True, time.monotonic()
             try:
-                found = await asyncio.to_thread(self._provider.map)
+                newest = await asyncio.to_thread(self._provider.map)
             except Exception as error:  # likewise
                 self.failures, self.trouble = self.failures + 1, str(error)
                 if self.failures == 1:
@@ -89,9 +89,9 @@ class MapSource:
                 return
         self.failures, self.trouble = 0, ""
         # an older map is from a deposed head, or from a file that lags behind
-        if found.order > self.current.order:
-            self.current = found
-            self.changed(found)
+        if newest.order > self.current.order:
+            self.current = newest
+            self.changed(newest)
 
 
 def from_head(ray: Any, find: Callable[[], Any]) -> MapProvider:
@@ -146,25 +146,25 @@ def from_gateway(url: str, token: str | None) -> MapProvider:
     )
 
 
-def plain_overview(found: ClusterMap) -> dict[str, Any]:
+def plain_overview(cluster_map: ClusterMap) -> dict[str, Any]:
     """The part of the status that a map contains."""
-    urls = {url: gpu for gpu, url in found.pages.items()}
+    urls = {url: gpu for gpu, url in cluster_map.pages.items()}
     return {
         "scenario": "cluster",
-        "epoch": found.epoch,
-        "map": found.version,
+        "epoch": cluster_map.epoch,
+        "map": cluster_map.version,
         "ended": None,
         "moves": 0,
         "gpus": [
             {"gpu": gpu, "board": "", "state": "up", "words": "", "url": url}
-            for gpu, url in found.pages.items()
+            for gpu, url in cluster_map.pages.items()
         ],
         "tenants": {
             name: {"gpu": urls.get(url), "url": url, "state": "served", "words": ""}
-            for name, url in found.homes.items()
+            for name, url in cluster_map.homes.items()
         }
         | {
             name: {"gpu": None, "url": None, "state": "away", "words": why}
-            for name, why in found.away.items()
+            for name, why in cluster_map.away.items()
         },
     }

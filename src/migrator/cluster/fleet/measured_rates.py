@@ -34,18 +34,18 @@ class MeasuredRates:
             self._before[report.gpu, name] = tenant.received
             came = tenant.received - before if tenant.received >= before else tenant.received
             self._total[name] = self._total.get(name, 0) + came
-            seen = self._seen.setdefault(name, deque())
-            seen.append((now_s, self._total[name]))
-            while len(seen) > 2 and seen[1][0] < now_s - self._window_s:
-                seen.popleft()
+            samples = self._seen.setdefault(name, deque())
+            samples.append((now_s, self._total[name]))
+            while len(samples) > 2 and samples[1][0] < now_s - self._window_s:
+                samples.popleft()
 
     def rates_rps(self) -> dict[str, float]:
         """Rates of tenants that have been observed for long enough."""
         rates = {}
-        for name, seen in self._seen.items():
-            took_s = seen[-1][0] - seen[0][0]
+        for name, samples in self._seen.items():
+            took_s = samples[-1][0] - samples[0][0]
             if took_s >= min(FEWEST_S, self._window_s):
-                rates[name] = max(LEAST_RPS, (seen[-1][1] - seen[0][1]) / took_s)
+                rates[name] = max(LEAST_RPS, (samples[-1][1] - samples[0][1]) / took_s)
         return rates
 
 
@@ -81,4 +81,4 @@ def _measured(
     def now(served: ServedTenant) -> ServedTenant:
         return replace(served, trace=trace, offset_s=seconds)
 
-    return replace(tenant, served={board: now(each) for board, each in tenant.served.items()})
+    return replace(tenant, served={board: now(served) for board, served in tenant.served.items()})

@@ -1,4 +1,4 @@
-"""Messages between agents and head, the cluster map, and the state of a head."""
+"""Messages between agents and head, and which tenant is where according to them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     """Restarts of the daemon by this agent process."""
     failures: int = 0
     """Consecutive starts of the daemon that failed before it served."""
-    words: str = ""
+    problem: str = ""
     """Description of the current problem, if any."""
     silent_s: float = 0.0
     """Seconds for which a daemon that has served has not responded to its agent."""
@@ -69,7 +69,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Result of an order."""
 
     done: bool
-    words: str
+    message: str
     epoch: int
     """The agent's epoch; if it is higher than the sender's, another head leads."""
 
@@ -90,7 +90,7 @@ class AgentLinks(Protocol):
 
     async def report(self, gpu: str, epoch: int) -> Report | None: ...
 
-    async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
+    async def order(self, gpu: str, name: str, epoch: int, *arguments: object) -> Answer | None:
         """Send begin, take, release, drain or stop."""
         ...
 
@@ -101,15 +101,15 @@ class AgentLinks(Protocol):
 
 def homes_from(reports: Mapping[str, Report]) -> dict[str, str]:
     """Tenant -> GPU according to the agents; of two GPUs the one that accepts its requests."""
-    found: dict[str, tuple[bool, str]] = {}
+    homes: dict[str, tuple[bool, str]] = {}
     for gpu, report in sorted(reports.items()):
         for name, tenant in report.tenants.items():
-            known = found.get(name)
-            if known is None or (tenant.ready and not known[0]):
-                found[name] = tenant.ready, gpu
+            home = homes.get(name)
+            if home is None or (tenant.ready and not home[0]):
+                homes[name] = tenant.ready, gpu
     # a daemon that is starting or hangs has not reported its tenants
     assigned = {name: gpu for gpu, report in reports.items() for name in report.assigned}
-    return assigned | {name: gpu for name, (_, gpu) in found.items()}
+    return assigned | {name: gpu for name, (_, gpu) in homes.items()}
 
 
 def unserved(
@@ -129,16 +129,16 @@ def misplaced(
     `answering`: reports of all GPUs whose agents accept orders, including agents of a hung daemon,
     which must not start with the tenant when it is restarted; defaults to `reports`.
     """
-    found = []
+    pairs = []
     for gpu, report in (reports if answering is None else answering).items():
         for name in dict.fromkeys((*report.tenants, *report.assigned)):
             home = homes.get(name)
             if home is None or home == gpu or home not in reports:
                 continue
-            there = reports[home].tenants.get(name)
-            if there is not None and there.ready:
-                found.append((gpu, name))
-    return found
+            tenant = reports[home].tenants.get(name)
+            if tenant is not None and tenant.ready:
+                pairs.append((gpu, name))
+    return pairs
 
 
 def missing_tenants(homes: Mapping[str, str], reports: Mapping[str, Report]) -> list[str]:

@@ -23,7 +23,7 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
         "ended": ended,
         "moves": head.state.moves,
         "store": {"address": head.cluster.shared, "words": head.store_trouble},
-        "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.state.events)],
+        "events": [{"at_s": at_s, "words": event} for at_s, event in list(head.state.events)],
         "gpus": [_gpu(head, gpu.name) for gpu in head.scenario.gpus],
         "tenants": {
             tenant.name: _tenant(head, tenant.name, reports) for tenant in head.scenario.tenants
@@ -35,46 +35,40 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
     last = head.watch.last.get(name)
     board = head.cluster.gpu(name).board.name
     if last is None:
-        return {
-            "gpu": name,
-            "board": board,
-            "state": "missing",
-            "words": "no agent has reported yet",
-        }
+        problem = "no agent has reported yet"
+        return {"gpu": name, "board": board, "state": "missing", "words": problem}
     report = last.report
     state = "gone" if name in head.watch.dead else "up" if report.up else "starting"
-    here = [each for each, home in list(head.state.homes.items()) if home == name]
-    words = head.watch.dead.get(name, report.words)
-    holds = sorted({*here, *(() if state == "gone" else (*report.tenants, *report.assigned))})
+    placed = [tenant for tenant, home in list(head.state.homes.items()) if home == name]
+    problem = head.watch.dead.get(name, report.problem)
+    holds = {*placed, *(() if state == "gone" else (*report.tenants, *report.assigned))}
     # a drained tenant is not served, and stays on the GPU
-    holds = [
-        hold for hold in holds if hold not in report.tenants or not report.tenants[hold].drained
-    ]
+    holds -= {tenant for tenant, status in report.tenants.items() if status.drained}
     if report.drained and state == "up":
         state = "drained"
-        words = words or ("its tenants are being moved" if holds else "it can be removed")
+        problem = problem or ("its tenants are being moved" if holds else "it can be removed")
     if state == "up" and not holds:
-        words = words or EMPTY
+        problem = problem or EMPTY
     return {
         "gpu": name,
         "board": board,
         "node": report.node,
         "pid": report.pid,
         "state": state,
-        "words": words,
+        "words": problem,
         "url": report.url,
         "window": report.window,
         "restarts": report.restarts,
-        "tenants": here,
-        "holds": holds,
+        "tenants": placed,
+        "holds": sorted(holds),
     }
 
 
 def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, Any]:
     gpu = head.state.homes.get(name)
-    there = reports.get(gpu or "")
-    report = None if there is None else there.tenants.get(name)
-    found: dict[str, Any] = {
+    of_gpu = reports.get(gpu or "")
+    report = None if of_gpu is None else of_gpu.tenants.get(name)
+    shown: dict[str, Any] = {
         "gpu": gpu,
         "url": head.state.map.homes.get(name),
         "state": "served" if name in head.state.map.homes else "away",
@@ -82,9 +76,9 @@ def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, A
     }
     if report is not None:
         counts = ("received", "in_time", "late", "dropped", "failed", "accuracy", "version")
-        found |= {count: getattr(report, count) for count in counts}
-        found["goodput"] = round(report.in_time * report.accuracy, 1)
-    return found
+        shown |= {count: getattr(report, count) for count in counts}
+        shown["goodput"] = round(report.in_time * report.accuracy, 1)
+    return shown
 
 
 def overview_text(status: Mapping[str, Any]) -> str:
@@ -96,19 +90,18 @@ def overview_text(status: Mapping[str, Any]) -> str:
     if store.get("words"):
         lines.append(f"the shared store {store['address']} is in trouble: {store['words']}")
     lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'address':28} {'tenants'}"]
-    for each in status["gpus"]:
-        here = ", ".join(each.get("tenants", ())) or "-"
+    for gpu in status["gpus"]:
+        tenants = ", ".join(gpu.get("tenants", ())) or "-"
         lines.append(
-            f"{each['gpu']:16} {each['board']:12} {each['state']:9} {each.get('window', '-'):>6} "
-            f"{each.get('url', '-'):28} {here}{'  ' + each['words'] if each['words'] else ''}"
+            f"{gpu['gpu']:16} {gpu['board']:12} {gpu['state']:9} {gpu.get('window', '-'):>6} "
+            f"{gpu.get('url', '-'):28} {tenants}{'  ' + gpu['words'] if gpu['words'] else ''}"
         )
     lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8}"]
-    for name, each in status["tenants"].items():
-        counts = f"{each.get('received', '-'):>9} {each.get('in_time', '-'):>9}"
-        accuracy = f"{each['accuracy']:8.3f}" if "accuracy" in each else f"{'-':>8}"
-        lines.append(
-            f"{name:16} {each['gpu'] or '-':16} {counts} {accuracy} {each['words']}".rstrip()
-        )
+    for name, tenant in status["tenants"].items():
+        counts = f"{tenant.get('received', '-'):>9} {tenant.get('in_time', '-'):>9}"
+        accuracy = f"{tenant['accuracy']:8.3f}" if "accuracy" in tenant else f"{'-':>8}"
+        line = f"{name:16} {tenant['gpu'] or '-':16} {counts} {accuracy} {tenant['words']}"
+        lines.append(line.rstrip())
     return "\n".join(lines)
 
 
@@ -124,8 +117,8 @@ _STYLE = (
 
 def overview_page(status: Mapping[str, Any]) -> str:
     """Render the status as a page without scripts, with links to the GPUs' live pages."""
-    gpus = "".join(_gpu_row(each) for each in status["gpus"])
-    tenants = "".join(_tenant_row(name, each) for name, each in status["tenants"].items())
+    gpus = "".join(_gpu_row(gpu) for gpu in status["gpus"])
+    tenants = "".join(_tenant_row(name, tenant) for name, tenant in status["tenants"].items())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
@@ -138,18 +131,19 @@ def overview_page(status: Mapping[str, Any]) -> str:
     )
 
 
-def _gpu_row(each: Mapping[str, Any]) -> str:
-    name = escape(each["gpu"])
-    if each.get("url") and each["state"] != "gone":
-        name = f'<a href="{escape(each["url"])}/">{name}</a>'
-    cells = (name, escape(each["board"]), each["state"], escape(", ".join(each.get("tenants", ()))))
-    return _row(*cells, escape(each["words"]))
+def _gpu_row(gpu: Mapping[str, Any]) -> str:
+    name = escape(gpu["gpu"])
+    if gpu.get("url") and gpu["state"] != "gone":
+        name = f'<a href="{escape(gpu["url"])}/">{name}</a>'
+    cells = (name, escape(gpu["board"]), gpu["state"], escape(", ".join(gpu.get("tenants", ()))))
+    return _row(*cells, escape(gpu["words"]))
 
 
-def _tenant_row(name: str, each: Mapping[str, Any]) -> str:
-    counts = [_number(each.get(key)) for key in ("received", "in_time", "goodput")]
-    accuracy = f"{each['accuracy']:.1%}" if "accuracy" in each else ""
-    return _row(escape(name), escape(each["gpu"] or ""), *counts, accuracy, escape(each["words"]))
+def _tenant_row(name: str, tenant: Mapping[str, Any]) -> str:
+    counts = [_number(tenant.get(key)) for key in ("received", "in_time", "goodput")]
+    accuracy = f"{tenant['accuracy']:.1%}" if "accuracy" in tenant else ""
+    gpu, problem = escape(tenant["gpu"] or ""), escape(tenant["words"])
+    return _row(escape(name), gpu, *counts, accuracy, problem)
 
 
 def _number(value: float | None) -> str:

@@ -58,8 +58,8 @@ class Placer:
         self, gpus: Sequence[str], current: Mapping[str, str], move_s: float | None = None
     ) -> ClusterPlan:
         """Find the best placement on these GPUs; `move_s` overrides the price of a move."""
-        now = current_scenario(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
-        return await self._aside((now, dict(current)))
+        measured = current_scenario(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
+        return await self._aside((measured, dict(current)))
 
     def is_prepared(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
         """Whether fallbacks are computed for this placement, or there are too many GPUs."""
@@ -69,33 +69,33 @@ class Placer:
 
     async def prepare_fallbacks(self, homes: Mapping[str, str], alive: Sequence[str]) -> None:
         """Compute new places for the tenants of each GPU, in case that GPU fails."""
-        situation, found = _situation(homes, alive), {}
-        for gone in dict.fromkeys(homes.values()):
-            left = [process for process in alive if process != gone]
-            kept = {name: gpu for name, gpu in homes.items() if gpu != gone}
-            if left:
-                found[gone] = await self._without(gone, homes, kept, left)
-        self._thought_of, self._fallbacks = situation, found
+        situation, fallbacks = _situation(homes, alive), {}
+        for lost_gpu in dict.fromkeys(homes.values()):
+            remaining = [gpu for gpu in alive if gpu != lost_gpu]
+            if remaining:
+                fallbacks[lost_gpu] = await self._without(lost_gpu, homes, remaining)
+        self._thought_of, self._fallbacks = situation, fallbacks
 
     async def _without(
-        self, gone: str, homes: Mapping[str, str], kept: Mapping[str, str], left: Sequence[str]
+        self, lost_gpu: str, homes: Mapping[str, str], remaining: Sequence[str]
     ) -> dict[str, str]:
-        """Where the tenants of `gone` would go; the other tenants stay."""
-        plan = await self.place(left, kept, NEVER)
+        """Where the tenants of `lost_gpu` would go; the other tenants stay."""
+        staying = {name: gpu for name, gpu in homes.items() if gpu != lost_gpu}
+        plan = await self.place(remaining, staying, NEVER)
         if not plan.moved:
             return plan.placement
         # the remaining tenants would break a rule: move only the tenants that lost their GPU
-        lost = [name for name, home in homes.items() if home == gone]
-        return {**kept, **self.place_at_once(lost, kept, left)}
+        lost = [name for name, home in homes.items() if home == lost_gpu]
+        return {**staying, **self.place_at_once(lost, staying, remaining)}
 
     def next_move(
         self, wanted: Mapping[str, str], homes: Mapping[str, str]
     ) -> tuple[str, str] | None:
         """The first of these moves that breaks no rule while it is made; None if there is none."""
-        gpus = {each.name: each for each in self._scenario.gpus}
+        gpus = {gpu.name: gpu for gpu in self._scenario.gpus}
         for name, gpu in wanted.items():
-            there = [each for each, home in homes.items() if home == gpu]
-            if room_for(self._scenario, [*there, name], gpus[gpu]):
+            tenants = [tenant for tenant, home in homes.items() if home == gpu]
+            if room_for(self._scenario, [*tenants, name], gpus[gpu]):
                 return name, gpu
         return None
 
@@ -114,8 +114,8 @@ class Placer:
 
         A fallback computed before another tenant moved could break a rule, so it is not used.
         """
-        gone = {homes.get(name) for name in names}
-        planned = self._fallbacks.get(gone.pop() or "") if len(gone) == 1 else None
+        gpus = {homes.get(name) for name in names}
+        planned = self._fallbacks.get(gpus.pop() or "") if len(gpus) == 1 else None
         if planned is None or any(planned.get(name) not in alive for name in names):
             return None
         unchanged = all(planned.get(home) == homes[home] for home in homes if home not in names)

@@ -92,11 +92,11 @@ class RayAgents:
             self._seats[gpu] = GpuLocation(self._nodes[report.node], report.number)
         return report
 
-    async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
+    async def order(self, gpu: str, name: str, epoch: int, *arguments: object) -> Answer | None:
         """Send begin, take, release, drain or stop."""
         try:
-            method = getattr(self._handles[gpu], name)
-            answer: Answer = await asyncio.wait_for(_future(method.remote(epoch, *what)), ORDER_S)
+            reference = getattr(self._handles[gpu], name).remote(epoch, *arguments)
+            answer: Answer = await asyncio.wait_for(_future(reference), ORDER_S)
         except Exception as error:  # any Ray error for an actor that is unavailable
             self.trouble = f"{name} of {gpu}: {_cause(error)}"
             _log.warning("%s", self.trouble)
@@ -206,8 +206,8 @@ def locate_gpus(
 
     GPUs without a named machine are spread, `real` ones only over machines where Ray reports GPUs.
     """
-    there = {node.key for node in nodes}
-    seats = {name: seat for name, seat in held.items() if seat.node.key in there}
+    alive = {node.key for node in nodes}
+    seats = {name: seat for name, seat in held.items() if seat.node.key in alive}
     taken = Counter(seat.node.key for seat in seats.values())
     for gpu in gpus:
         if gpu.name in seats:
@@ -215,7 +215,7 @@ def locate_gpus(
         node = _node_of(gpu, nodes, taken, real=real)
         if node is not None:
             used = {seat.number for seat in seats.values() if seat.node.key == node.key}
-            number = next(each for each in range(len(used) + 1) if each not in used)
+            number = next(index for index in range(len(used) + 1) if index not in used)
             seats[gpu.name] = GpuLocation(node, number)
             taken[node.key] += 1
     return seats
@@ -227,7 +227,7 @@ def _node_of(
     if gpu.node is not None:
         return next((node for node in nodes if gpu.node in node.names), None)
     able = [node for node in nodes if not real or taken[node.key] < node.gpus]
-    return min(able, key=lambda each: taken[each.key], default=None)
+    return min(able, key=lambda node: taken[node.key], default=None)
 
 
 def require_located(

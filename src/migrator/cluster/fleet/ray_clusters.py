@@ -35,8 +35,8 @@ def connect(address: str) -> AbstractContextManager[Any]:
 
 def find_head(ray: Any, name: str | None) -> Any:
     """The head of the cluster of that name, or of the only cluster."""
-    found = choose_cluster(served_clusters(ray), name)
-    return ray.get_actor(HEAD.format(name=found), namespace=NAMESPACE)
+    cluster = choose_cluster(served_clusters(ray), name)
+    return ray.get_actor(HEAD.format(name=cluster), namespace=NAMESPACE)
 
 
 def served_clusters(ray: Any) -> list[str]:
@@ -47,31 +47,31 @@ def served_clusters(ray: Any) -> list[str]:
 
 def known_clusters(ray: Any) -> list[str]:
     """Clusters that have a head, or agents without a head."""
-    first, _, then = agent_prefix("\0").partition(quote("\0", ""))
-    agents = [name for name in actor_names(ray) if name.startswith(first)]
-    names = {unquote(agent.removeprefix(first).partition(then)[0]) for agent in agents}
+    before_name, _, after_name = agent_prefix("\0").partition(quote("\0", ""))
+    agents = [name for name in actor_names(ray) if name.startswith(before_name)]
+    names = {unquote(agent.removeprefix(before_name).partition(after_name)[0]) for agent in agents}
     return sorted(names.union(served_clusters(ray)))
 
 
-def choose_cluster(known: Sequence[str], name: str | None) -> str:
+def choose_cluster(served: Sequence[str], name: str | None) -> str:
     """The cluster of that name, or the only one; InputError if it is missing or ambiguous."""
-    if name is None and len(known) == 1:
-        return known[0]
-    if name is not None and name in known:
+    if name is None and len(served) == 1:
+        return served[0]
+    if name is not None and name in served:
         return name
-    if name is None and known:
-        raise InputError(f"--scenario: several are served there; name one of {', '.join(known)}")
-    what, there = name or "no scenario", ", ".join(known) or "none"
+    if name is None and served:
+        raise InputError(f"--scenario: several are served there; name one of {', '.join(served)}")
+    wanted, listed = name or "no scenario", ", ".join(served) or "none"
     raise InputError(
-        f"--cluster: {what} is {'not ' if name else ''}served there (served: {there}); start it "
+        f"--cluster: {wanted} is {'not ' if name else ''}served there (served: {listed}); start it "
         "with `migrator serve SCENARIO --cluster ADDRESS`"
     )
 
 
 def actor_names(ray: Any) -> list[str]:
     """Names of all actors in MIGRator's namespace."""
-    found = ray.util.list_named_actors(all_namespaces=True)
-    return [each["name"] for each in found if each["namespace"] == NAMESPACE]
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
 
 
 def agent_prefix(name: str) -> str:
@@ -82,16 +82,16 @@ def agent_prefix(name: str) -> str:
 def list_nodes(ray: Any) -> list[Node]:
     """The machines that are alive, sorted by node id."""
     nodes = []
-    for each in ray.nodes():
-        if each["Alive"]:
-            address = each["NodeManagerAddress"]
-            names = {each["NodeID"], each.get("NodeName"), each["NodeManagerHostname"], address}
-            gpus = int(each["Resources"].get("GPU", 0))
-            known = frozenset(filter(None, names))
-            nodes.append(Node(each["NodeID"], known, address, gpus))
+    for entry in ray.nodes():
+        if entry["Alive"]:
+            address = entry["NodeManagerAddress"]
+            names = {entry["NodeID"], entry.get("NodeName"), entry["NodeManagerHostname"], address}
+            gpus = int(entry["Resources"].get("GPU", 0))
+            node_names = frozenset(filter(None, names))
+            nodes.append(Node(entry["NodeID"], node_names, address, gpus))
     return sorted(nodes, key=lambda node: node.key)
 
 
 def has_agents(ray: Any, name: str) -> bool:
     """Whether the cluster has agents."""
-    return any(each.startswith(agent_prefix(name)) for each in actor_names(ray))
+    return any(actor.startswith(agent_prefix(name)) for actor in actor_names(ray))

@@ -180,10 +180,10 @@ def published_map(store: SharedStore) -> ClusterMap:
         return ClusterMap()
 
 
-def publish_map(store: SharedStore, found: ClusterMap) -> None:
+def publish_map(store: SharedStore, newest: ClusterMap) -> None:
     """Write the map for gateways without Ray, unless a newer head has written one."""
-    if published_map(store).epoch <= found.epoch:
-        store.files.write(MAP_FILE, msgspec.json.encode(found))
+    if published_map(store).epoch <= newest.epoch:
+        store.files.write(MAP_FILE, msgspec.json.encode(newest))
 
 
 def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
@@ -202,10 +202,10 @@ def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
     return ray.remote(HeadActor).options(**options).remote(run, dict(variables))
 
 
-def ask_head(ray: Any, head: Any, method: str, *what: object, wait_s: float = ASK_S) -> Any:
+def ask_head(ray: Any, head: Any, method: str, *arguments: object, wait_s: float = ASK_S) -> Any:
     """Call a method of the head; MigratorError if it does not answer."""
     try:
-        return ray.get(getattr(head, method).remote(*what), timeout=wait_s)
+        return ray.get(getattr(head, method).remote(*arguments), timeout=wait_s)
     except Exception as error:  # Ray has many exceptions for a missing head
         raise no_answer(error) from error
 
@@ -260,5 +260,5 @@ class _PlacementActor:
 
 
 def _admin(run: ClusterRun) -> str | None:
-    found = run.tokens().get(ADMIN)
-    return None if found is None else digest(found)
+    token = run.tokens().get(ADMIN)
+    return None if token is None else digest(token)

@@ -1,4 +1,4 @@
-"""What the head keeps: the scenario, its map, drained GPUs and recent events."""
+"""The state of a head: where tenants are, the map, and recent events."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class ClusterState:
     map: ClusterMap = field(default_factory=ClusterMap)
     homes: dict[str, str] = field(default_factory=dict)
     """Tenant -> GPU; the map says whether the tenant is served there yet."""
-    words: dict[str, str] = field(default_factory=dict)
-    """Tenant -> description of its problem."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Tenant -> why it is not served."""
     moves: int = 0
     events: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=EVENTS))
     """(time, description) pairs, newest last."""
 
-    def note(self, words: str) -> None:
-        _log.info("%s", words)
-        self.events.append((time.time(), words))
+    def note(self, event: str) -> None:
+        _log.info("%s", event)
+        self.events.append((time.time(), event))
 
     def renew_map(self, reports: Mapping[str, Report]) -> None:
         """Update the map from the reports of all daemons that accept requests."""
-        found = next_map(self.map, self.epoch, self.tenants, self.homes, reports, self.words)
-        if found is not None:
-            self.map = found
+        newer = next_map(self.map, self.epoch, self.tenants, self.homes, reports, self.problems)
+        if newer is not None:
+            self.map = newer

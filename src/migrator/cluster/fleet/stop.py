@@ -33,7 +33,7 @@ class StopResult:
         return self.led and not self.silent
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Description of the state of the GPUs."""
         if self.clean:
             return "every GPU is drained"
@@ -53,17 +53,17 @@ def stop_cluster(ray: Any, name: str) -> StopResult:
         ray.kill(head)
     prefix = agent_prefix(name)
     names = [name for name in actor_names(ray) if name.startswith(prefix)]
-    agents = {name: found for name in names if (found := _actor(ray, name)) is not None}
+    agents = {name: actor for name in names if (actor := _actor(ray, name)) is not None}
     stopping = {}
-    for each, agent in agents.items():
+    for actor_name, agent in agents.items():
         report = _result(ray, agent.report.remote(0), _ANSWER_S)
         if report is not None:  # else it does not respond
-            stopping[each] = agent.stop.remote(report.epoch + 1)
+            stopping[actor_name] = agent.stop.remote(report.epoch + 1)
     if stopping:
         waiting = list(stopping.values())
         ray.wait(waiting, num_returns=len(waiting), timeout=STOP_S + _ANSWER_S)
-    answers = {each: _result(ray, at, 0) for each, at in stopping.items()}
-    done = [each for each, answer in answers.items() if answer is not None and answer.done]
+    answers = {agent: _result(ray, answer, 0) for agent, answer in stopping.items()}
+    done = [agent for agent, answer in answers.items() if answer is not None and answer.done]
     for agent in agents.values():
         ray.kill(agent)
     silent = [agent.removeprefix(prefix) for agent in agents if agent not in done]

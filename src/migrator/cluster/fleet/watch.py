@@ -1,4 +1,4 @@
-"""Which GPUs are up and which count as lost, by the reports of their agents; and the head's tasks.
+"""Which GPUs are up and which count as lost, by the reports of their agents.
 
 A silent agent may only be busy or restarting, so its daemon is checked directly and keeps its
 tenants while it responds. A daemon that its agent cannot reach for `HANGS_S` hangs: its tenants are
@@ -64,12 +64,12 @@ class Watch:
 
     @property
     def alive(self) -> list[str]:
-        return [each for each in list(self.last) if each not in self.dead]
+        return [gpu for gpu in list(self.last) if gpu not in self.dead]
 
     @property
     def open(self) -> list[str]:
         """GPUs that accept placements: alive and not drained."""
-        return [process for process in self.alive if not self.last[process].report.drained]
+        return [gpu for gpu in self.alive if not self.last[gpu].report.drained]
 
     @property
     def reports(self) -> dict[str, Report]:
@@ -79,22 +79,23 @@ class Watch:
     @property
     def answering(self) -> dict[str, Report]:
         """Reports of all GPUs whose agents accept orders, including those with hung daemons."""
-        return {g: e.report for g, e in list(self.last.items()) if g not in self._silent}
+        last = dict(self.last)
+        return {gpu: last[gpu].report for gpu in last if gpu not in self._silent}
 
     @property
     def serving(self) -> dict[str, Report]:
         """Reports of all GPUs whose daemons accept requests, including those that tenants leave."""
         return {
-            gpu: each.report
-            for gpu, each in list(self.last.items())
-            if gpu not in self.dead or self._daemon_answers(gpu, each)
+            gpu: last.report
+            for gpu, last in list(self.last.items())
+            if gpu not in self.dead or self._daemon_answers(gpu, last)
         }
 
     async def look(self, epoch: int) -> list[Report]:
         """Collect the reports of all agents; DeposedError if one has seen a newer head."""
-        known = await self._links.known()
-        found = await asyncio.gather(*(self._report(each, epoch) for each in known))
-        now_s, reports = self._clock(), [each for each in found if each is not None]
+        gpus = await self._links.known()
+        answers = await asyncio.gather(*(self._report(gpu, epoch) for gpu in gpus))
+        now_s, reports = self._clock(), [report for report in answers if report is not None]
         for report in reports:
             if epoch and report.epoch > epoch:
                 raise DeposedError(f"a head of epoch {report.epoch} leads; this one ends")
@@ -137,16 +138,16 @@ class Watch:
         if report.silent_s >= HANGS_S:
             return f"its daemon has not answered for {HANGS_S:g} s"
         if report.failures >= GIVEN_UP:
-            return report.words
+            return report.problem
         # a lost GPU has recovered only when its daemon serves
         return self.dead.get(gpu) if report.begun and not report.up else None
 
     async def _report(self, gpu: str, epoch: int) -> Report | None:
-        asked = asyncio.ensure_future(self._links.report(gpu, epoch))
-        await asyncio.wait([asked], timeout=HEDGE_S)
-        if not asked.done() and gpu in self.last:
+        request = asyncio.ensure_future(self._links.report(gpu, epoch))
+        await asyncio.wait([request], timeout=HEDGE_S)
+        if not request.done() and gpu in self.last:
             self._check(gpu)
-        return await asked
+        return await request
 
     def _check(self, gpu: str) -> None:
         """Check the daemon directly, with one health check at a time."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.cluster.placement.problem import PlacementProblem, SetKey
-from migrator.cluster.placement.program import (
+from migrator.cluster.placement.linear_program import (
     Column,
     column_of,
     relax,
 )
+from migrator.cluster.placement.problem import PlacementProblem, SetKey
 from migrator.cluster.placement.solve import Solution, left_over_costs, likely_values
 from migrator.cluster.placement.tables import Floats, Ints
 from migrator.planning.exact.tables import IMPOSSIBLE
@@ -64,11 +64,11 @@ class _Shelf:
     def of(problem: PlacementProblem, solution: Solution | None, b: int) -> _Shelf:
         sets = problem.sets[b]
         counts = np.zeros((problem.gpus[b], len(problem.items)), np.int64)
-        at = 0
+        begin = 0
         for column, number in _columns_of(solution):
             if column.board == b:
-                counts[at : at + number] = column.counts
-                at += number
+                counts[begin : begin + number] = column.counts
+                begin += number
         sums = [counts @ np.maximum(values, IMPOSSIBLE) + rent for values, rent in sets.pool]
         return _Shelf(problem, b, counts, counts @ sets.limits.needs, np.array(sums))
 
@@ -79,21 +79,21 @@ class _Shelf:
         if not takes.any():
             return -np.inf, 0
         gain = (self.sums + self._values(item)).min(axis=0) - self.sums.min(axis=0)
-        at = int(np.where(takes, gain, -np.inf).argmax())
-        return float(gain[at]), at
+        best = int(np.where(takes, gain, -np.inf).argmax())
+        return float(gain[best]), best
 
-    def put(self, item: int, at: int) -> None:
-        self.counts[at, item] += 1
-        self.needed[at] += self.problem.sets[self.board].limits.needs[item]
-        self.sums[:, at] += self._values(item)[:, 0]
+    def put(self, item: int, gpu: int) -> None:
+        self.counts[gpu, item] += 1
+        self.needed[gpu] += self.problem.sets[self.board].limits.needs[item]
+        self.sums[:, gpu] += self._values(item)[:, 0]
 
     def _values(self, item: int) -> Floats:
         pool = self.problem.sets[self.board].pool
         return np.array([[max(values[item], IMPOSSIBLE)] for values, _ in pool])
 
     def listed(self) -> list[int]:
-        found = self.problem.sets[self.board].add(list(self.counts))
-        return [each for each in found if each is not None]
+        indices = self.problem.sets[self.board].add(list(self.counts))
+        return [index for index in indices if index is not None]
 
 
 def _columns_of(solution: Solution | None) -> list[tuple[Column, int]]:
@@ -104,7 +104,7 @@ def _columns_of(solution: Solution | None) -> list[tuple[Column, int]]:
 
 def _hardest_first(problem: PlacementProblem) -> Ints:
     """Items in the order of placement: largest first, then those with most `apart` rules."""
-    limits = [each.limits for each in problem.sets]
+    limits = [sets.limits for sets in problem.sets]
     needs = np.max([limit.needs.sum(axis=1) for limit in limits], axis=0)
     order: Ints = np.lexsort((-limits[0].rivals.sum(axis=1), -needs))
     return order
@@ -112,12 +112,12 @@ def _hardest_first(problem: PlacementProblem) -> Ints:
 
 def _put(shelves: Sequence[_Shelf], item: int) -> bool:
     """Add a unit where it gains most; return False if no GPU has room."""
-    found = [shelf.best(item) for shelf in shelves]
-    chosen = max(range(len(shelves)), key=lambda b: found[b][0])
-    gain, at = found[chosen]
+    gains = [shelf.best(item) for shelf in shelves]
+    chosen = max(range(len(shelves)), key=lambda b: gains[b][0])
+    gain, gpu = gains[chosen]
     if gain == -np.inf:
         return False
-    shelves[chosen].put(item, at)
+    shelves[chosen].put(item, gpu)
     return True
 
 

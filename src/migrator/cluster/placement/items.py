@@ -32,7 +32,7 @@ class Item:
 def group_items(kind_of: Mapping[str, int], rules: Rules) -> tuple[Item, ...]:
     """Group the tenants into units and the units into items."""
     alike: dict[tuple[tuple[int, ...], frozenset[int]], list[Unit]] = {}
-    for unit in _units(list(kind_of), rules.together):
+    for unit in group_units(list(kind_of), rules.together):
         kinds = tuple(sorted(kind_of[name] for name in unit))
         apart = frozenset(
             index for index, group in enumerate(rules.apart) if not group.isdisjoint(unit)
@@ -41,12 +41,12 @@ def group_items(kind_of: Mapping[str, int], rules: Rules) -> tuple[Item, ...]:
     return tuple(Item(kinds, apart, tuple(units)) for (kinds, apart), units in alike.items())
 
 
-def _units(names: Sequence[str], together: Sequence[frozenset[str]]) -> list[Unit]:
+def group_units(names: Sequence[str], together: Sequence[frozenset[str]]) -> list[Unit]:
     """Group tenants into units; rules that share a tenant are joined."""
-    of = {name: group for group in merge_groups(together) for name in group}
+    group_of = {name: group for group in merge_groups(together) for name in group}
     units: dict[frozenset[str], list[str]] = {}
     for name in names:
-        units.setdefault(of.get(name, frozenset((name,))), []).append(name)
+        units.setdefault(group_of.get(name, frozenset((name,))), []).append(name)
     return [tuple(unit) for unit in units.values()]
 
 
@@ -54,8 +54,8 @@ def served_units(
     item: Item, current: Mapping[str, str], scenario: ClusterScenario
 ) -> tuple[Unit, ...]:
     """Units of the item whose tenants are all on GPUs of the cluster."""
-    there = {gpu.name for gpu in scenario.gpus}
-    return tuple(unit for unit in item.units if all(current.get(name) in there for name in unit))
+    gpus = {gpu.name for gpu in scenario.gpus}
+    return tuple(unit for unit in item.units if all(current.get(name) in gpus for name in unit))
 
 
 def members_of(items: Sequence[Item], kinds: int) -> NDArray[np.int64]:

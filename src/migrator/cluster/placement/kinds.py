@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.scenario import ClusterScenario, ClusterTenant, SparingService
+from migrator.cluster.scenario import ClusterScenario, ClusterService, ClusterTenant
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError, SolverError
 from migrator.core.problem import Charge, Problem, Tenant
@@ -95,31 +95,31 @@ def _view(
     scenario: ClusterScenario, served: ServedTenant, ahead: NDArray[np.float64]
 ) -> TenantView:
     service = served.service
-    first = served.drifts[0] if served.drifts else None
-    accuracy = first.accuracy_pre if first is not None else 1.0
-    if not isinstance(service, SparingService):
+    drift = served.drifts[0] if served.drifts else None
+    accuracy = drift.accuracy_pre if drift is not None else 1.0
+    if not isinstance(service, ClusterService):
         raise InputError(f"{served.name}: not from a cluster scenario; read it with read_cluster")
     return TenantView(
         service=replace(service, spare=scenario.rules.spare),
         history=np.empty(0),
         ahead=ahead,
         retraining=None
-        if first is None or first.seconds is None
-        else RetrainingState(accuracy, first.accuracy_expected, first.seconds, 0.0, None),
+        if drift is None or drift.seconds is None
+        else RetrainingState(accuracy, drift.accuracy_expected, drift.seconds, 0.0, None),
         overhead_s=service.profile.overhead.total_s(mig=True, prepared=scenario.prepared),
         accuracy=accuracy,
     )
 
 
-def planned_goodput(seen: Observation) -> float:
+def planned_goodput(observation: Observation) -> float:
     """Return the expected number of requests of the next window answered in time and correctly."""
     try:
-        return planned(seen, Charge.PAPER)[1].goodput
+        return planned(observation, Charge.PAPER)[1].goodput
     except (SolverError, InfeasibleError):
         pass
     # no schedule with all retrainings was found in time: plan without retrainings
-    served = tuple(replace(tenant, retraining=None) for tenant in seen.tenants)
+    served = tuple(replace(tenant, retraining=None) for tenant in observation.tenants)
     try:
-        return planned(replace(seen, tenants=served), Charge.PAPER)[1].goodput
+        return planned(replace(observation, tenants=served), Charge.PAPER)[1].goodput
     except SolverError:
         return 0.0

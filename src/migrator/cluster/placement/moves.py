@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from migrator.cluster.placement.items import Item, Unit
+from migrator.cluster.placement.linear_program import Column, LeftOver, choose, dual_prices
 from migrator.cluster.placement.problem import PlacementProblem
-from migrator.cluster.placement.program import Column, LeftOver, choose, dual_prices
 from migrator.cluster.placement.solve import Solution, largest_gain, left_over_costs, likely_values
 from migrator.cluster.placement.tables import Floats, Ints
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario
@@ -60,14 +60,14 @@ def gpu_groups(
 ) -> tuple[GpuGroup, ...]:
     """Group the GPUs by board and current items."""
     names = [board.name for board in problem.boards]
-    found: dict[tuple[int, bytes], tuple[Ints, list[ClusterGpu]]] = {}
+    groups: dict[tuple[int, bytes], tuple[Ints, list[ClusterGpu]]] = {}
     for gpu in scenario.gpus:
         counts = np.zeros(len(problem.items), np.int64)
         for index, _ in held.get(gpu.name, ()):
             counts[index] += 1
         key = names.index(gpu.board.name), counts.tobytes()
-        found.setdefault(key, (counts, []))[1].append(gpu)
-    return tuple(GpuGroup(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in found.items())
+        groups.setdefault(key, (counts, []))[1].append(gpu)
+    return tuple(GpuGroup(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in groups.items())
 
 
 def choose_moves(
@@ -80,17 +80,17 @@ def choose_moves(
     """
     gpus = np.array([len(group.gpus) for group in groups], np.int64)
     units = problem.units - solution.left_over
-    left = left_over_costs(problem, units)
-    left = replace(left, costs=_MOVES_FOR_A_HOME * left.costs)
+    costs_left_out = left_over_costs(problem, units)
+    costs_left_out = replace(costs_left_out, costs=_MOVES_FOR_A_HOME * costs_left_out.costs)
     changes = MoveColumns.of(problem, solution, groups, np.minimum(costs, largest_gain(problem)))
     original = changes.columns()
     for _ in range(MOST_ROUNDS):
-        changes.widen(gpus, units, left)
+        changes.widen(gpus, units, costs_left_out)
         columns = changes.columns()
-        chosen = choose(columns, gpus, units, left, _GAP)
+        chosen = choose(columns, gpus, units, costs_left_out, _GAP)
         if chosen.left_over.any():
             # the sets of the original placement always have room for all units
-            columns, chosen = original, choose(original, gpus, units, left, _GAP)
+            columns, chosen = original, choose(original, gpus, units, costs_left_out, _GAP)
         used = [columns[i] for i in np.flatnonzero(chosen.number)]
         unknown = [(c.board, c.index) for c in used if not problem.sets[c.board].exact[c.index]]
         if not unknown or problem.budget.spent:
@@ -134,13 +134,14 @@ class MoveColumns:
     def columns(self) -> list[Column]:
         """All added sets with their value minus the cost of moves."""
         values, columns = likely_values(self.problem), []
-        for index, (group, own) in enumerate(zip(self.groups, self.taken, strict=True)):
-            numbers = np.array(list(own), np.int64)
+        for index, (group, taken) in enumerate(zip(self.groups, self.taken, strict=True)):
+            numbers = np.array(list(taken), np.int64)
             counts = self.problem.sets[group.board].counts[numbers]
-            worth = values[group.board][numbers] - np.maximum(counts - group.held, 0) @ self.costs
+            moved = np.maximum(counts - group.held, 0)
+            net_values = values[group.board][numbers] - moved @ self.costs
             columns += [
                 Column(index, group.board, int(number), float(value), row)
-                for number, value, row in zip(numbers, worth, counts, strict=True)
+                for number, value, row in zip(numbers, net_values, counts, strict=True)
             ]
         return columns
 
@@ -160,24 +161,24 @@ class MoveColumns:
             b: value - sets[b].counts @ (items + self.costs)
             for b, value in enumerate(likely_values(self.problem))
         }
-        found = []
-        for group, price, own in zip(self.groups, gpus, self.taken, strict=True):
-            here = np.flatnonzero(group.held)
-            stay = np.minimum(sets[group.board].counts[:, here], group.held[here])
-            reduced = base[group.board] + stay @ self.costs[here] - price
-            reduced[list(own)] = -np.inf
+        best_sets = []
+        for group, price, taken in zip(self.groups, gpus, self.taken, strict=True):
+            held = np.flatnonzero(group.held)
+            stay = np.minimum(sets[group.board].counts[:, held], group.held[held])
+            reduced = base[group.board] + stay @ self.costs[held] - price
+            reduced[list(taken)] = -np.inf
             best = np.argpartition(-reduced, min(_NEARLY, len(reduced) - 1))[:_NEARLY]
             best = best[np.lexsort((best, -reduced[best]))]
-            found.append((best, reduced[best]))
-        return found
+            best_sets.append((best, reduced[best]))
+        return best_sets
 
     def _take(self, reduced: Sequence[tuple[Ints, Floats]], least: float, most: int) -> bool:
-        took = False
-        for own, (numbers, values) in zip(self.taken, reduced, strict=True):
+        added = False
+        for taken, (numbers, values) in zip(self.taken, reduced, strict=True):
             pays = numbers[values > least][:most]
-            own.update(dict.fromkeys(pays.tolist()))
-            took = took or bool(len(pays))
-        return took
+            taken.update(dict.fromkeys(pays.tolist()))
+            added = added or bool(len(pays))
+        return added
 
 
 def _held_set(problem: PlacementProblem, group: GpuGroup) -> list[int]:

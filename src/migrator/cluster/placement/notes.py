@@ -20,7 +20,7 @@ def explain_unplaced(problem: PlacementProblem, units: Sequence[Unit]) -> tuple[
 
 
 def _why(problem: PlacementProblem, unit: Unit) -> str:
-    item = next(each for each in problem.items if unit in each.units)
+    item = next(item for item in problem.items if unit in item.units)
     able = [
         board.name
         for board in problem.boards
@@ -53,17 +53,17 @@ def placement_notes(
 ) -> tuple[str, ...]:
     """Remarks on a placement."""
     notes = []
-    gone = sorted(set(current.values()) - {gpu.name for gpu in scenario.gpus})
-    if gone:
-        lived = sum(home in gone for home in current.values())
-        tenants, were = ("1 tenant", "was") if lived == 1 else (f"{lived} tenants", "were")
+    missing = sorted(set(current.values()) - {gpu.name for gpu in scenario.gpus})
+    if missing:
+        lost, single = sum(home in missing for home in current.values()), len(missing) == 1
+        tenants, were = ("1 tenant", "was") if lost == 1 else (f"{lost} tenants", "were")
         notes.append(
-            f"{shorten(gone)} of the current placement {'is' if len(gone) == 1 else 'are'} not in "
-            f"the cluster; {tenants} of {'it' if len(gone) == 1 else 'them'} {were} placed again"
+            f"{shorten(missing)} of the current placement {'is' if single else 'are'} not in "
+            f"the cluster; {tenants} of {'it' if single else 'them'} {were} placed again"
         )
-    left = sorted(set(current) - {tenant.name for tenant in scenario.tenants})
-    if left:
-        notes.append(f"{shorten(left)} of the current placement: not in the scenario")
+    unknown = sorted(set(current) - {tenant.name for tenant in scenario.tenants})
+    if unknown:
+        notes.append(f"{shorten(unknown)} of the current placement: not in the scenario")
     empty = sum(not names.get(gpu.name) for gpu in scenario.gpus)
     if empty:
         notes.append(f"{empty} {'GPU has' if empty == 1 else 'GPUs have'} no tenants")

@@ -2,9 +2,9 @@
 
 Steps: group tenants into kinds (`kinds`, `representatives`) and interchangeable units (`items`);
 list the sets that one GPU can hold with an upper bound on their goodput (`sets`, `prices`); choose
-sets by a linear program that calls the single-GPU planner only for the sets it chooses (`program`,
-`solve`); assign tenants by name with few moves (`moves`, `names`); estimate the gain from one more
-GPU (`solve`).
+sets by a linear program that calls the single-GPU planner only for the sets it chooses
+(`linear_program`, `solve`); assign tenants by name with few moves (`moves`, `assignment`); estimate
+the gain from one more GPU (`solve`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from time import perf_counter
 
 import numpy as np
 
+from migrator.cluster.placement.assignment import NamedPlacement, assign_names
 from migrator.cluster.placement.fill import fill_remaining
 from migrator.cluster.placement.items import group_items
 from migrator.cluster.placement.kinds import TenantKind, tenant_kinds
 from migrator.cluster.placement.moves import GroupPlacement, choose_moves, current_units, gpu_groups
-from migrator.cluster.placement.names import NamedPlacement, assign_names
 from migrator.cluster.placement.notes import explain_unplaced, placement_notes
 from migrator.cluster.placement.pooled_bound import pooled_bound
 from migrator.cluster.placement.problem import Budget, PlacementProblem, build_problem
@@ -75,19 +75,19 @@ def place(
     solution = _best_placement(problem)
     homes = _homes(scenario, problem, solution, current or {})
     names = {
-        gpu: tuple(sorted(name for unit in each for name in unit))
-        for gpu, each in homes.living.items()
+        gpu: tuple(sorted(name for unit in units for name in unit))
+        for gpu, units in homes.living.items()
     }
     if kinds.merged:
         budget.until = None if seconds is None else began + _LAST_START * seconds
-        worth = replan_real_tenants(scenario, problem, names, homes, kinds.of_tenant)
+        goodputs = replan_real_tenants(scenario, problem, names, homes, kinds.of_tenant)
         bound = pooled_bound(
             scenario, [kinds.of_tenant[n] for name in names.values() for n in name]
         )
     else:
-        worth = representative_values(problem, homes)
+        goodputs = representative_values(problem, homes)
         bound = solution.bound
-    placements = tuple(_gpu(scenario, gpu, names, kinds, worth) for gpu in scenario.gpus)
+    placements = tuple(_gpu(scenario, gpu, names, kinds, goodputs) for gpu in scenario.gpus)
     return ClusterPlan(
         scenario=scenario.name,
         gpus=placements,
@@ -120,7 +120,7 @@ class _Kinds:
         number = {entry: chosen.index(stands_for[i]) for i, entry in enumerate(entries)}
         return _Kinds(
             of_tenant={tenant.name: by_entry[tenant.entry] for tenant in scenario.tenants},
-            classes=[kinds[each] for each in chosen],
+            classes=[kinds[kind] for kind in chosen],
             class_of={tenant.name: number[tenant.entry] for tenant in scenario.tenants},
             merged=len(chosen) < len(kinds),
         )
@@ -131,7 +131,7 @@ def _best_placement(problem: PlacementProblem) -> Solution:
     solution = solve(problem, problem.units)
     if not solution.left_over.any():
         return solution
-    if not all(each.whole for each in problem.sets):
+    if not all(sets.whole for sets in problem.sets):
         return fill_remaining(problem, solution)
     again = solve(problem, problem.units - solution.left_over)
     return replace(again, left_over=again.left_over + solution.left_over)
@@ -154,8 +154,8 @@ def _homes(
 def _move_costs(scenario: ClusterScenario, problem: PlacementProblem) -> Floats:
     """[item]: requests lost when a unit moves; at least one, so that no move is free."""
     rates = [kind.mean_rps * next(iter(kind.views.values())).accuracy for kind in problem.kinds]
-    each: Floats = np.maximum(scenario.rules.move_s * np.array(rates), 1.0)
-    costs: Floats = problem.members.astype(np.float64) @ each
+    per_tenant: Floats = np.maximum(scenario.rules.move_s * np.array(rates), 1.0)
+    costs: Floats = problem.members.astype(np.float64) @ per_tenant
     return costs
 
 
@@ -164,10 +164,10 @@ def _gpu(
     gpu: ClusterGpu,
     names: Mapping[str, tuple[str, ...]],
     kinds: _Kinds,
-    worth: Mapping[str, tuple[float, bool]],
+    goodputs: Mapping[str, tuple[float, bool]],
 ) -> GpuPlacement:
     tenants = names.get(gpu.name, ())
-    value, planned = worth[gpu.name] if tenants else (0.0, True)
+    value, planned = goodputs[gpu.name] if tenants else (0.0, True)
     load = 0.0
     for kind in map(kinds.of_tenant.__getitem__, tenants):
         most_rps = highest_rps(kind.views[gpu.board.name].service, gpu.board)

@@ -27,15 +27,15 @@ def pooled_bound(scenario: ClusterScenario, tenants: Sequence[TenantKind]) -> fl
     boards = list(scenario.boards.values())
     gpus = [sum(gpu.board == board for gpu in scenario.gpus) for board in boards]
     kinds = list({id(tenant): tenant for tenant in tenants}.values())
-    many = Counter(map(id, tenants))
+    count_of = Counter(map(id, tenants))
     spaced = np.unique(np.linspace(0, len(kinds) - 1, SAMPLED).astype(int))
     order = sorted(kinds, key=lambda kind: kind.mean_rps)
-    sample = [order[at] for at in spaced]
+    sample = [order[position] for position in spaced]
     weights = np.full(len(sample), len(tenants) / len(sample))
     priced = find_prices(tabulate_kinds(scenario, sample), gpus, weights, POOLED_STEPS)
     values: list[Floats] = []
     for begin in range(0, len(kinds), _AT_ONCE):
-        some = tabulate_kinds(scenario, kinds[begin : begin + _AT_ONCE])
-        values.append(values_at(some, priced.prices)[0])
-    weight = np.array([many[id(kind)] for kind in kinds], np.float64)
+        tables = tabulate_kinds(scenario, kinds[begin : begin + _AT_ONCE])
+        values.append(values_at(tables, priced.prices)[0])
+    weight = np.array([count_of[id(kind)] for kind in kinds], np.float64)
     return bound_of(np.concatenate(values, axis=1), priced.rents, gpus, weight)

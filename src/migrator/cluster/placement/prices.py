@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.cluster.placement.responses import best_responses, offered, used
-from migrator.cluster.placement.tables import Floats, Worth
+from migrator.cluster.placement.responses import Responses, best_responses, offered, used
+from migrator.cluster.placement.tables import BoardTable, Floats
 from migrator.planning.exact.prices import LAST_STEP, move
 
 POOLED_STEPS, OWN_STEPS = 200, 100
@@ -45,46 +45,46 @@ class Priced:
 
 
 def find_prices(
-    worths: Sequence[Worth], gpus: Sequence[float], weights: Floats, steps: int
+    tables: Sequence[BoardTable], gpus: Sequence[float], weights: Floats, steps: int
 ) -> Priced:
     """Find good prices for `gpus` and `weights`; the bound holds for any prices.
 
     The search uses blocks of slots and only kinds of positive weight.
     """
     present = np.flatnonzero(weights)
-    sought = [worth.coarse.only(present) for worth in worths]
+    sought = [table.coarse.only(present) for table in tables]
     blocks = _ascended(sought, gpus, weights[present], steps)
     prices = []
-    for worth, block in zip(worths, blocks, strict=True):
-        per_block = worth.before.shape[1] // len(block)
+    for table, block in zip(tables, blocks, strict=True):
+        per_block = table.before.shape[1] // len(block)
         prices.append(np.repeat(block / per_block, per_block, axis=0))
-    values, rents = values_at(worths, prices)
+    values, rents = values_at(tables, prices)
     return Priced(tuple(prices), values, rents, bound_of(values, rents, gpus, weights))
 
 
 def _ascended(
-    worths: Sequence[Worth], gpus: Sequence[float], weights: Floats, steps: int
+    tables: Sequence[BoardTable], gpus: Sequence[float], weights: Floats, steps: int
 ) -> list[Floats]:
     """The best prices found in `steps` steps."""
     total = max(float(sum(gpus)), 1e-9)
     share, part = np.array(gpus, np.float64) / total, weights / total
-    prices = [_first(worth, part) for worth in worths]
+    prices = [_first(table, part) for table in tables]
     length = 2.0 * max(float(np.mean([price[:, 0].mean() for price in prices])), 1e-9)
     means = [np.zeros_like(price) for price in prices]
     squares = [np.zeros_like(price) for price in prices]
     best, lowest = prices, np.inf
     for step in range(steps):
-        found = [best_responses(worth, price) for worth, price in zip(worths, prices, strict=True)]
-        values = np.array([each.values for each in found])
-        bound = bound_of(values, np.array([each.rent for each in found]), gpus, weights)
+        responses = list(map(best_responses, tables, prices))
+        values, rents = _values_and_rents(responses)
+        bound = bound_of(values, rents, gpus, weights)
         if bound < lowest:
             best, lowest = [price.copy() for price in prices], bound
         home = values.argmax(axis=0)
-        for b, worth in enumerate(worths):
-            surplus = share[b] * offered(worth, prices[b])
-            surplus -= used(worth, found[b], np.where(home == b, part, 0.0))
-            now = length * LAST_STEP ** (step / steps)
-            move(prices[b], surplus, means[b], squares[b], step, now, 0.0)
+        for b, table in enumerate(tables):
+            surplus = share[b] * offered(table, prices[b])
+            surplus -= used(table, responses[b], np.where(home == b, part, 0.0))
+            step_length = length * LAST_STEP ** (step / steps)
+            move(prices[b], surplus, means[b], squares[b], step, step_length, 0.0)
     return best
 
 
@@ -93,13 +93,17 @@ def bound_of(values: Floats, rents: Floats, gpus: Sequence[float], weights: Floa
     return float(rents @ np.array(gpus, np.float64) + weights @ values.max(axis=0))
 
 
-def values_at(worths: Sequence[Worth], prices: Sequence[Floats]) -> tuple[Floats, Floats]:
+def values_at(tables: Sequence[BoardTable], prices: Sequence[Floats]) -> tuple[Floats, Floats]:
     """([board, kind] values, [board] rents) at given prices."""
-    found = [best_responses(worth, price) for worth, price in zip(worths, prices, strict=True)]
-    return np.array([each.values for each in found]), np.array([each.rent for each in found])
+    return _values_and_rents(list(map(best_responses, tables, prices)))
 
 
-def _first(worth: Worth, part: Floats) -> Floats:
+def _values_and_rents(responses: Sequence[Responses]) -> tuple[Floats, Floats]:
+    values = np.array([response.values for response in responses])
+    return values, np.array([response.rent for response in responses])
+
+
+def _first(table: BoardTable, part: Floats) -> Floats:
     """Initial prices: a GPC costs half of a slot's goodput per GPC of the board."""
-    slot = part @ np.maximum(worth.after.max(axis=2), 0.0)
-    return np.outer(0.5 * slot / worth.gpcs[-1], worth.gpcs)
+    slot = part @ np.maximum(table.after.max(axis=2), 0.0)
+    return np.outer(0.5 * slot / table.gpcs[-1], table.gpcs)

@@ -13,7 +13,7 @@ from migrator.cluster.placement.items import Item, members_of, served_units
 from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_goodput
 from migrator.cluster.placement.prices import OWN_STEPS, POOLED_STEPS, find_prices
 from migrator.cluster.placement.sets import Sets, list_sets
-from migrator.cluster.placement.tables import Floats, Ints, Worth, tabulate_kinds
+from migrator.cluster.placement.tables import BoardTable, Floats, Ints, tabulate_kinds
 from migrator.cluster.scenario import ClusterScenario
 from migrator.core.catalogue import Board
 from migrator.io.task_pool import TaskWorkers
@@ -58,7 +58,7 @@ class PlacementProblem:
     """[item]: units that are currently served on GPUs of the cluster."""
     members: Ints
     """[item, kind]"""
-    worths: tuple[Worth, ...]
+    tables: tuple[BoardTable, ...]
     sets: tuple[Sets, ...]
     slot_s: float
     slots: int
@@ -72,18 +72,19 @@ class PlacementProblem:
 
         Sets with the same kinds have the same value, whatever the rules of their items.
         """
-        wanted: dict[tuple[int, bytes], SetKey] = {}
+        by_kinds: dict[tuple[int, bytes], SetKey] = {}
         for b, index in keys:
             if not self.sets[b].exact[index]:
                 kinds = self.sets[b].counts[index] @ self.members
-                wanted.setdefault((b, kinds.tobytes()), (b, index))
-        asked = self.workers.map(planned_goodput, [self._question(key) for key in wanted.values()])
-        for b, index in wanted.values():
+                by_kinds.setdefault((b, kinds.tobytes()), (b, index))
+        observations = [self._observation(key) for key in by_kinds.values()]
+        goodputs = self.workers.map(planned_goodput, observations)
+        for b, index in by_kinds.values():
             self._price(b, index)
-        for (b, index), found in zip(wanted.values(), asked, strict=True):
-            self.sets[b].settle(self._alike(b, index), found)
+        for (b, index), goodput in zip(by_kinds.values(), goodputs, strict=True):
+            self.sets[b].settle(self._alike(b, index), goodput)
             self.on_planned()
-        self.budget.sets -= len(wanted)
+        self.budget.sets -= len(by_kinds)
 
     def weights(self, units: Ints) -> Floats:
         """[kind]: tenants in `units` [item]."""
@@ -97,21 +98,21 @@ class PlacementProblem:
         kinds = sets.counts @ self.members
         return np.asarray((kinds == kinds[index]).all(axis=1))
 
-    def _question(self, key: SetKey) -> Observation:
+    def _observation(self, key: SetKey) -> Observation:
         b, index = key
         board = self.boards[b]
-        many = self.weights(self.sets[b].counts[index])
+        tenants = self.weights(self.sets[b].counts[index])
         views = [
             self.kinds[kind].views[board.name]
-            for kind in np.flatnonzero(many)
-            for _ in range(int(many[kind]))
+            for kind in np.flatnonzero(tenants)
+            for _ in range(int(tenants[kind]))
         ]
         return observation_of(board, self.slot_s, self.slots, views)
 
     def _price(self, b: int, index: int) -> None:
         """Find prices for this set, which also bound similar sets."""
         weights = self.weights(self.sets[b].counts[index])
-        priced = find_prices(self.worths[b : b + 1], (1.0,), weights, OWN_STEPS)
+        priced = find_prices(self.tables[b : b + 1], (1.0,), weights, OWN_STEPS)
         self.sets[b].lower(self.members @ priced.values[0], float(priced.rents[0]))
 
 
@@ -127,21 +128,21 @@ def build_problem(
     """List the sets of every board and bound their values by prices at several loads."""
     boards = tuple(scenario.boards.values())
     members = members_of(items, len(kinds))
-    units = np.array([len(each.units) for each in items], np.int64)
+    units = np.array([len(item.units) for item in items], np.int64)
     gpus = [sum(gpu.board.name == board.name for gpu in scenario.gpus) for board in boards]
-    worths = tabulate_kinds(scenario, kinds)
+    tables = tabulate_kinds(scenario, kinds)
     rules = range(len(scenario.rules.apart))
     apart = np.array([[rule in item.apart for rule in rules] for item in items], np.int64)
-    sets = tuple(list_sets(worth, members, apart, units) for worth in worths)
+    sets = tuple(list_sets(table, members, apart, units) for table in tables)
     problem = PlacementProblem(
         boards=boards,
         gpus=np.array(gpus, np.int64),
         kinds=tuple(kinds),
         items=tuple(items),
         units=units,
-        living=np.array([len(served_units(each, current, scenario)) for each in items], np.int64),
+        living=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
         members=members,
-        worths=worths,
+        tables=tables,
         sets=sets,
         slot_s=scenario.slot_s,
         slots=scenario.slots,
@@ -152,7 +153,7 @@ def build_problem(
     for level in LEVELS:
         weights = problem.weights(units) * level
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
-        priced = find_prices(worths, gpus, weights, steps)
-        for b, each in enumerate(sets):
-            each.lower(members @ priced.values[b], float(priced.rents[b]))
+        priced = find_prices(tables, gpus, weights, steps)
+        for b, of_board in enumerate(sets):
+            of_board.lower(members @ priced.values[b], float(priced.rents[b]))
     return problem

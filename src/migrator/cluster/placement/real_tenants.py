@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from migrator.cluster.placement.assignment import NamedPlacement
 from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_goodput
-from migrator.cluster.placement.names import NamedPlacement
 from migrator.cluster.placement.problem import PlacementProblem
 from migrator.cluster.placement.solve import likely_values
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario
@@ -48,26 +48,27 @@ def replan_real_tenants(
         gpu: value * _more(problem, homes, gpu, names[gpu], kind_of)
         for gpu, (value, _) in representative_values(problem, homes).items()
     }
-    gpus = _spread([each for each in scenario.gpus if names.get(each.name)])
+    gpus = _spread([gpu for gpu in scenario.gpus if names.get(gpu.name)])
     planned: dict[str, float] = {}
     for begin in range(0, len(gpus), _AT_ONCE):
         if problem.budget.late:
             break
-        some = gpus[begin : begin + _AT_ONCE]
-        asked = [
+        batch = gpus[begin : begin + _AT_ONCE]
+        observations = [
             observation_of(
                 gpu.board,
                 scenario.slot_s,
                 scenario.slots,
                 [kind_of[name].views[gpu.board.name] for name in names[gpu.name]],
             )
-            for gpu in some
+            for gpu in batch
         ]
-        for gpu, value in zip(some, problem.workers.map(planned_goodput, asked), strict=True):
+        values = problem.workers.map(planned_goodput, observations)
+        for gpu, value in zip(batch, values, strict=True):
             planned[gpu.name] = value
             problem.on_planned()
-    known = sum(guessed[gpu] for gpu in planned)
-    realistic = sum(planned.values()) / known if known else 1.0
+    estimate = sum(guessed[gpu] for gpu in planned)
+    realistic = sum(planned.values()) / estimate if estimate else 1.0
     return {
         gpu: (planned[gpu], True) if gpu in planned else (value * realistic, False)
         for gpu, value in guessed.items()
@@ -90,8 +91,8 @@ def _more(
     """The potential of a GPU's real tenants relative to that of their representatives."""
     likes = problem.weights(homes.given[gpu].counts)
     theirs = float(likes @ np.array([_potential(kind) for kind in problem.kinds]))
-    own = sum(_potential(kind_of[name]) for name in names)
-    return own / theirs if theirs else 1.0
+    of_tenants = sum(_potential(kind_of[name]) for name in names)
+    return of_tenants / theirs if theirs else 1.0
 
 
 def _potential(kind: TenantKind) -> float:

@@ -37,24 +37,24 @@ def representatives(
         return list(range(len(kinds)))
     points = np.array([_features(kind, boards, window_s) for kind in kinds])
     alike: dict[tuple[int | None, ...], list[int]] = {}
-    for index, each in enumerate(kinds):
-        views = each.views
+    for index, kind in enumerate(kinds):
+        views = kind.views
         needed = [least_gpcs(views[b].service, boards[b]) if b in views else None for b in boards]
         alike.setdefault(tuple(needed), []).append(index)
     stands_for = list(range(len(kinds)))
     for members in alike.values():
-        some = 1 + max(0, most - len(alike)) * len(members) // len(kinds)
-        for index, chosen in zip(members, _nearest(points[members], some), strict=True):
+        number = 1 + max(0, most - len(alike)) * len(members) // len(kinds)
+        for index, chosen in zip(members, _nearest(points[members], number), strict=True):
             stands_for[index] = members[chosen]
     return stands_for
 
 
 def _nearest(points: NDArray[np.float64], most: int) -> list[int]:
     """Point -> the medoid of its cluster, by nearest centre."""
-    centres = _far_apart(points, most)
-    nearest = np.array([np.abs(points - points[at]).sum(axis=1) for at in centres]).argmin(axis=0)
-    chosen = {each: _middle(points, np.flatnonzero(nearest == each)) for each in set(nearest)}
-    return [chosen[each] for each in nearest]
+    distances = [np.abs(points - points[index]).sum(axis=1) for index in _far_apart(points, most)]
+    nearest = np.array(distances).argmin(axis=0)
+    chosen = {centre: _middle(points, np.flatnonzero(nearest == centre)) for centre in set(nearest)}
+    return [chosen[centre] for centre in nearest]
 
 
 def _features(kind: TenantKind, boards: Mapping[str, Board], window_s: float) -> list[float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.cluster.placement.tables import Floats, Ints, Worth
+from migrator.cluster.placement.tables import BoardTable, Floats, Ints
 from migrator.planning.exact.tables import NEVER
 
 
@@ -22,42 +22,42 @@ class Responses:
     """[kind, slot] pattern; [kind] end and size of its retraining, -1 without one."""
 
 
-def best_responses(worth: Worth, prices: Floats) -> Responses:
+def best_responses(table: BoardTable, prices: Floats) -> Responses:
     """The best response of every kind and of the board to `prices` [slot, size]."""
     slots, sizes = prices.shape
-    cost = prices @ worth.counts.T
-    first, then = worth.before - cost, worth.after - cost
-    until, later, rents = _sums(first.max(axis=2)), _sums(then.max(axis=2)), _sums(prices.T)
-    best, end, size = until[:, -1].copy(), np.full(len(first), slots), np.full(len(first), -1)
-    if worth.durations.any():
-        begins, may_end = worth.retrainings
+    cost = prices @ table.counts.T
+    before, after = table.before - cost, table.after - cost
+    until, later, rents = _sums(before.max(axis=2)), _sums(after.max(axis=2)), _sums(prices.T)
+    best, end, size = until[:, -1].copy(), np.full(len(before), slots), np.full(len(before), -1)
+    if table.durations.any():
+        begins, may_end = table.retrainings
         gained = until + (later[:, -1:] - later)
         value = gained[:, None] - (rents - rents[np.arange(sizes)[:, None], begins])
-        value = np.where(may_end, value, NEVER).reshape(len(first), -1)
-        at = value.argmax(axis=1)
-        found = value[np.arange(len(at)), at]
-        better = found > best
-        best[better] = found[better]
-        size[better], end[better] = np.divmod(at[better], slots + 1)
-    held_first, held_then = first.argmax(axis=2), then.argmax(axis=2)
-    held = np.where(np.arange(slots) < end[:, None], held_first, held_then)
-    rent = float((prices @ worth.offered.T).max(axis=1).sum())
-    return Responses(np.where(worth.able, best, NEVER), rent, (held, end, size))
+        value = np.where(may_end, value, NEVER).reshape(len(before), -1)
+        best_at = value.argmax(axis=1)
+        with_retraining = value[np.arange(len(best_at)), best_at]
+        better = with_retraining > best
+        best[better] = with_retraining[better]
+        size[better], end[better] = np.divmod(best_at[better], slots + 1)
+    held_first, held_then = before.argmax(axis=2), after.argmax(axis=2)
+    pattern = np.where(np.arange(slots) < end[:, None], held_first, held_then)
+    rent = float((prices @ table.offered.T).max(axis=1).sum())
+    return Responses(np.where(table.able, best, NEVER), rent, (pattern, end, size))
 
 
-def used(worth: Worth, found: Responses, weights: Floats) -> Floats:
+def used(table: BoardTable, responses: Responses, weights: Floats) -> Floats:
     """[slot, size]: instances that `weights` tenants of each kind hold in their best schedules."""
-    held, end, size = found.schedules
-    total: Floats = np.einsum("k,kts->ts", weights, worth.counts[held])
+    pattern, end, size = responses.schedules
+    total: Floats = np.einsum("k,kts->ts", weights, table.counts[pattern])
     for kind in np.flatnonzero((size >= 0) & (weights != 0)):
-        begin = end[kind] - worth.durations[kind, size[kind]]
+        begin = end[kind] - table.durations[kind, size[kind]]
         total[begin : end[kind], size[kind]] += weights[kind]
     return total
 
 
-def offered(worth: Worth, prices: Floats) -> Floats:
+def offered(table: BoardTable, prices: Floats) -> Floats:
     """[slot, size]: instances of the configuration with the highest price."""
-    rented: Floats = worth.offered[(prices @ worth.offered.T).argmax(axis=1)]
+    rented: Floats = table.offered[(prices @ table.offered.T).argmax(axis=1)]
     return rented
 
 

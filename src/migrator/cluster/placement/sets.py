@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.tables import Floats, Ints, Worth
+from migrator.cluster.placement.tables import BoardTable, Floats, Ints
 from migrator.planning.exact.tables import IMPOSSIBLE
 
 MOST_SETS = 120_000
@@ -53,10 +53,10 @@ class SetLimits:
 
     def allow(self, counts: Ints) -> bool:
         """Whether a set satisfies all constraints."""
-        held = np.flatnonzero(counts)
+        items = np.flatnonzero(counts)
         return bool(
             (counts <= self.available).all()
-            and self.able[held].all()
+            and self.able[items].all()
             and (counts @ self.apart <= 1).all()
             and _fits((counts @ self.needs)[None, :], self.room)[0]
         )
@@ -106,7 +106,7 @@ class Sets:
         new = {_key(row): row for row in rows if self.find(row) is None and self.limits.allow(row)}
         if new:
             counts = np.array(list(new.values()), np.int64)
-            self._index |= {key: len(self.counts) + at for at, key in enumerate(new)}
+            self._index |= {key: len(self.counts) + position for position, key in enumerate(new)}
             self.counts = np.concatenate([self.counts, counts])
             self.value = np.append(self.value, self._bounds(counts))
             self.exact = np.append(self.exact, np.zeros(len(new), np.bool_))
@@ -114,37 +114,37 @@ class Sets:
 
     def _bounds(self, counts: Ints) -> Floats:
         """[set]: upper bounds by all prices found so far."""
-        found = np.full(len(counts), np.inf)
+        bounds = np.full(len(counts), np.inf)
         for values, rent in self.pool:
-            found = np.minimum(found, counts @ np.maximum(values, IMPOSSIBLE) + rent)
-        return np.asarray(np.maximum(found, 0.0))
+            bounds = np.minimum(bounds, counts @ np.maximum(values, IMPOSSIBLE) + rent)
+        return np.asarray(np.maximum(bounds, 0.0))
 
     def beyond(self, prices: Floats) -> float:
         """The highest reduced value that a set which is not listed could have."""
         if self.whole:
             return -np.inf
-        found = np.inf
+        highest = np.inf
         for values, rent in self.pool:
-            each = float((np.maximum(values, IMPOSSIBLE) - prices).max())
-            units = self.most if each > 0 else self.largest + 1
-            found = min(found, rent + units * each)
-        return found
+            per_unit = float((np.maximum(values, IMPOSSIBLE) - prices).max())
+            units = self.most if per_unit > 0 else self.largest + 1
+            highest = min(highest, rent + units * per_unit)
+        return highest
 
 
 def list_sets(
-    worth: Worth, members: Ints, apart: Ints, available: Ints, most_sets: int = MOST_SETS
+    table: BoardTable, members: Ints, apart: Ints, available: Ints, most_sets: int = MOST_SETS
 ) -> Sets:
     """List sets by size; `members` [item, kind], `apart` [item, rule], `available` [item]."""
     limits = SetLimits(
-        needs=members @ worth.needs,
-        room=worth.offered[:, ::-1].cumsum(axis=1)[:, ::-1],
+        needs=members @ table.needs,
+        room=table.offered[:, ::-1].cumsum(axis=1)[:, ::-1],
         apart=apart,
-        able=(members @ ~worth.able) == 0,
+        able=(members @ ~table.able) == 0,
         available=available,
     )
     left = min(most_sets, MOST_NUMBERS // len(members)) - 1
     layer: tuple[Ints, Ints] = np.zeros((1, len(members)), np.int64), np.zeros(1, np.int64)
-    layers, most = [layer[0]], int(worth.offered.sum(axis=1).max())
+    layers, most = [layer[0]], int(table.offered.sum(axis=1).max())
     largest = most
     while len(layer[0]):
         # sets of one unit are always listed: otherwise tenants would seem to have no room
@@ -172,16 +172,16 @@ def _grown(layer: Ints, last: Ints, limits: SetLimits, most: int) -> tuple[Ints,
     None if there are more than `most`.
     """
     needed = layer @ limits.needs
-    grown, at = [layer[:0]], [last[:0]]
+    grown, added = [layer[:0]], [last[:0]]
     for item in np.flatnonzero(limits.able).tolist():
         larger = layer[limits.takes(layer, needed, item) & (last <= item)]
         larger[:, item] += 1
         grown.append(larger)
-        at.append(np.full(len(larger), item))
+        added.append(np.full(len(larger), item))
         most -= len(larger)
         if most < 0:
             return None
-    return np.concatenate(grown), np.concatenate(at)
+    return np.concatenate(grown), np.concatenate(added)
 
 
 def _key(counts: Ints) -> bytes:
@@ -191,6 +191,6 @@ def _key(counts: Ints) -> bytes:
 def _fits(needs: Ints, room: Floats) -> Bools:
     """[set]: whether some configuration has enough instances of at least every size."""
     fits = np.zeros(len(needs), np.bool_)
-    for each in room:
-        fits |= (needs <= each).all(axis=1)
+    for configuration in room:
+        fits |= (needs <= configuration).all(axis=1)
     return fits

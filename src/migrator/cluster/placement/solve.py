@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from migrator.cluster.placement.problem import PlacementProblem
-from migrator.cluster.placement.program import (
+from migrator.cluster.placement.linear_program import (
     ChosenSets,
     Column,
     LeftOver,
@@ -24,6 +23,7 @@ from migrator.cluster.placement.program import (
     column_of,
     relax,
 )
+from migrator.cluster.placement.problem import PlacementProblem
 from migrator.cluster.placement.sets import Sets
 from migrator.cluster.placement.tables import Floats, Ints
 
@@ -71,13 +71,13 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         unknown = _unknown(problem, columns, chosen)
         if best is not None and bound - best.net(left) <= ENOUGH * max(bound, best.goodput):
             break
-        wanted = [
+        unplanned = [
             *unknown,
             *(key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]),
         ]
-        if not wanted or problem.budget.spent:
+        if not unplanned or problem.budget.spent:
             break
-        problem.settle(wanted)
+        problem.settle(unplanned)
     solution = best
     if best is None or (problem.budget.spent and not problem.budget.late):
         solution = _better(left, best, solve_with_known_sets(problem, units))
@@ -111,17 +111,17 @@ def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | 
 
 def left_over_costs(problem: PlacementProblem, units: Ints) -> LeftOver:
     """Costs of leaving units out: more than two GPUs could gain, and higher for served tenants."""
-    each = largest_gain(problem) * problem.members.sum(axis=1)
+    per_unit = largest_gain(problem) * problem.members.sum(axis=1)
     living = np.minimum(problem.living, units)
     return LeftOver(
-        costs=np.column_stack([each, SERVED_BEFORE * each]),
+        costs=np.column_stack([per_unit, SERVED_BEFORE * per_unit]),
         most=np.column_stack([units - living, living]),
     )
 
 
 def largest_gain(problem: PlacementProblem) -> float:
     """A value above what two GPUs can gain from any change of one tenant."""
-    return 1.0 + 2.0 * max(float(each.value.max()) for each in problem.sets)
+    return 1.0 + 2.0 * max(float(sets.value.max()) for sets in problem.sets)
 
 
 def _candidates(
@@ -147,17 +147,17 @@ def _candidates(
 def likely_values(problem: PlacementProblem) -> tuple[Floats, ...]:
     """Per board, [set]: planned goodput, or the bound times the usual ratio."""
     return tuple(
-        np.where(each.exact, each.value, each.value * realism(each)) for each in problem.sets
+        np.where(sets.exact, sets.value, sets.value * realism(sets)) for sets in problem.sets
     )
 
 
 def realism(sets: Sets) -> float:
     """Median ratio of planned goodput to the bound by prices."""
-    known = np.flatnonzero(sets.exact)[1 : 1 + _LOOKED_AT]  # without the empty set
-    if not len(known):
+    planned = np.flatnonzero(sets.exact)[1 : 1 + _LOOKED_AT]  # without the empty set
+    if not len(planned):
         return _AT_FIRST
-    bounds: Floats = np.min([sets.counts[known] @ v + rent for v, rent in sets.pool], axis=0)
-    ratio = sets.value[known][bounds > 0] / bounds[bounds > 0]
+    bounds: Floats = np.min([sets.counts[planned] @ v + rent for v, rent in sets.pool], axis=0)
+    ratio = sets.value[planned][bounds > 0] / bounds[bounds > 0]
     return float(np.median(ratio)) if len(ratio) else _AT_FIRST
 
 
@@ -178,15 +178,15 @@ def _known(
     if _unknown(problem, columns, chosen):
         return None
     used = np.flatnonzero(chosen.number)
-    kept = tuple(columns[int(i)] for i in used)
-    value = float(chosen.number[used] @ np.array([column.value for column in kept]))
-    return Solution(kept, chosen.number[used], chosen.left_over, value, np.inf)
+    chosen_columns = tuple(columns[int(i)] for i in used)
+    value = float(chosen.number[used] @ np.array([column.value for column in chosen_columns]))
+    return Solution(chosen_columns, chosen.number[used], chosen.left_over, value, np.inf)
 
 
-def _better(left: LeftOver, one: Solution | None, other: Solution | None) -> Solution | None:
-    if one is None or other is None:
-        return one or other
-    return one if one.net(left) >= other.net(left) else other
+def _better(left: LeftOver, first: Solution | None, second: Solution | None) -> Solution | None:
+    if first is None or second is None:
+        return first or second
+    return first if first.net(left) >= second.net(left) else second
 
 
 def one_more_rps(problem: PlacementProblem, window_s: float) -> dict[str, float]:

@@ -22,7 +22,7 @@ BLOCKS = 40
 
 
 @dataclass(frozen=True, eq=False)
-class Worth:
+class BoardTable:
     """Tables of some kinds on one board; [kind, ...] throughout."""
 
     gpcs: Floats
@@ -43,11 +43,11 @@ class Worth:
     """[kind]: whether the board can serve it."""
 
     @cached_property
-    def coarse(self) -> Worth:
+    def coarse(self) -> BoardTable:
         """The tables in blocks of slots, for a faster search of prices; not a bound."""
         slots = self.before.shape[1]
         per_block = next(
-            each for each in range(-(-slots // BLOCKS), slots + 1) if slots % each == 0
+            length for length in range(-(-slots // BLOCKS), slots + 1) if slots % length == 0
         )
         blocks = slots // per_block
         shape = (len(self.before), blocks, per_block, -1)
@@ -64,7 +64,7 @@ class Worth:
         ends, taken = np.arange(self.before.shape[1] + 1), self.durations[:, :, None]
         return np.maximum(ends - taken, 0), (taken > 0) & (ends >= taken)
 
-    def only(self, kinds: Ints) -> Worth:
+    def only(self, kinds: Ints) -> BoardTable:
         return replace(
             self,
             before=self.before[kinds],
@@ -75,27 +75,27 @@ class Worth:
         )
 
 
-def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> Worth:
+def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> BoardTable:
     """Tabulate one tenant of each kind; None for a kind that the board cannot serve."""
-    known = multisets(board)
-    counts = np.array([[p.count(size) for size in board.sizes] for p in known], np.float64)
-    shape = (len(tenants), slots, len(known))
+    patterns = multisets(board)
+    counts = np.array([[p.count(size) for size in board.sizes] for p in patterns], np.float64)
+    shape = (len(tenants), slots, len(patterns))
     before, after = np.full(shape, NEVER), np.full(shape, NEVER)
     durations = np.zeros((len(tenants), len(board.sizes)), np.int64)
     needs = np.zeros_like(durations)
     for kind, tenant in enumerate(tenants):
         if tenant is None:
             continue
-        able = np.array([_may_hold(tenant, p) for p in known])
-        total = counts[able] @ np.array([tenant.capability.get(size, 0.0) for size in board.sizes])
-        served = expected_throughput(tenant, total)
+        able = np.array([_may_hold(tenant, p) for p in patterns])
+        capability = np.array([tenant.capability.get(size, 0.0) for size in board.sizes])
+        served = expected_throughput(tenant, counts[able] @ capability)
         before[kind][:, able] = tenant.accuracy_pre * served
         after[kind][:, able] = tenant.accuracy_post * served
         for size, taken in (tenant.retraining_slots or {}).items():
             durations[kind, board.sizes.index(size)] = taken
         least = min(size for size in tenant.capability if size >= tenant.min_gpcs)
         needs[kind] = [size <= least for size in board.sizes]
-    return Worth(
+    return BoardTable(
         gpcs=np.array(board.sizes, np.float64),
         counts=counts,
         offered=np.array(
@@ -113,7 +113,9 @@ def _may_hold(tenant: Tenant, pattern: tuple[int, ...]) -> bool:
     return max(pattern) >= tenant.min_gpcs and all(size in tenant.capability for size in pattern)
 
 
-def tabulate_kinds(scenario: ClusterScenario, kinds: Sequence[TenantKind]) -> tuple[Worth, ...]:
+def tabulate_kinds(
+    scenario: ClusterScenario, kinds: Sequence[TenantKind]
+) -> tuple[BoardTable, ...]:
     """The tables of these kinds on every board of the scenario."""
     slot_s, slots = scenario.slot_s, scenario.slots
     return tuple(

@@ -83,12 +83,12 @@ class MigDriver:
 
     def instances(self) -> tuple[GpuInstance, ...]:
         """All GPU instances, ordered by start. One that disappears during the read is left out."""
-        found = (
+        instances = (
             self._read_if_there(handle)
             for profile in self._board.profiles.values()
             for handle in self._nvml.gpu_instances(self._device, profile)
         )
-        return tuple(sorted(filter(None, found), key=lambda instance: instance.place))
+        return tuple(sorted(filter(None, instances), key=lambda instance: instance.place))
 
     def create(self, place: Place) -> GpuInstance:
         """Create a GPU instance and a compute instance that fills it, or neither."""
@@ -262,8 +262,8 @@ class MigDriver:
         smi = f"nvidia-smi mig -i {self._index}"
         if number is None:
             return GpuError(f"{why}; `{smi} -lgi` shows whether its GPU instance is there")
-        words = f"its GPU instance could not be removed either; `{smi} -dgi -gi {number}` does it"
-        return HalfMadeError(f"{why}; {words}", number)
+        remedy = f"its GPU instance could not be removed either; `{smi} -dgi -gi {number}` does it"
+        return HalfMadeError(f"{why}; {remedy}", number)
 
     def _remove(self, made: GpuInstanceHandle) -> bool:
         """Remove a GPU instance that cannot be used yet; return whether it is gone."""

@@ -45,20 +45,20 @@ def read_board(nvml: Nvml, device: Device) -> MigBoard:
     """The board of a GPU. Raises InputError if it does not support MIG."""
     name, memory_mib = nvml.name(device), nvml.memory_mib(device)
     packaged = find_board(name, memory_mib)
-    known = {profile.nvml_enum: profile for profile in packaged.profiles} if packaged else {}
+    by_enum = {profile.nvml_enum: profile for profile in packaged.profiles} if packaged else {}
     reported = _reported_profiles(nvml, device, packaged)
     if not reported:
         raise InputError(
             f"--driver mig: {name} has no MIG instances; `--driver mps` shares any NVIDIA GPU"
         )
-    places = [_placements(nvml, device, each, known.get(each.enum)) for each in reported]
+    places = [_placements(nvml, device, profile, by_enum.get(profile.enum)) for profile in reported]
     memory_slices = max(max(starts) + size for size, starts in places)
     names = _numbered(
-        _name(each, known.get(each.enum), memory_mib, memory_slices) for each in reported
+        _name(profile, by_enum.get(profile.enum), memory_mib, memory_slices) for profile in reported
     )
     profiles = tuple(
-        _profile(*each, known.get(each[0].enum))
-        for each in zip(reported, names, places, strict=True)
+        _profile(*read, by_enum.get(read[0].enum))
+        for read in zip(reported, names, places, strict=True)
     )
     gpcs = max(profile.gpcs for profile in profiles)
     board = Board(_board_name(profiles, name), gpcs, memory_slices, profiles)
@@ -90,26 +90,26 @@ def _reported_profiles(
             for profile in packaged.profiles
             if profile.profile_id is not None and profile.nvml_enum is not None
         )
-    return sorted(profiles, key=lambda each: (each.slices, each.memory_mib, each.enum))
+    return sorted(profiles, key=lambda profile: (profile.slices, profile.memory_mib, profile.enum))
 
 
 def _placements(
-    nvml: Nvml, device: Device, reported: GpuInstanceProfile, known: MigProfile | None
+    nvml: Nvml, device: Device, reported: GpuInstanceProfile, packaged: MigProfile | None
 ) -> tuple[int, tuple[int, ...]]:
     """Number of memory slices of an instance, and the starts that it can have."""
     try:
         return nvml.placements(device, reported.id)
     except UnsupportedError:
-        if known is None:
+        if packaged is None:
             raise
-        return known.memory_slices, known.starts
+        return packaged.memory_slices, packaged.starts
 
 
 def _profile(
     reported: GpuInstanceProfile,
     name: str,
     placements: tuple[int, tuple[int, ...]],
-    known: MigProfile | None,
+    packaged: MigProfile | None,
 ) -> MigProfile:
     return MigProfile(
         name=name,
@@ -117,8 +117,9 @@ def _profile(
         memory_slices=placements[0],
         max_instances=reported.most,
         starts=placements[1],
-        memory_gib=round(reported.memory_mib / 1024, 2) or (known.memory_gib if known else None),
-        sms=reported.sms or (known.sms if known else None),
+        memory_gib=round(reported.memory_mib / 1024, 2)
+        or (packaged.memory_gib if packaged else None),
+        sms=reported.sms or (packaged.sms if packaged else None),
         nvml_enum=reported.enum,
         profile_id=reported.id,
     )
@@ -135,7 +136,10 @@ def _numbered(names: Iterable[str]) -> list[str]:
 
 
 def _name(
-    reported: GpuInstanceProfile, known: MigProfile | None, memory_mib: int, memory_slices: int
+    reported: GpuInstanceProfile,
+    packaged: MigProfile | None,
+    memory_mib: int,
+    memory_slices: int,
 ) -> str:
     """Name of a profile, such as 3g.20gb.
 
@@ -143,8 +147,8 @@ def _name(
     """
     if reported.name:
         return reported.name.removeprefix("MIG ")
-    if known is not None:
-        return known.name
+    if packaged is not None:
+        return packaged.name
     # The instance's slices of the memory, in whole gigabytes of the GPU's memory, halves rounded
     # up.
     taken = math.ceil(memory_slices * reported.memory_mib / memory_mib)
@@ -154,7 +158,7 @@ def _name(
 
 def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:
     """The catalogue's name of the board with these profiles, else the name that the GPU reports."""
-    plain = {(each.name, each.starts) for each in read if not each.has_suffix}
+    plain = {(profile.name, profile.starts) for profile in read if not profile.has_suffix}
     alike = [
         board.name
         for board in boards().values()
@@ -164,6 +168,6 @@ def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:
     # Boards that differ only in SMs are distinguished by the name that the GPU reports, not by a
     # guess.
     said = words(gpu_name)
-    shared = {each: len(said & words(each)) for each in alike}
-    nearest = max(shared, key=lambda each: shared[each], default=gpu_name)
+    shared = {name: len(said & words(name)) for name in alike}
+    nearest = max(shared, key=shared.__getitem__, default=gpu_name)
     return nearest if shared.get(nearest) else gpu_name

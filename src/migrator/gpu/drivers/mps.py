@@ -137,11 +137,9 @@ class MpsDaemon:
         if self.running() is None:
             return ()
         servers = _listed(self.ask("get_server_list"))
-        found = {
-            pid for server in servers for pid in _listed(self.ask(f"get_client_list {server}"))
-        }
+        pids = {pid for server in servers for pid in _listed(self.ask(f"get_client_list {server}"))}
         # The list may contain a process that has just ended.
-        return tuple(sorted(filter(is_running, found)))
+        return tuple(sorted(filter(is_running, pids)))
 
     def ask(self, command: str) -> str:
         """The daemon's answer to a command; empty if it does not answer."""
@@ -161,8 +159,8 @@ class MpsDaemon:
         return done.stdout
 
     def _own_environment(self) -> dict[str, str]:
-        mine = {name: each for name, each in os.environ.items() if not name.startswith("CUDA_MPS_")}
-        return {**mine, **self.environment}
+        others = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
+        return {**others, **self.environment}
 
     def _is_of(self, environment: Mapping[str, str]) -> bool:
         return environment.get(PIPES) == str(self.pipes)
@@ -194,8 +192,8 @@ def _controls(pid: int) -> bool:
 
     Processes that only send a command run without -d.
     """
-    words = command_words(pid)
-    return CONTROL in words and "-d" in words
+    command = command_words(pid)
+    return CONTROL in command and "-d" in command
 
 
 def _listed(text: str) -> tuple[int, ...]:
@@ -221,7 +219,7 @@ class MpsDriver:
 
     def __init__(
         self,
-        found: SmiGpu,
+        gpu: SmiGpu,
         state: Path,
         *,
         limit_memory: bool = False,
@@ -233,20 +231,20 @@ class MpsDriver:
 
         `board`: that of shares; None: shares have the sizes of MIG's instances.
         """
-        self._found, self._limit_memory = found, limit_memory
+        self._found, self._limit_memory = gpu, limit_memory
         self._stays = False
         """Whether the daemon stays for standbys although no share is left."""
-        self._visible = found.visible
-        folder = daemon_folder(state, DAEMON_OWNER, found)
+        self._visible = gpu.visible
+        folder = daemon_folder(state, DAEMON_OWNER, gpu)
         self._lock = folder / "daemon.lock"
         self.daemon = MpsDaemon(folder, self._visible, end_s)
         mine = self._board()
         if board is not None and board != (mine := catalogue.shares_of(mine)):
             raise InputError(
-                f"gpu: the scenario is for a {board.name}, GPU {found.index} is a {mine.name}; "
+                f"gpu: the scenario is for a {board.name}, GPU {gpu.index} is a {mine.name}; "
                 "name the board of this machine in the scenario"
             )
-        self._virtual = VirtualBoard(folder / SHARES, mine, found.uuid, boot=boot, kind="MPS")
+        self._virtual = VirtualBoard(folder / SHARES, mine, gpu.uuid, boot=boot, kind="MPS")
 
     @classmethod
     def open(
@@ -297,10 +295,11 @@ class MpsDriver:
     def destroy(self, instance: GpuInstance) -> None:
         """Remove a share. Removing the last one stops the daemon."""
         with hold_state_lock(self._lock):
-            for each in self.instances():
-                if (each.number, each.place) == (instance.number, instance.place) and each.holders:
-                    users = ", ".join(map(str, each.holders))
-                    raise InUseError(f"{each.place} is in use by {users}; end that first")
+            for share in self.instances():
+                same = (share.number, share.place) == (instance.number, instance.place)
+                if same and share.holders:
+                    users = ", ".join(map(str, share.holders))
+                    raise InUseError(f"{share.place} is in use by {users}; end that first")
             self._remove(instance)
 
     def environment(self, instance: GpuInstance) -> Mapping[str, str]:
@@ -312,26 +311,26 @@ class MpsDriver:
 
     def described(self, instance: GpuInstance) -> Mapping[str, str]:
         """The same environment, without starting the daemon."""
-        known = self._virtual.environment(instance)
+        variables = self._virtual.environment(instance)
         limited = self._limit_memory or self._virtual.is_limited(instance)
-        return self._environment(instance.place, known, limited=limited)
+        return self._environment(instance.place, variables, limited=limited)
 
     def environment_ahead(self, place: Place) -> Mapping[str, str]:
         """Environment of a worker on a share of a board of shares, which need not exist."""
         with hold_state_lock(self._lock):
             self.daemon.start()
-        known = self._virtual.environment_ahead(place)
-        return self._environment(place, known, limited=self._limit_memory)
+        variables = self._virtual.environment_ahead(place)
+        return self._environment(place, variables, limited=self._limit_memory)
 
     def _environment(
-        self, place: Place, known: Mapping[str, str], *, limited: bool
+        self, place: Place, variables: Mapping[str, str], *, limited: bool
     ) -> Mapping[str, str]:
         board, profile = self._virtual.board, self._virtual.board.profile(place.profile)
         sms = share_sms(board, profile, self.device_sms)
         part = {PERCENTAGE: self._percentage(sms)}
         if limited:
             part[MEMORY_LIMIT] = memory_limit(board, profile, self._found.memory_mib)
-        return {**self.daemon.environment, **known, **part}
+        return {**self.daemon.environment, **variables, **part}
 
     def close(self) -> None:
         """Stop the daemon if it stayed for standbys and neither they nor shares are left."""
@@ -434,7 +433,7 @@ def safe_sms(name: str, sms: float, device_sms: int) -> int:
     if not catalogue.has_clusters(name):
         return max(1, round(sms))
     most = 3 * device_sms // 4  # a larger share may as well be the whole GPU
-    powers = [1 << each for each in range(1, most.bit_length())]
+    powers = [1 << exponent for exponent in range(1, most.bit_length())]
     return min((*powers, device_sms), key=lambda power: abs(math.log(power / max(sms, 1.0))))
 
 

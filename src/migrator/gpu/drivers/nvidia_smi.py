@@ -133,7 +133,7 @@ def number(text: str) -> float | None:
 
 
 def _query(
-    what: str, fields: tuple[str, ...], *words: str, otherwise: str = OTHERWISE
+    what: str, fields: tuple[str, ...], *options: str, otherwise: str = OTHERWISE
 ) -> list[dict[str, str]]:
     """The fields of each row that nvidia-smi prints."""
     instead = f"run this where there is one, or {otherwise}"
@@ -141,7 +141,7 @@ def _query(
     if program is None:
         raise InputError(f"--gpu: no NVIDIA GPU is to be seen here (no nvidia-smi); {instead}")
     query = f"--query-{what}={','.join(fields)}"
-    command = [program, query, *words, "--format=csv,noheader,nounits"]
+    command = [program, query, *options, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S
@@ -164,7 +164,7 @@ def find_board(name: str, memory_mib: float) -> Board | None:
         for kind, distance in [_nominal(board.name, memory_mib)]
         if kind <= said and distance <= _NEAR
     }
-    return boards()[max(near, key=lambda each: near[each])] if near else None
+    return boards()[max(near, key=lambda board: near[board])] if near else None
 
 
 def words(name: str) -> set[str]:

@@ -125,24 +125,24 @@ class Nvml:
 
         Measured with GPM, which GPUs since Hopper have; empty where it cannot be.
         """
-        known = self._nvml
+        binding = self._nvml
         with ExitStack() as stack:
 
             def sample(number: int) -> Any:
-                made = known.nvmlGpmSampleAlloc()
-                stack.callback(known.nvmlGpmSampleFree, made)
-                return known.nvmlGpmMigSampleGet(device, number, made)
+                made = binding.nvmlGpmSampleAlloc()
+                stack.callback(binding.nvmlGpmSampleFree, made)
+                return binding.nvmlGpmMigSampleGet(device, number, made)
 
             try:
-                if not known.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
+                if not binding.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
                     return {}
                 before = [sample(number) for number in numbers]
                 time.sleep(seconds)
                 after = [sample(number) for number in numbers]
                 busy = list(map(self._gpm_busy, before, after))
-            except known.NVMLError:  # an old driver, no permission, or an instance that is gone
+            except binding.NVMLError:  # an old driver, no permission, or an instance that is gone
                 return {}
-        return {n: each for n, each in zip(numbers, busy, strict=True) if each is not None}
+        return {n: share for n, share in zip(numbers, busy, strict=True) if share is not None}
 
     def _gpm_busy(self, before: Any, after: Any) -> float | None:
         """The share of the time between two samples in which anything computed."""
@@ -152,8 +152,8 @@ class Nvml:
         metric = asked.metrics[0]
         metric.metricId = self._nvml.NVML_GPM_METRIC_GRAPHICS_UTIL
         self._nvml.nvmlGpmMetricsGet(asked)
-        known = metric.nvmlReturn == self._nvml.NVML_SUCCESS and 0 <= metric.value <= 100
-        return metric.value / 100 if known else None
+        valid = metric.nvmlReturn == self._nvml.NVML_SUCCESS and 0 <= metric.value <= 100
+        return metric.value / 100 if valid else None
 
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""
@@ -173,10 +173,10 @@ class Nvml:
         """The processes that compute on a GPU or on a MIG device."""
         with self._call("list the processes on a GPU"):
             try:
-                found = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(device)
+                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(device)
             except self._nvml.NVMLError_FunctionNotFound:
-                found = self._nvml.nvmlDeviceGetComputeRunningProcesses_v2(device)
-        return tuple(sorted({int(each.pid) for each in found}))
+                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses_v2(device)
+        return tuple(sorted({int(process.pid) for process in processes}))
 
     def profiles(self, device: Device) -> tuple[GpuInstanceProfile, ...]:
         """All MIG profiles of the GPU, in any MIG mode; empty if it does not support MIG."""
@@ -201,9 +201,9 @@ class Nvml:
         count = c_uint()
         with self._call("list the placements of a MIG profile"):
             ask(device, profile_id, None, byref(count))
-            found = (self._nvml.c_nvmlGpuInstancePlacement_t * count.value)()
-            ask(device, profile_id, found, byref(count))
-        places = [(each.start, each.size) for each in found[: count.value]]
+            placements = (self._nvml.c_nvmlGpuInstancePlacement_t * count.value)()
+            ask(device, profile_id, placements, byref(count))
+        places = [(placement.start, placement.size) for placement in placements[: count.value]]
         if not places:
             raise UnsupportedError("NVML knows no placement of a MIG profile; update the driver")
         return places[0][1], tuple(sorted(start for start, _ in places))
@@ -213,13 +213,13 @@ class Nvml:
     ) -> tuple[GpuInstanceHandle, ...]:
         """The GPU instances of a profile, including those without a compute instance."""
         count = c_uint()
-        found = (self._nvml.c_nvmlGpuInstance_t * profile.most)()
+        handles = (self._nvml.c_nvmlGpuInstance_t * profile.most)()
         with self._call("list the GPU instances"):
             try:
-                self._nvml.nvmlDeviceGetGpuInstances(device, profile.id, found, byref(count))
+                self._nvml.nvmlDeviceGetGpuInstances(device, profile.id, handles, byref(count))
             except self._nvml.NVMLError_NotSupported:  # MIG mode is off
                 return ()
-        return tuple(GpuInstanceHandle(each) for each in found[: count.value])
+        return tuple(GpuInstanceHandle(handle) for handle in handles[: count.value])
 
     def gpu_instance(self, device: Device, number: int) -> GpuInstanceHandle | None:
         with self._call("find a GPU instance"):
@@ -247,10 +247,10 @@ class Nvml:
         self, instance: GpuInstanceHandle, profile: ComputeInstanceProfile
     ) -> tuple[ComputeInstanceHandle, ...]:
         count = c_uint()
-        found = (self._nvml.c_nvmlComputeInstance_t * profile.most)()
+        handles = (self._nvml.c_nvmlComputeInstance_t * profile.most)()
         list_all, doing = "nvmlGpuInstanceGetComputeInstances", "list the compute instances"
-        self._ask(doing, list_all, instance, profile.id, found, byref(count))
-        return tuple(ComputeInstanceHandle(each) for each in found[: count.value])
+        self._ask(doing, list_all, instance, profile.id, handles, byref(count))
+        return tuple(ComputeInstanceHandle(handle) for handle in handles[: count.value])
 
     def mig_device(self, compute: ComputeInstanceHandle) -> Device:
         """The MIG device that exposes a compute instance to CUDA."""
@@ -297,10 +297,10 @@ class Nvml:
                 return
 
     def _versioned(self, ask: Any, *arguments: object) -> Any:
-        known = self._nvml
+        binding = self._nvml
         try:
             return ask(*arguments, version=2)
-        except (known.NVMLError_ArgumentVersionMismatch, known.NVMLError_FunctionNotFound):
+        except (binding.NVMLError_ArgumentVersionMismatch, binding.NVMLError_FunctionNotFound):
             return ask(*arguments, version=1)
 
     def _ask(self, doing: str, function: str, *arguments: object) -> Any:
@@ -422,15 +422,15 @@ def read_usage(index: int) -> tuple[Usage, ...]:
 
 
 def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
-    found = [
+    instances = [
         (nvml.gpu_instance_info(instance), instance)
         for profile in nvml.profiles(device)
         for instance in nvml.gpu_instances(device, profile)
     ]
-    if not found:
+    if not instances:
         return
-    busy = nvml.busy_instances(device, [info.number for info, _ in found], MEASURED_S)
-    for info, instance in sorted(found, key=lambda each: each[0].start):
+    busy = nvml.busy_instances(device, [info.number for info, _ in instances], MEASURED_S)
+    for info, instance in sorted(instances, key=lambda listed: listed[0].start):
         for profile in nvml.compute_profiles(instance):
             for compute in nvml.compute_instances(instance, profile):
                 memory = nvml.used_memory_mib(nvml.mig_device(compute))

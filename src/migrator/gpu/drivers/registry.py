@@ -18,7 +18,7 @@ from migrator.gpu.drivers.virtual_board import EmulatedDriver
 
 PACE = "MIGRATOR_EMULATED_PACE"
 """Environment variable: factor on the duration of emulated operations; 0 disables the delays."""
-_KINDS = {each.value: each for each in DriverKind}
+_KINDS = {kind.value: kind for kind in DriverKind}
 
 
 @contextmanager
@@ -77,10 +77,10 @@ def gpu_indices(driver: str, state: Path) -> tuple[int, ...]:
 def _emulated_indices(state: Path) -> tuple[int, ...]:
     """The indices of all emulated GPUs that were ever used, and 0."""
     names = [path.name for path in (state / "emulated").glob("gpu-*.json")]
-    found = {
+    indices = {
         int(match[1]) for match in map(re.compile(r"gpu-(\d+)\.json").fullmatch, names) if match
     }
-    return tuple(sorted(found | {0}))
+    return tuple(sorted(indices | {0}))
 
 
 def _pace() -> float:

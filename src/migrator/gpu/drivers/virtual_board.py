@@ -95,17 +95,15 @@ class BoardState:
 
     def find(self, instance: GpuInstance) -> VirtualInstance | None:
         """The same instance; not a later one with the same number."""
-        for each in self.instances:
-            if each.number == instance.number and each.place == instance.place:
-                return each
-        return None
+        key = instance.number, instance.place
+        return next((own for own in self.instances if (own.number, own.place) == key), None)
 
     def get(self, instance: GpuInstance) -> VirtualInstance:
         """The same instance. Raises GpuError if it is gone."""
-        found = self.find(instance)
-        if found is None:
+        own = self.find(instance)
+        if own is None:
             raise GpuError(f"{instance.place} is not there any more; list the instances again")
-        return found
+        return own
 
 
 class BoardFile:
@@ -210,7 +208,7 @@ class VirtualBoard:
                     "another place"
                 )
             taken = {instance.number for instance in state.instances}
-            number = next(each for each in count(1) if each not in taken)
+            number = next(unused for unused in count(1) if unused not in taken)
             made = VirtualInstance(place, number, None, limited=limited)
             self._file.replace(state.with_instance(made))
         return made.as_gpu_instance()
@@ -308,11 +306,11 @@ def register_use(
     me = Process.of(os.getpid(), name)
     if STANDBY in environment:
         with file.locked():
-            known = file.read()
-            if known is None:
+            shares = file.read()
+            if shares is None:
                 raise GpuError(f"{file.path}: no share was ever created here")
-            others = tuple(standby for standby in known.standbys if standby.alive)
-            file.replace(replace(known, standbys=(*others, me)))
+            others = tuple(standby for standby in shares.standbys if standby.alive)
+            file.replace(replace(shares, standbys=(*others, me)))
         yield  # a process that has ended is left out by the next one
         return
     with file.locked():
@@ -349,14 +347,14 @@ def _decode(content: dict[str, Any]) -> BoardState:
     instances = [
         VirtualInstance(
             **{
-                **each,
-                "place": Place(**each["place"]),
-                "users": tuple(Process(**user) for user in each["users"]),
+                **entry,
+                "place": Place(**entry["place"]),
+                "users": tuple(Process(**user) for user in entry["users"]),
             }
         )
-        for each in content["instances"]
+        for entry in content["instances"]
     ]
-    standbys = tuple(Process(**each) for each in content.pop("standbys", ()))
+    standbys = tuple(Process(**entry) for entry in content.pop("standbys", ()))
     return BoardState(**{**content, "instances": tuple(instances), "standbys": standbys})
 
 

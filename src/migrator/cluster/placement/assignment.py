@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator.cluster.placement.items import Unit
+from migrator.cluster.placement.linear_program import Column
 from migrator.cluster.placement.moves import GroupPlacement
 from migrator.cluster.placement.problem import PlacementProblem
-from migrator.cluster.placement.program import Column
 
 
 @dataclass(frozen=True, eq=False)

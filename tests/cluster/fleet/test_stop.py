@@ -23,8 +23,8 @@ class Ray:
         self.util = SimpleNamespace(list_named_actors=self._list)
 
     def _list(self, **_: object) -> list[dict[str, str]]:
-        there = [name for name, actor in self.actors.items() if actor not in self.killed]
-        return [{"name": each, "namespace": NAMESPACE} for each in there]
+        names = [name for name, actor in self.actors.items() if actor not in self.killed]
+        return [{"name": name, "namespace": NAMESPACE} for name in names]
 
     def get_actor(self, name: str, namespace: str) -> Any:
         assert namespace == NAMESPACE
@@ -63,17 +63,17 @@ def agent(gpu: str, *, hears: bool = True, done: bool = True) -> Any:
 
 
 def test_every_gpu_is_drained_where_head_and_agents_say_so() -> None:
-    assert stop_cluster(Ray(head=head(())), "shop").words == "every GPU is drained"
+    assert stop_cluster(Ray(head=head(())), "shop").message == "every GPU is drained"
     ray = Ray(head=head(()), g1=agent("g1"))  # of a head that led no more
-    assert stop_cluster(ray, "shop").words == "every GPU is drained"
+    assert stop_cluster(ray, "shop").message == "every GPU is drained"
     assert len(ray.killed) == 2
 
 
 def test_gpus_that_did_not_answer_the_head_are_named() -> None:
     ending = stop_cluster(Ray(head=head(("g2",)), g1=agent("g1")), "shop")
     assert (ending.led, ending.silent) == (True, ("g2",))
-    assert ending.words.startswith("g2 did not answer; ")
-    assert "ends by itself within 60 s" in ending.words
+    assert ending.message.startswith("g2 did not answer; ")
+    assert "ends by itself within 60 s" in ending.message
 
 
 def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None:
@@ -85,11 +85,11 @@ def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None
     )
     ending = stop_cluster(ray, "shop")
     assert (ending.led, ending.silent) == (False, ("g2", "g3"))
-    assert ending.words.startswith("its head, g2, g3 did not answer; ")
+    assert ending.message.startswith("its head, g2, g3 did not answer; ")
     assert len(ray.killed) == 4
 
 
 def test_without_a_head_gpus_whose_agents_are_gone_are_unknown() -> None:
     ending = stop_cluster(Ray(g1=agent("g1")), "shop")
     assert ending.silent == ()
-    assert ending.words.startswith("its head did not answer; every other agent has drained")
+    assert ending.message.startswith("its head did not answer; every other agent has drained")

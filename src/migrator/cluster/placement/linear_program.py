@@ -74,12 +74,12 @@ def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Rela
         columns = [column_of(sets, b, index) for b, index in keys]
         solved = _solve(columns, gpus, units, left, whole=False)
         items, boards = solved.duals[: len(units)], solved.duals[len(units) :]
-        reduced = tuple(each.value - each.counts @ items - boards[b] for b, each in enumerate(sets))
+        reduced = tuple(s.value - s.counts @ items - boards[b] for b, s in enumerate(sets))
         more = _paying(reduced, taken, 1e-7 * max(1.0, abs(solved.value)))
         if not more:
             break
         taken |= more
-    over = [_excess(each, reduced[b], items, boards[b]) for b, each in enumerate(sets)]
+    over = [_excess(of_board, reduced[b], items, boards[b]) for b, of_board in enumerate(sets)]
     share = solved.values[: len(columns)]
     chosen = share > 1e-7
     return Relaxed(
@@ -104,12 +104,12 @@ def dual_prices(
 def _paying(
     reduced: Sequence[Floats], taken: set[tuple[int, int]], least: float
 ) -> set[tuple[int, int]]:
-    found = set()
-    for b, each in enumerate(reduced):
-        pays = np.flatnonzero(each > least)
-        best = pays[np.argsort(-each[pays], kind="stable")[:PRICED_AT_ONCE]]
-        found |= {(b, int(index)) for index in best}
-    return found - taken
+    paying = set()
+    for b, of_board in enumerate(reduced):
+        pays = np.flatnonzero(of_board > least)
+        best = pays[np.argsort(-of_board[pays], kind="stable")[:PRICED_AT_ONCE]]
+        paying |= {(b, int(index)) for index in best}
+    return paying - taken
 
 
 def _excess(sets: Sets, reduced: Floats, items: Floats, board: float) -> float:
@@ -213,9 +213,9 @@ def _matrix(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
     starts, rows, entries = [0], [], []
     for column in columns:
-        held = np.flatnonzero(column.counts)
-        rows += [*held.tolist(), items + column.group]
-        entries += [*column.counts[held].tolist(), 1.0]
+        items_held = np.flatnonzero(column.counts)
+        rows += [*items_held.tolist(), items + column.group]
+        entries += [*column.counts[items_held].tolist(), 1.0]
         starts.append(len(rows))
     for item in range(items):
         for _ in range(2):

@@ -11,7 +11,7 @@ from support.clusters import MODELS, cluster, tenant
 from migrator.cluster.placement.kinds import TenantKind, observation_of, tenant_kinds
 from migrator.cluster.placement.prices import OWN_STEPS, find_prices
 from migrator.cluster.placement.responses import best_responses
-from migrator.cluster.placement.tables import Worth, tabulate
+from migrator.cluster.placement.tables import BoardTable, tabulate
 from migrator.cluster.scenario import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.policies.planning import planned
@@ -34,7 +34,7 @@ def kinds(scenario: ClusterScenario) -> list[TenantKind]:
 
 
 @pytest.fixture(scope="module")
-def worth(scenario: ClusterScenario, kinds: list[TenantKind]) -> Worth:
+def table(scenario: ClusterScenario, kinds: list[TenantKind]) -> BoardTable:
     board = scenario.gpus[0].board
     alone = [kind.tenant(board, scenario.slot_s, scenario.slots) for kind in kinds]
     return tabulate(board, scenario.slots, alone)
@@ -43,44 +43,44 @@ def worth(scenario: ClusterScenario, kinds: list[TenantKind]) -> Worth:
 @pytest.fixture(scope="module")
 def goodputs(scenario: ClusterScenario, kinds: list[TenantKind]) -> dict[tuple[int, ...], float]:
     """Every set of up to three tenants that fits, planned under both charges: the better plan."""
-    board, found = scenario.gpus[0].board, {}
+    board, goodput_of = scenario.gpus[0].board, {}
     for size in (1, 2, 3):
         for chosen in combinations_with_replacement(range(len(kinds)), size):
             if chosen.count(1) > 1:
                 continue  # two of at least 2 GPCs leave no room for a retraining
-            views = [kinds[each].views[board.name] for each in chosen]
-            seen = observation_of(board, scenario.slot_s, scenario.slots, views)
-            found[chosen] = max(planned(seen, charge)[1].goodput for charge in Charge)
-    return found
+            views = [kinds[kind].views[board.name] for kind in chosen]
+            observation = observation_of(board, scenario.slot_s, scenario.slots, views)
+            goodput_of[chosen] = max(planned(observation, charge)[1].goodput for charge in Charge)
+    return goodput_of
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_plan_is_worth_more_than_any_prices_say(
-    seed: int, worth: Worth, goodputs: dict[tuple[int, ...], float]
+    seed: int, table: BoardTable, goodputs: dict[tuple[int, ...], float]
 ) -> None:
     random = np.random.default_rng(seed)
-    slots, sizes = worth.before.shape[1], len(worth.gpcs)
+    slots, sizes = table.before.shape[1], len(table.gpcs)
     steep = 10.0 ** random.uniform(0, 3)
-    prices = random.exponential(steep, (slots, sizes)) * worth.gpcs
-    found = best_responses(worth, prices * (random.random((slots, sizes)) < 0.8))
+    prices = random.exponential(steep, (slots, sizes)) * table.gpcs
+    responses = best_responses(table, prices * (random.random((slots, sizes)) < 0.8))
     for chosen, goodput in goodputs.items():
-        bound = found.rent + found.values[list(chosen)].sum()
+        bound = responses.rent + responses.values[list(chosen)].sum()
         assert goodput <= bound * (1 + 1e-9), chosen
 
 
 def test_good_prices_are_near_the_plans(
-    worth: Worth, goodputs: dict[tuple[int, ...], float]
+    table: BoardTable, goodputs: dict[tuple[int, ...], float]
 ) -> None:
     for chosen, goodput in goodputs.items():
-        weights = np.bincount(chosen, minlength=len(worth.able)).astype(np.float64)
-        bound = find_prices((worth,), (1.0,), weights, OWN_STEPS).bound
+        weights = np.bincount(chosen, minlength=len(table.able)).astype(np.float64)
+        bound = find_prices((table,), (1.0,), weights, OWN_STEPS).bound
         assert goodput <= bound * (1 + 1e-9)
         assert bound <= goodput * 1.08, chosen
 
 
 def test_without_prices_and_retraining_a_life_alone_is_the_plan_alone(
-    scenario: ClusterScenario, worth: Worth, goodputs: dict[tuple[int, ...], float]
+    scenario: ClusterScenario, table: BoardTable, goodputs: dict[tuple[int, ...], float]
 ) -> None:
-    found = best_responses(worth, np.zeros((scenario.slots, len(worth.gpcs))))
-    assert found.rent == 0
-    assert found.values[2] == pytest.approx(goodputs[2,], rel=1e-3)
+    responses = best_responses(table, np.zeros((scenario.slots, len(table.gpcs))))
+    assert responses.rent == 0
+    assert responses.values[2] == pytest.approx(goodputs[2,], rel=1e-3)

@@ -33,12 +33,12 @@ def test_the_scenario_as_it_stands_has_the_gpus_that_are_there_and_the_rates_mea
         [tenant("a", rps=700), tenant("b", rps=500)],
         [{"board": "A100-40GB", "name": "g", "count": 3}],
     )
-    now = current_scenario(scenario, ["g-1", "g-3"], {"a": 12.5}, move_s=3.0)
-    assert [gpu.name for gpu in now.gpus] == ["g-1", "g-3"]
-    assert now.rules.move_s == 3.0
-    (measured,) = now.tenants[0].served.values()
+    current = current_scenario(scenario, ["g-1", "g-3"], {"a": 12.5}, move_s=3.0)
+    assert [gpu.name for gpu in current.gpus] == ["g-1", "g-3"]
+    assert current.rules.move_s == 3.0
+    (measured,) = current.tenants[0].served.values()
     assert abs(measured.trace.mean_rps - 12.5) < 0.1
-    assert now.tenants[1] == scenario.tenants[1]
+    assert current.tenants[1] == scenario.tenants[1]
 
 
 def test_refugees_go_to_the_least_busy_gpu_that_the_rules_allow() -> None:
@@ -73,9 +73,9 @@ def test_there_is_room_where_a_configuration_has_an_instance_for_each(
     least_gpcs: tuple[int, ...], fit: bool
 ) -> None:
     """3 + 3 + 1 are seven, and yet no A100 has them at once."""
-    tenants = [tenant(f"t{n}", rps=10, min_gpcs=each) for n, each in enumerate(least_gpcs)]
+    tenants = [tenant(f"t{n}", rps=10, min_gpcs=gpcs) for n, gpcs in enumerate(least_gpcs)]
     scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
-    assert room_for(scenario, [each["name"] for each in tenants], scenario.gpus[0]) == fit
+    assert room_for(scenario, [entry["name"] for entry in tenants], scenario.gpus[0]) == fit
 
 
 def test_an_instance_without_the_memory_it_needs_is_no_room() -> None:
@@ -94,7 +94,7 @@ def test_a_tenant_without_requests_counts_a_little_so_that_moves_are_never_free(
 
 def test_moves_are_made_in_an_order_that_breaks_no_rule_on_the_way() -> None:
     scenario = cluster(
-        [tenant(each) for each in "abc"],
+        [tenant(name) for name in "abc"],
         [{"board": "A100-40GB", "name": "g", "count": 2}],
         apart=[["a", "b"]],
     )

@@ -16,13 +16,13 @@ from migrator.cluster.fleet.messages import (
 
 
 def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True) -> Report:
-    tenants = {each: TenantReport(ready=True) for each in ready}
-    tenants |= {each: TenantReport(ready=False) for each in waiting}
+    tenants = {name: TenantReport(ready=True) for name in ready}
+    tenants |= {name: TenantReport(ready=False) for name in waiting}
     return Report(gpu, f"node of {gpu}", 0, 1, f"http://{gpu}", begun=True, up=up, tenants=tenants)
 
 
 def by_gpu(*reports: Report) -> dict[str, Report]:
-    return {each.gpu: each for each in reports}
+    return {of_gpu.gpu: of_gpu for of_gpu in reports}
 
 
 def test_a_new_head_learns_from_agents_and_prefers_those_that_take_requests() -> None:
@@ -61,36 +61,36 @@ def test_a_tenant_that_its_home_does_not_know_is_missing_but_not_while_that_star
 
 def test_a_map_names_who_is_ready_and_says_why_others_are_away() -> None:
     reports = by_gpu(report("g1", "a", waiting=("b",)))
-    found = next_map(
+    newest = next_map(
         ClusterMap(), 3, ["a", "b", "c"], {"a": "g1", "b": "g1"}, reports, {"c": "full"}
     )
-    assert found is not None
-    assert (found.epoch, found.version) == (3, 1)
-    assert found.homes == {"a": "http://g1"}
-    assert found.away["c"] == "full"
-    assert "no instance" in found.away["b"]
-    assert found.pages == {"g1": "http://g1"}
+    assert newest is not None
+    assert (newest.epoch, newest.version) == (3, 1)
+    assert newest.homes == {"a": "http://g1"}
+    assert newest.away["c"] == "full"
+    assert "no instance" in newest.away["b"]
+    assert newest.pages == {"g1": "http://g1"}
 
 
 def test_who_is_in_the_map_stays_in_it_while_its_instances_change() -> None:
-    known = ClusterMap(1, 4, {"a": "http://g1"}, {}, {"g1": "http://g1"})
-    now = by_gpu(report("g1", waiting=("a",)))
-    assert next_map(known, 1, ["a"], {"a": "g1"}, now, {}) is None
+    before = ClusterMap(1, 4, {"a": "http://g1"}, {}, {"g1": "http://g1"})
+    reports = by_gpu(report("g1", waiting=("a",)))
+    assert next_map(before, 1, ["a"], {"a": "g1"}, reports, {}) is None
 
 
 def test_who_is_in_the_map_stays_in_it_until_a_new_agent_has_asked_the_daemon() -> None:
-    known = ClusterMap(1, 4, {"a": "http://g1"}, {"b": "it is on its way to a GPU"}, {})
-    found = Report("g1", "n", 0, 1, "http://g1", begun=True, has_served=True, assigned=("a", "b"))
-    after = next_map(known, 1, ["a", "b"], {"a": "g1", "b": "g1"}, {"g1": found}, {})
+    before = ClusterMap(1, 4, {"a": "http://g1"}, {"b": "it is on its way to a GPU"}, {})
+    unasked = Report("g1", "n", 0, 1, "http://g1", begun=True, has_served=True, assigned=("a", "b"))
+    after = next_map(before, 1, ["a", "b"], {"a": "g1", "b": "g1"}, {"g1": unasked}, {})
     assert after is not None
-    assert (after.homes, after.away) == (known.homes, known.away)
+    assert (after.homes, after.away) == (before.homes, before.away)
     for changed in (
         {"url": "http://g1:2"},
         {"assigned": ("b",)},
         {"has_served": False},  # another process that is starting
     ):
-        other = msgspec.structs.replace(found, **changed)
-        after = next_map(known, 1, ["a"], {"a": "g1"}, {"g1": other}, {})
+        other = msgspec.structs.replace(unasked, **changed)
+        after = next_map(before, 1, ["a"], {"a": "g1"}, {"g1": other}, {})
         assert after is not None
         assert list(after.away) == ["a"]
 
@@ -102,6 +102,6 @@ def test_a_later_head_and_a_later_map_come_first() -> None:
 def test_a_tenant_that_is_drained_is_away_for_that_reason() -> None:
     drained = TenantReport(ready=False, drained=True)
     reports = {"g1": Report("g1", "n", 0, 1, "http://g1", up=True, tenants={"a": drained})}
-    found = next_map(ClusterMap(), 1, ["a"], {"a": "g1"}, reports, {})
-    assert found is not None
-    assert found.away == {"a": "it is drained"}
+    newest = next_map(ClusterMap(), 1, ["a"], {"a": "g1"}, reports, {})
+    assert newest is not None
+    assert newest.away == {"a": "it is drained"}

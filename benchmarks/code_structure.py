@@ -1,8 +1,9 @@
 """Size and shape of the code: python -m benchmarks.code_structure [--checkout FOLDER] [--json]
 
-Counts lines, modules and imports of a checkout, times `migrator --help`, and records which of our
-modules execute while a live daemon answers one request and while it works through one window (in
-the daemon and in its worker processes). The checkout needs its own `.venv` with the extras.
+Counts lines, modules and imports of a checkout and the words of its docs, times `migrator --help`,
+and records which of our modules execute while a live daemon answers one request and while it works
+through one window (in the daemon and in its worker processes). The checkout needs its own `.venv`
+with the extras.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -66,7 +68,18 @@ def count(checkout: Path) -> dict[str, float]:
         "median_lines": median(sizes),
         "imports_per_module": round(sum(imports) / len(modules), 2),
         "test_lines": sum(len(path.read_text("utf-8").splitlines()) for path in tests),
+        "docs_words": docs_words(checkout),
     }
+
+
+def docs_words(checkout: Path) -> int:
+    """Words of README, CHANGELOG, CONTRIBUTING and docs that have a letter: no figures, no bars."""
+    pages = [*checkout.glob("*.md"), *(checkout / "docs").rglob("*.md")]
+    return sum(
+        bool(re.search("[A-Za-z]", word))
+        for page in pages
+        for word in page.read_text(encoding="utf-8").split()
+    )
 
 
 def help_s(python: Path) -> float:

@@ -1,8 +1,8 @@
-"""What migrator's gains depend on: python -m benchmarks.conditions [--workloads W1,W8].
+"""What the MPS peers gain and lose: python -m benchmarks.conditions [--workloads W1,W8].
 
-The workloads on NC-CIFAR-10 at other loads, with gains of published weights, and the MPS peers
-under other conditions: the SMs of seven 1g instances, no interference, cold workers. Writes
-conditions.md and conditions.json.
+The workloads on NC-CIFAR-10 under other conditions: the SMs of seven 1g instances, no
+interference, cold workers. Writes conditions.md and conditions.json. Loads and gains of
+retraining are varied by the map (benchmarks/map.py).
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from migrator.core.comparison import summarise
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import PeerLimits, Scenario, ServedTenant
 from migrator.policies.mps_workers import capability_rps, sms_of
-from migrator.reproduce.evaluation import AUTO, PAPERS_PEERS, SHORT, Evaluation, PolicyResults
-from migrator.reproduce.experiment import Outcomes, Setting, listed, points, signed
-from migrator.reproduce.map import Gain
+from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
+from migrator.reproduce.experiment import Outcomes, Setting, points
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import Job
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
 Figures = dict[str, Any]
-LOADS = (0.4, LOAD, 0.8)
-PLANNED = "migrator-paper"
-"""Replaces migrator, because only the trend matters: it plans in a tenth of the time."""
 MPS_PEERS = ("ekya", "astraea")
 AS_RUN, COLD = "as run", "cold workers"
 HALF_PERCENT = 50.0
@@ -102,17 +98,6 @@ class Condition:
         return PolicyResults(self.evaluation.chosen(setting), summarise(runs))
 
 
-def by_load() -> dict[float, Condition]:
-    """Load -> its condition."""
-    policies = (PLANNED, *PAPERS_PEERS)
-    return {load: Condition(Evaluation(policies, SHORT, AUTO, load=load)) for load in LOADS}
-
-
-def published_weights() -> Condition:
-    """Retrainings that gain what was measured with published weights."""
-    return Condition(Evaluation((PLANNED, *PAPERS_PEERS), SHORT, AUTO, gain=Gain.PUBLISHED))
-
-
 def of_mps_peers() -> dict[str, Condition]:
     """Name -> condition for the peers that share the GPU with MPS."""
     as_run = Evaluation(MPS_PEERS, SHORT)
@@ -125,38 +110,23 @@ def of_mps_peers() -> dict[str, Condition]:
 
 def jobs(setting: Setting) -> tuple[Job, ...]:
     """A run per condition, workload, policy and seed."""
-    conditions = (*by_load().values(), published_weights(), *of_mps_peers().values())
-    return tuple(job for condition in conditions for job in condition.jobs(setting))
+    return tuple(job for condition in of_mps_peers().values() for job in condition.jobs(setting))
 
 
 def figures(setting: Setting, outcomes: Outcomes) -> Figures:
-    """Goodput and gains by condition."""
-    loads = {load: condition.measured(setting, outcomes) for load, condition in by_load().items()}
-    published = published_weights().measured(setting, outcomes)
+    """Goodput by condition."""
     peers = {
         name: condition.measured(setting, outcomes) for name, condition in of_mps_peers().items()
     }
     return {
         "workloads": list(Evaluation((), SHORT).chosen(setting)),
         "traces": "generated" if setting.data is None else "real",
-        "goodput_by_load": {f"{load:g}": _goodputs(results) for load, results in loads.items()},
-        "gains_by_load": {f"{load:g}": _gains(results) for load, results in loads.items()},
-        "goodput_published": _goodputs(published),
-        "gains_published": _gains(published),
         "mps_peers_by_condition": {
             name: {peer: results.goodput(peer) for peer in MPS_PEERS}
             for name, results in peers.items()
         },
         "processes_gain_on_half_the_sms": processes_gain(),
     }
-
-
-def _goodputs(results: PolicyResults) -> dict[str, float]:
-    return {name: results.goodput(name) for name in (PLANNED, *PAPERS_PEERS)}
-
-
-def _gains(results: PolicyResults) -> dict[str, float]:
-    return {peer: results.gain(PLANNED, peer) for peer in PAPERS_PEERS}
 
 
 def processes_gain() -> dict[str, float]:
@@ -173,31 +143,11 @@ def processes_gain() -> dict[str, float]:
 
 def text(found: Figures, made_by: str) -> str:
     """The page."""
-    gains = {f"load {load}": row for load, row in found["gains_by_load"].items()}
-    goodputs = {f"load {load}": row for load, row in found["goodput_by_load"].items()}
-    weights = f"load {LOAD:g}, gains of published weights"
-    gains[weights], goodputs[weights] = found["gains_published"], found["goodput_published"]
     lines = [
-        "# What the gains depend on",
+        "# What the MPS peers gain and lose",
         "",
         f"`{made_by}`. Workloads: {', '.join(found['workloads'])}; traces: {found['traces']}. "
-        "[When it pays](../when-it-pays.md) has a map of more conditions.",
-        "",
-        f"Goodput of received, in brackets the gain of `{PLANNED}`:",
-        "",
-        *table(
-            ["condition", PLANNED, *PAPERS_PEERS],
-            [
-                [
-                    name,
-                    f"{row[PLANNED]:.1%}",
-                    *(f"{row[peer]:.1%} ({gains[name][peer]:+.1%})" for peer in PAPERS_PEERS),
-                ]
-                for name, row in goodputs.items()
-            ],
-        ),
-        "",
-        *load_sentences(found),
+        f"Load {LOAD:g}.",
         "",
         "Goodput of the MPS peers, in brackets the change in points. MPS has all 132 SMs of an "
         "H200, seven 1g instances have 112; with waiting workers a new process starts beside the "
@@ -222,23 +172,6 @@ def _peer_rows(goodputs: dict[str, dict[str, float]]) -> Iterator[list[str]]:
                 for peer, change in zip(MPS_PEERS, changes, strict=True)
             ),
         ]
-
-
-def load_sentences(found: Figures) -> Iterator[str]:
-    """Whether each gain grows with the load."""
-    loads = list(found["gains_by_load"])
-    trends: dict[str, list[str]] = {}
-    for peer in PAPERS_PEERS:
-        row = [found["gains_by_load"][load][peer] for load in loads]
-        if row == sorted(row) and row[0] < row[-1]:
-            trend = "grows with the load"
-        elif row == sorted(row, reverse=True) and row[0] > row[-1]:
-            trend = "falls with the load"
-        else:
-            trend = "neither grows nor falls with the load throughout"
-        trends.setdefault(trend, []).append(f"{peer} ({', '.join(map(signed, row))})")
-    for trend, peers in trends.items():
-        yield f"The gain over {listed(peers)} {trend}."
 
 
 def condition_sentences(goodputs: dict[str, dict[str, float]]) -> Iterator[str]:

@@ -52,9 +52,8 @@ def text(found: Json) -> str:
         f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(found)} --json > FIGURES.json`, "
         "then `python -m benchmarks.evaluation FIGURES.json --out docs/results`. "
         f"Traces: {found['traces']}; seeds: {', '.join(map(str, found['seeds']))}; forecaster: "
-        f"`{goodput['forecaster']}`. The page that the first command writes says beside every "
-        "figure what the paper reports and why ours differs; [all figures and tables of the paper]"
-        "(paper-figures.md) has both in one table.",
+        f"`{goodput['forecaster']}`. [All figures and tables of the paper](paper-figures.md), ours "
+        "beside them.",
         "",
         "On real traces every workload begins at another of 16 places spread evenly over them, and "
         f"at another window of its data set; runs have {_length(found)} windows "
@@ -83,8 +82,8 @@ def text(found: Json) -> str:
         "|---|---|---|---|---|",
         *_high_load(of["high-load"]),
         "",
-        "Gains by measure and with batches of 4. [Conditions](conditions.md) shows what gains "
-        "depend on, [when it pays](../when-it-pays.md) has a map of more conditions.",
+        "Gains by measure and with batches of 4. [When it pays](../when-it-pays.md) has a map of "
+        "more conditions.",
         "",
         "| | ekya | astraea | paris-reconfiguring |",
         "|---|---|---|---|",

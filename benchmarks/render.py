@@ -12,7 +12,8 @@ from benchmarks.tables import Lines, table
 def render(records: dict[str, Record], plots: dict[str, Path]) -> str:
     """The whole page; a study that was not measured is left out."""
     lines = ["# How fast and how good the planners are", ""]
-    lines += ["Made by `benchmarks/planner.py` from the JSON files beside it; do not edit.", ""]
+    made_by = "python -m benchmarks.planner --out docs/results"
+    lines += [f"`{made_by}`; `--only STUDY` repeats one. Made from the JSON files beside it.", ""]
     faults = [fault for record in records.values() for fault in record.faults]
     if faults:
         lines += ["**Faults**", "", *(f"- {fault}" for fault in faults), ""]
@@ -44,6 +45,6 @@ def _machines(records: dict[str, Record]) -> Lines:
 def _provenance(record: Record) -> str:
     smoke = "**Smoke run with tiny sizes, not a result.** " if record.quick else ""
     return (
-        f"{smoke}Measured {record.measured} UTC with `{record.command}`; load average "
-        f"{record.load_average:g} before it began. Rows: `{record.study}.json`."
+        f"{smoke}{record.measured} UTC, load average before {record.load_average:g} "
+        f"([rows]({record.study}.json))."
     )

@@ -9,7 +9,7 @@ and simulated, planned against held slices and taken durations, and what request
 
 Every finished run is a folder with a `run.json`. The same command continues where it was stopped;
 a run that broke off is repeated. `--budget` begins no run that would end later. `--page` only
-writes the results, on a machine without a GPU too. docs/live-comparison.md describes the design.
+writes the results, on a machine without a GPU too. docs/results/live.md describes the setting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Runs under other conditions, and the sentences that follow from their rows."""
 
-import pytest
 from support.reproduction import outcome_of
 
 from benchmarks import conditions
@@ -20,14 +19,9 @@ def outcomes() -> dict[Job, RunOutcome]:
 
 def test_conditions_are_other_runs_of_the_same_policies() -> None:
     jobs = conditions.jobs(SMALL)
-    assert {job.policy for job in jobs} == {
-        "migrator-paper",
-        "ekya",
-        "astraea",
-        "paris-reconfiguring",
-    }
-    # three loads of four policies, published weights, and three conditions of two
-    assert len(set(jobs)) == 3 * 4 + 4 + 3 * 2
+    assert {job.policy for job in jobs} == {"ekya", "astraea"}
+    # as run, with cold workers, and under each supposition
+    assert len(set(jobs)) == (2 + len(Supposition)) * 2
 
 
 def test_suppositions_change_what_they_say() -> None:
@@ -55,33 +49,13 @@ def test_the_page_has_a_row_per_condition() -> None:
     page = conditions.text(figures, "COMMAND")
     rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| ")]
     assert rows == [
-        *("| condition", "| ---", "| load 0.4", "| load 0.6", "| load 0.8"),
-        "| load 0.6, gains of published weights",
         *("| condition", "| ---", "| as run", "| cold workers"),
         *(f"| {supposition}" for supposition in Supposition),
     ]
-    gain = figures["gains_by_load"]["0.6"]["ekya"]
-    assert f"({gain:+.1%})" in page
+    goodput = figures["mps_peers_by_condition"]["as run"]["ekya"]
+    assert f"| as run | {goodput:.1%} (" in page
     # made-up runs are alike under every condition
     assert "None of them changes ekya by a tenth of a point." in page
-
-
-@pytest.mark.parametrize(
-    ("gains", "trend"),
-    [
-        ((0.1, 0.2, 0.3), "grows with the load"),
-        ((0.3, 0.2, 0.1), "falls with the load"),
-        ((0.1, 0.3, 0.2), "neither grows nor falls"),
-    ],
-)
-def test_what_is_said_of_the_load_follows_from_the_rows(
-    gains: tuple[float, ...], trend: str
-) -> None:
-    loads = zip(("0.4", "0.6", "0.8"), gains, strict=True)
-    peers = ("ekya", "astraea", "paris-reconfiguring")
-    found = {"gains_by_load": {load: dict.fromkeys(peers, gain) for load, gain in loads}}
-    (sentence,) = conditions.load_sentences(found)
-    assert trend in sentence
 
 
 def test_the_condition_that_matters_most_is_named_by_peer() -> None:

@@ -55,7 +55,7 @@ def advice_text(advice: Advice) -> str:
         )
         for load in advice.loads
     ]
-    lines += ["", *table_lines(headers, [rows], words=1, shrinks=0)]
+    lines += ["", *table_lines(headers, [rows], text_columns=1, shrinks=0)]
     lines += wrapped(
         "goodput: migrator's requests answered in time and correctly, over received; ceiling: what "
         "no planner can pass; other columns: migrator's lead over that policy"

@@ -123,7 +123,7 @@ def evaluate(
         answer = {"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]}
         print_json({**answer, "notes": notes})
         return
-    print(aligned([HEADERS, *map(forecast_cells, rows)], words=2))
+    print(aligned([HEADERS, *map(forecast_cells, rows)], text_columns=2))
     print("\n" + "\n".join(notes))
     if figure is not None:
         print(f"figure  {figure}")

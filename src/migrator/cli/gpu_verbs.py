@@ -180,7 +180,7 @@ def list_gpus(
         ]
         print(f"driver {chosen.driver}")
         heads = ("GPU", "board", "MIG mode", "instances")
-        print(aligned([heads, *cells], words=4) if cells else "no GPUs")
+        print(aligned([heads, *cells], text_columns=4) if cells else "no GPUs")
     if any("error" in row for row in rows):
         raise typer.Exit(REFUSED)
 
@@ -358,7 +358,7 @@ def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
         )
         for instance in instances
     ]
-    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], words=5)
+    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], text_columns=5)
 
 
 def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
@@ -375,7 +375,7 @@ def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
         )
         for profile in board.profiles
     ]
-    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], words=5)
+    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], text_columns=5)
 
 
 def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:

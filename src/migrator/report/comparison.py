@@ -101,10 +101,10 @@ def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
 
 def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
     """The same for a page; the scenario is named if there are several."""
-    found = lead_sentences(rows)
-    if len(found) > 1:
-        return tuple(f"{scenario}: {sentence}." for scenario, sentence in found.items())
-    return tuple(f"{capitalised(each)}." for each in found.values())
+    sentences = lead_sentences(rows)
+    if len(sentences) > 1:
+        return tuple(f"{scenario}: {sentence}." for scenario, sentence in sentences.items())
+    return tuple(f"{capitalised(sentence)}." for sentence in sentences.values())
 
 
 def _regained(part: float | None) -> str:
@@ -132,8 +132,8 @@ def comparison_table(rows: Sequence[Row]) -> str:
     """Per scenario the policies, highest goodput first: means over seeds, and the half widths of
     the intervals of their differences from the reference policy."""
     reference = _Reference(rows)
-    to, words = reference.policy, reference.interval_words
-    changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
+    to, interval = reference.policy, reference.interval_words
+    changes = {(gain.scenario, gain.policy): gain.change for gain in relative(rows, to)}
     sentences = lead_sentences(rows)
     headers = (*_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
@@ -150,9 +150,9 @@ def comparison_table(rows: Sequence[Row]) -> str:
             for row in own
         ]
         lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
-        lines += table_lines(headers, [cells], words=1, shrinks=0)
+        lines += table_lines(headers, [cells], text_columns=1, shrinks=0)
         lines += [*wrapped(sentences.get(scenario, "")), ""]
-    return "\n".join([*lines, *wrapped(f"±: {words}" if words else "", indent=""), _KEY])
+    return "\n".join([*lines, *wrapped(f"±: {interval}" if interval else "", indent=""), _KEY])
 
 
 def _seeds(rows: Sequence[Row]) -> str:
@@ -169,11 +169,11 @@ def _text_cells(
     measured = [reference.percent(row, measure, " ±{:4.1f}") for measure in measures]
     if reference.interval_words:
         # room for an interval, so that all means stand below each other
-        measured = [words if "±" in words else words + " " * 6 for words in measured]
+        measured = [cell if "±" in cell else cell + " " * 6 for cell in measured]
     return (
         row.policy,
         *measured,
-        *(f"{100 * each.mean:.1f}" for each in (row.late_share, row.dropped_share)),
+        *(f"{100 * share.mean:.1f}" for share in (row.late_share, row.dropped_share)),
         count(row.reconfigurations.mean),
         f"{row.plan_s.mean:.3g}",
         _signed(peer),
@@ -225,8 +225,8 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
 
 
 def _interval_sentence(rows: Sequence[Row]) -> str:
-    words = _Reference(rows).interval_words
-    return f"Error bars and ±: {words}." if words else ""
+    interval = _Reference(rows).interval_words
+    return f"Error bars and ±: {interval}." if interval else ""
 
 
 def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -270,8 +270,8 @@ def _series(
 
 
 def _table(rows: Sequence[Row], reference: _Reference) -> Table:
-    to, words = reference.policy, reference.interval_words
-    gains = {each.policy: each.change for each in relative(rows, to) if each.policy != to}
+    to, interval = reference.policy, reference.interval_words
+    gains = {gain.policy: gain.change for gain in relative(rows, to) if gain.policy != to}
     headers = (
         *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
         *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
@@ -291,7 +291,7 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
         for row in rows
     )
     return Table(
-        caption=f"Mean over seeds{f'; ±: {words}' if words else ''}",
+        caption=f"Mean over seeds{f'; ±: {interval}' if interval else ''}",
         headers=headers,
         rows=cells,
         numeric=frozenset(range(1, len(headers))),
@@ -314,12 +314,12 @@ def _bars(
     name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
 ) -> Bars:
     """Grouped by scenario; a policy has the same colour everywhere."""
-    found = {(row.scenario, row.policy): row for row in rows}
+    rows_by_name = {(row.scenario, row.policy): row for row in rows}
     meaning, measure = _MEASURES[name]
     reference = _Reference(rows)
     series = []
     for policy, paint in zip(policies, policy_paints(policies), strict=True):
-        drawn = [found.get((scenario, policy)) for scenario in scenarios]
+        drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
         series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
     title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
     return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
@@ -414,9 +414,9 @@ def _error_bars(measure: str, rows: Sequence[ForecastRow]) -> Bars:
     traces = tuple(dict.fromkeys(row.trace for row in rows))
     forecasters = dict.fromkeys(row.forecaster for row in rows)
     meaning, value = _ERRORS[measure]
-    found = {(row.trace, row.forecaster): value(row) for row in rows}
+    errors = {(row.trace, row.forecaster): value(row) for row in rows}
     series = tuple(
-        Series(name, tuple(found.get((trace, name)) for trace in traces), paint=paint_of(index))
+        Series(name, tuple(errors.get((trace, name)) for trace in traces), paint=paint_of(index))
         for index, name in enumerate(forecasters)
     )
     title, is_coverage = f"{capitalised(measure)}: {meaning}", measure == "coverage"

@@ -59,9 +59,9 @@ def _head(now: Standing, width: int, plain: bool) -> Iterable[Text]:
     first.truncate(width, overflow="ellipsis")
     yield first
     yield _progress(now, plain)
-    words = _daemon_words(now)
-    if words:
-        yield Text(words, style="yellow")
+    text = _daemon_words(now)
+    if text:
+        yield Text(text, style="yellow")
 
 
 def _progress(now: Standing, plain: bool) -> Text:
@@ -182,31 +182,31 @@ def _tenants(tenants: Sequence[TenantStanding], colours: _Colours, plain: bool) 
     return table
 
 
-def _cells(each: TenantStanding, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
-    pace = each.pace
+def _cells(tenant: TenantStanding, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
+    pace = tenant.pace
     return (
-        Text(each.name, style=f"bold {shade.fill}"),
+        Text(tenant.name, style=f"bold {shade.fill}"),
         number(pace.rate_rps, 1),
         NONE if pace.in_time is None else f"{pace.in_time:.1%}",
-        number(each.goodput_rps, 1),
+        number(tenant.goodput_rps, 1),
         number(pace.p50_ms, 0 if (pace.p50_ms or 0) >= 10 else 1),
         number(pace.p99_ms, 0 if (pace.p99_ms or 0) >= 10 else 1),
-        number(each.waiting),
-        NONE if each.accuracy is None else f"{each.accuracy:.0%}",
-        number(each.version),
-        _retraining(each, plain),
+        number(tenant.waiting),
+        NONE if tenant.accuracy is None else f"{tenant.accuracy:.0%}",
+        number(tenant.version),
+        _retraining(tenant, plain),
     )
 
 
-def _retraining(each: TenantStanding, plain: bool) -> str:
+def _retraining(tenant: TenantStanding, plain: bool) -> str:
     """Its progress; a drained tenant is marked here."""
-    if each.retraining == "running" and each.progress is not None:
-        return f"{bar(each.progress, _TRAINING_BAR, plain)} {each.progress:.0%}"
-    if each.drained:
+    if tenant.retraining == "running" and tenant.progress is not None:
+        return f"{bar(tenant.progress, _TRAINING_BAR, plain)} {tenant.progress:.0%}"
+    if tenant.drained:
         return "drained"
-    if each.reason:
-        return each.reason.replace("_", " ")
-    return NONE if each.retraining in (None, "none") else str(each.retraining)
+    if tenant.reason:
+        return tenant.reason.replace("_", " ")
+    return NONE if tenant.retraining in (None, "none") else str(tenant.retraining)
 
 
 def _event(event: EventRecord, width: int) -> Text:

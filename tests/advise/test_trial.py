@@ -14,9 +14,9 @@ from migrator.advise.trial import (
     STATIC,
     FixedLayout,
     Leads,
+    LeadVerdict,
     Sample,
     Trial,
-    Verdict,
     best_accuracies,
     ceiling,
     measure_leads,
@@ -62,18 +62,18 @@ def test_the_ceiling_is_measured_beside() -> None:
 @pytest.mark.parametrize(
     ("static", "ekya", "verdict"),
     [
-        (SeedMean(0.05, 0.01), SeedMean(0.03, 0.02), Verdict.PAYS),
-        (SeedMean(0.01, 0.001), SeedMean(0.30, 0.01), Verdict.STATIC),
-        (SeedMean(-0.2, 0.001), None, Verdict.STATIC),
-        (SeedMean(0.0, 0.0), SeedMean(-0.4, 0.01), Verdict.PEER),
-        (SeedMean(-0.1, 0.0), SeedMean(-0.11, 0.01), Verdict.STATIC),
-        (SeedMean(0.05, 0.01), SeedMean(0.01, 0.001), Verdict.PEER),
-        (SeedMean(0.05, 0.06), SeedMean(0.03, 0.01), Verdict.UNSURE),
-        (SeedMean(0.05, None), SeedMean(0.03, None), Verdict.UNSURE),
-        (None, SeedMean(0.03, 0.01), Verdict.PAYS),
+        (SeedMean(0.05, 0.01), SeedMean(0.03, 0.02), LeadVerdict.PAYS),
+        (SeedMean(0.01, 0.001), SeedMean(0.30, 0.01), LeadVerdict.STATIC),
+        (SeedMean(-0.2, 0.001), None, LeadVerdict.STATIC),
+        (SeedMean(0.0, 0.0), SeedMean(-0.4, 0.01), LeadVerdict.PEER),
+        (SeedMean(-0.1, 0.0), SeedMean(-0.11, 0.01), LeadVerdict.STATIC),
+        (SeedMean(0.05, 0.01), SeedMean(0.01, 0.001), LeadVerdict.PEER),
+        (SeedMean(0.05, 0.06), SeedMean(0.03, 0.01), LeadVerdict.UNSURE),
+        (SeedMean(0.05, None), SeedMean(0.03, None), LeadVerdict.UNSURE),
+        (None, SeedMean(0.03, 0.01), LeadVerdict.PAYS),
     ],
 )
-def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: Verdict) -> None:
+def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: LeadVerdict) -> None:
     over = {"ekya": ekya, STATIC: static}
     shares = {name: 0.5 / (1 + lead.mean) if lead else 0.0 for name, lead in over.items()}
     assert Leads(5, 0.5, 0.9, shares, over, {}).verdict is verdict
@@ -82,7 +82,7 @@ def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: Verdi
 def test_a_policy_without_goodput_is_behind_all() -> None:
     found = measure_leads([Sample(100, 90, {OURS: 0, "ekya": 50, STATIC: 0})])
     assert found.over == {"ekya": SeedMean(-1.0, None), STATIC: None}
-    assert found.verdict is Verdict.PEER
+    assert found.verdict is LeadVerdict.PEER
 
 
 LEARNED = drift(0.5, 0.9)

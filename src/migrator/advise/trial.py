@@ -50,19 +50,19 @@ def best_accuracies(drifts: tuple[Drift, ...], windows: int) -> tuple[float, ...
     A retraining may be refused, end in its window or in a later one. A model that is not retrained
     loses accuracy as the simulator has it.
     """
-    found: list[float] = []
+    highest: list[float] = []
     for window in range(windows):
         drift = drifts[window] if window < len(drifts) else None
         before = drifts[window - 1] if 0 < window <= len(drifts) else None
         kept = 1.0
         if drift is not None and before is not None and before.accuracy_post:
             kept = drift.accuracy_pre / before.accuracy_post
-        reached = [min(1.0, found[-1] * kept) if found else 1.0]
+        reached = [min(1.0, highest[-1] * kept) if highest else 1.0]
         if drift is not None:
-            reached = [drift.accuracy_pre, *(reached if found else ())]
+            reached = [drift.accuracy_pre, *(reached if highest else ())]
             reached += [drift.accuracy_post] if drift.seconds is not None else []
-        found.append(max(reached))
-    return tuple(found)
+        highest.append(max(reached))
+    return tuple(highest)
 
 
 def _tenant_ceiling(scenario: Scenario, tenant: ServedTenant, number: int) -> NDArray[np.float64]:
@@ -109,7 +109,7 @@ def place_instances(board: Board, sizes: tuple[tuple[Task, int], ...]) -> tuple[
 def _assigned(starts: dict[int, int], sizes: tuple[tuple[Task, int], ...]) -> Iterator[Instance]:
     free = dict(starts)
     for task, gpcs in sizes:
-        start = next(each for each, size in free.items() if size == gpcs)
+        start = next(place for place, size in free.items() if size == gpcs)
         del free[start]
         yield Instance(start, gpcs, task)
 
@@ -126,7 +126,7 @@ SIMULATED = 3
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _TenantInstances:
     """Instances of one tenant."""
 
     serving: Multiset
@@ -155,35 +155,35 @@ def _papers_splits(scenario: Scenario) -> Iterator[Policy]:
 def _best_layouts(scenario: Scenario) -> list[FixedLayout]:
     """Layouts in the order of their goodput in the fluid model."""
     fitting = set(multisets(scenario.board))
-    found: dict[Multiset, tuple[float, tuple[_Choice, ...]]] = {(): (0.0, ())}
+    layouts: dict[Multiset, tuple[float, tuple[_TenantInstances, ...]]] = {(): (0.0, ())}
     for number, tenant in enumerate(scenario.tenants):
         choices = list(_choices(scenario, tenant, number))
-        longer: dict[Multiset, tuple[float, tuple[_Choice, ...]]] = {}
-        for used, (goodput, chosen) in found.items():
+        longer: dict[Multiset, tuple[float, tuple[_TenantInstances, ...]]] = {}
+        for used, (goodput, chosen) in layouts.items():
             for choice in choices:
                 both = tuple(sorted((*used, *choice.sizes), reverse=True))
                 total = goodput + choice.goodput
                 if both in fitting and total > longer.get(both, (-1.0, ()))[0]:
                     longer[both] = (total, (*chosen, choice))
-        found = longer
-    ordered = sorted(found.values(), key=lambda each: -each[0])[:SIMULATED]
+        layouts = longer
+    ordered = sorted(layouts.values(), key=lambda layout: -layout[0])[:SIMULATED]
     return [_layout(scenario.tenants, chosen) for _, chosen in ordered]
 
 
-def _layout(tenants: tuple[ServedTenant, ...], chosen: tuple[_Choice, ...]) -> FixedLayout:
+def _layout(tenants: tuple[ServedTenant, ...], chosen: tuple[_TenantInstances, ...]) -> FixedLayout:
     tasks: list[tuple[Task, int]] = []
-    words = []
+    splits = []
     for tenant, choice in zip(tenants, chosen, strict=True):
         tasks += [(Task(tenant.name, Kind.INFERENCE), gpcs) for gpcs in choice.serving]
         serving = "+".join(map(str, choice.serving))
         if choice.training is not None:
             tasks.append((Task(tenant.name, Kind.RETRAINING), choice.training))
             serving += f" r{choice.training}"
-        words.append(serving)
-    return FixedLayout(f"split {' | '.join(words)}", tuple(tasks))
+        splits.append(serving)
+    return FixedLayout(f"split {' | '.join(splits)}", tuple(tasks))
 
 
-def _choices(scenario: Scenario, tenant: ServedTenant, number: int) -> Iterator[_Choice]:
+def _choices(scenario: Scenario, tenant: ServedTenant, number: int) -> Iterator[_TenantInstances]:
     board, service = scenario.board, tenant.service
     capability = service.capabilities_rps(board)
     arrivals = TenantArrivals(tenant.trace, scenario.slot_s, scenario.seed, number)
@@ -197,14 +197,14 @@ def _choices(scenario: Scenario, tenant: ServedTenant, number: int) -> Iterator[
         able = all(capability[gpcs] > 0 for gpcs in serving)
         if not able or serving[0] < service.min_gpcs:
             continue
-        answered = np.minimum(received, sum(capability[e] for e in serving) * scenario.slot_s)
+        answered = np.minimum(received, sum(capability[gpcs] for gpcs in serving) * scenario.slot_s)
         for size, accuracy in accuracies.items():
-            yield _Choice(serving, size, float((answered * accuracy).sum()))
+            yield _TenantInstances(serving, size, float((answered * accuracy).sum()))
 
 
 def _accuracies(scenario: Scenario, tenant: ServedTenant, size: int | None) -> NDArray[np.float64]:
     """By window and slot, the accuracy with every retraining on an instance of `size` GPCs."""
-    found = np.empty((scenario.windows, scenario.slots))
+    accuracies = np.empty((scenario.windows, scenario.slots))
     accuracy, trained = 1.0, True
     for window in range(scenario.windows):
         drift = tenant.drifts[window] if window < len(tenant.drifts) else None
@@ -213,12 +213,12 @@ def _accuracies(scenario: Scenario, tenant: ServedTenant, size: int | None) -> N
             accuracy = drift.accuracy_pre
         elif drift is not None and before is not None and before.accuracy_post:
             accuracy = min(1.0, accuracy * drift.accuracy_pre / before.accuracy_post)
-        found[window] = accuracy
+        accuracies[window] = accuracy
         end = _last_slot(scenario, scenario.board, drift, size)
         trained = end is not None
         if drift is not None and end is not None:
-            found[window, end:] = accuracy = drift.accuracy_post
-    return found
+            accuracies[window, end:] = accuracy = drift.accuracy_post
+    return accuracies
 
 
 def _last_slot(
@@ -326,7 +326,7 @@ LEAST = 0.02
 """Relative lead below which a simpler way will do."""
 
 
-class Verdict(StrEnum):
+class LeadVerdict(StrEnum):
     """What leads over a static split and over peers mean."""
 
     PAYS = "MIGRator pays"
@@ -363,27 +363,27 @@ class Leads:
     @property
     def rival(self) -> str:
         """The rival with the most goodput."""
-        return min(self.over, key=lambda each: _mean(self.over[each]))
+        return min(self.over, key=lambda policy: _mean(self.over[policy]))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LeadVerdict:
         """Whether migrator pays: it is ahead of every rival by `LEAST`, and surely ahead.
 
         A static split will do if nothing is ahead of it by `LEAST`.
         """
         best = max([self.goodput, *self.shares.values()])
         if best < (1 + LEAST) * self.shares.get(STATIC, 0.0):
-            return Verdict.STATIC
+            return LeadVerdict.STATIC
         if any(_mean(mean) < LEAST for mean in self.over.values()):
-            return Verdict.PEER
+            return LeadVerdict.PEER
         sure = all(mean is None or _is_sure(mean) for mean in self.over.values())
-        return Verdict.PAYS if sure else Verdict.UNSURE
+        return LeadVerdict.PAYS if sure else LeadVerdict.UNSURE
 
 
 def measure_leads(samples: Sequence[Sample]) -> Leads:
     """Leads over at least one sample with requests; every sample has the same policies."""
     ours = [sample.goodput[OURS] for sample in samples]
-    rivals = [each for each in samples[0].goodput if each != OURS]
+    rivals = [name for name in samples[0].goodput if name != OURS]
     theirs = {rival: [sample.goodput[rival] for sample in samples] for rival in rivals}
     received = math.fsum(sample.received for sample in samples)
     highest = math.fsum(sample.ceiling for sample in samples)
@@ -412,7 +412,9 @@ def paired_lead(ours: Sequence[float], theirs: Sequence[float]) -> SeedMean | No
     if count == 1:
         return SeedMean(ratio - 1, None)
     off = [a - ratio * b for a, b in zip(ours, theirs, strict=True)]
-    spread = math.sqrt(math.fsum(each * each for each in off) / (count - 1) / count)
+    spread = math.sqrt(
+        math.fsum(difference * difference for difference in off) / (count - 1) / count
+    )
     return SeedMean(ratio - 1, t95(count - 1) * spread / (total / count))
 
 

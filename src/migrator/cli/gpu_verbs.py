@@ -68,7 +68,7 @@ Looking = Annotated[
 
 
 @dataclass(frozen=True)
-class Target:
+class GpuTarget:
     """The GPU that a verb acts on."""
 
     driver: str
@@ -119,7 +119,7 @@ def target(
     board: str | None,
     *,
     read_only: bool = False,
-) -> Target:
+) -> GpuTarget:
     """The GPU that the options name; reports a driver that was chosen by default.
 
     `read_only`: a real GPU can be inspected without a state folder.
@@ -139,7 +139,7 @@ def target(
             raise
         say(str(error))
         folder = state or Path(os.devnull)
-    return Target(name, index, folder, board)
+    return GpuTarget(name, index, folder, board)
 
 
 def say(note: str) -> None:
@@ -220,8 +220,8 @@ def show(
         if names:
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
-    for each in unfinished:
-        print(f"\nunfinished: {each}; the next change continues from there")
+    for change in unfinished:
+        print(f"\nunfinished: {change}; the next change continues from there")
 
 
 @group.command()
@@ -247,15 +247,15 @@ def doctor(
         checks = (Check("state folder", Verdict.PROBLEM, str(error)),)
     if as_json:
         print_json({"checks": [asdict(check) for check in checks]})
-    for each in () if as_json else checks:
-        print(f"{each.verdict:<8} {each.name:<13} {each.words}")
-        if each.run and each.verdict is not Verdict.OK:
-            print(f"{'':<8} {'':<13} run: {each.run}")
+    for check in () if as_json else checks:
+        print(f"{check.verdict:<8} {check.name:<13} {check.words}")
+        if check.run and check.verdict is not Verdict.OK:
+            print(f"{'':<8} {'':<13} run: {check.run}")
     if any(check.verdict is Verdict.PROBLEM for check in checks):
         raise typer.Exit(REFUSED)
 
 
-def _rows(chosen: Target, only: int | None) -> list[Row]:
+def _rows(chosen: GpuTarget, only: int | None) -> list[Row]:
     """A row per GPU; the error of a single GPU is raised."""
     from migrator.gpu.drivers.registry import gpu_indices
 
@@ -287,12 +287,15 @@ def _mode_and_instances(row: Row) -> tuple[str, str]:
     if "error" in row:
         return "", row["error"]
     marks = {True: "", False: " (half-made)"}
-    words = [f"{e['profile']}@{e['start']}{marks[bool(e['uuid'])]}" for e in row["instances"]]
-    return "on" if row["mig_mode"] else "off", " ".join(words) or "none"
+    places = [
+        f"{instance['profile']}@{instance['start']}{marks[bool(instance['uuid'])]}"
+        for instance in row["instances"]
+    ]
+    return "on" if row["mig_mode"] else "off", " ".join(places) or "none"
 
 
 def _read_journal(
-    chosen: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
+    chosen: GpuTarget, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
     from migrator.gpu.journal import Journal, live_creates, match_creates
@@ -300,9 +303,11 @@ def _read_journal(
     try:
         with Journal(chosen.journal, read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
-            words = [f"{change.owner}'s change, begun by process {change.pid}" for change in begun]
+            changes = [
+                f"{change.owner}'s change, begun by process {change.pid}" for change in begun
+            ]
             there = match_creates(instances, creates)
-            return {place: create.owner for place, (_, create) in there.items()}, words
+            return {place: create.owner for place, (_, create) in there.items()}, changes
     except MigratorError as error:
         say(str(error))
         return {}, []

@@ -85,13 +85,13 @@ def reproduce(
     )
 
     if listing:
-        known = [(experiment.name, experiment.title) for experiment in EXPERIMENTS.values()] + [
+        listed = [(experiment.name, experiment.title) for experiment in EXPERIMENTS.values()] + [
             (NAME, TITLE)
         ]
         if as_json:
-            print_json([{"name": name, "title": title} for name, title in known])
+            print_json([{"name": name, "title": title} for name, title in listed])
         else:
-            print("\n".join(f"{name:<20} {title}" for name, title in known))
+            print("\n".join(f"{name:<20} {title}" for name, title in listed))
         return
     wanted = names or [ALL]
     if NAME in wanted:
@@ -172,10 +172,10 @@ def _setting(seeds: int) -> Setting:
 def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Setting:
     """The setting with fewer workloads and windows."""
     from migrator.core.registry import pick
-    from migrator.workload.workloads import workloads as known
+    from migrator.workload.workloads import workloads as workloads_by_name
 
-    names = tuple(dict.fromkeys(each.strip().upper() for each in (workloads or "").split(",")))
-    chosen = tuple(pick("workload", name, known()).name for name in names if name)
+    names = tuple(dict.fromkeys(name.strip().upper() for name in (workloads or "").split(",")))
+    chosen = tuple(pick("workload", name, workloads_by_name()).name for name in names if name)
     return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
@@ -258,14 +258,14 @@ def _reproduce_map(
                 progress(left, "runs") as step,
             ):
                 run_map(setting, file, workers, step)
-        found, made_with = measured(setting, file.finished), file.settings
-    write_page(map_page(found), page, "--out")
-    write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
+        map_results, made_with = measured(setting, file.finished), file.settings
+    write_page(map_page(map_results), page, "--out")
+    write_figure(picture, "--out", lambda: map_page(map_results), lambda: map_picture(map_results))
     if as_json:
-        figures = {**map_figures(found), "settings": made_with}
+        figures = {**map_figures(map_results), "settings": made_with}
         print_json({**figures, "page": str(page), "picture": str(picture)})
         return
-    print(summary(found))
+    print(summary(map_results))
     print(f"page     {page}\npicture  {picture}\nresults  {path}")
 
 

@@ -94,10 +94,10 @@ def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
     """The charts of a window, each with its title, legend and summary."""
     recorded = _window_run(path, run, number)
     window = next(window for window in recorded.windows if window.number == number)
-    known = board(recorded.records.run.board)
+    on_board = board(recorded.records.run.board)
     charts: list[Chart | None] = [
-        planned_chart(recorded, window, known, recorded.overheads_s),
-        held_chart(recorded, window, known),
+        planned_chart(recorded, window, on_board, recorded.overheads_s),
+        held_chart(recorded, window, on_board),
     ]
     for hue, name in enumerate(recorded.tenants):
         seconds = seconds_of(recorded, name, [window])
@@ -110,7 +110,7 @@ def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Around:
+class _WindowContext:
     """A window, its neighbours, its units and the span of its seconds."""
 
     first: WindowRecord
@@ -121,7 +121,7 @@ class _Around:
     units: tuple[UnitRecord, ...]
 
 
-def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
+def _around(connection: sqlite3.Connection, run: int, number: int) -> _WindowContext:
     rows = read_windows(connection, run, "window <= ?", number)
     if not rows or rows[-1].window != number:
         raise InputError(f"window: run {run} has no window {number}; load the page again")
@@ -131,7 +131,7 @@ def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
     until_s = _LAST_S if window.ended_s is None else window.ended_s
     until_s = until_s if next_s is None else min(until_s, next_s)
     overlap = "from_s < ? AND (to_s IS NULL OR to_s > ?)"
-    return _Around(
+    return _WindowContext(
         first,
         rows[-2] if len(rows) > 1 else None,
         window,
@@ -171,7 +171,7 @@ def _chart_json(chart: Chart) -> Mapping[str, Any]:
         "scale": upright_title(chart),
         "summary": summary_of(chart),
         "height": height_of(chart),
-        "legend": [_key(*each) for each in legend_of(chart)],
+        "legend": [_key(*entry) for entry in legend_of(chart)],
         "figure": figure_of(chart),
     }
 
@@ -209,13 +209,13 @@ def _run(row: RunRow) -> Mapping[str, Any]:
 def _slices(name: str) -> Mapping[str, Any]:
     """The slices of a board, and how many of them an instance of each size takes."""
     try:
-        known = board(name)
+        shown = board(name)
     except MigratorError:  # a board that only another version knows
         return {"memory": 8, "compute": 7, "widths": {}}
     return {
-        "memory": known.memory_slices,
-        "compute": known.compute_slices,
-        "widths": {gpcs: profile.memory_slices for gpcs, profile in known.plain_profiles.items()},
+        "memory": shown.memory_slices,
+        "compute": shown.compute_slices,
+        "widths": {gpcs: profile.memory_slices for gpcs, profile in shown.plain_profiles.items()},
     }
 
 
@@ -232,14 +232,14 @@ class _Asset:
 def _assets() -> Mapping[str, _Asset]:
     """All files by name, read once: the name in a request is never used as a path."""
     traversables = [
-        e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()
+        file for file in files("migrator.dashboard").joinpath("static").iterdir() if file.is_file()
     ]
-    known = [
+    assets = [
         (traversable, _KINDS[kind])
         for traversable in traversables
         if (kind := Path(traversable.name).suffix) in _KINDS
     ]
-    return {each.name: _asset(each.read_bytes(), kind) for each, kind in known}
+    return {file.name: _asset(file.read_bytes(), kind) for file, kind in assets}
 
 
 def _asset(data: bytes, kind: str) -> _Asset:
@@ -376,11 +376,11 @@ class Dashboard:
         return _json(await asyncio.to_thread(window_figures, source.path, run, window))
 
     def _named(self, request: Request) -> tuple[Source, int, int]:
-        given = request.path_params
-        source = _number(given["source"])
+        named = request.path_params
+        source = _number(named["source"])
         if source >= len(self._sources):
             raise InputError("source: there is no such number; load the page again")
-        return self._sources[source], _number(given["run"]), _number(given.get("window", "0"))
+        return self._sources[source], _number(named["run"]), _number(named.get("window", "0"))
 
     def _feed(self, request: Request) -> Feed:
         source, run, _ = self._named(request)

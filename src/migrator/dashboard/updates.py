@@ -116,10 +116,10 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
         }
         between = wanted.pop(SecondRecord, ("", 0, 0))[1:]
         windows = wanted.pop(WindowRecord, None)
-        found = read_run(connection, row, wanted)
+        rows = read_run(connection, row, wanted)
         if windows is not None:
-            found = replace(found, windows=read_windows(connection, run, *windows))
-        facts = facts_of(replace(found, plans=_with_their_windows(connection, run, found.plans)))
+            rows = replace(rows, windows=read_windows(connection, run, *windows))
+        facts = facts_of(replace(rows, plans=_with_their_windows(connection, run, rows.plans)))
         # seconds that were thinned meanwhile are old ones, which the page has in full
         where = "+run = ? AND rowid > ? AND rowid <= ? AND span_s = 1"
         seconds = seconds_json(connection, where, run, *between)
@@ -149,8 +149,8 @@ def read_windows(
 def _first_window(connection: sqlite3.Connection, run: int) -> tuple[int, float]:
     """The oldest window that a page begins with, and a moment before it."""
     query = "SELECT window, began_s FROM window WHERE run = ? ORDER BY window DESC LIMIT 1 OFFSET ?"
-    found = connection.execute(query, (run, _MOST_WINDOWS)).fetchone()
-    return (-1, 0.0) if found is None else (int(found[0]) + 1, float(found[1]))
+    oldest = connection.execute(query, (run, _MOST_WINDOWS)).fetchone()
+    return (-1, 0.0) if oldest is None else (int(oldest[0]) + 1, float(oldest[1]))
 
 
 def _with_plans(
@@ -181,9 +181,9 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
     """Everything but the seconds as plain data, without empty lists; the newest where many."""
     run, zero_s = rows.run, rows.run.began_s
 
-    def moved(found: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
+    def moved(records: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
         """The rows with these times counted from the beginning of the run."""
-        kept = [{k: v for k, v in vars(record).items() if k != without} for record in found]
+        kept = [{k: v for k, v in vars(record).items() if k != without} for record in records]
         for row in kept:
             times = {key: row[key] for key in moments if row[key] is not None}
             row |= {key: round(value - zero_s, 3) for key, value in times.items()}
@@ -215,12 +215,15 @@ def _planned(
     for plan in plans:
         by_window.setdefault(plan.window, []).append(plan)
     nothing = WindowRecord(0, 0.0, "", "")
-    found = {number: planned_blocks(nothing, own, run.slots) for number, own in by_window.items()}
+    blocks = {
+        number: planned_blocks(nothing, plans_of_window, run.slots)
+        for number, plans_of_window in by_window.items()
+    }
     # the file keeps a limited number of plans besides the first one of each window
     for row in windows:
-        if row.plan is not None and row.window not in found:
-            found[row.window] = planned_blocks(row, (), run.slots)
-    return found
+        if row.plan is not None and row.window not in blocks:
+            blocks[row.window] = planned_blocks(row, (), run.slots)
+    return blocks
 
 
 def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
@@ -321,8 +324,8 @@ class Feed:
         try:
             until = await self._join(queue)
             yield frame(await asyncio.to_thread(read_news, self._path, self._run, after, until))
-            while (each := await queue.get()) is not None:
-                yield each
+            while (data := await queue.get()) is not None:
+                yield data
         except MigratorError as error:
             _log.warning("a page is disconnected: %s", error)  # it reconnects by itself
         finally:

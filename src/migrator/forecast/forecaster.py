@@ -109,11 +109,11 @@ def point_and_errors(
     first, length = min(window_slots, part), max(1, min(slots, part))
     spaced = np.linspace(first, len(history) - length, count)
     origins = np.unique(np.append(spaced, len(history)).astype(np.intp))
-    said = points(history, origins, slots, window_slots)
-    point, forecast = np.maximum(said[-1], 0.0), said[:-1, :length]
-    came: Counts = history[origins[:-1, None] + np.arange(length)]
+    forecasts = points(history, origins, slots, window_slots)
+    point, forecast = np.maximum(forecasts[-1], 0.0), forecasts[:-1, :length]
+    received: Counts = history[origins[:-1, None] + np.arange(length)]
     growth = _growth(forecast.mean(axis=1), float(point.mean()))
-    return point, (came - forecast) * growth[:, None]
+    return point, (received - forecast) * growth[:, None]
 
 
 def _growth(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:
@@ -132,10 +132,10 @@ def with_mean(wanted: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray
     without requests keeps none, so the quiet seconds of a bursty trace survive.
     """
     rows = np.maximum(wanted, 0.0)
-    found = rows.mean(axis=0)
+    means = rows.mean(axis=0)
     lowered = np.maximum(rows - _cut(rows, mean), 0.0)
-    raised = mean * np.divide(rows, found, out=np.ones_like(rows), where=found > 0)
-    return np.where(found > mean, lowered, raised)
+    raised = mean * np.divide(rows, means, out=np.ones_like(rows), where=means > 0)
+    return np.where(means > mean, lowered, raised)
 
 
 def _cut(rows: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -87,7 +87,7 @@ def origins_of(first: int, slots: int, window_slots: int) -> Origins:
 
 
 def measure(
-    each: Forecaster,
+    forecaster: Forecaster,
     counts: Counts,
     origins: Origins,
     window_slots: int,
@@ -98,7 +98,7 @@ def measure(
     for origin in origins:
         began = time.perf_counter()
         # a copy, so that nothing can reach past its end
-        ahead = each.ahead(counts[:origin].copy(), window_slots, window_slots)
+        ahead = forecaster.ahead(counts[:origin].copy(), window_slots, window_slots)
         taken_ms.append(1e3 * (time.perf_counter() - began))
         came.append(counts[origin : origin + window_slots])
         mean.append(ahead.mean(axis=0))
@@ -118,8 +118,8 @@ def measure(
 
 def quantiles_of(ahead: NDArray[np.float64]) -> NDArray[np.float64]:
     """Per level and slot; each scenario is the middle of its equal part of the probability."""
-    found: NDArray[np.float64] = np.quantile(ahead, LEVELS, axis=0, method="hazen")
-    return found
+    quantiles: NDArray[np.float64] = np.quantile(ahead, LEVELS, axis=0, method="hazen")
+    return quantiles
 
 
 def pinball(came: Counts, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -174,10 +174,10 @@ Score = Callable[[Forecaster, Counts, int], float]
 """A loss in the last window of a history, lower is better; the forecaster sees what is before."""
 
 
-def pinball_score(each: Forecaster, history: Counts, window_slots: int) -> float:
+def pinball_score(forecaster: Forecaster, history: Counts, window_slots: int) -> float:
     """Mean pinball loss in requests, so that windows with many count more."""
     origins = origins_of(len(history) - window_slots, len(history), window_slots)
-    return measure(each, history, origins, window_slots).loss
+    return measure(forecaster, history, origins, window_slots).loss
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Auto:
         self.simple: Forecaster = LastMean()
         self.others = tuple(others)
         self.score = score
-        *most, last = (each.name for each in (self.simple, *self.others))
+        *most, last = (candidate.name for candidate in (self.simple, *self.others))
         self.summary = f"the best lately of {', '.join(most)} and {last}, per tenant"
         self._kept: dict[tuple[bytes, int], Choice] = {}
         self._losses: dict[tuple[str, bytes, int], float] = {}
@@ -271,23 +271,26 @@ class Auto:
             return Choice(self.simple.name, self.simple.name, (), 0)
         ends = [len(history) - ago * window_slots for ago in range(windows)]
         losses = {
-            each.name: sum(self._loss(each, history[:end], window_slots) for end in ends) / windows
-            for each in (self.simple, *self.others)
+            candidate.name: sum(self._loss(candidate, history[:end], window_slots) for end in ends)
+            / windows
+            for candidate in (self.simple, *self.others)
         }
         choice = Choice(self.simple.name, self.simple.name, tuple(losses.items()), windows)
         return replace(choice, chosen=choice.rivals[0]) if choice.rivals else choice
 
-    def _loss(self, each: Forecaster, history: Counts, window_slots: int) -> float:
-        key = (each.name, fingerprint(history, window_slots), window_slots)
+    def _loss(self, forecaster: Forecaster, history: Counts, window_slots: int) -> float:
+        key = (forecaster.name, fingerprint(history, window_slots), window_slots)
         if key not in self._losses:
             if len(self._losses) >= _KEPT_LOSSES:
                 self._losses.clear()
-            self._losses[key] = self.score(each, history, window_slots)
+            self._losses[key] = self.score(forecaster, history, window_slots)
         return self._losses[key]
 
     def named(self, name: str) -> Forecaster:
         """The candidate of that name."""
-        return next(each for each in (self.simple, *self.others) if each.name == name)
+        return next(
+            candidate for candidate in (self.simple, *self.others) if candidate.name == name
+        )
 
 
 def fingerprint(history: Counts, window_slots: int) -> bytes:

@@ -29,7 +29,7 @@ from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, resize_images
 from migrator.learn.model import Inputs, Samples, concatenate
-from migrator.load.server import ModelInput, Server, encode_samples, error_in
+from migrator.load.server import ModelInput, TargetServer, encode_samples, error_in
 from migrator.workload.arrivals import TenantArrivals
 from migrator.workload.live import LiveTenant
 
@@ -82,9 +82,12 @@ class Questions:
 
         `since`: the window whose samples are known; None: only those of the first scenario are.
         """
-        scenario, known = self.scenario(window), 0 if since is None else self.scenario(since)
+        scenario, learned_scenario = (
+            self.scenario(window),
+            0 if since is None else self.scenario(since),
+        )
         arrives = self._every.arrives
-        new = (arrives > known) & (arrives <= scenario) & self._learned
+        new = (arrives > learned_scenario) & (arrives <= scenario) & self._learned
         if self._benchmark.drifts:
             new &= arrives == scenario  # it shows all classes as they look now
         draw = np.random.default_rng((self._seed, _UPLOADED, window))
@@ -157,10 +160,10 @@ def schedule(
         due_s = times_s(scenario, index, windows, speed)
         window = (due_s // scenario.window_s).astype(np.int64)
         row = np.concatenate(
-            [asked.rows(first + each, int((window == each).sum())) for each in range(windows)]
+            [asked.rows(first + number, int((window == number).sum())) for number in range(windows)]
         )
         parts.append((due_s, np.full(len(due_s), place), window, row))
-    due_s, tenant, window, row = (np.concatenate(each) for each in zip(*parts, strict=True))
+    due_s, tenant, window, row = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(due_s, kind="stable")
     return Schedule(due_s[order], tenant[order], window[order], row[order])
 
@@ -183,8 +186,8 @@ class Account:
     labels_lost: int = 0
 
     def fail(self, reason: str) -> None:
-        known = reason in self.failed or len(self.failed) < MOST_REASONS
-        self.failed[reason if known else OTHER] += 1
+        has_room = reason in self.failed or len(self.failed) < MOST_REASONS
+        self.failed[reason if has_room else OTHER] += 1
 
 
 class Ledger:
@@ -246,12 +249,12 @@ class Ledger:
 def _tally(accounts: Iterable[Account]) -> ClientTally:
     whole = Account()
     for account in accounts:
-        for each in fields(account):
-            mine, other = getattr(whole, each.name), getattr(account, each.name)
+        for count in fields(account):
+            mine, other = getattr(whole, count.name), getattr(account, count.name)
             if isinstance(mine, Counter):
                 mine.update(other)
             else:
-                setattr(whole, each.name, mine + other)
+                setattr(whole, count.name, mine + other)
     counts: dict[str, Any] = {
         name: dict(value) if isinstance(value, Counter) else value
         for name, value in vars(whole).items()
@@ -272,7 +275,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class LoadTarget:
     """A tenant with its model's input and its samples."""
 
     tenant: LiveTenant
@@ -283,8 +286,8 @@ class Target:
 
     def inputs(self, rows: Rows) -> Inputs:
         """The inputs of these samples, with pictures of the size that the model takes."""
-        found, pixels = self.questions.samples.inputs[rows], self.input.pixels
-        return found if pixels is None or found.ndim != 4 else resize_images(found, pixels)
+        inputs, pixels = self.questions.samples.inputs[rows], self.input.pixels
+        return inputs if pixels is None or inputs.ndim != 4 else resize_images(inputs, pixels)
 
 
 def lead_s(window_s: float) -> float:
@@ -298,9 +301,9 @@ class Uploads:
 
     def __init__(
         self,
-        server: Server,
+        server: TargetServer,
         pool: HttpPool,
-        targets: Sequence[Target],
+        targets: Sequence[LoadTarget],
         share: float,
         windows: range,
     ) -> None:
@@ -330,7 +333,7 @@ class Uploads:
             await self.upload(window, ledger, stop)
 
     async def _send(
-        self, target: Target, window: int, number: int, rows: Rows, ledger: Ledger
+        self, target: LoadTarget, window: int, number: int, rows: Rows, ledger: Ledger
     ) -> None:
         name = target.tenant.name
         body, headers = encode_samples(
@@ -357,7 +360,7 @@ class Uploads:
         account.labels_lost += (not stored) * len(rows)
 
 
-def _parts(target: Target, rows: Rows) -> Iterator[Rows]:
+def _parts(target: LoadTarget, rows: Rows) -> Iterator[Rows]:
     """The rows in parts that fit into one request."""
     if not len(rows):
         return

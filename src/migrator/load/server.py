@@ -47,16 +47,16 @@ class _Metadata(msgspec.Struct):
     inputs: list[_Tensor]
 
 
-class _Answer(msgspec.Struct):
+class _InferReply(msgspec.Struct):
     outputs: list[_Tensor]
     model_version: str = ""
 
 
-class _Problem(msgspec.Struct):
+class _ErrorReply(msgspec.Struct):
     error: str
 
 
-_ANSWERS = msgspec.json.Decoder(_Answer)
+_ANSWERS = msgspec.json.Decoder(_InferReply)
 
 
 class _Window(msgspec.Struct):
@@ -66,11 +66,11 @@ class _Window(msgspec.Struct):
     begun: bool = True
 
 
-class _Server(msgspec.Struct):
+class _ServerInfo(msgspec.Struct):
     window: _Window | None = None
 
 
-class _Status(msgspec.Struct):
+class _AdminStatus(msgspec.Struct):
     """The admin status, for servers whose /v2 does not report windows."""
 
     window: int
@@ -94,7 +94,7 @@ class ServerWindow:
         return abs(self.began_s - expected_s) < _SAME_S
 
 
-class Server:
+class TargetServer:
     """One server, accessed through a pool; `tokens` by tenant."""
 
     def __init__(self, url: str, pool: HttpPool, tokens: Mapping[str, str]) -> None:
@@ -131,12 +131,12 @@ class Server:
                 f"--url: the server at {self.url} answers {reply.status} to /v2; name one that "
                 "speaks the Open Inference Protocol, version 2"
             )
-        server = _decoded(reply.body, _Server)
+        server = _decoded(reply.body, _ServerInfo)
         now = server.window if server is not None else None
         if now is None:
             asked_s = loop.time()
             reply = await self._get("/admin/status", self.headers(ADMIN))
-            status = _decoded(reply.body, _Status) if reply.status == 200 else None
+            status = _decoded(reply.body, _AdminStatus) if reply.status == 200 else None
             if status is not None:
                 now = _Window(status.window, status.into_s, status.window_s)
         if now is None or now.window_s <= 0:
@@ -147,10 +147,10 @@ class Server:
     async def model_input(self, tenant: str) -> ModelInput:
         """The input of a tenant's model; InputError if the server does not describe it."""
         reply = await self._get(self.path(tenant), self.headers(tenant))
-        words = error_in(reply.body)
+        reason = error_in(reply.body)
         if reply.status in (401, 403):
             raise InputError(
-                f"--token: the server refuses the token of {tenant} ({words or reply.status}); "
+                f"--token: the server refuses the token of {tenant} ({reason or reply.status}); "
                 "give the one that it was started with"
             )
         if reply.status == 404:
@@ -161,7 +161,7 @@ class Server:
         if reply.status != 200:
             raise InputError(
                 f"--url: the server answers {reply.status} when asked about {tenant} "
-                f"({words or 'it does not say why'}); look into its log"
+                f"({reason or 'it does not say why'}); look into its log"
             )
         return read_metadata(tenant, reply.body)
 
@@ -293,21 +293,21 @@ def read_answer(body: bytes, headers: Mapping[str, str]) -> LabelAnswer | None:
 
 
 def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for output in outputs:
         size = output.parameters.get("binary_data_size")
         if size is None:
-            found[output.name] = np.asarray(output.data if output.data is not None else [])
+            arrays[output.name] = np.asarray(output.data if output.data is not None else [])
             continue
-        found[output.name] = np.frombuffer(raw[:size], _DATATYPES.get(output.datatype, "uint8"))
+        arrays[output.name] = np.frombuffer(raw[:size], _DATATYPES.get(output.datatype, "uint8"))
         raw = raw[size:]
-    return found
+    return arrays
 
 
 def error_in(body: bytes) -> str:
     """The error message in a response; empty if there is none."""
     try:
-        words = msgspec.json.decode(body, type=_Problem).error
+        message = msgspec.json.decode(body, type=_ErrorReply).error
     except msgspec.MsgspecError:
         return ""
-    return " ".join(words.split())[:200]
+    return " ".join(message.split())[:200]

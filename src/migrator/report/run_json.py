@@ -9,9 +9,9 @@ from typing import Any
 
 from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
 from migrator.core.outcome import Tally
+from migrator.records.current_run import CurrentRun
 from migrator.records.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.records.runs import RecordedRun, RecordedWindow
-from migrator.records.standing import Standing
 
 Json = dict[str, Any]
 _STATUS_EVENTS = 8
@@ -134,7 +134,7 @@ def _number(value: float) -> float | None:
 # Recorded runs
 
 
-def status_json(now: Standing) -> Json:
+def status_json(now: CurrentRun) -> Json:
     """What `migrator status --json` prints."""
     assert now.run is not None
     return {
@@ -161,7 +161,7 @@ def status_json(now: Standing) -> Json:
     }
 
 
-def top_json(now: Standing) -> Json:
+def top_json(now: CurrentRun) -> Json:
     """What `migrator top --json` prints."""
     unit = ("start", "gpcs", "tenant", "kind", "state")
     return {
@@ -182,7 +182,7 @@ def top_json(now: Standing) -> Json:
         ],
         "planned": None
         if now.planned is None
-        else [pick(standing, *unit) for standing in now.planned],
+        else [pick(planned, *unit) for planned in now.planned],
         "held": [pick(holding, *unit) for holding in now.held],
         "usage": [asdict(usage) for usage in now.usage],
         "lines": [asdict(event) for event in now.distinct_events],

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from migrator.core.catalogue import Board
 from migrator.core.not_retrained import Reason
 from migrator.core.outcome import Tally
+from migrator.records.current_run import (
+    CurrentRun,
+    CurrentTenant,
+    CurrentUnit,
+    DaemonState,
+    daemon_url,
+)
 from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRow
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.records.standing import (
-    DaemonState,
-    Standing,
-    TenantStanding,
-    UnitStanding,
-    daemon_url,
-)
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.slices import current_slabs, held_chart, planned_chart
 from migrator.report.terminal import (
@@ -146,7 +146,7 @@ _STATUS_HEADERS = (
 _UNIT_HEADERS = ("task", "state", "at", "size", "since")
 
 
-def status_text(now: Standing, board: Board) -> str:
+def status_text(now: CurrentRun, board: Board) -> str:
     """Daemon, window, tenants, the slices, the last events."""
     parts = ["\n".join(_status_head(now))]
     if now.tenants:
@@ -170,7 +170,7 @@ def status_text(now: Standing, board: Board) -> str:
     return "\n\n".join(parts)
 
 
-def _status_head(now: Standing) -> Iterator[str]:
+def _status_head(now: CurrentRun) -> Iterator[str]:
     run, now_s = now.run, now.now_s
     assert run is not None
     yield f"{run.scenario}, run {run.run}: {_daemon_words(run, now)}"
@@ -190,7 +190,7 @@ def _status_head(now: Standing) -> Iterator[str]:
         yield f"the following is as last recorded, at {moment(now.last_s, now_s)}"
 
 
-def _daemon_words(run: RunRow, now: Standing) -> str:
+def _daemon_words(run: RunRow, now: CurrentRun) -> str:
     probe, url = now.probe, daemon_url(run)
     match probe.state:
         case DaemonState.RUNNING:
@@ -208,7 +208,7 @@ def _daemon_words(run: RunRow, now: Standing) -> str:
             )
 
 
-def _tenant_cells(tenant: TenantStanding) -> tuple[str, ...]:
+def _tenant_cells(tenant: CurrentTenant) -> tuple[str, ...]:
     tally = tenant.tally
     retraining = tenant.retraining or NONE
     if tenant.retraining == "running" and tenant.progress is not None:
@@ -224,7 +224,7 @@ def _tenant_cells(tenant: TenantStanding) -> tuple[str, ...]:
     )
 
 
-def _unit_cells(unit: UnitStanding, now_s: float) -> tuple[str, ...]:
+def _unit_cells(unit: CurrentUnit, now_s: float) -> tuple[str, ...]:
     since = NONE if unit.since_s is None else moment(unit.since_s, now_s)
     return unit.task or NONE, unit.state, number(unit.start), f"{unit.gpcs:.3g}g", since
 

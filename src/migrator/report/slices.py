@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from migrator.core.catalogue import Board
 from migrator.core.problem import Kind, Task
+from migrator.records.current_run import CurrentUnit
 from migrator.records.rows import UnitRecord
 from migrator.records.runs import Block, RecordedRun, RecordedWindow
-from migrator.records.standing import UnitStanding
 from migrator.report.page import Slab, Slices, Use
 
 _SHORTEST = 0.003
@@ -289,7 +289,7 @@ def _unit_size(start: int | None, gpcs: float, board: Board) -> str:
     return share_size(gpcs, board) if start is None else f"{gpcs:g}g"
 
 
-def current_slabs(units: Iterable[UnitStanding], board: Board) -> tuple[Slab, ...]:
+def current_slabs(units: Iterable[CurrentUnit], board: Board) -> tuple[Slab, ...]:
     """The instances of one moment; shares have no place."""
     return tuple(
         Slab(

@@ -82,9 +82,9 @@ class Experiment:
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
         """Its section of the page."""
-        found = self.findings(setting, outcomes)
-        notes = Note(PAPER, found.reported), Note(DIFFERS, found.differs)
-        return Section(self.title, self.name, found.paragraphs, (*found.blocks, *notes))
+        findings = self.findings(setting, outcomes)
+        notes = Note(PAPER, findings.reported), Note(DIFFERS, findings.differs)
+        return Section(self.title, self.name, findings.paragraphs, (*findings.blocks, *notes))
 
 
 def percent(part: float) -> str:
@@ -284,10 +284,10 @@ def code_digest() -> str:
 
 def traces_digest(data: Path | None) -> str:
     """A digest of the real traces in the folder; "" if there are none."""
-    found = {} if data is None else {kind: real_file(kind, data) for kind in sorted(KINDS)}
+    files = {} if data is None else {kind: real_file(kind, data) for kind in sorted(KINDS)}
     digests = [
         f"{kind} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        for kind, path in found.items()
+        for kind, path in files.items()
         if path is not None
     ]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16] if digests else ""
@@ -355,21 +355,19 @@ def _check_header(
     path: Path, line: bytes, kind: str, header: Mapping[str, Any], ignored: Collection[str]
 ) -> None:
     try:
-        found = json.loads(line)
-        is_ours = isinstance(found, dict) and isinstance(found["settings"], dict)
+        written = json.loads(line)
+        is_ours = isinstance(written, dict) and isinstance(written["settings"], dict)
     except (ValueError, KeyError, RecursionError):
         is_ours = False
-    if not is_ours or found.get(kind) != VERSION:
+    if not is_ours or written.get(kind) != VERSION:
         raise InputError(
             f"--results: {path} is not a results file of this version; name another file"
         )
     wanted = json.loads(json.dumps(header["settings"]))
     other = [
-        each
-        for each in wanted
-        if each not in ignored and found["settings"].get(each) != wanted[each]
+        key for key in wanted if key not in ignored and written["settings"].get(key) != wanted[key]
     ]
-    if other or found["settings"].keys() != wanted.keys():
+    if other or written["settings"].keys() != wanted.keys():
         raise InputError(
             f"--results: {path} has results of other settings ({', '.join(other) or 'more keys'}); "
             "delete it or name another file"

@@ -92,7 +92,7 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
 
 def ceiling_share(setting: Setting) -> float:
     """Mean over the workloads and seeds of the share of requests that no planner can pass."""
-    found = []
+    shares = []
     for job in EVALUATION.jobs(setting):
         if job.policy == OURS:
             scenario = job.scenario()
@@ -101,8 +101,8 @@ def ceiling_share(setting: Setting) -> float:
                 int(tenant.trace.counts[tenant.offset_s : tenant.offset_s + run_s].sum())
                 for tenant in scenario.tenants
             )
-            found.append(sum(ceiling(scenario)) / max(1, received))
-    return sum(found) / len(found)
+            shares.append(sum(ceiling(scenario)) / max(1, received))
+    return sum(shares) / len(shares)
 
 
 def _figures(setting: Setting, outcomes: Outcomes) -> Figures:

@@ -6,11 +6,11 @@ around a base cell. Every run is one trial (`advise/`) of all policies on the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from migrator.advise.trial import (
     OURS,
@@ -26,6 +26,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.io.task_pool import TaskWorkers
 from migrator.reproduce.experiment import Key, ResultsFile, code_digest, traces_digest
 from migrator.reproduce.traces import arrivals, generated_kinds, offset
 from migrator.workload.arrivals import highest_rps
@@ -153,8 +154,8 @@ class CellSource:
     def _tenants(self, windows: int) -> Iterator[ServedTenant]:
         cell, kinds = self.cell, TRACES[self.cell.traces]
         for place, model in enumerate(self._models()):
-            known = profile(model, GPU)
-            service = Service(model, known, SLO_MS / 1e3, 1)
+            measured_profile = profile(model, GPU)
+            service = Service(model, measured_profile, SLO_MS / 1e3, 1)
             trace = arrivals(kinds[place % len(kinds)], self.data, 0)
             # tenants with the same trace begin at different places of it
             number = (self.number + place * max(1, self.of // cell.tenants)) % self.of
@@ -180,10 +181,10 @@ class CellSource:
         others = [model for model in (*_MODELS[at:], *_MODELS[:at]) if model not in pair]
         return (*pair, *others)[: self.cell.tenants]
 
-    def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:
+    def _drifts(self, windows: Sequence[Drift]) -> tuple[Drift, ...]:
         """The windows of the data set, from another one on in every run."""
-        first = self.number % len(known)
-        return (*known[first:], *known[:first])
+        first = self.number % len(windows)
+        return (*windows[first:], *windows[:first])
 
 
 def _drifts(cell: Cell, model: str, place: int) -> tuple[Drift, ...]:
@@ -214,10 +215,10 @@ def with_gain(packaged: Sequence[Drift], gain: Gain, place: int) -> Iterator[Dri
                 accuracy_estimated=None,
             )
         return
-    known = datasets()[_DATASET].measured[_PUBLISHED_MODELS[place % len(_PUBLISHED_MODELS)]]
-    found = zip(packaged, known.pre, known.post, known.estimated, strict=False)
-    for each, pre, post, estimated in found:
-        yield Drift(pre, post, each.seconds, estimated)
+    accuracies = datasets()[_DATASET].measured[_PUBLISHED_MODELS[place % len(_PUBLISHED_MODELS)]]
+    windows = zip(packaged, accuracies.pre, accuracies.post, accuracies.estimated, strict=False)
+    for drift, pre, post, estimated in windows:
+        yield Drift(pre, post, drift.seconds, estimated)
 
 
 NAME, TITLE = "map", "Where MIGRator pays: its lead as conditions vary"
@@ -269,7 +270,7 @@ class MapSetting:
     def generated(self) -> tuple[str, ...]:
         """Kinds of arrivals that are generated because the folder lacks their traces."""
         used = dict.fromkeys(cell.traces for cell in self.cells)
-        kinds = [kind for each in used for kind in TRACES[each]]
+        kinds = [kind for traces in used for kind in TRACES[traces]]
         return generated_kinds([(kind, kind) for kind in kinds], self.data)
 
     def trials(self) -> dict[Key, Trial]:
@@ -311,19 +312,10 @@ def _spread(number: int) -> int:
     return int(f"{number:08b}"[::-1], 2)
 
 
-class Workers(Protocol):
-    """What runs tasks."""
-
-    def as_completed(
-        self, function: Callable[[Any], Any], tasks: list[Any]
-    ) -> Iterable[tuple[int, Any]]:
-        """Yield place and result of every task as it ends."""
-
-
 def run_map(
     setting: MapSetting,
     results: ResultsFile[TrialResult],
-    workers: Workers,
+    workers: TaskWorkers,
     step: Callable[[], None],
 ) -> None:
     """Run what the file lacks; every finished run is in the file at once."""

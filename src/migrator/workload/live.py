@@ -38,12 +38,12 @@ def read_tokens(
     if live.token_variables is None:
         return None
     _require_names(live.token_variables, tenants, _VARIABLES)
-    found = {
+    tokens = {
         name: _from_environment(name, variable, environment)
         for name, variable in live.token_variables.items()
     }
-    _require_safe(found, _VARIABLES)
-    return found
+    _require_safe(tokens, _VARIABLES)
+    return tokens
 
 
 def require_tokens(live: Live, tenants: Sequence[str]) -> None:
@@ -87,12 +87,12 @@ def _from_environment(name: str, variable: str, environment: Mapping[str, str]) 
     return environment[variable]
 
 
-def _require_names(found: Mapping[str, object], tenants: Sequence[str], key: Location) -> None:
+def _require_names(tokens: Mapping[str, object], tenants: Sequence[str], key: Location) -> None:
     wanted = [ADMIN, *tenants]
-    missing = [each for each in wanted if each not in found]
+    missing = [tenant for tenant in wanted if tenant not in tokens]
     if missing:
         refuse(key, f"{listed(missing, last='and')} without a token", "give every name one")
-    unknown = [each for each in found if each not in wanted]
+    unknown = [tenant for tenant in tokens if tenant not in wanted]
     if unknown:
         refuse((*key, unknown[0]), "no tenant has this name", f"use {listed(wanted)}")
 

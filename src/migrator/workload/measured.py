@@ -117,10 +117,10 @@ def read_profile(path: Path, model: str | None = None) -> Profile:
     """
 
     def chosen(data: object) -> Profile:
-        found = parse_profiles(data)
-        if len(found) == 1:
-            return found[0]
-        by_model = {profile.model: profile for profile in found}
+        profiles = parse_profiles(data)
+        if len(profiles) == 1:
+            return profiles[0]
+        by_model = {profile.model: profile for profile in profiles}
         if model not in by_model:
             wrong = "which is meant is not said" if model is None else f"none is of {shown(model)}"
             refuse(("profiles",), wrong, f"name {listed(list(by_model))} as model")
@@ -227,14 +227,14 @@ def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
     the accuracy that `given` has before the window's own retraining; before that, it is one drift
     more behind. There is nothing to learn in the first window.
     """
-    found: list[Drift] = []
+    later: list[Drift] = []
     for window, drift in enumerate(given):
         before = given[window - 1] if window else None
         if before is None or before.seconds is None:
-            found.append(Drift(drift.accuracy_pre, drift.accuracy_pre, None))
+            later.append(Drift(drift.accuracy_pre, drift.accuracy_pre, None))
             continue
         kept = drift.accuracy_pre / before.accuracy_post if before.accuracy_post else 1.0
-        found.append(
+        later.append(
             Drift(
                 min(1.0, before.accuracy_pre * kept),
                 drift.accuracy_pre,
@@ -242,7 +242,7 @@ def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
                 min(1.0, before.accuracy_expected * kept),
             )
         )
-    return tuple(found)
+    return tuple(later)
 
 
 def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
@@ -252,17 +252,17 @@ def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
             f"dataset: accuracies on {dataset[:100]} are not packaged; name your own samples as "
             "live.benchmark, and for simulations give retraining.windows"
         )
-    known = pick("dataset", dataset, datasets())
-    if profile.model not in known.measured:
+    data = pick("dataset", dataset, datasets())
+    if profile.model not in data.measured:
         raise InputError(
-            f"dataset: no accuracies of {profile.model} on {known.name} are measured; "
-            f"use {' or '.join(known.measured)}, or give retraining.windows"
+            f"dataset: no accuracies of {profile.model} on {data.name} are measured; "
+            f"use {' or '.join(data.measured)}, or give retraining.windows"
         )
-    found = known.measured[profile.model]
-    epochs = found.epochs or known.epochs
+    accuracies = data.measured[profile.model]
+    epochs = accuracies.epochs or data.epochs
     return tuple(
         Drift(pre, post, profile.training_s(samples * epochs), estimated)
         for pre, post, estimated, samples in zip(
-            found.pre, found.post, found.estimated, known.samples, strict=True
+            accuracies.pre, accuracies.post, accuracies.estimated, data.samples, strict=True
         )
     )

@@ -102,19 +102,19 @@ def workload(
     name: str, *, batch: int = 1, data: Path | None = None, load: float = LOAD, seed: int = 0
 ) -> Scenario:
     """The workload as a scenario, on the real traces in the folder `data` if it is given."""
-    known = _known(name)
-    means = _means_rps(known, batch, load)
+    row = _known(name)
+    means = _means_rps(row, batch, load)
     arrivals = [
         {"generator": kind, "mean_rps": mean}
         if data is None
-        else _real(kind, mean, data, known.windows)
+        else _real(kind, mean, data, row.windows)
         for kind, mean in zip(TRACES, means, strict=True)
     ]
     entry = {
         "version": VERSION,
         "gpu": GPU,
         "window_s": WINDOW_S,
-        "windows": known.windows,
+        "windows": row.windows,
         "seed": seed,
         "tenants": [
             {
@@ -124,26 +124,26 @@ def workload(
                 "arrivals": come,
                 "retraining": {"dataset": dataset},
             }
-            for model, come, dataset in zip(known.models, arrivals, known.datasets, strict=True)
+            for model, come, dataset in zip(row.models, arrivals, row.datasets, strict=True)
         ],
     }
-    return parse_scenario(entry, folder=Path(), name=known.name)
+    return parse_scenario(entry, folder=Path(), name=row.name)
 
 
 def workload_yaml(name: str) -> str:
     """The workload as a scenario file, with generated arrivals."""
-    known = _known(name)
-    means = _means_rps(known, 1, LOAD)
-    source = "of the paper's evaluation" if known.name in workloads() else "with published weights"
+    row = _known(name)
+    means = _means_rps(row, 1, LOAD)
+    source = "of the paper's evaluation" if row.name in workloads() else "with published weights"
     head = f"""\
-# {known.name} {source}: {" and ".join(known.models)}.
+# {row.name} {source}: {" and ".join(row.models)}.
 # Written by examples/make_workloads.py; a change there is a change for all of them.
 # Each tenant's mean rate is {LOAD / 2:g} of what the whole board could answer for it.
 version: {VERSION}
-name: {known.name}
+name: {row.name}
 gpu: {GPU}
 window_s: {WINDOW_S}
-windows: {known.windows}
+windows: {row.windows}
 tenants:
 """
     return head + "".join(
@@ -154,9 +154,7 @@ tenants:
     arrivals: {{generator: {kind}, mean_rps: {mean:g}}}
     retraining: {{dataset: {dataset}}}
 """
-        for model, kind, mean, dataset in zip(
-            known.models, TRACES, means, known.datasets, strict=True
-        )
+        for model, kind, mean, dataset in zip(row.models, TRACES, means, row.datasets, strict=True)
     )
 
 
@@ -171,9 +169,9 @@ def _known(name: str) -> Workload:
     )
 
 
-def _means_rps(known: Workload, batch: int, load: float) -> list[float]:
+def _means_rps(row: Workload, batch: int, load: float) -> list[float]:
     gpu = board(GPU)
-    served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in known.models]
+    served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in row.models]
     return [round(load / 2 * highest_rps(service, gpu), 1) for service in served]
 
 

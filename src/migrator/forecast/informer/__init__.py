@@ -49,7 +49,7 @@ class _Fallback:
     def _last_mean(
         self, reason: str, history: Counts, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        kind = "".join(each for each in reason if not each.isdigit())
+        kind = "".join(character for character in reason if not character.isdigit())
         if kind not in self._warned:
             self._warned.add(kind)
             _log.warning("%s: %s, so last-mean forecasts instead", self.name, reason)

@@ -90,8 +90,8 @@ def train(
     learn, judge = split(len(history), shape, settings.stride)
     # one walk of the ridge regression for both, so that it grows with the history as it will
     every = np.concatenate((learn, judge))
-    found = examples_of(history, every, shape.lookback, shape.ahead)
-    taught, judged = found.rows(slice(len(learn))), found.rows(slice(len(learn), None))
+    examples = examples_of(history, every, shape.lookback, shape.ahead)
+    taught, judged = examples.rows(slice(len(learn))), examples.rows(slice(len(learn), None))
     network, best_step = _learned(taught, judged, shape, settings, step_done)
     windows = (int(judge[-1]) - int(judge[0])) // shape.ahead + 1
     trust = _trust(network, judged) if windows >= _LEAST_JUDGED_WINDOWS else 0.0
@@ -164,9 +164,9 @@ class _Steps:
         """One batch of examples drawn anew."""
         self.network.train()
         rows = self.draw.integers(len(self.taught.past), size=self.batch)
-        said = self.network(torch.from_numpy(self.taught.past[rows]))
+        predicted = self.network(torch.from_numpy(self.taught.past[rows]))
         wanted = torch.from_numpy(self.taught.wanted[rows])
-        missed = torch.nn.functional.mse_loss(said, wanted, reduction="none")
+        missed = torch.nn.functional.mse_loss(predicted, wanted, reduction="none")
         loss = (missed * torch.from_numpy(self.weights[rows])).mean()
         self.optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -185,21 +185,21 @@ def _rate(step: int, steps: int) -> float:
     return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
 
 
-def _missed(judged: Examples, said: NDArray[np.float64]) -> float:
+def _missed(judged: Examples, predicted: NDArray[np.float64]) -> float:
     """Squared error in requests."""
-    added = judged.scale[:, None] * said
+    added = judged.scale[:, None] * predicted
     return float(((judged.came - judged.base - added) ** 2).mean())
 
 
 def _trust(network: Informer, judged: Examples) -> float:
     """The part of the correction that leaves the least squared error; 0 where it gains nothing."""
-    said = answer(network, judged.past)
-    added = judged.scale[:, None] * said
+    predicted = answer(network, judged.past)
+    added = judged.scale[:, None] * predicted
     power = float((added**2).sum())
     if power == 0:
         return 0.0
     trust = float(np.clip(((judged.came - judged.base) * added).sum() / power, 0.0, 1.0))
-    gain = 1 - _missed(judged, trust * said) / max(_missed(judged, 0 * said), 1e-12)
+    gain = 1 - _missed(judged, trust * predicted) / max(_missed(judged, 0 * predicted), 1e-12)
     return trust if gain > _LEAST_GAIN else 0.0
 
 
@@ -284,9 +284,9 @@ class TrainedInformer(PointForecaster):
         if self.trust == 0 or len(able) == 0:
             return points
         past, scale = past_of(history, origins[able], self.shape.lookback, window_slots)
-        known = min(slots, self.shape.ahead)
-        added = self.trust * scale[:, None] * answer(self.network, past)[:, :known]
-        points[able, :known] = np.maximum(points[able, :known] + added, 0.0)
+        covered = min(slots, self.shape.ahead)
+        added = self.trust * scale[:, None] * answer(self.network, past)[:, :covered]
+        points[able, :covered] = np.maximum(points[able, :covered] + added, 0.0)
         return points
 
 
@@ -305,8 +305,8 @@ def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
     """What the network says of each row, without learning from it."""
     network.eval()
     with one_thread(), torch.inference_mode():
-        said: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
-    return said
+        answers: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
+    return answers
 
 
 class Examples(NamedTuple):
@@ -321,7 +321,7 @@ class Examples(NamedTuple):
 
     def rows(self, wanted: slice) -> Examples:
         """Some of them."""
-        return Examples._make(each[wanted] for each in self)
+        return Examples._make(column[wanted] for column in self)
 
 
 def past_of(
@@ -337,9 +337,9 @@ def examples_of(history: Counts, origins: Origins, lookback: int, ahead: int) ->
     """The examples at these origins; their answers are in the history."""
     past, scale = past_of(history, origins, lookback, ahead)
     base = Ridge().points(history, origins, ahead, ahead)
-    came: Counts = history[origins[:, None] + np.arange(ahead)]
-    wanted = over_scale(came - base, scale).astype(np.float32)
-    return Examples(past, wanted, scale, base, came)
+    received: Counts = history[origins[:, None] + np.arange(ahead)]
+    wanted = over_scale(received - base, scale).astype(np.float32)
+    return Examples(past, wanted, scale, base, received)
 
 
 def save(model: TrainedInformer, path: Path) -> None:
@@ -353,7 +353,7 @@ def save(model: TrainedInformer, path: Path) -> None:
         "data_hash": model.data_hash,
         "summary": asdict(model.summary),
     }
-    arrays = {name: each.numpy() for name, each in model.network.state_dict().items()}
+    arrays = {name: tensor.numpy() for name, tensor in model.network.state_dict().items()}
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
     body = json.dumps(header).encode() + b"\n" + packed.getvalue()
@@ -396,9 +396,9 @@ def _content(path: Path) -> bytes:
     if not first.startswith(_KIND) or len(first) > _FIRST:
         raise InputError(f"{path}: is no saved model; name one `migrator forecast train` wrote")
     if first != _KIND + str(VERSION).encode():
-        said = first[len(_KIND) :].decode(errors="replace")
+        version = first[len(_KIND) :].decode(errors="replace")
         raise InputError(
-            f"{path}: is of version {said}, and this release reads {VERSION}; train it again"
+            f"{path}: is of version {version}, and this release reads {VERSION}; train it again"
         )
     checksum, _, body = rest.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:

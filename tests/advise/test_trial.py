@@ -183,10 +183,12 @@ def test_a_retraining_gets_an_instance_only_where_it_pays() -> None:
 
 
 def test_the_papers_splits_are_among_them() -> None:
-    names = [each.name for each in static_policies(scenario(tenant("a", [9] * 10)))]
+    names = [
+        static_policy.name for static_policy in static_policies(scenario(tenant("a", [9] * 10)))
+    ]
     assert names[-6:] == [f"static-{serving}-{7 - serving}" for serving in range(1, 7)]
     three = scenario(*(tenant(name, [9] * 10) for name in "abc"))
-    assert [each.name for each in static_policies(three)][-4:] == [
+    assert [static_policy.name for static_policy in static_policies(three)][-4:] == [
         *("static-3-4", "static-4-3", "static-5-2", "static-6-1")
     ]
 

@@ -73,7 +73,7 @@ def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["photos", "5,000", "4,000", "500", "400", "60", "40", "2", "88.0%", "3", "43%"] in lines
     # a tenant it says nothing of is as in the records
-    assert any(each[:2] == ["cameras", "1,500"] for each in lines)
+    assert any(line[:2] == ["cameras", "1,500"] for line in lines)
     (drawn,) = [line for line in text.splitlines() if "[" in line]
     assert drawn.index("photos 3g") < drawn.index("///photos 3g///")
 

@@ -30,8 +30,8 @@ def looks(page: Page, names: set[str]) -> dict[str, set[Paint]]:
         for series, paint in zip(chart.series, paints(chart.series), strict=True):
             if series.name in names:
                 found.setdefault(series.name, set()).add(paint)
-            for name, own in zip(chart.categories, series.bar_paints or (), strict=False):
-                found.setdefault(name, set()).add(own)
+            for name, category in zip(chart.categories, series.bar_paints or (), strict=False):
+                found.setdefault(name, set()).add(category)
     return {name: found[name] for name in found if name in names}
 
 

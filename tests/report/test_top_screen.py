@@ -157,8 +157,8 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) ->
     assert lines[0].endswith("PAUSED")
     gone = drawn(current_run(known, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
     assert not gone[0].endswith("PAUSED"), "a restart ends a pause"
-    assert next(e for e in lines if e.startswith("photos")).endswith("██░░░░ 25%")
-    assert next(e for e in lines if e.startswith("cameras")).endswith("drained")
+    assert next(line for line in lines if line.startswith("photos")).endswith("██░░░░ 25%")
+    assert next(line for line in lines if line.startswith("cameras")).endswith("drained")
 
 
 @pytest.mark.parametrize(

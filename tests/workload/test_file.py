@@ -453,7 +453,7 @@ def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
     sizes = {str(gpcs): 100 for gpcs in boards()[name].sizes}
     window = {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": sizes}
     data["tenants"][0]["retraining"] = {"windows": [window]}
-    if any(each.sms is None for each in boards()[name].plain_profiles.values()):
+    if any(plain_profile.sms is None for plain_profile in boards()[name].plain_profiles.values()):
         assert "is not published" in refusal(data)
         return
     scenario = parsed(data)
@@ -580,7 +580,7 @@ def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
 
 def test_arrivals_are_one_of_two() -> None:
     arrivals = scenario_schema()["$defs"]["ArrivalsEntry"]
-    assert [each["required"] for each in arrivals["oneOf"]] == [
+    assert [arrival["required"] for arrival in arrivals["oneOf"]] == [
         ["trace"],
         ["generator", "mean_rps"],
     ]

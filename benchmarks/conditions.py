@@ -21,7 +21,7 @@ from migrator.core.scenario import PeerLimits, Scenario, ServedTenant
 from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.reproduce.evaluation import AUTO, PAPERS_PEERS, SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import Outcomes, Setting, listed, points, signed
-from migrator.reproduce.map import Gain
+from migrator.reproduce.map_cells import Gain
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import Job
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads

@@ -30,7 +30,7 @@ from migrator.core.problem import Charge
 from migrator.core.profiles import Service, profile
 from migrator.io.task_pool import open_workers
 from migrator.planning.planners import ready
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 
 SIZES = (10, 30, 100, 300, 1000)
 GPU = "H200-141GB"

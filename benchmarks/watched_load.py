@@ -18,9 +18,10 @@ import uvloop
 
 from migrator.io.http_client import NoAnswerError
 from migrator.io.http_pool import HttpPool
+from migrator.load.messages import ModelInput, encode_label, encode_request, read_answer
 from migrator.load.requests import Questions, schedule
 from migrator.load.run import questions_of
-from migrator.load.server import ModelInput, TargetServer, encode_label, encode_request, read_answer
+from migrator.load.server import TargetServer
 from migrator.workload.live import LiveScenario, read_live
 
 NO_ANSWER = -1

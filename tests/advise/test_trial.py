@@ -9,20 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.trial import (
+from migrator.advise.ceiling import best_accuracies, ceiling
+from migrator.advise.leads import (
     OURS,
     STATIC,
-    FixedLayout,
     Leads,
     LeadVerdict,
     Sample,
-    Trial,
-    best_accuracies,
-    ceiling,
     measure_leads,
     paired_lead,
-    static_policies,
 )
+from migrator.advise.static_layouts import FixedLayout, static_policies
+from migrator.advise.trial import Trial
 from migrator.core.comparison import SeedMean
 from migrator.core.problem import Kind
 from migrator.core.scenario import Drift, Scenario

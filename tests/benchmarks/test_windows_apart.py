@@ -15,7 +15,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
 from migrator.reproduce.traces import arrivals, generated_kinds, offset
 from migrator.simulation.compare import Job
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 
 PAIR = ("azure", "azure-bursty")

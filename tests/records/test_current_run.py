@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.records.current_run import RateMeter, RecentTraffic, percentile_ms
+from migrator.records.recent_traffic import RateMeter, RecentTraffic, percentile_ms
 
 BOUNDS_S = (0.01, 0.1, 1.0)
 

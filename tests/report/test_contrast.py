@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from support.contrast import AA, contrast, themes
 
-from migrator.advise.trial import LeadVerdict
+from migrator.advise.leads import LeadVerdict
 from migrator.report.page import (
     OUTCOMES,
     Axis,

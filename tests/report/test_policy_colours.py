@@ -11,7 +11,8 @@ from support.scenarios import drift, scenario, tenant
 
 from migrator.advise.advice import Advice, consult
 from migrator.advise.advice_report import advice_page
-from migrator.advise.trial import OURS, RIVALS, TrialResult, WindowResult
+from migrator.advise.leads import OURS, RIVALS
+from migrator.advise.trial import TrialResult, WindowResult
 from migrator.core.catalogue import board
 from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario

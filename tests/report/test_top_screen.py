@@ -15,10 +15,10 @@ from migrator.records.current_run import (
     CurrentRun,
     DaemonProbe,
     DaemonState,
-    RateMeter,
     UnitUsage,
     current_run,
 )
+from migrator.records.recent_traffic import RateMeter
 from migrator.records.rows import (
     ActionRecord,
     EventRecord,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from migrator.core.scenario import Scenario
-from migrator.reproduce.map import Gain
+from migrator.reproduce.map_cells import Gain
 from migrator.reproduce.sources import (
     ALIBABA,
     AZURE,
@@ -15,7 +15,7 @@ from migrator.reproduce.sources import (
     MotivationSource,
     WorkloadSource,
 )
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 from migrator.workload.workloads import TRACES, workload, workloads
 

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from migrator.advise.trial import FixedLayout, fits, place_instances
+from migrator.advise.static_layouts import FixedLayout, fits, place_instances
 from migrator.core.catalogue import board, find_placement
 from migrator.core.errors import InputError
 from migrator.core.problem import Kind

@@ -21,10 +21,11 @@ from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenario, ShareSizes
 from migrator.io.data_file import load_yaml
 from migrator.io.strict import entry_types, key_path
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
+from migrator.workload.datasets import drifts
 from migrator.workload.entries import ScenarioEntry, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario
-from migrator.workload.measured import drifts, parse_profile
+from migrator.workload.profile_file import parse_profile
 
 Keys = tuple[str | int, ...]
 DELETED = object()

@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
+from migrator.workload.examples import example_text
 from migrator.workload.file import read_scenario
-from migrator.workload.workloads import (
-    all_workloads,
-    example_text,
-    workload,
-    workload_yaml,
-    workloads,
-)
+from migrator.workload.workloads import all_workloads, workload, workload_yaml, workloads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from migrator.advise.trial import OURS, Leads, Sample, Trial, TrialResult, measure_leads, run_trial
+from migrator.advise.leads import OURS, Leads, Sample, measure_leads
+from migrator.advise.trial import Trial, TrialResult, run_trial
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.io.task_pool import TaskWorkers
 from migrator.simulation.compare import Source
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 
 LOADS = (0.5, 1.0, 1.5, 2.0)
 """Multiples of the scenario's load."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Knob
-from migrator.advise.trial import OURS, RIVALS, STATIC, LeadVerdict
+from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     Axis,

@@ -193,7 +193,8 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
 
 def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, str]:
     from migrator.cli.daemon import require_token_characters
-    from migrator.workload.live import ADMIN, read_tokens
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import read_tokens
 
     names = [tenant.name for tenant in live.tenants]
     if token is None:

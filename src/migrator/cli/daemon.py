@@ -17,7 +17,7 @@ from migrator.io.http_client import NoAnswerError, request
 from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
-from migrator.workload.live import CLIENT_VARIABLES
+from migrator.workload.tokens import CLIENT_VARIABLES
 
 RECORDS = "records.db"
 _PROBE_S = 2.0

@@ -16,8 +16,8 @@ from migrator.core.errors import InputError, MigratorError
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
     from migrator.forecast.forecaster import Counts, Forecaster
-    from migrator.forecast.informer.training import TrainedInformer
-    from migrator.report.comparison import ForecastRow
+    from migrator.forecast.informer.trained import TrainedInformer
+    from migrator.report.forecasts import ForecastRow
 
 WINDOW_S = 200
 TRAINING_PART = 0.6
@@ -59,7 +59,7 @@ def train(
     began = time.perf_counter()
     model = _trained(history, slot_s, window_s, seed)
     taken_s = time.perf_counter() - began
-    from migrator.forecast.informer.training import save
+    from migrator.forecast.informer.trained import save
 
     save(model, out)
     summary = model.summary
@@ -102,7 +102,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""
-    from migrator.report.comparison import HEADERS, draw_forecasts, forecast_cells
+    from migrator.report.forecasts import HEADERS, draw_forecasts, forecast_cells
     from migrator.report.html_page import check_figure_path
     from migrator.report.terminal import aligned
     from migrator.workload.traces.formats import load_trace
@@ -210,7 +210,7 @@ def _unseen(job: _EvaluationJob, chosen: Mapping[str, Forecaster]) -> _Evaluatio
     for saved in chosen.values():
         if not isinstance(saved, SavedInformer):
             continue
-        from migrator.forecast.informer.training import data_hash  # needs torch
+        from migrator.forecast.informer.trained import data_hash
 
         saved.check_slots(job.slot_s, job.window_slots)
         slots = saved.model.summary.slots
@@ -229,7 +229,7 @@ def _unseen(job: _EvaluationJob, chosen: Mapping[str, Forecaster]) -> _Evaluatio
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
     """Requests per slot; seconds are split into shorter slots as in the simulator."""
-    from migrator.workload.arrivals import TenantArrivals
+    from migrator.workload.tenant_arrivals import TenantArrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
@@ -253,8 +253,8 @@ def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> Tr
 def _measured(
     jobs: Sequence[_EvaluationJob], forecasters: Mapping[str, Forecaster], trains: bool
 ) -> list[ForecastRow]:
-    from migrator.forecast.selection import measure, origins_of
-    from migrator.report.comparison import ForecastRow
+    from migrator.forecast.evaluation import measure, origins_of
+    from migrator.report.forecasts import ForecastRow
 
     rows = []
     for job in jobs:
@@ -277,8 +277,8 @@ def _ready(
     """The forecaster for this trace; the Informer is trained on the part before the split."""
     if name != "informer" or not trains:
         return untrained, ""
-    from migrator.forecast.forecaster import LastMean
     from migrator.forecast.informer import SavedInformer
+    from migrator.forecast.simple import LastMean
 
     window_s = round(job.window_slots * job.slot_s)
     try:

@@ -238,7 +238,7 @@ class _WatchedRun:
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
         from migrator.cli.daemon import find_daemon, read_token, records_file
-        from migrator.records.current_run import RateMeter
+        from migrator.records.recent_traffic import RateMeter
 
         self._meter, self._token = RateMeter(), read_token(token_file)
         self._rows: RecentRows | None = None

@@ -51,7 +51,7 @@ def example(
     if name == "window":
         print(files("migrator.planning").joinpath("window.yaml").read_text("utf-8"), end="")
         return
-    from migrator.workload.workloads import example_text, live_text
+    from migrator.workload.examples import example_text, live_text
 
     print(live_text(model, benchmark) if name == "live" else example_text(name), end="")
 
@@ -138,7 +138,8 @@ def _plan(file: Path) -> _Checked:
 def _scenario(file: Path) -> _Checked:
     from migrator.policies.registry import policy
     from migrator.workload.file import read_scenario
-    from migrator.workload.live import has_live_keys, read_live, require_tokens
+    from migrator.workload.live import has_live_keys, read_live
+    from migrator.workload.tokens import require_tokens
 
     scenario = read_scenario(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -180,7 +181,8 @@ def _scenario_warnings(file: Path) -> list[str]:
 def _cluster(file: Path) -> _Checked:
     from migrator.cluster.file import read_cluster
     from migrator.cluster.fleet.cluster_run import read_run
-    from migrator.workload.live import has_live_keys, require_tokens
+    from migrator.workload.live import has_live_keys
+    from migrator.workload.tokens import require_tokens
 
     scenario = read_cluster(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -201,7 +203,7 @@ def _layout(file: Path) -> _Checked:
 
 
 def _profiles(file: Path) -> _Checked:
-    from migrator.workload.measured import read_profiles
+    from migrator.workload.profile_file import read_profiles
 
     names = [f"{profile.model} on {profile.board}" for profile in read_profiles(file)]
     return _Checked(", ".join(names))

@@ -127,7 +127,7 @@ def profiles(
 
     listed = list(packaged().values())
     if file is not None:
-        from migrator.workload.measured import read_profiles
+        from migrator.workload.profile_file import read_profiles
 
         listed = list(read_profiles(file))
     if as_json:
@@ -238,7 +238,7 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from migrator.profiling.entries import compare
-    from migrator.workload.measured import read_profiles
+    from migrator.workload.profile_file import read_profiles
 
     aparts = compare(read_profiles(first), read_profiles(second))
     if as_json:

@@ -20,7 +20,8 @@ from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.records.outcome import RunOutcome
-    from migrator.reproduce.experiment import ResultsFile, Setting
+    from migrator.reproduce.experiment import Setting
+    from migrator.reproduce.results_file import ResultsFile
     from migrator.simulation.compare import Job
 
 _WINDOW_S = 6.0
@@ -135,7 +136,7 @@ def reproduce(
 def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
     """The results file, if one is named; `data`: the folder of real traces."""
     from migrator.records.outcome import RunOutcome
-    from migrator.reproduce.experiment import code_digest, open_results, traces_digest
+    from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 
     if path is None:
         yield None
@@ -216,9 +217,9 @@ def _reproduce_map(
         write_figure,
         write_page,
     )
-    from migrator.reproduce.experiment import open_results
     from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, NAME, MapSetting, measured, run_map
     from migrator.reproduce.map_page import map_figures, map_page, map_picture, summary
+    from migrator.reproduce.results_file import open_results
     from migrator.simulation import tenant
 
     runs = runs or (FEWEST_RUNS if quick else FULL_RUNS)

@@ -166,7 +166,8 @@ def serve(
     from migrator.live.context import EMULATED, Serving
     from migrator.live.daemon import Daemon
     from migrator.serving.http.requests import Tokens, digest
-    from migrator.workload.live import ADMIN, drop_token_variables, read_tokens
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
         board = board_of_gpu(driver, gpu, state_folder(state))
@@ -252,8 +253,8 @@ def board_of_gpu(driver: str, index: int, state: Path) -> str:
 def live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
     """The scenario in a file, or one for a model and its samples."""
     from migrator.learn.registry import benchmark
+    from migrator.workload.examples import tenant_name, trial_entry
     from migrator.workload.live import parse_live, read_live
-    from migrator.workload.workloads import tenant_name, trial_entry
 
     if scenario is not None:
         return read_live(scenario)

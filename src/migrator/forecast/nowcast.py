@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import SCENARIOS, Counts, means_before, with_mean, without_gaps
+from migrator.forecast.forecaster import SCENARIOS, Counts, with_mean, without_gaps
+from migrator.forecast.simple import means_before
 
 Floats = NDArray[np.float64]
 

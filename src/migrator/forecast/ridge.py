@@ -13,15 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import (
-    SPANS,
-    Counts,
-    Origins,
-    PointForecaster,
-    constant,
-    last_window_mean,
-    levels,
-)
+from migrator.forecast.forecaster import Counts, Origins, PointForecaster
+from migrator.forecast.simple import SPANS, constant, last_window_mean, levels
 
 LOOKBACK = 600
 """Slots looked back where the history is long enough."""

@@ -19,25 +19,11 @@ from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
-from migrator.load.requests import (
-    GIVEN_UP,
-    REFUSED,
-    Ledger,
-    LoadTarget,
-    Questions,
-    Schedule,
-    Uploads,
-    lead_s,
-    schedule,
-)
-from migrator.load.server import (
-    ServerWindow,
-    TargetServer,
-    encode_label,
-    encode_request,
-    error_in,
-    read_answer,
-)
+from migrator.load.ledger import Ledger
+from migrator.load.messages import encode_label, encode_request, error_in, read_answer
+from migrator.load.requests import GIVEN_UP, REFUSED, Questions, Schedule, schedule
+from migrator.load.server import ServerWindow, TargetServer
+from migrator.load.uploads import LoadTarget, Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.advise.trial import paired_lead
+from migrator.advise.leads import paired_lead
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, SeedValues, summarise
 from migrator.policies.policy import Policy, Sight
 from migrator.policies.registry import policy as policy_named

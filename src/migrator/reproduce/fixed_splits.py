@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from migrator.advise.trial import fits
+from migrator.advise.static_layouts import fits
 from migrator.core.catalogue import board
 from migrator.core.outcome import Tally
 from migrator.records.outcome import WindowOutcome
@@ -29,7 +29,7 @@ from migrator.reproduce.experiment import (
 )
 from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
 from migrator.simulation.compare import Job
-from migrator.workload.measured import datasets
+from migrator.workload.datasets import datasets
 from migrator.workload.workloads import GPU
 
 _Grid = dict[str, list[float]]

@@ -5,7 +5,7 @@ The paper states neither of its own; both are as near to it as measurements allo
 
 from __future__ import annotations
 
-from migrator.advise.trial import ceiling
+from migrator.advise.ceiling import ceiling
 from migrator.reproduce.evaluation import (
     AUTO,
     LABELS,
@@ -28,7 +28,7 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.reproduce.gains import OURS, REPORTED, gains_sentence, goodput_figures
-from migrator.reproduce.map import Gain
+from migrator.reproduce.map_cells import Gain
 
 LOAD = 0.8
 """The load of the experiment `high-load`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from migrator.advise.trial import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, LeadVerdict
+from migrator.advise.leads import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     GOOD,
@@ -26,7 +26,8 @@ from migrator.report.page import (
     policy_paints,
 )
 from migrator.reproduce.experiment import listed, percent, signed, table
-from migrator.reproduce.map import BASE, Cell, Gain, MapResults, MapSetting
+from migrator.reproduce.map import MapResults, MapSetting
+from migrator.reproduce.map_cells import BASE, Cell, Gain
 
 REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
 """Peer, as the paper runs it -> the lead that the paper reports."""

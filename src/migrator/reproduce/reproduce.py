@@ -17,20 +17,12 @@ from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
 from migrator.reproduce.batch_4 import BATCH_4
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
-from migrator.reproduce.experiment import (
-    DIFFERS,
-    PAPER,
-    Experiment,
-    Figures,
-    Key,
-    Outcomes,
-    ResultsFile,
-    Setting,
-)
+from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
 from migrator.reproduce.goodput import GOODPUT
 from migrator.reproduce.high_load import HIGH_LOAD
 from migrator.reproduce.overhead import OVERHEAD
+from migrator.reproduce.results_file import Key, ResultsFile
 from migrator.reproduce.slo_accuracy import SLO_ACCURACY
 from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.reproduce.sources import WorkloadSource

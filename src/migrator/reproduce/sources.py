@@ -7,9 +7,9 @@ from pathlib import Path
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
-from migrator.reproduce.map import Gain, with_gain
+from migrator.reproduce.map_cells import Gain, with_gain
 from migrator.reproduce.traces import offset
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, WINDOW_S, workload, workloads
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"

@@ -39,13 +39,9 @@ from migrator.io.strict import (
     require_names,
     shown,
 )
-from migrator.workload.arrivals import (
-    ArrivalSource,
-    arrival_sources,
-    fit_together,
-    least_gpcs,
-    scaled_arrivals,
-)
+from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
+from migrator.workload.capacity import fit_together, least_gpcs
+from migrator.workload.datasets import drifts, learned_a_window_later
 from migrator.workload.entries import (
     LiveTenantEntry,
     PeersEntry,
@@ -55,7 +51,7 @@ from migrator.workload.entries import (
     WindowEntry,
     scenario_entry,
 )
-from migrator.workload.measured import drifts, learned_a_window_later, read_profile
+from migrator.workload.profile_file import read_profile
 
 ASSUMED = "assumed"
 """In place of the path of a profile: assumed figures, for trials without a measurement."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
-from migrator.workload.arrivals import fit_together, highest_rps, least_gpcs
+from migrator.workload.capacity import fit_together, highest_rps, least_gpcs
 
 
 def emergency_placement(

@@ -183,7 +183,7 @@ def round_of(
         return ray.get(head.overview.remote(), timeout=30)
 
     status = overview()
-    gpu = max(status["gpus"], key=lambda each: len(each.get("tenants", ())))
+    gpu = max(status["gpus"], key=lambda statu: len(statu.get("tenants", ())))
     lost = gpu["tenants"]
     pid = json.loads((run.state_of(gpu["gpu"]) / "daemon.json").read_bytes())["pid"]
     clients = [Client(url, tenant) for tenant in TENANTS]
@@ -205,8 +205,8 @@ def round_of(
 
     until(moved)
     time.sleep(3)
-    for each in clients:
-        each.stop()
+    for client in clients:
+        client.stop()
     given_up = [e for e in overview()["events"] if "given up" in e["words"]]
     if case == "stopped":
         for each in every:

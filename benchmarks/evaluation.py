@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from benchmarks.paper_figures import gain
+from migrator.report.page import Axis, Picture
+from migrator.report.png import write
 from migrator.reproduce.evaluation import WINDOWS
+from migrator.reproduce.experiment import bars
 
 Json = dict[str, Any]
 DRAWN = ("migrator", "ekya", "astraea", "paris-reconfiguring", "oracle")
 _MEASURES = ("SLO attainment", "accuracy", "accuracy over received")
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#999999")
 
 _LIMITS = (
     "Peers get what a real GPU supports ([peers](../peers.md)). `paris-reconfiguring` is PARIS as "
@@ -159,23 +159,10 @@ def _gains(what: str, gains: Json) -> str:
 def draw(found: Json, path: Path) -> None:
     """Goodput per workload and policy."""
     workloads = found["experiments"]["goodput"]["workloads"]
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for place, (name, colour) in enumerate(zip(DRAWN, COLOURS, strict=True)):
-        at = [x + 0.16 * (place - 2) for x in range(len(workloads))]
-        axes.bar(
-            at,
-            [100 * workload[name] for workload in workloads.values()],
-            0.15,
-            label=name,
-            fc=colour,
-        )
-    axes.set_xticks(range(len(workloads)), workloads)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("goodput (% of received)")
-    axes.legend(ncols=5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.16))
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    shares = {policy: [workload[policy] for workload in workloads.values()] for policy in DRAWN}
+    y = Axis("goodput over received", share=True)
+    chart = bars("Goodput of the workloads", workloads, shares, Axis("workload"), y, DRAWN)
+    write(Picture("", "", (chart,)), path)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ what came before the window, at most `--history` slots of it, and is held agains
 
 wape      mean absolute error of the mean, over the mean (predicting zero gives 1)
 bias      mean forecast over mean received, less 1
-coverage  part of the slots inside the nominal 80% interval (`forecast/selection.py`)
+coverage  part of the slots inside the nominal 80% interval (`forecast/evaluation.py`)
 above     part above it; below: part below it
 pinball   mean pinball loss of the 10%, 50% and 90% quantiles, over the mean
 ms        one forecast, median
@@ -30,16 +30,9 @@ from numpy.typing import NDArray
 from benchmarks.measure import Row
 from benchmarks.tables import table
 from migrator.core.errors import InputError
+from migrator.forecast.evaluation import interval_of, origins_of, over_mean, pinball, quantiles_of
 from migrator.forecast.forecaster import Counts, Forecaster
-from migrator.forecast.selection import (
-    forecaster,
-    forecasters,
-    interval_of,
-    origins_of,
-    over_mean,
-    pinball,
-    quantiles_of,
-)
+from migrator.forecast.selection import forecaster, forecasters
 
 _ROUNDING = 1e-9
 

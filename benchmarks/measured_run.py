@@ -156,10 +156,10 @@ def measured_run(
             for window in range(scenario.windows)
         },
         {
-            (tenant.name, window): max(0.0, at_s - (each.to_s or at_s))
+            (tenant.name, window): max(0.0, at_s - (outcome.to_s or at_s))
             for run in reversed(runs)
             for tenant in live.tenants
-            for window, each, adopted, _, at_s in run.outcomes(tenant.name)
+            for window, outcome, adopted, _, at_s in run.outcomes(tenant.name)
             if adopted
         },
     )

@@ -211,7 +211,9 @@ def figures(parts: list[Part]) -> dict[str, float]:
     """Medians over the parts, and how those with pages compare to those without."""
 
     def median(name: str, pages: bool) -> float:
-        return float(np.median([getattr(e, name) for e in parts if bool(e.pages) is pages]))
+        return float(
+            np.median([getattr(part, name) for part in parts if bool(part.pages) is pages])
+        )
 
     found = {}
     for name in ("p50_ms", "p99_ms", "cpu"):

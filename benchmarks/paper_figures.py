@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args()
     found, drawn = (
-        json.loads(each.read_text(encoding="utf-8")) for each in (given.figures, given.map)
+        json.loads(figure.read_text(encoding="utf-8")) for figure in (given.figures, given.map)
     )
     (given.out / "paper-figures.md").write_text(text(found, drawn), encoding="utf-8")
 

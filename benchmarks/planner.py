@@ -1,7 +1,7 @@
 """Measure the planners: `python -m benchmarks.planner [--out DIR] [--only NAME ...] [--quick]`.
 
-Each study leaves its raw rows in DIR/NAME.json; planner.md and the plots are then made from
-every study found in DIR, so a study can be measured again alone, or another day. Ctrl-C keeps
+Each study leaves its raw rows in DIR/NAME.json; planner.md is then made from every
+study found in DIR, so a study can be measured again alone, or another day. Ctrl-C keeps
 the finished ones. Exits with 1 where a plan failed or a certificate was refuted.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.measure import Row
-from benchmarks.plots import draw_plots
 from benchmarks.record import Record, begin_record, read_records, where, write_record
 from benchmarks.render import render
 from benchmarks.studies import QUICK, STUDIES, Settings
@@ -39,8 +38,7 @@ def main() -> int:
         interrupted = True
         _say("interrupted: finished studies are kept")
     records = read_records(options.out, list(STUDIES))
-    plots = draw_plots(records, options.out)
-    (options.out / "planner.md").write_text(render(records, plots), encoding="utf-8")
+    (options.out / "planner.md").write_text(render(records), encoding="utf-8")
     faults = [fault for record in records.values() for fault in record.faults]
     for fault in faults:
         _say(f"FAULT {fault}")
@@ -51,7 +49,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the planners.")
     add = parser.add_argument
-    add("--out", type=Path, default=Path("out/benchmarks"), help="folder for JSON, plots, tables")
+    add("--out", type=Path, default=Path("out/benchmarks"), help="folder for JSON and tables")
     add("--only", nargs="+", choices=list(STUDIES), metavar="NAME", help=", ".join(STUDIES))
     add("--quick", action="store_true", help="tiny sizes: does everything run?")
     add("--highs-limit-s", type=float, help="time limit of each HiGHS run (default 300)")
@@ -79,13 +77,13 @@ def _measure(name: str, settings: Settings, quick: bool, folder: Path) -> Record
         row = case.row()
         record.rows.append(row)
         write_record(record, folder, partial=True)
-        _say(f"{name} {number}/{len(cases)} {_told(row)}")
+        _say(f"{name} {number}/{len(cases)} {_summary(row)}")
     write_record(record, folder)
     _say(f"{name}: {len(cases)} rows in {time.perf_counter() - began:.0f} s")
     return record
 
 
-def _told(row: Row) -> str:
+def _summary(row: Row) -> str:
     if "error" in row:
         return f"{where(row)}: {row['error']}"
     extra = [f"{name} {row[name]:.4g}" for name in _EXTRAS if isinstance(row.get(name), float)]

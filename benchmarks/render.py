@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from benchmarks.record import Record
 from benchmarks.sections import SECTIONS
 from benchmarks.tables import Lines, table
 
 
-def render(records: dict[str, Record], plots: dict[str, Path]) -> str:
+def render(records: dict[str, Record]) -> str:
     """The whole page; a study that was not measured is left out."""
     lines = ["# How fast and how good the planners are", ""]
     made_by = "python -m benchmarks.planner --out docs/results"
@@ -21,8 +19,6 @@ def render(records: dict[str, Record], plots: dict[str, Path]) -> str:
     for name, record in records.items():
         title, body = SECTIONS[name]
         lines += ["", f"## {title}", "", *body(record), ""]
-        if name in plots:
-            lines += [f"![{title}]({plots[name].name})", ""]
         lines.append(_provenance(record))
     return "\n".join(lines) + "\n"
 
@@ -35,7 +31,7 @@ def _machines(records: dict[str, Record]) -> Lines:
         if record.machine in seen:
             continue
         seen.append(record.machine)
-        names = [name for name, each in records.items() if each.machine == record.machine]
+        names = [name for name, other in records.items() if other.machine == record.machine]
         lines += [f"- {', '.join(names)}:"] if len(names) < len(records) else []
         lines += table(list(record.machine), [list(record.machine.values())])
         lines.append("")

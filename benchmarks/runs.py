@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from migrator.records.outcome import RunOutcome
-from migrator.reproduce.experiment import Setting, code_digest, open_results, traces_digest
+from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import run_jobs
+from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 from migrator.simulation.compare import Job
 from migrator.workload.traces.generator import VARIABLE
 

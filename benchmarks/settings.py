@@ -29,7 +29,7 @@ from migrator.core.catalogue import board as board_named
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Scenario
 from migrator.simulation.compare import Job, run_all
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.file import read_scenario
 
 WINDOWS = 4

@@ -382,7 +382,10 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
         elif not filling and time.monotonic() >= began_s + minutes * 60 / 8:
             size = round(Limits().recent_bytes * min(1.0, minutes / MINUTES))
             fillers = [Client(name, daemon.port, seen, stop) for name in TENANTS]
-            filling = [threading.Thread(target=e.fill, args=(size,), daemon=True) for e in fillers]
+            filling = [
+                threading.Thread(target=filler.fill, args=(size,), daemon=True)
+                for filler in fillers
+            ]
             for filler in filling:
                 filler.start()
         else:
@@ -425,7 +428,10 @@ def checked(
     home: Path, seen: Seen, minutes: float, last_window: int, settled_s: float
 ) -> Mapping[str, Any]:
     """Figures and checks."""
-    runs = [read_records(home / "records.db", e.run) for e in read_runs(home / "records.db")]
+    runs = [
+        read_records(home / "records.db", read_run.run)
+        for read_run in read_runs(home / "records.db")
+    ]
     retrained = {name: _retrained(runs, name, last_window - 5) for name in TENANTS}
     missing = {name: _missing(home, runs, seen, name) for name in TENANTS}
     memory = _memory_parts(seen, settled_s)
@@ -497,7 +503,7 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
     with closing(sqlite3.connect(f"file:{home / 'labels.db'}?mode=ro", uri=True)) as database:
         query = "SELECT request FROM sample WHERE tenant = ?"
         kept = {request for (request,) in database.execute(query, (tenant,))}
-    windows = sorted((e.began_s, e.window) for run in runs for e in run.windows)
+    windows = sorted((window.began_s, window.window) for run in runs for window in run.windows)
     begins = [began_s for began_s, _ in windows]
     newest = Versions(home / "models", tenant).newest_good()
     learned = [window for run in runs for _, window in _judged(run, tenant)]

@@ -124,7 +124,7 @@ def _summary(name: str, rows: list[Row], reference: list[Row]) -> str:
     ratio = "-"
     if len(reference) == len(rows):
         pairs = zip(rows, reference, strict=True)
-        ratio = f"{np.mean([one['goodput'] / other['goodput'] for one, other in pairs]):.3%}"
+        ratio = f"{np.mean([pair['goodput'] / other['goodput'] for pair, other in pairs]):.3%}"
     return (
         f"| {name} | {rows[0]['tenants']} | {len(rows)} | {np.median(gaps):.3%} "
         f"| {np.quantile(gaps, 0.95):.2%} | {gaps.max():.2%} | {(gaps <= 0.01).mean():.0%} "

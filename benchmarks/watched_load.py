@@ -18,9 +18,10 @@ import uvloop
 
 from migrator.io.http_client import NoAnswerError
 from migrator.io.http_pool import HttpPool
+from migrator.load.messages import ModelInput, encode_label, encode_request, read_answer
 from migrator.load.requests import Questions, schedule
 from migrator.load.run import questions_of
-from migrator.load.server import ModelInput, Server, encode_label, encode_request, read_answer
+from migrator.load.server import TargetServer
 from migrator.workload.live import LiveScenario, read_live
 
 NO_ANSWER = -1
@@ -36,7 +37,7 @@ class WatchedLoad:
         self._live = live
         self._pool = HttpPool(url, most=512, timeout_s=10)
         self._labels = HttpPool(url, most=32, timeout_s=10)
-        self._server = Server(url, self._pool, {})
+        self._server = TargetServer(url, self._pool, {})
         self._asked: list[tuple[str, Questions, ModelInput]] = []
         self.rows: list[tuple[float, ...]] = []
         self._told_s: dict[int, float] = {}

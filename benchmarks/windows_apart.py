@@ -15,8 +15,8 @@ from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.reproduce.traces import Pair, arrivals, offset
 from migrator.simulation.compare import Job
-from migrator.workload.arrivals import highest_rps
-from migrator.workload.measured import drifts
+from migrator.workload.capacity import highest_rps
+from migrator.workload.datasets import drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S
 
 MODELS = ("resnet-50", "vit-b-16")

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from migrator.workload.workloads import all_workloads, example_text, workload_yaml
+from migrator.workload.examples import example_text
+from migrator.workload.workloads import all_workloads, workload_yaml
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "dashboard": {"core", "io", "records", "report", "serving"},
     "load": {"core", "io", "learn", "workload"},
     "policies": {"core", "planning", "forecast"},
-    "advise": {"core", "workload", "policies", "control", "records", "simulation", "report"},
+    "advise": {"core", "io", "workload", "policies", "control", "records", "simulation", "report"},
     "cluster.scenario": {"core"},
     "cluster.outcome": {"core", "records", "cluster.scenario"},
     "cluster.file": {"core", "io", "workload", "cluster.scenario"},

@@ -135,7 +135,7 @@ def _runs(folder: Path) -> Mapping[str, Finished]:
 def _measured(folder: Path) -> MeasuredRun:
     """What the run of `migrator` measured, completed by the others without a fault."""
     ours, others = _runs(folder)[OURS], ("ekya", "equal-mig", "paris-reconfiguring")
-    more = [_runs(folder)[each].measured for each in others if each in _runs(folder)]
+    more = [_runs(folder)[other].measured for other in others if other in _runs(folder)]
     return measured_run(ours.live, policy(OURS), ours.measured, more)
 
 
@@ -273,7 +273,7 @@ def rows(folder: Path, names: Sequence[str], seeds: int, processes: int) -> Iter
     with open_pool(processes) as pool:
         for name in names:
             keys = list(product((OURS, *PEERS), range(seeds)))
-            jobs = [(folder, SETTINGS[name], seed, each) for each, seed in keys]
+            jobs = [(folder, SETTINGS[name], seed, key) for key, seed in keys]
             found = dict(zip(keys, pool.map(goodput, jobs), strict=True))
             cells = [name, f"{statistics.mean(found[OURS, s] for s in range(seeds)):.1%}"]
             for peer in PEERS:

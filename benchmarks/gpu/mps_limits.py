@@ -103,12 +103,12 @@ def capacity(found: Driver, model: str, number: int, for_s: float) -> Json:
         environment = dict(whole.environment)
         if PERCENTAGE in environment:
             environment[PERCENTAGE] = f"{100 / number:.4f}"
-        for each in workers:
-            each.tell(environment=environment, device=found.device)
+        for worker in workers:
+            worker.tell(environment=environment, device=found.device)
         sms = [worker.answer()["sms"] for worker in workers]
         start_s = time.monotonic() + 0.2
-        for each in workers:
-            each.tell(start_s=start_s, for_s=for_s)
+        for worker in workers:
+            worker.tell(start_s=start_s, for_s=for_s)
         done = [worker.answer() for worker in workers]
     return {
         "model": model,

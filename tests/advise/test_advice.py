@@ -17,7 +17,8 @@ from migrator.advise.advice import (
     consult,
 )
 from migrator.advise.advice_report import advice_json, advice_page, advice_text, sentences
-from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
+from migrator.advise.leads import OURS, RIVALS, STATIC
+from migrator.advise.trial import TrialResult, WindowResult
 from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario

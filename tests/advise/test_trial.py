@@ -9,20 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.trial import (
+from migrator.advise.ceiling import best_accuracies, ceiling
+from migrator.advise.leads import (
     OURS,
     STATIC,
-    FixedLayout,
     Leads,
+    LeadVerdict,
     Sample,
-    Trial,
-    Verdict,
-    best_accuracies,
-    ceiling,
     measure_leads,
     paired_lead,
-    static_policies,
 )
+from migrator.advise.static_layouts import FixedLayout, static_policies
+from migrator.advise.trial import Trial
 from migrator.core.comparison import SeedMean
 from migrator.core.problem import Kind
 from migrator.core.scenario import Drift, Scenario
@@ -62,18 +60,18 @@ def test_the_ceiling_is_measured_beside() -> None:
 @pytest.mark.parametrize(
     ("static", "ekya", "verdict"),
     [
-        (SeedMean(0.05, 0.01), SeedMean(0.03, 0.02), Verdict.PAYS),
-        (SeedMean(0.01, 0.001), SeedMean(0.30, 0.01), Verdict.STATIC),
-        (SeedMean(-0.2, 0.001), None, Verdict.STATIC),
-        (SeedMean(0.0, 0.0), SeedMean(-0.4, 0.01), Verdict.PEER),
-        (SeedMean(-0.1, 0.0), SeedMean(-0.11, 0.01), Verdict.STATIC),
-        (SeedMean(0.05, 0.01), SeedMean(0.01, 0.001), Verdict.PEER),
-        (SeedMean(0.05, 0.06), SeedMean(0.03, 0.01), Verdict.UNSURE),
-        (SeedMean(0.05, None), SeedMean(0.03, None), Verdict.UNSURE),
-        (None, SeedMean(0.03, 0.01), Verdict.PAYS),
+        (SeedMean(0.05, 0.01), SeedMean(0.03, 0.02), LeadVerdict.PAYS),
+        (SeedMean(0.01, 0.001), SeedMean(0.30, 0.01), LeadVerdict.STATIC),
+        (SeedMean(-0.2, 0.001), None, LeadVerdict.STATIC),
+        (SeedMean(0.0, 0.0), SeedMean(-0.4, 0.01), LeadVerdict.PEER),
+        (SeedMean(-0.1, 0.0), SeedMean(-0.11, 0.01), LeadVerdict.STATIC),
+        (SeedMean(0.05, 0.01), SeedMean(0.01, 0.001), LeadVerdict.PEER),
+        (SeedMean(0.05, 0.06), SeedMean(0.03, 0.01), LeadVerdict.UNSURE),
+        (SeedMean(0.05, None), SeedMean(0.03, None), LeadVerdict.UNSURE),
+        (None, SeedMean(0.03, 0.01), LeadVerdict.PAYS),
     ],
 )
-def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: Verdict) -> None:
+def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: LeadVerdict) -> None:
     over = {"ekya": ekya, STATIC: static}
     shares = {name: 0.5 / (1 + lead.mean) if lead else 0.0 for name, lead in over.items()}
     assert Leads(5, 0.5, 0.9, shares, over, {}).verdict is verdict
@@ -82,7 +80,7 @@ def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: Verdi
 def test_a_policy_without_goodput_is_behind_all() -> None:
     found = measure_leads([Sample(100, 90, {OURS: 0, "ekya": 50, STATIC: 0})])
     assert found.over == {"ekya": SeedMean(-1.0, None), STATIC: None}
-    assert found.verdict is Verdict.PEER
+    assert found.verdict is LeadVerdict.PEER
 
 
 LEARNED = drift(0.5, 0.9)
@@ -183,10 +181,12 @@ def test_a_retraining_gets_an_instance_only_where_it_pays() -> None:
 
 
 def test_the_papers_splits_are_among_them() -> None:
-    names = [each.name for each in static_policies(scenario(tenant("a", [9] * 10)))]
+    names = [
+        static_policy.name for static_policy in static_policies(scenario(tenant("a", [9] * 10)))
+    ]
     assert names[-6:] == [f"static-{serving}-{7 - serving}" for serving in range(1, 7)]
     three = scenario(*(tenant(name, [9] * 10) for name in "abc"))
-    assert [each.name for each in static_policies(three)][-4:] == [
+    assert [static_policy.name for static_policy in static_policies(three)][-4:] == [
         *("static-3-4", "static-4-3", "static-5-2", "static-6-1")
     ]
 

@@ -19,7 +19,7 @@ import migrator.planning.solve
 from migrator.planning.problem_file import example_problem
 from migrator.policies.policy import Observation
 from migrator.policies.registry import policy as policy_named
-from migrator.workload.workloads import example_text
+from migrator.workload.examples import example_text
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = """

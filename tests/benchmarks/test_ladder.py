@@ -27,7 +27,7 @@ def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
         for a, b in pairwise(found)
     ]
     assert [each for each in changed if len(each) != 1] == []
-    assert sorted(name for (name,) in changed) == sorted(e.name for e in fields(PeerLimits))
+    assert sorted(name for (name,) in changed) == sorted(field.name for field in fields(PeerLimits))
     assert steps()[DEFAULT] == DEFAULT_LIMITS
 
 

@@ -168,7 +168,9 @@ def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
     retrainings = [some, replace(some, taken_s=11.2), replace(some, window=0, taken_s=30.0)]
     assert planned_well(retrainings) == (1, 2)
     (table,) = [
-        e for e in tables([_row("migrator", 0, 1)], retrainings, []) if "planned" in e.caption
+        table
+        for table in tables([_row("migrator", 0, 1)], retrainings, [])
+        if "planned" in table.caption
     ]
     assert table.rows[0][4:7] == ("10.0", "10.9", "1.09")
 

@@ -15,7 +15,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
 from migrator.reproduce.traces import arrivals, generated_kinds, offset
 from migrator.simulation.compare import Job
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 
 PAIR = ("azure", "azure-bursty")
@@ -59,7 +59,7 @@ def test_one_window_is_the_first_and_a_short_trace_has_none() -> None:
 
 def test_the_load_is_the_whole_traces_and_not_the_windows() -> None:
     made = WindowApart(PAIR, 3, 4, load=0.5)(0, None)
-    assert [each.name for each in made.tenants] == list(MODELS)
+    assert [tenant.name for tenant in made.tenants] == list(MODELS)
     assert (made.windows, made.window_s, made.prepared) == (1, 200.0, True)
     for tenant, kind in zip(made.tenants, PAIR, strict=True):
         assert tenant.trace.seconds == KINDS[kind].measured.seconds

@@ -55,7 +55,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def ran(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in words])
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def answer(*words: object) -> Any:

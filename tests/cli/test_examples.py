@@ -9,7 +9,8 @@ import pytest
 from support.gpu_cli import migrator
 from support.served_file import serving, shorten
 
-from migrator.workload.workloads import NAMES, all_workloads
+from migrator.workload.examples import NAMES
+from migrator.workload.workloads import all_workloads
 
 ENDINGS = {"policy": "py", "model": "py"}
 SIMULATED = "simulate {} --windows 1 --policy equal-mig"

@@ -18,7 +18,7 @@ from migrator.cli.serve_verbs import board_of_gpu, live_scenario
 from migrator.io import data_file
 from migrator.io.data_file import FileKind, recognise
 from migrator.planning.problem_file import example_problem
-from migrator.workload.workloads import NAMES, example_text
+from migrator.workload.examples import NAMES, example_text
 
 ENDINGS = {"window": "json", "policy": "py", "model": "py"}
 PLAN = {

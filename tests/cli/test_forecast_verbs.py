@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from migrator.cli import app
 from migrator.core.errors import InputError, MigratorError
 from migrator.forecast.informer import training
-from migrator.forecast.informer.training import load
+from migrator.forecast.informer.trained import load
 from migrator.forecast.selection import forecaster
 
 WINDOW = ("--window-s", "10")

@@ -51,7 +51,7 @@ def written(folder: Path, *places: Place) -> Path:
 def held(state: Path, start: int) -> Iterator[subprocess.Popen[str]]:
     """A process of its own that uses the instance at `start`."""
     driver = EmulatedDriver(state)
-    (instance,) = [each for each in driver.instances() if each.place.start == start]
+    (instance,) = [instance for instance in driver.instances() if instance.place.start == start]
     code = (
         "import sys\nfrom migrator.gpu.drivers.virtual_board import register_use\n"
         "with register_use():\n    print('held', flush=True)\n    sys.stdin.read()\n"
@@ -370,7 +370,7 @@ def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     assert "the journal was damaged and is kept as" in done.err
     assert done.err.count("is left: not ours") == 2
     words = [each["words"] for each in emulated("doctor", "--json").json["checks"]]
-    assert any("a damaged one was kept aside" in each for each in words)
+    assert any("a damaged one was kept aside" in word for word in words)
 
 
 def test_a_journal_with_unreadable_text_stops_the_command(state: Path) -> None:

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from migrator.cli import app
 from migrator.cli.daemon import beside_file, is_there, probe_daemon, records_file
 from migrator.core.errors import InputError
+from migrator.records.current_run import DaemonState
 from migrator.records.rows import RunRow
-from migrator.records.standing import DaemonState
 
 RUN = RunRow(1, time.time(), None, "live", "A100-40GB", "emulated", "migrator", 0, os.getpid())
 

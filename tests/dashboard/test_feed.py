@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from support.waiting import LIMIT_S
 
-from migrator.dashboard import updates
-from migrator.dashboard.updates import Feed, Marker, Update, read_news
+from migrator.dashboard import feed as feed_module
+from migrator.dashboard.feed import Feed
+from migrator.dashboard.updates import Marker, Update, read_news
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
 
@@ -53,7 +54,7 @@ def test_all_pages_get_the_same_bytes_from_one_reading(
         readings.append(after)
         return read_news(path, run, after, until)
 
-    monkeypatch.setattr(updates, "read_news", counted)
+    monkeypatch.setattr(feed_module, "read_news", counted)
 
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
@@ -166,12 +167,12 @@ def test_a_reading_that_fails_oddly_is_tried_again(
     failing = [True] * 3
 
     def at_first(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
-        if failing and until is None and after != updates._FAR:
+        if failing and until is None and after != feed_module._FAR:
             failing.pop()
             raise ValueError("no JSON")
         return read_news(path, run, after, until)
 
-    monkeypatch.setattr(updates, "read_news", at_first)
+    monkeypatch.setattr(feed_module, "read_news", at_first)
 
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)

@@ -94,8 +94,8 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
 def test_moments_count_from_the_runs_begin(path: Path) -> None:
     update, records = parsed(read_run_update(path, 1)), read_records(path)
     began_s = records.run.began_s
-    for row, each in zip(records.windows, update["windows"], strict=True):
-        assert each["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
+    for row, window in zip(records.windows, update["windows"], strict=True):
+        assert window["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
 
 
 def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:

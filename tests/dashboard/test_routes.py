@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from support.live_records import Made, write_run
 
-from migrator.dashboard import routes
+from migrator.dashboard import assets
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.serving.http.requests import Tokens, digest, require_admin, require_own_page
 from migrator.serving.http.server import ApiServer
@@ -99,12 +99,12 @@ def test_plotly_comes_from_the_installed_package_and_stays_in_the_browser(path: 
 def test_without_plotly_the_page_says_what_to_install(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    routes._plotly.cache_clear()
-    monkeypatch.setattr(routes, "find_spec", lambda _: None)
+    assets.plotly_file.cache_clear()
+    monkeypatch.setattr(assets, "find_spec", lambda _: None)
     try:
         (about,) = asyncio.run(asked(path, "/dashboard/about"))
     finally:
-        routes._plotly.cache_clear()
+        assets.plotly_file.cache_clear()
     assert about.json()["plotly"] is None
     assert about.json()["without"] == "pip install 'migrator[figures]'"
 
@@ -223,7 +223,7 @@ def test_numbers_of_no_run_are_not_found(path: Path, digits: str) -> None:
 
 @pytest.mark.parametrize("given", ["bytes=0-" + "9" * 5000, "bytes=" + "9" * 5000 + "-", "bytes=x"])
 def test_ranges_that_are_none_are_no_error(path: Path, given: str) -> None:
-    file = routes._plotly()
+    file = assets.plotly_file()
     assert file is not None
     (answer,) = asyncio.run(asked(path, f"/dashboard/plotly/{file.name}", range=given))
     assert answer.status_code in (200, 206, 400, 416)

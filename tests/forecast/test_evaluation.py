@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.selection import (
+from migrator.forecast.evaluation import (
     covered,
     interval_of,
     measure,

@@ -9,16 +9,10 @@ from numpy.typing import NDArray
 from support.amount import amount
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import (
-    SCENARIOS,
-    Ewma,
-    Forecaster,
-    LastMean,
-    LastWindow,
-    LongMean,
-    Seasonal,
-)
+from migrator.forecast.forecaster import SCENARIOS, Forecaster
+from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.selection import forecaster, forecasters
+from migrator.forecast.simple import Ewma, LastMean, LastWindow, LongMean
 
 SIMPLE = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())
 EVERY = pytest.mark.parametrize("each", SIMPLE, ids=lambda each: each.name)

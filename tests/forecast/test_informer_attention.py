@@ -87,8 +87,8 @@ def test_the_causal_one_takes_nothing_from_ahead(active: int, border: int) -> No
 def test_with_every_query_active_later_keys_and_queries_do_not_matter_either() -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
     before = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
-    for each in (queries, keys, values):
-        each[..., 7:, :] = 9.0
+    for query in (queries, keys, values):
+        query[..., 7:, :] = 9.0
     after = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
     torch.testing.assert_close(after[..., :7, :], before[..., :7, :])
 

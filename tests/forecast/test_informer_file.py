@@ -7,7 +7,8 @@ import pytest
 
 from migrator.core.errors import InputError
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.training import Settings, TrainedInformer, load, save, train
+from migrator.forecast.informer.trained import TrainedInformer, load, save
+from migrator.forecast.informer.training import Settings, train
 
 TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2)
 HISTORY = np.random.default_rng(1).poisson(30, 400).astype(float)

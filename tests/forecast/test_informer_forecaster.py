@@ -10,18 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import SCENARIOS, LastMean
+from migrator.forecast.forecaster import SCENARIOS
 from migrator.forecast.informer import InformerForecaster, SavedInformer
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.training import (
-    Settings,
-    TrainedInformer,
-    data_hash,
-    least_slots,
-    save,
-    train,
-)
+from migrator.forecast.informer.trained import TrainedInformer, data_hash, save
+from migrator.forecast.informer.training import Settings, least_slots, train
 from migrator.forecast.selection import Auto, forecaster, forecasters
+from migrator.forecast.simple import LastMean
 
 WINDOW = 20
 LEAST = least_slots(Shape.for_window(WINDOW))

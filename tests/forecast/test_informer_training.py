@@ -8,15 +8,8 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 from migrator.forecast.informer import training
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.informer.training import (
-    Examples,
-    Settings,
-    answer,
-    least_slots,
-    past_of,
-    split,
-    train,
-)
+from migrator.forecast.informer.trained import answer, past_of
+from migrator.forecast.informer.training import Examples, Settings, least_slots, split, train
 
 TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2, dropout=0.0)
 QUICK = Settings(steps=12, batch=8, every=4, stride=4)

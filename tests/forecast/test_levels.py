@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import (
-    NO_PERIOD,
+from migrator.forecast.forecaster import Points
+from migrator.forecast.seasonal import NO_PERIOD, Seasonal, find_period
+from migrator.forecast.simple import (
     SPANS,
     Ewma,
     LastMean,
     LastWindow,
     LongMean,
-    Points,
-    Seasonal,
-    find_period,
     last_window_mean,
     levels,
     means_before,

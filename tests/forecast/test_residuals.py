@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import (
     RECENT_WINDOWS,
-    LastMean,
     Origins,
     _warn_of_gaps,
     point_and_errors,
@@ -19,6 +18,7 @@ from migrator.forecast.forecaster import (
     without_gaps,
 )
 from migrator.forecast.selection import forecasters
+from migrator.forecast.simple import LastMean
 
 
 def _ten(

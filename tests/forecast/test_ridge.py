@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from support.amount import amount
 
 from migrator.forecast import ridge
-from migrator.forecast.forecaster import SCENARIOS, Ewma, LastMean, Origins, full_history
+from migrator.forecast.forecaster import SCENARIOS, Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
+from migrator.forecast.simple import Ewma, LastMean
 
 HISTORIES = st.integers(0, 300).flatmap(
     lambda slots: st.one_of(

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import Counts, Forecaster, LastMean, Seasonal
+from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.ridge import Ridge
+from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score
+from migrator.forecast.simple import LastMean
 from migrator.workload.traces.generator import generate
 
 

@@ -229,7 +229,7 @@ def test_samples_of_a_window_are_uploaded_before_it(server: Running, tmp_path: P
     assert outcome.labels_at == "start"
     asked = questions_of(live.tenants[0], held_out=True)
     for window, (first, last) in enumerate(((0, 0), (1, 119))):
-        own = [each for each in stats["uploads"] if f"a-{window}" in _window_of(each["id"])]
+        own = [stat for stat in stats["uploads"] if f"a-{window}" in _window_of(stat["id"])]
         rows = asked.training_rows(window, window - 1 if window else None)
         assert len(own) == len(rows) == outcome.windows[window].tenants["a"].labels_stored
         assert all(first <= each["before"] <= last for each in own)

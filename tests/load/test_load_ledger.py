@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.load_outcomes import load_outcome
 
-from migrator.load.requests import MOST_REASONS, OTHER, Account
+from migrator.load.ledger import MOST_REASONS, OTHER, Account
 
 
 def test_windows_and_tenants_add_up() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.io.http_pool import address_of
-from migrator.load.server import (
+from migrator.load.messages import (
     HEADER_LENGTH,
     LabelAnswer,
     ModelInput,

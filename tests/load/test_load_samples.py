@@ -14,9 +14,9 @@ from migrator.core.profiles import Service, profile
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality, Samples
 from migrator.learn.registry import benchmark
+from migrator.load.messages import ModelInput
 from migrator.load.requests import Questions
 from migrator.load.run import questions_of
-from migrator.load.server import ModelInput
 from migrator.workload.live import LiveTenant
 
 

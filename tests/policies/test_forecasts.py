@@ -5,8 +5,9 @@ import pytest
 from numpy.typing import NDArray
 from support.mig_views import observation, view
 
-from migrator.forecast.forecaster import Counts, Forecaster, LastMean
+from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.selection import Auto
+from migrator.forecast.simple import LastMean
 from migrator.policies.forecasts import PLANNED_WINDOWS, Alike, Chosen, forecasts_of
 from migrator.policies.policy import Observation
 

@@ -16,7 +16,7 @@ from migrator.profiling.drivers import Cpu, Driver
 from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Measurement, Study, measurements
 from migrator.profiling.run import Profiled, profile
-from migrator.workload.measured import read_profile, read_profiles
+from migrator.workload.profile_file import read_profile, read_profiles
 
 TINY, PLAIN = "support.tiny_model:Tiny", "support.profiled_models:Plain"
 GREEDY, FATAL = "support.profiled_models:Greedy", "support.profiled_models:Fatal"

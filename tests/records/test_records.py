@@ -119,11 +119,11 @@ def test_old_seconds_are_counted_together_and_no_request_is_lost(
                     SecondRecord(tenant, second, received=second, in_time=1, forecast_mean=2.0)
                 )
             records.flush()
-    seconds = [each for each in read_records(path).seconds if each.tenant == "text"]
-    assert sum(each.received for each in seconds) == sum(range(100))
-    assert sum(each.span_s for each in seconds) == 100
+    seconds = [second for second in read_records(path).seconds if second.tenant == "text"]
+    assert sum(second.received for second in seconds) == sum(range(100))
+    assert sum(second.span_s for second in seconds) == 100
     assert len(seconds) < 50
-    assert {each.span_s for each in seconds if each.second >= 75} == {1}
+    assert {second.span_s for second in seconds if second.second >= 75} == {1}
     assert seconds[0] == SecondRecord("text", 0, 45, 10, 0, 0, 2.0, None, None, 10)
     # a later run thins what the earlier one left
     with begun(path, seconds_kept_s=25) as records:

@@ -102,7 +102,9 @@ def test_plans_are_what_was_decided(records: RunRecords) -> None:
 def test_slots_of_other_lengths_keep_every_request(tmp_path: Path, slot_s: float) -> None:
     this = made(windows=1, slot_s=slot_s)
     write_simulations(tmp_path / "run.db", [recorded(this, Fixed((PHOTOS, CAMERAS)))])
-    seconds = [e for e in read_records(tmp_path / "run.db").seconds if e.tenant == "photos"]
+    seconds = [
+        second for second in read_records(tmp_path / "run.db").seconds if second.tenant == "photos"
+    ]
     assert sum(second.received for second in seconds) == 200
     assert sum(second.span_s for second in seconds) == 10
     assert {second.span_s for second in seconds} == {max(1, round(slot_s))}

@@ -54,7 +54,7 @@ def test_policies_are_grouped_by_scenario_with_intervals() -> None:
 def test_one_seed_has_no_intervals() -> None:
     goodput, *_ = blocks(comparison_page(compared(seeds=1)), "measures")
     assert isinstance(goodput, Bars)
-    assert all(each.half_widths is None for each in goodput.series)
+    assert all(row.half_widths is None for row in goodput.series)
     assert "±" not in comparison_page(compared(seeds=1)).lead
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from support.contrast import AA, contrast, themes
 
-from migrator.advise.trial import Verdict
+from migrator.advise.leads import LeadVerdict
 from migrator.report.page import (
     OUTCOMES,
     Axis,
@@ -55,7 +55,7 @@ def test_words_on_the_colours_of_tenants_and_outcomes() -> None:
 
 
 def test_words_in_the_cells_of_the_map() -> None:
-    classes = tuple((str(verdict), PAINTS[verdict]) for verdict in Verdict)
+    classes = tuple((str(verdict), PAINTS[verdict]) for verdict in LeadVerdict)
     cells = (tuple((at, "+2% over static") for at in range(len(classes))),)
     names = tuple(name for name, _ in classes)
     chart = ClassMap("map", names, ("row",), classes, cells, Axis("x"), Axis("y"))

@@ -85,7 +85,7 @@ def test_what_was_held_is_drawn_state_by_state(run: RecordedRun) -> None:
 
 def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: RecordedRun) -> None:
     (plan,) = blocks(run_page([run], A100), Slices, "Window 1: planned")
-    spans = {e.name: (e.from_s, e.until_s) for e in plan.slabs if e.start == 4}
+    spans = {slab.name: (slab.from_s, slab.until_s) for slab in plan.slabs if slab.start == 4}
     assert spans["photos, retraining"] == (2.0, 12.0)
     # cameras is cold for as long as a start took: created and warmed
     cold_s = PARTS_S["create_s"] + PARTS_S["warm_s"]
@@ -101,7 +101,7 @@ def test_a_policy_without_plans_has_only_what_was_held(tmp_path: Path) -> None:
 def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
     page = run_page([run], A100)
     (photos,) = blocks(page, Bars, "photos: what became")
-    parts = {each.name: each.values for each in photos.series}
+    parts = {row.name: row.values for row in photos.series}
     assert list(parts["goodput"]) == pytest.approx([816.9, 1050.3, 0.0])
     assert parts["wrong"][0] == pytest.approx(350.1)
     assert parts["late"] == (10.0, 10.0, 10.0)
@@ -115,13 +115,13 @@ def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
 def test_arrivals_stand_against_the_forecast_and_its_band(run: RecordedRun) -> None:
     page = run_page([run], A100)
     (lines,) = blocks(page, Lines, "photos: arrivals")
-    values = {each.name: each.values for each in lines.series}
+    values = {row.name: row.values for row in lines.series}
     assert values["received"] == (60.0,) * 50
     assert values["forecast, mean"][2:4] == (None, 60.0)
     assert values["forecast, 10% quantile"][3] == 48.0
     assert values["forecast, 90% quantile"][3] == 72.0
     (areas,) = blocks(page, Lines, "photos: in time")
-    assert [each.values[0] for each in areas.series] == [57.0, 2.0, 1.0]
+    assert [row.values[0] for row in areas.series] == [57.0, 2.0, 1.0]
 
 
 def test_the_forecast_is_drawn_as_a_band_with_one_key(run: RecordedRun) -> None:
@@ -145,7 +145,7 @@ def test_wrong_and_failed_answers_of_a_second_are_drawn(run: RecordedRun) -> Non
     first = replace(first, wrong=7.0, failed=4)
     page = run_page([recorded_run(replace(run.records, seconds=(first, *rest)))], A100)
     (areas,) = blocks(page, Lines, f"{first.tenant}: in time")
-    parts = {each.name: each.values[0] for each in areas.series}
+    parts = {row.name: row.values[0] for row in areas.series}
     assert parts["in time, expected to be wrong"] == 7.0
     assert parts["failed"] == 4.0
     assert parts["in time"] == (first.in_time or 0) - 7.0
@@ -154,11 +154,13 @@ def test_wrong_and_failed_answers_of_a_second_are_drawn(run: RecordedRun) -> Non
 def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: RecordedRun) -> None:
     first = next(second for second in run.records.seconds if second.tenant == "photos")
     thinned = replace(first, received=600, span_s=10)
-    rest = tuple(e for e in run.records.seconds if e.tenant != "photos" or e.second >= 10)
+    rest = tuple(
+        second for second in run.records.seconds if second.tenant != "photos" or second.second >= 10
+    )
     records = replace(run.records, seconds=(thinned, *rest))
     (lines,) = blocks(run_page([recorded_run(records)], A100), Lines, "photos: arrivals")
     assert lines.at[:2] == (0.0, 10.0)
-    (received,) = [each for each in lines.series if each.name == "received"]
+    (received,) = [row for row in lines.series if row.name == "received"]
     assert received.values[:2] == (60.0, 60.0)
 
 
@@ -166,11 +168,11 @@ def test_accuracy_jumps_where_a_model_takes_over(run: RecordedRun) -> None:
     page = run_page([run], A100)
     (accuracy,) = blocks(page, Lines, "Accuracy")
     assert accuracy.at == (0.0, WINDOW_S, WINDOW_S + RETRAINED_S)
-    values = {each.name: each.values for each in accuracy.series}
+    values = {row.name: row.values for row in accuracy.series}
     # the model that was refused changes nothing
     assert values == {"photos": (0.7, 0.7, 0.9), "cameras": (0.7, 0.7, 0.7)}
     (versions,) = blocks(page, Lines, "Version")
-    assert {e.name: e.values[-1] for e in versions.series}["photos"] == 2.0
+    assert {row.name: row.values[-1] for row in versions.series}["photos"] == 2.0
     (table,) = blocks(page, Table, "Retrained")
     assert [row[1:5] for row in table.rows] == [
         ("photos", "2", "90.0%", "adopted"),
@@ -187,9 +189,9 @@ def test_every_start_is_shown_by_its_parts(run: RecordedRun) -> None:
         "before: photos 3g@0",
         "32.0 s: cameras 2g@4",
     )
-    whole = [sum(e.values[0] or 0.0 for e in bars.series)]
+    whole = [sum(row.values[0] or 0.0 for row in bars.series)]
     assert whole == [pytest.approx(0.9)]
-    parts = {each.name: each.values[0] for each in bars.series}
+    parts = {row.name: row.values[0] for row in bars.series}
     assert parts["instance created"] == 0.4
     assert parts["everything else"] == pytest.approx(0.12)
     many = replace(run.records, units=run.records.units * MOST_STARTS)
@@ -206,7 +208,7 @@ def test_retrainings_are_shown_planned_and_taken_with_their_parts(tmp_path: Path
     page = run_page([run], A100)
     (bars,) = blocks(page, Bars, "Retrainings, planned and taken")
     assert bars.categories == ("window 1: photos",)
-    assert [each.values for each in bars.series] == [(6.0,), (7.5,)]
+    assert [row.values for row in bars.series] == [(6.0,), (7.5,)]
     (parts,) = blocks(page, Table, "Retrainings and their parts")
     assert parts.rows[0][:7] == ("1", "photos", "6.0", "7.5", "1.25", "1.00", "0.50")
     window = windows_json(run)["windows"][1]
@@ -225,7 +227,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     theirs = made(tmp_path, Made(policy="static-4-3", late=40, ended_windows=1, began_s=0.0))
     page = run_page([ours], A100, [theirs])
     (goodput,) = blocks(page, Bars, "Goodput by window")
-    assert [each.name for each in goodput.series] == ["migrator", "static-4-3"]
+    assert [row.name for row in goodput.series] == ["migrator", "static-4-3"]
     # 1,800 received, 46 dropped or failed and 5 * 40 late of each tenant, 70% correct
     first, second = goodput.series[1].values
     assert first == pytest.approx(0.7 * (1800 - 46 - 400))
@@ -243,7 +245,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
 def test_runs_of_one_policy_have_different_names(tmp_path: Path) -> None:
     first, second = made(tmp_path), made(tmp_path)
     (goodput,) = blocks(run_page([second], A100, [first]), Bars, "Goodput by window")
-    assert [each.name for each in goodput.series] == ["migrator, run 2", "migrator, run 1"]
+    assert [row.name for row in goodput.series] == ["migrator, run 2", "migrator, run 1"]
 
 
 def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:

@@ -9,16 +9,16 @@ import pytest
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
-from migrator.records.rows import ActionRecord, EventRecord
-from migrator.records.runs import read_recorded_run, recorded_run
-from migrator.records.standing import (
+from migrator.records.current_run import (
+    CurrentRun,
+    CurrentUnit,
     DaemonProbe,
     DaemonState,
-    Standing,
-    UnitStanding,
+    current_run,
     daemon_url,
-    standing,
 )
+from migrator.records.rows import ActionRecord, EventRecord
+from migrator.records.runs import read_recorded_run, recorded_run
 from migrator.records.store import RecentRows, read_recent
 from migrator.report.run_json import status_json
 from migrator.report.run_text import status_text, windows_text
@@ -60,8 +60,10 @@ def run(tmp_path: Path) -> RecentRows:
     return read_recent(path, totals=True)
 
 
-def stands(run: RecentRows, life: DaemonState, answer: dict[str, object] | None = None) -> Standing:
-    return standing(run, DaemonProbe(life, "it is silent", answer), now_s=1047.5)
+def stands(
+    run: RecentRows, life: DaemonState, answer: dict[str, object] | None = None
+) -> CurrentRun:
+    return current_run(run, DaemonProbe(life, "it is silent", answer), now_s=1047.5)
 
 
 def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
@@ -71,7 +73,7 @@ def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["photos", "5,000", "4,000", "500", "400", "60", "40", "2", "88.0%", "3", "43%"] in lines
     # a tenant it says nothing of is as in the records
-    assert any(each[:2] == ["cameras", "1,500"] for each in lines)
+    assert any(line[:2] == ["cameras", "1,500"] for line in lines)
     (drawn,) = [line for line in text.splitlines() if "[" in line]
     assert drawn.index("photos 3g") < drawn.index("///photos 3g///")
 
@@ -149,16 +151,16 @@ def test_what_a_killed_daemon_left_has_no_slot(run: RecentRows) -> None:
 def test_a_retraining_is_known_from_the_units_too(run: RecentRows) -> None:
     trains = replace(run.units[0], tenant="cameras", state="training", to_s=None)
     rows = replace(run, units=(*run.units, trains))
-    cameras = standing(rows, DaemonProbe(DaemonState.SILENT), 1047.5).tenants[0]
+    cameras = current_run(rows, DaemonProbe(DaemonState.SILENT), 1047.5).tenants[0]
     assert (cameras.name, cameras.retraining, cameras.progress) == ("cameras", "running", None)
 
 
 @pytest.mark.parametrize("tenant", ["t", "a-tenant-with-quite-a-long-name"])
 def test_the_drawing_fits_every_size_and_name(tenant: str) -> None:
     units = [
-        UnitStanding(0, 4, tenant, "inference", "ready"),
-        UnitStanding(4, 2, tenant, "inference", "warming"),
-        UnitStanding(6, 1, None, "", "idle"),
+        CurrentUnit(0, 4, tenant, "inference", "ready"),
+        CurrentUnit(4, 2, tenant, "inference", "warming"),
+        CurrentUnit(6, 1, None, "", "idle"),
     ]
     numbers, row = slices_text(current_slabs(units, A100), A100.memory_slices).splitlines()
     assert len(row) <= 100

@@ -17,13 +17,15 @@ from support.scenarios import tenant as served
 
 from migrator.advise.advice import consult
 from migrator.advise.advice_report import advice_page
-from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
+from migrator.advise.leads import OURS, RIVALS, STATIC
+from migrator.advise.trial import TrialResult, WindowResult
 from migrator.cluster.fleet.overview import overview_page
 from migrator.cluster.placement.place import place
 from migrator.cluster.report import placement_page
 from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario
-from migrator.report.comparison import ForecastRow, comparison_page, forecast_page
+from migrator.report.comparison import comparison_page
+from migrator.report.forecasts import ForecastRow, forecast_page
 from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page

@@ -32,6 +32,6 @@ def test_no_outcome_has_the_hue_of_a_tenant_or_policy() -> None:
 
 
 def test_outcomes_have_hues_of_their_own_and_wrong_is_far_from_good() -> None:
-    for one, other in combinations(OUTCOMES, 2):
-        assert _apart(one, other) > 12, (one, other)
+    for combination, other in combinations(OUTCOMES, 2):
+        assert _apart(combination, other) > 12, (combination, other)
     assert _apart(GOOD.fill, WRONG.fill) > 120

@@ -11,7 +11,8 @@ from support.scenarios import drift, scenario, tenant
 
 from migrator.advise.advice import Advice, consult
 from migrator.advise.advice_report import advice_page
-from migrator.advise.trial import OURS, RIVALS, TrialResult, WindowResult
+from migrator.advise.leads import OURS, RIVALS
+from migrator.advise.trial import TrialResult, WindowResult
 from migrator.core.catalogue import board
 from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario
@@ -30,8 +31,8 @@ def looks(page: Page, names: set[str]) -> dict[str, set[Paint]]:
         for series, paint in zip(chart.series, paints(chart.series), strict=True):
             if series.name in names:
                 found.setdefault(series.name, set()).add(paint)
-            for name, own in zip(chart.categories, series.bar_paints or (), strict=False):
-                found.setdefault(name, set()).add(own)
+            for name, category in zip(chart.categories, series.bar_paints or (), strict=False):
+                found.setdefault(name, set()).add(category)
     return {name: found[name] for name in found if name in names}
 
 

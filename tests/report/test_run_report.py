@@ -27,7 +27,7 @@ def table(page: Page, caption: str) -> Table:
 
 
 def column(given: Table, header: str) -> list[str]:
-    plain = [each.replace("\u00ad", "") for each in given.headers]
+    plain = [header.replace("\u00ad", "") for header in given.headers]
     return [row[plain.index(header)] for row in given.rows]
 
 
@@ -69,7 +69,11 @@ def test_one_run_leads_with_what_was_held_over_all_windows() -> None:
     assert isinstance(lead, Slices)
     assert lead.title == "Windows 0 to 2: held"
     assert lead.until_s == 18.0
-    apart = [e for e in section(report(run(windows=3)), "slices").blocks if isinstance(e, Slices)]
+    apart = [
+        block
+        for block in section(report(run(windows=3)), "slices").blocks
+        if isinstance(block, Slices)
+    ]
     held = [each for each in apart if each.title.endswith("held")]
     assert len(lead.slabs) == sum(len(each.slabs) for each in held)
     assert {slab.from_s // 6 for slab in lead.slabs} == {0, 1, 2}
@@ -79,7 +83,7 @@ def test_arrivals_stand_beside_what_was_expected() -> None:
     blocks = section(report(run(windows=1)), "requests").blocks
     bert, vit = [block for block in blocks if isinstance(block, Lines)]
     for chart in (bert, vit):
-        names = [(each.name, each.dashed) for each in chart.series]
+        names = [(row.name, row.dashed) for row in chart.series]
         assert names == [("received", False), ("forecast, mean", True)]
     assert bert.until == 6.0
 
@@ -99,7 +103,9 @@ def test_an_instance_kept_over_the_windows_end_is_not_cold() -> None:
         replace(window, slots=(outcome.windows[0].slots[0],) * 6) for window in outcome.windows
     )
     for given, expected in ((replace(outcome, windows=kept), False), (outcome, True)):
-        charts = [e for e in section(report(given), "slices").blocks if isinstance(e, Slices)]
+        charts = [
+            block for block in section(report(given), "slices").blocks if isinstance(block, Slices)
+        ]
         found = any(slab.use is Use.COLD for chart in charts for slab in chart.slabs)
         assert found is expected
 
@@ -121,11 +127,13 @@ def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
     result = report(*runs).sections[0]
     _, by_window, _, by_tenant = (block for block in result.blocks if isinstance(block, Bars))
     assert by_window.categories == ("0", "1")
-    assert [each.name for each in by_window.series] == ["ekya", "migrator"]
+    assert [row.name for row in by_window.series] == ["ekya", "migrator"]
     for series, outcome in zip(by_window.series, runs, strict=True):
         assert series.values == tuple(window.tally.goodput_share for window in outcome.windows)
     assert by_tenant.categories == ("bert", "vit")
-    assert by_tenant.series[1].values == tuple(e.goodput_share for e in runs[1].tenants.values())
+    assert by_tenant.series[1].values == tuple(
+        tenant.goodput_share for tenant in runs[1].tenants.values()
+    )
     both = table(report(*runs), "Goodput share (%) by window and tenant")
     assert [row[:2] for row in both.rows] == [
         *(("0", "bert"), ("0", "vit"), ("1", "bert"), ("1", "vit")),
@@ -152,7 +160,7 @@ def test_the_lead_is_stated_where_all_three_were_run() -> None:
     assert words[1].endswith("replanning regains 50% of the oracle's lead.")
     several = [run(p, name, late=e) for name in ("a", "b") for p, e in late.items()]
     words = report(*several).sections[0].paragraphs
-    assert [each.partition(":")[0] for each in words[1:]] == ["a", "b", "all scenarios"]
+    assert [word.partition(":")[0] for word in words[1:]] == ["a", "b", "all scenarios"]
     assert len(report(run(), run("oracle")).sections[0].paragraphs) == 2
 
 

@@ -11,20 +11,20 @@ from rich.console import Console
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.records.current_run import (
+    CurrentRun,
+    DaemonProbe,
+    DaemonState,
+    UnitUsage,
+    current_run,
+)
+from migrator.records.recent_traffic import RateMeter
 from migrator.records.rows import (
     ActionRecord,
     EventRecord,
     PlanRecord,
     RetrainingRecord,
     UnitRecord,
-)
-from migrator.records.standing import (
-    DaemonProbe,
-    DaemonState,
-    RateMeter,
-    Standing,
-    UnitUsage,
-    standing,
 )
 from migrator.records.store import RecentRows, read_recent
 from migrator.report.top_screen import Screen, bar
@@ -44,7 +44,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> RecentRows:
 
 
 def test_what_the_driver_reports_is_shown_by_tenant(rows: RecentRows) -> None:
-    view = standing(rows, RUNNING, NOW_S)
+    view = current_run(rows, RUNNING, NOW_S)
     start = next(each.start for each in view.held if each.tenant is not None)
     owner = next(each.tenant for each in view.held if each.start == start)
     usage = (UnitUsage(start, None, 1536, 20_480), UnitUsage(None, 0.25, 1024, 40_960))
@@ -53,7 +53,7 @@ def test_what_the_driver_reports_is_shown_by_tenant(rows: RecentRows) -> None:
     assert not [each for each in drawn(view) if each.startswith("used")]
 
 
-def drawn(view: Standing, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:
+def drawn(view: CurrentRun, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=columns, height=lines, force_terminal=False)
     console.print(Screen(view, A100, whole=whole))
@@ -89,7 +89,7 @@ def answer(**more: Any) -> dict[str, Any]:
 
 
 def test_records_alone_say_the_essentials(rows: RecentRows) -> None:
-    lines = drawn(standing(rows, RUNNING, NOW_S, RateMeter()))
+    lines = drawn(current_run(rows, RUNNING, NOW_S, RateMeter()))
     assert lines[0] == "quick  A100-40GB  emulated  migrator  run 1"
     assert lines[1].startswith("window 2  ████")
     assert lines[1].endswith("slot 11 of 20")
@@ -111,7 +111,7 @@ def test_the_daemon_knows_better_where_it_answers(rows: RecentRows) -> None:
     later["tenants"]["photos"] |= {"received": 600, "in_time": 480, "late": 120}
     later["tenants"]["photos"]["latency"] = {"bounds_s": [0.01, 0.1], "counts": [100, 500, 0]}
     pace.add(NOW_S, later)
-    lines = drawn(standing(rows, DaemonProbe(DaemonState.RUNNING, "", later), NOW_S, pace))
+    lines = drawn(current_run(rows, DaemonProbe(DaemonState.RUNNING, "", later), NOW_S, pace))
     assert lines[0] == "quick  A100-40GB  mig  paris  run 1   PAUSED"
     assert "[++++++++++++photos 4g+++++++++++++]" in lines[5]
     (photos,) = [line.split() for line in lines if line.startswith("photos ")]
@@ -119,7 +119,7 @@ def test_the_daemon_knows_better_where_it_answers(rows: RecentRows) -> None:
 
 
 def test_a_daemon_alone_is_shown_without_plan_and_events() -> None:
-    view = standing(None, DaemonProbe(DaemonState.RUNNING, "", answer()), NOW_S, RateMeter())
+    view = current_run(None, DaemonProbe(DaemonState.RUNNING, "", answer()), NOW_S, RateMeter())
     lines = drawn(view)
     assert lines[0] == "quick  A100-40GB  mig  paris"
     assert not [line for line in lines if line.startswith("planned")]
@@ -129,7 +129,7 @@ def test_a_daemon_alone_is_shown_without_plan_and_events() -> None:
 def test_the_newest_plan_of_the_window_is_the_one_shown(rows: RecentRows) -> None:
     block = {"start": 0, "gpcs": 7, "task": "cameras/retraining", "from": 8, "until": 20}
     later = PlanRecord(2, NOW_S - 2, 8, "again", blocks=(block,))
-    view = standing(replace(rows, plans=(later,)), RUNNING, NOW_S, RateMeter())
+    view = current_run(replace(rows, plans=(later,)), RUNNING, NOW_S, RateMeter())
     assert view.planned is not None
     assert [(e.gpcs, e.tenant, e.kind) for e in view.planned] == [(7, "cameras", "retraining")]
     assert "/cameras 7g/" in drawn(view)[4]
@@ -142,7 +142,7 @@ def test_shares_without_a_place_are_a_list(rows: RecentRows) -> None:
     )
     block = {"start": None, "gpcs": 7.0, "task": "photos/inference", "from": 0, "until": 20}
     plan = PlanRecord(2, NOW_S - 2, 0, "again", blocks=(block,))
-    view = standing(replace(rows, units=shares, plans=(plan,)), RUNNING, NOW_S, RateMeter())
+    view = current_run(replace(rows, units=shares, plans=(plan,)), RUNNING, NOW_S, RateMeter())
     lines = drawn(view)
     assert lines[3:5] == ["planned photos 100%", "held    cameras 25% retrains, photos 50% ready"]
 
@@ -153,12 +153,12 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) ->
     paused = ActionRecord(NOW_S, "pause", None, "cli", "done", "")
     refused = ActionRecord(NOW_S, "undrain", "cameras", "cli", "refused", "")
     known = replace(rows, retrainings=(running,), actions=(drained, paused, refused))
-    lines = drawn(standing(known, RUNNING, NOW_S, RateMeter()))
+    lines = drawn(current_run(known, RUNNING, NOW_S, RateMeter()))
     assert lines[0].endswith("PAUSED")
-    gone = drawn(standing(known, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
+    gone = drawn(current_run(known, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
     assert not gone[0].endswith("PAUSED"), "a restart ends a pause"
-    assert next(e for e in lines if e.startswith("photos")).endswith("██░░░░ 25%")
-    assert next(e for e in lines if e.startswith("cameras")).endswith("drained")
+    assert next(line for line in lines if line.startswith("photos")).endswith("██░░░░ 25%")
+    assert next(line for line in lines if line.startswith("cameras")).endswith("drained")
 
 
 @pytest.mark.parametrize(
@@ -170,26 +170,26 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) ->
     ],
 )
 def test_a_daemon_that_is_down_is_noted(rows: RecentRows, life: DaemonState, words: str) -> None:
-    lines = drawn(standing(rows, DaemonProbe(life, "no answer"), NOW_S, RateMeter()))
+    lines = drawn(current_run(rows, DaemonProbe(life, "no answer"), NOW_S, RateMeter()))
     assert words in lines[2]
 
 
 def test_events_cannot_command_the_terminal(rows: RecentRows) -> None:
     event = EventRecord(NOW_S, "model", "it raised\x1b]0;mine\x07\nand more")
-    lines = drawn(standing(replace(rows, events=(event,)), RUNNING, NOW_S, RateMeter()))
+    lines = drawn(current_run(replace(rows, events=(event,)), RUNNING, NOW_S, RateMeter()))
     assert lines[-1].endswith("it raised?]0;mine? and more")
 
 
 def test_before_the_first_window(rows: RecentRows) -> None:
     young = replace(rows, windows=(), seconds=(), units=(), tenant_windows=(), versions=())
-    lines = drawn(standing(young, RUNNING, NOW_S, RateMeter()))
+    lines = drawn(current_run(young, RUNNING, NOW_S, RateMeter()))
     assert lines[1] == "no window yet"
 
 
 def test_a_reason_to_plan_again_is_shown_once(rows: RecentRows) -> None:
     said = (("replan", "2g@0 is late"), ("plan", "asked for a plan: 2g@0 is late"), ("replan", "x"))
     events = tuple(EventRecord(NOW_S, *each) for each in said)
-    view = standing(replace(rows, events=events), RUNNING, NOW_S, RateMeter())
+    view = current_run(replace(rows, events=events), RUNNING, NOW_S, RateMeter())
     assert [event.kind for event in view.distinct_events] == ["plan", "replan"]
 
 
@@ -199,7 +199,7 @@ def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> Non
     event = rows.events[0]
     long = replace(event, words="a long sentence about something " * 20)
     many = replace(rows, events=(long,) * 12)
-    found = drawn(standing(many, RUNNING, NOW_S, RateMeter()), columns, lines)
+    found = drawn(current_run(many, RUNNING, NOW_S, RateMeter()), columns, lines)
     assert max(map(len, found)) <= columns
     assert len(found) < lines
 

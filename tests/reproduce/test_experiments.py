@@ -27,7 +27,11 @@ def _tables(section: Section) -> list[Table]:
 
 
 def _notes(section: Section) -> dict[str, str]:
-    return {e.title: " ".join(e.paragraphs) for e in section.blocks if isinstance(e, Note)}
+    return {
+        block.title: " ".join(block.paragraphs)
+        for block in section.blocks
+        if isinstance(block, Note)
+    }
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -132,7 +136,9 @@ def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
 
 
 def test_accuracy_stands_by_both_definitions_and_rows_say_what_is_retrained() -> None:
-    ranking = next(e for e in _tables(_made_up("goodput")) if "highest goodput" in e.caption)
+    ranking = next(
+        table for table in _tables(_made_up("goodput")) if "highest goodput" in table.caption
+    )
     at = {name: place for place, name in enumerate(ranking.headers)}
     rows = {row[0]: row for row in ranking.rows}
     assert rows["migrator"][at["retrains"]] == "where it pays"

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
+from migrator.advise.leads import OURS, RIVALS, STATIC
+from migrator.advise.trial import TrialResult, WindowResult
 from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.report.html_page import write_figure, write_page
-from migrator.reproduce.experiment import open_results
-from migrator.reproduce.map import BASE, TRACES, CellSource, Gain, MapSetting, measured
+from migrator.reproduce.map import MapSetting, measured
+from migrator.reproduce.map_cells import BASE, TRACES, CellSource, Gain
 from migrator.reproduce.map_page import (
     class_map,
     map_figures,
@@ -27,7 +28,8 @@ from migrator.reproduce.map_page import (
     map_picture,
     nearest_to_paper,
 )
-from migrator.workload.arrivals import highest_rps
+from migrator.reproduce.results_file import open_results
+from migrator.workload.capacity import highest_rps
 
 QUICK = MapSetting(quick=True, runs=5)
 

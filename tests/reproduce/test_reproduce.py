@@ -10,7 +10,7 @@ from migrator.core.errors import InputError
 from migrator.records.outcome import RunOutcome
 from migrator.report.html_page import write_page
 from migrator.report.page import Table
-from migrator.reproduce.experiment import Setting, code_digest, open_results, traces_digest
+from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import (
     ALL,
     EXPERIMENTS,
@@ -22,6 +22,7 @@ from migrator.reproduce.reproduce import (
     page_of,
     run_jobs,
 )
+from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import Job
 

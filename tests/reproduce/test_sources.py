@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from migrator.core.scenario import Scenario
-from migrator.reproduce.map import Gain
+from migrator.reproduce.map_cells import Gain
 from migrator.reproduce.sources import (
     ALIBABA,
     AZURE,
@@ -15,7 +15,7 @@ from migrator.reproduce.sources import (
     MotivationSource,
     WorkloadSource,
 )
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 from migrator.workload.workloads import TRACES, workload, workloads
 
@@ -65,9 +65,21 @@ def test_one_trace_for_two_models_is_the_same_requests() -> None:
 def test_published_weights_change_the_gains_only() -> None:
     plain = WorkloadSource("W1")(0, 4)
     published = WorkloadSource("W1", gain=Gain.PUBLISHED)(0, 4)
-    assert [e.accuracy_post for e in published.tenants[0].drifts] == [0.945, 0.9111, 0.9075, 0.908]
-    assert [e.accuracy_post for e in published.tenants[1].drifts] == [0.96, 0.9078, 0.9175, 0.9087]
-    assert [e.service for e in published.tenants] == [e.service for e in plain.tenants]
+    assert [drift.accuracy_post for drift in published.tenants[0].drifts] == [
+        0.945,
+        0.9111,
+        0.9075,
+        0.908,
+    ]
+    assert [drift.accuracy_post for drift in published.tenants[1].drifts] == [
+        0.96,
+        0.9078,
+        0.9175,
+        0.9087,
+    ]
+    assert [tenant.service for tenant in published.tenants] == [
+        tenant.service for tenant in plain.tenants
+    ]
 
 
 @pytest.fixture
@@ -102,7 +114,7 @@ def test_another_seed_moves_all_workloads_on(traces: Path) -> None:
         for seed in (0, 1)
     ]
     assert sorted(begins[0]) == sorted(begins[1])
-    assert all(one != other for one, other in zip(*begins, strict=True))
+    assert all(begin != other for begin, other in zip(*begins, strict=True))
 
 
 def test_a_run_begins_at_another_window_of_the_data_if_there_is_room(traces: Path) -> None:

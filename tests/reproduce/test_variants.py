@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from migrator.advise.trial import FixedLayout, fits, place_instances
+from migrator.advise.static_layouts import FixedLayout, fits, place_instances
 from migrator.core.catalogue import board, find_placement
 from migrator.core.errors import InputError
 from migrator.core.problem import Kind
@@ -25,7 +25,9 @@ def test_held_instances_lie_on_legal_places(first: int) -> None:
     assert len(masks) == 4
     assert sum(masks) == int(np.bitwise_or.reduce(masks)), "no two share a slice"
     training = {
-        e.task.tenant: e.gpcs for e in instances if e.task and e.task.kind is Kind.RETRAINING
+        instance.task.tenant: instance.gpcs
+        for instance in instances
+        if instance.task and instance.task.kind is Kind.RETRAINING
     }
     assert training == {"a": first, "b": 5 - first}
 

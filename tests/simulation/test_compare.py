@@ -10,7 +10,8 @@ from support.scenarios import scenario, tenant
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.scenario import Scenario
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.training import Settings, save, train
+from migrator.forecast.informer.trained import save
+from migrator.forecast.informer.training import Settings, train
 from migrator.simulation.compare import Job
 
 

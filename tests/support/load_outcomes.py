@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from migrator.core.outcome import LoadOutcome
-from migrator.load.requests import Ledger
+from migrator.load.ledger import Ledger
 
 
 def load_outcome(ended: str | None = None) -> LoadOutcome:

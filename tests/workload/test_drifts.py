@@ -8,7 +8,7 @@ from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, profile, profiles
 from migrator.core.scenario import Drift
 from migrator.simulation.tenant import DriftingModel
-from migrator.workload.measured import datasets, drifts, learned_a_window_later
+from migrator.workload.datasets import datasets, drifts, learned_a_window_later
 
 H200 = "H200-141GB"
 

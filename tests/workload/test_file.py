@@ -21,10 +21,11 @@ from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenario, ShareSizes
 from migrator.io.data_file import load_yaml
 from migrator.io.strict import entry_types, key_path
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
+from migrator.workload.datasets import drifts
 from migrator.workload.entries import ScenarioEntry, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario
-from migrator.workload.measured import drifts, parse_profile
+from migrator.workload.profile_file import parse_profile
 
 Keys = tuple[str | int, ...]
 DELETED = object()
@@ -453,7 +454,7 @@ def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
     sizes = {str(gpcs): 100 for gpcs in boards()[name].sizes}
     window = {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": sizes}
     data["tenants"][0]["retraining"] = {"windows": [window]}
-    if any(each.sms is None for each in boards()[name].plain_profiles.values()):
+    if any(plain_profile.sms is None for plain_profile in boards()[name].plain_profiles.values()):
         assert "is not published" in refusal(data)
         return
     scenario = parsed(data)
@@ -580,7 +581,7 @@ def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
 
 def test_arrivals_are_one_of_two() -> None:
     arrivals = scenario_schema()["$defs"]["ArrivalsEntry"]
-    assert [each["required"] for each in arrivals["oneOf"]] == [
+    assert [arrival["required"] for arrival in arrivals["oneOf"]] == [
         ["trace"],
         ["generator", "mean_rps"],
     ]

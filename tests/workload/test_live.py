@@ -154,8 +154,8 @@ def test_tokens_come_from_one_place() -> None:
 def test_the_example_is_a_live_scenario_that_a_small_machine_can_serve() -> None:
     scenario = read_live(EXAMPLE)
     assert scenario.scenario.board.name == "A100-40GB"
-    assert [each.benchmark for each in scenario.tenants] == ["nc-synthetic"] * 2
-    assert len({each.seed for each in scenario.tenants}) == 2
+    assert [tenant.benchmark for tenant in scenario.tenants] == ["nc-synthetic"] * 2
+    assert len({tenant.seed for tenant in scenario.tenants}) == 2
     for tenant, served in zip(scenario.tenants, read_scenario(EXAMPLE).tenants, strict=True):
         run = slice(served.offset_s, served.offset_s + 60)
         assert served.trace.counts[run].mean() < 100

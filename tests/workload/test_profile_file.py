@@ -12,7 +12,7 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.core.profiles import profiles
 from migrator.workload.file import parse_scenario
-from migrator.workload.measured import parse_profile, read_profile
+from migrator.workload.profile_file import parse_profile, read_profile
 
 
 def packaged() -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ import pytest
 from support.live_scenarios import live_file
 
 from migrator.core.errors import InputError
-from migrator.workload.live import read_live, read_tokens
+from migrator.workload.live import read_live
+from migrator.workload.tokens import read_tokens
 
 GOOD = {
     "admin": "the-administrators-token",

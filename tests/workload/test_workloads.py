@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
+from migrator.workload.examples import example_text
 from migrator.workload.file import read_scenario
-from migrator.workload.workloads import (
-    all_workloads,
-    example_text,
-    workload,
-    workload_yaml,
-    workloads,
-)
+from migrator.workload.workloads import all_workloads, workload, workload_yaml, workloads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -75,7 +70,7 @@ def test_models_with_published_weights_regain_twenty_points_by_every_retraining(
 
 def test_no_example_without_its_row() -> None:
     found = {path.name for path in (EXAMPLES / "workloads").iterdir()}
-    assert found == {each.file_name for each in all_workloads().values()}
+    assert found == {all_workload.file_name for all_workload in all_workloads().values()}
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -6,18 +6,20 @@ The scenario is tried at several multiples of its load, and at its own load with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-from migrator.advise.trial import OURS, Leads, Sample, Trial, TrialResult, measure_leads, run_trial
+from migrator.advise.leads import OURS, Leads, Sample, measure_leads
+from migrator.advise.trial import Trial, TrialResult, run_trial
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
 from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.io.task_pool import TaskWorkers
 from migrator.simulation.compare import Source
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 
 LOADS = (0.5, 1.0, 1.5, 2.0)
 """Multiples of the scenario's load."""
@@ -48,13 +50,13 @@ class ChangedSource:
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario; rates may exceed what the board can answer."""
-        made = self.source(seed, windows)
+        scenario = self.source(seed, windows)
         if self.load != 1.0:
             tenants = (
-                replace(tenant, trace=tenant.trace.scaled(self.load)) for tenant in made.tenants
+                replace(tenant, trace=tenant.trace.scaled(self.load)) for tenant in scenario.tenants
             )
-            made = replace(made, tenants=tuple(tenants))
-        return made if self.knob is None else _turned(made, self.knob)
+            scenario = replace(scenario, tenants=tuple(tenants))
+        return scenario if self.knob is None else _turned(scenario, self.knob)
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,6 @@ class Advice:
         return next(load for load in self.loads if load.times == 1.0)
 
 
-class Workers(Protocol):
-    """What runs tasks."""
-
-    def as_completed(
-        self, function: Callable[[Any], Any], tasks: list[Any]
-    ) -> Iterable[tuple[int, Any]]:
-        """Yield place and result of every task as it ends."""
-
-
 _Key = tuple[float, Knob | None, int]
 """Multiple of the load, change and seed."""
 
@@ -121,27 +114,27 @@ class Consultation:
 
     def trials(self) -> dict[_Key, Trial]:
         """Trials by load and by change; only migrator is run with a change."""
-        found: dict[_Key, Trial] = {}
+        trials: dict[_Key, Trial] = {}
         for seed in self.seeds:
             for load in sorted(LOADS, reverse=True):
-                found[load, None, seed] = self._trial(ChangedSource(self.source, load), seed)
+                trials[load, None, seed] = self._trial(ChangedSource(self.source, load), seed)
             for knob in Knob:
                 if knob is not Knob.SECOND and knob not in self.unused:
                     source = ChangedSource(self.source, knob=knob)
-                    found[1.0, knob, seed] = self._trial(source, seed, ())
-        return found
+                    trials[1.0, knob, seed] = self._trial(source, seed, ())
+        return trials
 
     def advice(self, results: Mapping[_Key, TrialResult]) -> Advice:
         """What the results of all trials say."""
         loads = tuple(self._at_load(load, results) for load in LOADS)
-        ours = {load: each.leads.goodput for load, each in zip(LOADS, loads, strict=True)}
+        ours = {load: at_load.leads.goodput for load, at_load in zip(LOADS, loads, strict=True)}
         today = ours[1.0]
         changes = {Knob.SECOND: ours[0.5]} | {
             knob: _goodput([results[1.0, knob, seed] for seed in self.seeds])
             for _, knob, _ in results
             if knob is not None
         }
-        ranked = sorted(changes.items(), key=lambda each: -each[1])
+        ranked = sorted(changes.items(), key=lambda change: -change[1])
         this = self.scenario
         return Advice(
             this.name,
@@ -156,14 +149,14 @@ class Consultation:
         )
 
     def _trial(self, source: Source, seed: int, rivals: tuple[str, ...] | None = None) -> Trial:
-        made = Trial(source, seed, self.windows)
-        return made if rivals is None else replace(made, rivals=rivals)
+        trial = Trial(source, seed, self.windows)
+        return trial if rivals is None else replace(trial, rivals=rivals)
 
     def _at_load(self, load: float, results: Mapping[_Key, TrialResult]) -> AtLoad:
-        found = [results[load, None, seed] for seed in self.seeds]
+        trial_results = [results[load, None, seed] for seed in self.seeds]
         samples = [
             Sample(window.received, window.ceiling, window.goodput)
-            for result in found
+            for result in trial_results
             for window in result.windows
             if window.received
         ]
@@ -172,7 +165,7 @@ class Consultation:
                 f"{self.scenario.name}: nothing comes at {load:g} times the load; raise the rates"
             )
         return AtLoad(
-            load, load * board_load(self.scenario), measure_leads(samples), found[0].static
+            load, load * board_load(self.scenario), measure_leads(samples), trial_results[0].static
         )
 
 
@@ -187,11 +180,11 @@ def consult(source: Source, windows: int | None = None) -> Consultation:
     if not any(_run_counts(tenant, read).any() for tenant in read.tenants):
         raise InputError(f"{read.name}: no request comes in its windows; raise the rates")
     seeds = max(1, math.ceil(WINDOWS / count))
-    return Consultation(source, read, count, tuple(read.seed + each for each in range(seeds)))
+    return Consultation(source, read, count, tuple(read.seed + more for more in range(seeds)))
 
 
 def run_consultation(
-    consultation: Consultation, workers: Workers, step: Callable[[], None] = lambda: None
+    consultation: Consultation, workers: TaskWorkers, step: Callable[[], None] = lambda: None
 ) -> Advice:
     """Run every trial and give the advice."""
     trials = consultation.trials()
@@ -221,14 +214,14 @@ def _goodput(results: list[TrialResult]) -> float:
 
 
 def _unused(scenario: Scenario) -> dict[Knob, str]:
-    found: dict[Knob, str] = {}
+    reasons: dict[Knob, str] = {}
     if not any(drift.seconds for tenant in scenario.tenants for drift in tenant.drifts):
-        found |= dict.fromkeys((Knob.LABELS, Knob.SHORTER), "nothing is retrained")
+        reasons |= dict.fromkeys((Knob.LABELS, Knob.SHORTER), "nothing is retrained")
     if _larger(scenario.board) is None:
-        found[Knob.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
+        reasons[Knob.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
     if scenario.prepared:
-        found[Knob.PREPARED] = "they are already"
-    return found
+        reasons[Knob.PREPARED] = "they are already"
+    return reasons
 
 
 def _turned(scenario: Scenario, knob: Knob) -> Scenario:
@@ -256,15 +249,15 @@ def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
 
     The next window's data costs the better model the same part of its accuracy.
     """
-    found, better = [], 1.0
+    changed, better = [], 1.0
     for drift in drifts:
         pre = min(1.0, drift.accuracy_pre * better)
         if drift.seconds is None:
-            found.append(replace(drift, accuracy_pre=pre, accuracy_post=pre))
+            changed.append(replace(drift, accuracy_pre=pre, accuracy_post=pre))
             continue
         post = _with_less_error(drift.accuracy_post)
         expected = drift.accuracy_estimated
-        found.append(
+        changed.append(
             Drift(
                 pre,
                 post,
@@ -273,7 +266,7 @@ def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
             )
         )
         better = post / drift.accuracy_post if drift.accuracy_post else 1.0
-    return tuple(found)
+    return tuple(changed)
 
 
 def _with_less_error(accuracy: float) -> float:
@@ -282,8 +275,10 @@ def _with_less_error(accuracy: float) -> float:
 
 def _larger(board: Board) -> Board | None:
     """The board with the next larger number of SMs, as far as they are published."""
-    known = [each for each in boards().values() if _is_published(each) and each.sms > board.sms]
-    return min(known, key=lambda each: each.sms, default=None)
+    larger_boards = [
+        larger for larger in boards().values() if _is_published(larger) and larger.sms > board.sms
+    ]
+    return min(larger_boards, key=lambda larger: larger.sms, default=None)
 
 
 def _is_published(board: Board) -> bool:

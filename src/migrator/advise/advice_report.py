@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Knob
-from migrator.advise.trial import OURS, RIVALS, STATIC, Verdict
+from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     Axis,
@@ -24,11 +24,11 @@ from migrator.report.terminal import plural, table_lines, wrapped
 _LEAST_CHANGE = 0.005
 """Relative change of goodput from which a knob helps."""
 _ANSWERS = {
-    Verdict.PAYS: "Yes, dynamic reconfiguration pays",
-    Verdict.UNSURE: "Probably: migrator is ahead of everything else, but not by more than the "
+    LeadVerdict.PAYS: "Yes, dynamic reconfiguration pays",
+    LeadVerdict.UNSURE: "Probably: migrator is ahead of everything else, but not by more than the "
     "confidence interval",
-    Verdict.PEER: "Not with migrator: another policy does as well or better",
-    Verdict.STATIC: "No, a static split will do",
+    LeadVerdict.PEER: "Not with migrator: another policy does as well or better",
+    LeadVerdict.STATIC: "No, a static split will do",
 }
 _LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
@@ -55,7 +55,7 @@ def advice_text(advice: Advice) -> str:
         )
         for load in advice.loads
     ]
-    lines += ["", *table_lines(headers, [rows], words=1, shrinks=0)]
+    lines += ["", *table_lines(headers, [rows], text_columns=1, shrinks=0)]
     lines += wrapped(
         "goodput: migrator's requests answered in time and correctly, over received; ceiling: what "
         "no planner can pass; other columns: migrator's lead over that policy"
@@ -86,10 +86,10 @@ def _comparison(at: AtLoad) -> str:
 
 def _elsewhere(at: AtLoad) -> str:
     verdict = {
-        Verdict.PAYS: "it pays",
-        Verdict.UNSURE: "it is ahead, but not surely",
-        Verdict.PEER: f"{at.leads.rival} does as well or better",
-        Verdict.STATIC: "a static split will do",
+        LeadVerdict.PAYS: "it pays",
+        LeadVerdict.UNSURE: "it is ahead, but not surely",
+        LeadVerdict.PEER: f"{at.leads.rival} does as well or better",
+        LeadVerdict.STATIC: "a static split will do",
     }[at.leads.verdict]
     static = _brief(at.leads.over[STATIC])
     return f"At {at.times:g} times the load {verdict} ({static} over static)"
@@ -103,7 +103,11 @@ def _knob_sentence(advice: Advice) -> str:
         best, *others = (f"{knob} ({_percent(part)})" for knob, part in helping.items())
         rest = f"; then {', '.join(others)}" if others else ""
         first = f"What helps migrator's goodput most: {best}{rest}."
-    idle = [f"{knob} ({_percent(e)})" for knob, e in advice.knobs.items() if knob not in helping]
+    idle = [
+        f"{knob} ({_percent(change)})"
+        for knob, change in advice.knobs.items()
+        if knob not in helping
+    ]
     if idle and helping:
         first += f" These do not help: {', '.join(idle)}."
     if Knob.BOARD in advice.knobs:
@@ -186,9 +190,9 @@ def _goodput_bars(advice: Advice) -> Bars:
 def _leads_bars(advice: Advice) -> Bars:
     series = []
     for rival in RIVALS:
-        found = [load.leads.over[rival] for load in advice.loads]
-        means = tuple(None if mean is None else mean.mean for mean in found)
-        widths = tuple(None if mean is None else mean.half_width for mean in found)
+        leads = [load.leads.over[rival] for load in advice.loads]
+        means = tuple(None if mean is None else mean.mean for mean in leads)
+        widths = tuple(None if mean is None else mean.half_width for mean in leads)
         series.append(Series(rival, means, widths, _LOOKS[rival]))
     y = Axis("lead in goodput", share=True)
     return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)

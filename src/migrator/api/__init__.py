@@ -112,7 +112,7 @@ def compare(
     chosen = [_policy(policy) for policy in policies]
     if not given or not chosen or seeds < 1:
         raise InputError("compare: give at least one scenario, one policy and one seed")
-    if processes > 1 and not all(isinstance(each, str) for each in chosen):
+    if processes > 1 and not all(isinstance(policy_given, str) for policy_given in chosen):
         raise InputError(
             "processes: other processes find policies by name; name yours as package.module:NAME, "
             "or use processes=1"
@@ -125,10 +125,10 @@ def compare(
         for more in range(seeds)
     ]
     try:
-        found = dict(run_all(jobs, processes))
+        outcomes = dict(run_all(jobs, processes))
     except PolicyError as failed:
         raise _own_exception(failed) from None
-    runs = tuple(found[place] for place in sorted(found))
+    runs = tuple(outcomes[place] for place in sorted(outcomes))
     return Comparison(summarise(runs), runs)
 
 
@@ -159,10 +159,10 @@ def policy(
     (`nothing`, `forecast` or, in simulations, `truth`). `sharing`: `MIG` or `MPS`.
     `on_completion`: whether to decide again when a retraining ends.
     """
-    sights, sharings = [str(e) for e in Sight], [str(e) for e in Sharing]
-    for option, value, known in (("sight", sight, sights), ("sharing", sharing, sharings)):
-        if value not in known:
-            raise InputError(f"{option}: there is no {value!r}; use {' or '.join(known)}")
+    sights, sharings = [str(member) for member in Sight], [str(member) for member in Sharing]
+    for option, value, names in (("sight", sight, sights), ("sharing", sharing, sharings)):
+        if value not in names:
+            raise InputError(f"{option}: there is no {value!r}; use {' or '.join(names)}")
     make = partial(
         FunctionPolicy,
         every_s=every_s,
@@ -195,8 +195,8 @@ def _source(given: ScenarioSource) -> Callable[[int | None, int | None], Scenari
 def _with_text_keys(value: Any) -> Any:
     """Sizes such as 1 and 2 may be numbers in Python; files have text there."""
     if isinstance(value, Mapping):
-        return {str(key): _with_text_keys(each) for key, each in value.items()}
-    return [_with_text_keys(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(key): _with_text_keys(item) for key, item in value.items()}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _parsed(data: Any, seed: int | None, windows: int | None) -> Scenario:
@@ -297,11 +297,11 @@ class Server:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A request to the API; MigratorError with its message if it is refused."""
         reply = request(self.url, method, path, timeout_s=_ANSWER_S, body=body, token=self._token)
-        found = reply.json_object()
-        if reply.status != 200 or found is None:
-            why = (found or {}).get("error", f"status {reply.status}")
+        answer = reply.json_object()
+        if reply.status != 200 or answer is None:
+            why = (answer or {}).get("error", f"status {reply.status}")
             raise MigratorError(f"{path}: {why}")
-        return dict(found)
+        return dict(answer)
 
     def stop(self) -> None:
         """Drain, stop the process and wait for its end."""
@@ -328,8 +328,12 @@ class Server:
                 self.grpc_address = beside[1] if beside else None
                 return match[1]
             if ended:
-                said = re.findall(r"^error: (.*)$", log, re.MULTILINE)
-                why = said[-1] if said else log.strip()[-500:] or f"exit code {process.returncode}"
+                errors = re.findall(r"^error: (.*)$", log, re.MULTILINE)
+                why = (
+                    errors[-1]
+                    if errors
+                    else log.strip()[-500:] or f"exit code {process.returncode}"
+                )
                 raise (InputError if process.returncode == 2 else MigratorError)(why)
             time.sleep(_LOOK_S)
         last = self.log.strip()[-300:]
@@ -365,8 +369,8 @@ def serve(
     options = {"--driver": driver, "--gpu": gpu, "--port": port}
     options |= {"--policy": policy, "--state": state, "--windows": windows}
     options |= {"--grpc-port": grpc_port, "--model": model, "--data": data}
-    given = [f"{key}={value}" for key, value in options.items() if value is not None]
-    return Server([*(() if scenario is None else (str(scenario),)), *given], start_s, token)
+    arguments = [f"{key}={value}" for key, value in options.items() if value is not None]
+    return Server([*(() if scenario is None else (str(scenario),)), *arguments], start_s, token)
 
 
 def _shape(values: Any) -> list[int]:
@@ -374,4 +378,8 @@ def _shape(values: Any) -> list[int]:
 
 
 def _flat(values: Any) -> list[Any]:
-    return [e for value in values for e in _flat(value)] if isinstance(values, list) else [values]
+    return (
+        [leaf for value in values for leaf in _flat(value)]
+        if isinstance(values, list)
+        else [values]
+    )

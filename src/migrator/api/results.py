@@ -146,7 +146,9 @@ class RunResult:
         return f"<RunResult: {what}, goodput {self.goodput_share:.1%} of the requests>"
 
     def _repr_html_(self) -> str:
-        rows = [{"tenant": each["tenant"], **_rounded(each)} for each in self.to_json()["tenants"]]
+        rows = [
+            {"tenant": tenant["tenant"], **_rounded(tenant)} for tenant in self.to_json()["tenants"]
+        ]
         return f"<p>{html.escape(repr(self)[1:-1])}</p>{_html_table(rows)}"
 
 
@@ -229,7 +231,7 @@ def _frame(rows: Records) -> Any:
 
 def _html_table(rows: Records) -> str:
     def line(cells: Sequence[object], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{html.escape(str(e))}</{tag}>' for e in cells)}</tr>"
+        return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
 
     head = line([str(key).replace("_", " ") for key in (rows[0] if rows else {})], "th")
     body = "".join(line(list(row.values()), "td") for row in rows)

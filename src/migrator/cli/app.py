@@ -252,9 +252,9 @@ def confirm(consequence: str, yes: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def say(words: str) -> None:
+def say(sentence: str) -> None:
     """Print a progress line to standard error, unbuffered."""
-    print(words, file=sys.stderr, flush=True)
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
@@ -274,7 +274,7 @@ def warm(policies: Iterable[str]) -> None:
     from migrator.policies.policy import Sight
     from migrator.policies.registry import policy
 
-    if any(policy(each).sight is not Sight.NOTHING for each in set(policies)):
+    if any(policy(name).sight is not Sight.NOTHING for name in set(policies)):
         for charge in (Charge.SURVIVORS, Charge.PAPER):  # the first one needs all kernels
             compile_first(charge)
 

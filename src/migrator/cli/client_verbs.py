@@ -193,7 +193,8 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
 
 def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, str]:
     from migrator.cli.daemon import require_token_characters
-    from migrator.workload.live import ADMIN, read_tokens
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import read_tokens
 
     names = [tenant.name for tenant in live.tenants]
     if token is None:
@@ -268,8 +269,8 @@ def _progress_bar() -> Iterator[Callable[[LoadProgress], None]]:
 
         def watch(now: LoadProgress) -> None:
             if now.waits_s:
-                words = f"window {now.window} begins in {now.waits_s:.0f} s"
-                bar.update(task, description=words)
+                description = f"window {now.window} begins in {now.waits_s:.0f} s"
+                bar.update(task, description=description)
                 return
             share = f"{now.goodput / now.sent:.1%}" if now.sent else "-"
             bar.update(
@@ -299,10 +300,10 @@ TenantName = Annotated[
 ]
 
 
-def _on_all(kind: ActionKind, words: str) -> None:
+def _on_all(kind: ActionKind, help_text: str) -> None:
     """Define a command that acts on the whole daemon."""
 
-    @group.command(kind, help=words)
+    @group.command(kind, help=help_text)
     def act(
         url: Url = None,
         state: State = None,
@@ -314,10 +315,10 @@ def _on_all(kind: ActionKind, words: str) -> None:
         _act(kind, None, (url, state, scenario, token_file), yes, as_json)
 
 
-def _on_one(kind: ActionKind, words: str) -> None:
+def _on_one(kind: ActionKind, help_text: str) -> None:
     """Define a command that acts on one tenant."""
 
-    @group.command(kind, help=words)
+    @group.command(kind, help=help_text)
     def act(
         tenant: TenantName,
         url: Url = None,
@@ -365,15 +366,18 @@ def _act(
     body = {"action": kind, "tenant": tenant}
     status, answer = daemon.request("POST", "/admin/actions", body, _ACTION_S)
     done = status == 200
-    words = str(answer.get("words" if done else "error", f"it answered with status {status}"))
+    sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
     if as_json:
         print_json(
-            {"outcome": "done" if done else "refused" if status < 500 else "failed", "words": words}
+            {
+                "outcome": "done" if done else "refused" if status < 500 else "failed",
+                "words": sentence,
+            }
         )
     elif done:
-        print(words)
+        print(sentence)
     else:
-        complain(words)
+        complain(sentence)
     if not done:
         raise typer.Exit(FAILED)
 
@@ -393,7 +397,7 @@ def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) 
         case ActionKind.REPLAN:
             return "The rest of the window is planned again now."
         case ActionKind.ROLL_BACK:
-            back = [str(each) for each in tenants[name].get("back_to", ())]
+            back = [str(version) for version in tenants[name].get("back_to", ())]
             to = f"version {back[0]}" if back else "an earlier version"
             return f"{name} is served with {to}, version {tenants[name]['version']} is withdrawn."
         case ActionKind.DRAIN:

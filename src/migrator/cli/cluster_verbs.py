@@ -156,8 +156,8 @@ def ray_address(option: str | None) -> str | None:
     """The Ray cluster to use: from the option, or from RAY_ADDRESS if ray is installed."""
     if option is not None:
         return option
-    known = os.environ.get("RAY_ADDRESS")
-    return known if known and find_spec("ray") is not None else None
+    address = os.environ.get("RAY_ADDRESS")
+    return address if address and find_spec("ray") is not None else None
 
 
 def _require_room(plan: ClusterPlan) -> None:
@@ -193,8 +193,10 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
     require_confirmation(yes)
     with connect(address) as ray:
         name = choose_cluster(known_clusters(ray), scenario)
-        words = f"Requests of all tenants of {name} are answered, new ones refused from now on."
-        confirm(words, yes)
+        consequence = (
+            f"Requests of all tenants of {name} are answered, new ones refused from now on."
+        )
+        confirm(consequence, yes)
         ending = stop_cluster(ray, name)
     print(f"{name} is served no more: {ending.message}")
 
@@ -253,14 +255,14 @@ def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
     from migrator.cluster.fleet.ray_head import no_answer
 
     try:
-        words: str = ray.get(head.drain.remote(gpu, drained), timeout=_BEGIN_S)
+        sentence: str = ray.get(head.drain.remote(gpu, drained), timeout=_BEGIN_S)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MigratorError):
             raise error.cause from error
         raise
     except (ray.exceptions.RayError, TimeoutError) as error:
         raise no_answer(error) from error
-    return words
+    return sentence
 
 
 def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
@@ -273,7 +275,7 @@ def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
     except MigratorError:  # Ray restarts the head, which continues draining
         return unknown
     served: Sequence[str] = next(
-        (e.get("holds", unknown) for e in gpus if e["gpu"] == gpu), unknown
+        (row.get("holds", unknown) for row in gpus if row["gpu"] == gpu), unknown
     )
     return served
 
@@ -317,9 +319,9 @@ def serve_cluster(
             )
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            found = _wait_until_served(ray, head, run)
-            homes = len(set(found.homes.values()))
-            say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
+            served = _wait_until_served(ray, head, run)
+            homes = len(set(served.homes.values()))
+            say(f"serving {len(served.homes)} tenants on {homes} GPUs; requests: migrator gateway")
             if empty := len(run.scenario.gpus) - homes:
                 say(f"GPUs without tenants: {empty}; the tenants fit on the others")
             if not detach:
@@ -349,11 +351,11 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     from migrator.cluster.fleet.ray_head import ask_head
 
     wanted = {tenant.name for tenant in run.scenario.tenants}
-    said: set[str] = set()
+    reported: set[str] = set()
     answered_s = time.monotonic()
     while True:
         try:
-            found = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
+            current = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
             ended, gpus = ask_head(ray, head, "ended"), ask_head(ray, head, "overview")["gpus"]
         except MigratorError:  # the head may be restarting or busy
             if time.monotonic() - answered_s > SILENT_S:
@@ -361,14 +363,14 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
             time.sleep(_LOOK_S)
             continue
         answered_s = time.monotonic()
-        if wanted <= set(found.homes):
-            return found
+        if wanted <= set(current.homes):
+            return current
         if ended is not None:
             raise InputError(ended)
-        for words in (f"{gpu['gpu']}: {gpu['words'] or gpu['state']}" for gpu in gpus):
-            if words not in said:
-                said.add(words)
-                say(words)
+        for sentence in (f"{gpu['gpu']}: {gpu['sentence'] or gpu['state']}" for gpu in gpus):
+            if sentence not in reported:
+                reported.add(sentence)
+                say(sentence)
         time.sleep(_LOOK_S)
 
 
@@ -380,14 +382,14 @@ def _watch(ray: Any, head: Any) -> None:
     while True:
         with suppress(MigratorError):  # the head is restarting
             seen = ask_head(ray, head, "overview")
-            now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in seen["gpus"]}
+            now = {row["gpu"]: f"{row['state']} {row['state']}".strip() for row in seen["gpus"]}
             now |= {
-                name: f"on {each['gpu']}" if each["state"] == "served" else each["words"]
-                for name, each in seen["tenants"].items()
+                name: f"on {row['gpu']}" if row["state"] == "served" else row["words"]
+                for name, row in seen["tenants"].items()
             }
-            for name, words in now.items():
-                if before and before.get(name) != words:
-                    say(f"{name}: {words}")
+            for name, state in now.items():
+                if before and before.get(name) != state:
+                    say(f"{name}: {state}")
             before = now
         time.sleep(_LOOK_S)
 

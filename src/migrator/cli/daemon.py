@@ -14,10 +14,10 @@ from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, request
+from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
 from migrator.records.rows import RunRow
-from migrator.records.standing import DaemonProbe, DaemonState, daemon_url
 from migrator.records.store import read_runs
-from migrator.workload.live import CLIENT_VARIABLES
+from migrator.workload.tokens import CLIENT_VARIABLES
 
 RECORDS = "records.db"
 _PROBE_S = 2.0
@@ -33,26 +33,26 @@ _LEEWAY_S = 5.0
 def records_file(state: Path | None, scenario: str | None) -> Path:
     """The records of a scenario in the state folder, by default the newest."""
     folder = state_folder(state) / "live"
-    known = {path.parent.name: path for path in folder.glob(f"*/{RECORDS}")}
-    if not known:
+    files = {path.parent.name: path for path in folder.glob(f"*/{RECORDS}")}
+    if not files:
         raise InputError(
             f"{folder}: nothing was served from this state folder; start `migrator serve "
             "SCENARIO`, or name another one with --state"
         )
     if scenario is None:
-        return max(known.values(), key=_written_s)
-    if scenario not in known:
+        return max(files.values(), key=_written_s)
+    if scenario not in files:
         raise InputError(
             f"--scenario: nothing called {scenario!r} was served from {folder.parent}; use "
-            f"{' or '.join(sorted(known))}"
+            f"{' or '.join(sorted(files))}"
         )
-    return known[scenario]
+    return files[scenario]
 
 
 def _written_s(path: Path) -> float:
     """When the file or its write-ahead log was last written."""
     log = path.with_name(f"{path.name}-wal")
-    return max(each.stat().st_mtime for each in (path, log) if each.exists())
+    return max(file.stat().st_mtime for file in (path, log) if file.exists())
 
 
 def records_in(folder: Path) -> Path:
@@ -129,8 +129,11 @@ def _status_reply(url: str, token: str | None) -> tuple[Mapping[str, Any] | None
         return None, str(error)
     if reply.status in (401, 403):
         return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
-    found = reply.json_object() if reply.status == 200 else None
-    return found, "" if found is not None else f"{url} returned {reply.status} instead of a status"
+    status = reply.json_object() if reply.status == 200 else None
+    return (
+        status,
+        "" if status is not None else f"{url} returned {reply.status} instead of a status",
+    )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from migrator.core.errors import InputError, MigratorError
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
     from migrator.forecast.forecaster import Counts, Forecaster
-    from migrator.forecast.informer.training import TrainedInformer
-    from migrator.report.comparison import ForecastRow
+    from migrator.forecast.informer.trained import TrainedInformer
+    from migrator.report.forecasts import ForecastRow
 
 WINDOW_S = 200
 TRAINING_PART = 0.6
@@ -59,7 +59,7 @@ def train(
     began = time.perf_counter()
     model = _trained(history, slot_s, window_s, seed)
     taken_s = time.perf_counter() - began
-    from migrator.forecast.informer.training import save
+    from migrator.forecast.informer.trained import save
 
     save(model, out)
     summary = model.summary
@@ -102,7 +102,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""
-    from migrator.report.comparison import HEADERS, draw_forecasts, forecast_cells
+    from migrator.report.forecasts import HEADERS, draw_forecasts, forecast_cells
     from migrator.report.html_page import check_figure_path
     from migrator.report.terminal import aligned
     from migrator.workload.traces.formats import load_trace
@@ -110,20 +110,22 @@ def evaluate(
     if figure is not None:
         check_figure_path(figure)
     names, notes = _names(forecasters, model)
-    known = _known(names, model)
+    chosen = _known(names, model)
     read = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
-    jobs = [_unseen(job, known) for job in read]
-    rows = _measured(jobs, known, model is None)
+    jobs = [_unseen(job, chosen) for job in read]
+    rows = _measured(jobs, chosen, model is None)
     notes += [job.words() for job in jobs]
     notes += [f"{row.trace}: {row.forecaster}: {row.note}." for row in rows if row.note]
     if figure is not None:
         draw_forecasts(rows, notes, figure)
     if as_json:
-        splits = [{"trace": e.name, "slots": len(e.counts), "from_slot": e.first} for e in jobs]
+        splits = [
+            {"trace": job.name, "slots": len(job.counts), "from_slot": job.first} for job in jobs
+        ]
         answer = {"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]}
         print_json({**answer, "notes": notes})
         return
-    print(aligned([HEADERS, *map(forecast_cells, rows)], words=2))
+    print(aligned([HEADERS, *map(forecast_cells, rows)], text_columns=2))
     print("\n" + "\n".join(notes))
     if figure is not None:
         print(f"figure  {figure}")
@@ -132,7 +134,7 @@ def evaluate(
 def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]:
     """The forecasters to evaluate, and a note if the default Informer is not available."""
     if given is not None:
-        names = list(dict.fromkeys(each.strip() for each in given.split(",") if each.strip()))
+        names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
         if not names:
             raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
         return names, []
@@ -143,7 +145,7 @@ def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]
     except MigratorError as error:
         if model is not None:
             raise
-        return [each for each in MEASURED if each != "informer"], [f"Left out: {error}."]
+        return [name for name in MEASURED if name != "informer"], [f"Left out: {error}."]
     return list(MEASURED), []
 
 
@@ -154,10 +156,10 @@ def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
 
     if {"informer", "auto-informer"} & set(names):
         require_torch("informer")
-    known = {name: forecaster(name) for name in names}
+    chosen = {name: forecaster(name) for name in names}
     if model is not None:
-        known["informer"] = forecaster(f"informer:{model}")
-    return known
+        chosen["informer"] = forecaster(f"informer:{model}")
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,35 +201,35 @@ def _job(
     return _EvaluationJob(path.stem, counts, first, slot_s, window_slots)
 
 
-def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _EvaluationJob:
+def _unseen(job: _EvaluationJob, chosen: Mapping[str, Forecaster]) -> _EvaluationJob:
     """The job without the slots that saved models were trained on, and a note on each model."""
     from migrator.forecast.informer import SavedInformer
 
-    words: list[str] = []
+    trained: list[str] = []
     first = job.first
-    for each in known.values():
-        if not isinstance(each, SavedInformer):
+    for saved in chosen.values():
+        if not isinstance(saved, SavedInformer):
             continue
-        from migrator.forecast.informer.training import data_hash  # needs torch
+        from migrator.forecast.informer.trained import data_hash
 
-        each.check_slots(job.slot_s, job.window_slots)
-        slots = each.model.summary.slots
-        if slots > len(job.counts) or data_hash(job.counts[:slots]) != each.model.data_hash:
+        saved.check_slots(job.slot_s, job.window_slots)
+        slots = saved.model.summary.slots
+        if slots > len(job.counts) or data_hash(job.counts[:slots]) != saved.model.data_hash:
             slots = 0  # it was trained on another trace
         what = f"its first {slots} slots" if slots else "another trace"
-        words.append(f"{each.name} was trained on {what}")
+        trained.append(f"{saved.name} was trained on {what}")
         first = max(first, slots)
         if len(job.counts) - first < job.window_slots:
             raise InputError(
-                f"{each.name}: was trained on {slots} of {job.name}'s {len(job.counts)} slots, "
+                f"{saved.name}: was trained on {slots} of {job.name}'s {len(job.counts)} slots, "
                 "which leaves no window to evaluate; train it with --seconds on fewer"
             )
-    return replace(job, first=first, trained=" and ".join(words))
+    return replace(job, first=first, trained=" and ".join(trained))
 
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
     """Requests per slot; seconds are split into shorter slots as in the simulator."""
-    from migrator.workload.arrivals import TenantArrivals
+    from migrator.workload.tenant_arrivals import TenantArrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
@@ -249,31 +251,34 @@ def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> Tr
 
 
 def _measured(
-    jobs: Sequence[_EvaluationJob], known: Mapping[str, Forecaster], trains: bool
+    jobs: Sequence[_EvaluationJob], forecasters: Mapping[str, Forecaster], trains: bool
 ) -> list[ForecastRow]:
-    from migrator.forecast.selection import measure, origins_of
-    from migrator.report.comparison import ForecastRow
+    from migrator.forecast.evaluation import measure, origins_of
+    from migrator.report.forecasts import ForecastRow
 
     rows = []
     for job in jobs:
         origins = origins_of(job.first, len(job.counts), job.window_slots)
-        chosen = {name: _ready(name, each, job, trains) for name, each in known.items()}
+        chosen = {
+            name: _ready(name, one_forecaster, job, trains)
+            for name, one_forecaster in forecasters.items()
+        }
         with progress(len(origins) * len(chosen), job.name) as step:
-            for name, (each, note) in chosen.items():
-                found = measure(each, job.counts, origins, job.window_slots, step)
-                figures = {figure: getattr(found, figure) for figure in _FIGURES}
+            for name, (ready, note) in chosen.items():
+                measured = measure(ready, job.counts, origins, job.window_slots, step)
+                figures = {figure: getattr(measured, figure) for figure in _FIGURES}
                 rows.append(ForecastRow(job.name, name, **figures, note=note))
     return rows
 
 
 def _ready(
-    name: str, each: Forecaster, job: _EvaluationJob, trains: bool
+    name: str, untrained: Forecaster, job: _EvaluationJob, trains: bool
 ) -> tuple[Forecaster, str]:
     """The forecaster for this trace; the Informer is trained on the part before the split."""
     if name != "informer" or not trains:
-        return each, ""
-    from migrator.forecast.forecaster import LastMean
+        return untrained, ""
     from migrator.forecast.informer import SavedInformer
+    from migrator.forecast.simple import LastMean
 
     window_s = round(job.window_slots * job.slot_s)
     try:

@@ -83,14 +83,14 @@ def assert_layout(
     wanted = read_layout(layout, gpu, name)
     for note in wanted.notes:
         say(note)
-    found = difference(instances, wanted.layout)
+    differences = difference(instances, wanted.layout)
     if as_json:
-        print_json({"as_wanted": not found, "differences": found.lines()})
-    elif found:
-        print("\n".join(found.lines()))
+        print_json({"as_wanted": not differences, "differences": differences.lines()})
+    elif differences:
+        print("\n".join(differences.lines()))
     else:
         print(f"GPU {gpu.index} is as {layout} says")
-    if found:
+    if differences:
         raise typer.Exit(REFUSED)
 
 
@@ -113,9 +113,10 @@ def export(
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
-    for each in instances:
-        if each.uuid is None:
-            say(f"{each.place} has no compute instance and is left out; see `migrator gpu doctor`")
+    for instance in instances:
+        if instance.uuid is None:
+            place = instance.place
+            say(f"{place} has no compute instance and is left out; see `migrator gpu doctor`")
     places = [instance.place for instance in instances if instance.uuid is not None]
     if as_json:
         print_json(layout_to_json(gpu.board, places))
@@ -215,8 +216,8 @@ def clear(
         left = [
             instance for instance in partitioner.driver.instances() if instance.place not in gone
         ]
-        for each in left:
-            say(f"{each.place} is left: {_why_left(partitioner, each)}")
+        for instance in left:
+            say(f"{instance.place} is left: {_why_left(partitioner, instance)}")
     _print_steps(board_there, steps, as_json, f"nothing of {owner}'s to destroy")
 
 
@@ -257,10 +258,10 @@ def _wait_until_unused(partitioner: Partitioner, wait_s: float) -> None:
     until_s = time.monotonic() + wait_s
     used = [instance for instance in partitioner.ours() if instance.holders]
     if used and wait_s:
-        say(f"waiting up to {wait_s:g} s for {', '.join(str(each.place) for each in used)}")
+        say(f"waiting up to {wait_s:g} s for {', '.join(str(instance.place) for instance in used)}")
     while used and time.monotonic() < until_s:
         _pause(until_s)
-        used = [each for each in partitioner.ours() if each.holders]
+        used = [instance for instance in partitioner.ours() if instance.holders]
 
 
 def _pause(until_s: float) -> None:
@@ -287,8 +288,8 @@ def _report_recovery(partitioner: Partitioner) -> None:
         say(_INTERRUPTED)
     if report.forgotten:
         say(f"gone since the last run: {', '.join(map(str, report.forgotten))}")
-    for each in report.unsettled:
-        say(each)
+    for note in report.unsettled:
+        say(note)
 
 
 def _print_steps(board: Board, steps: Sequence[Step], as_json: bool, nothing: str) -> None:

@@ -1,29 +1,35 @@
-"""Verbs that inspect a GPU, `migrator gpu list | show | doctor`, and what they print."""
+"""Verbs that inspect a GPU: `migrator gpu list | show | doctor`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migrator.cli.app import REFUSED, AsJson, app, print_json
+from migrator.cli.gpu_views import (
+    Row,
+    gpu_json,
+    heading,
+    instance_table,
+    profile_table,
+    shown_json,
+    slices,
+)
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
-    from migrator.core.catalogue import Board, MigProfile, Place
+    from migrator.core.catalogue import Place
     from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
     from migrator.gpu.partitioner import Partitioner
 
-Row = dict[str, Any]
-Owners = Mapping["Place", str]
-"""Owners of the instances that are in the journal."""
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -68,7 +74,7 @@ Looking = Annotated[
 
 
 @dataclass(frozen=True)
-class Target:
+class GpuTarget:
     """The GPU that a verb acts on."""
 
     driver: str
@@ -119,7 +125,7 @@ def target(
     board: str | None,
     *,
     read_only: bool = False,
-) -> Target:
+) -> GpuTarget:
     """The GPU that the options name; reports a driver that was chosen by default.
 
     `read_only`: a real GPU can be inspected without a state folder.
@@ -139,7 +145,7 @@ def target(
             raise
         say(str(error))
         folder = state or Path(os.devnull)
-    return Target(name, index, folder, board)
+    return GpuTarget(name, index, folder, board)
 
 
 def say(note: str) -> None:
@@ -180,7 +186,7 @@ def list_gpus(
         ]
         print(f"driver {chosen.driver}")
         heads = ("GPU", "board", "MIG mode", "instances")
-        print(aligned([heads, *cells], words=4) if cells else "no GPUs")
+        print(aligned([heads, *cells], text_columns=4) if cells else "no GPUs")
     if any("error" in row for row in rows):
         raise typer.Exit(REFUSED)
 
@@ -220,8 +226,8 @@ def show(
         if names:
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
-    for each in unfinished:
-        print(f"\nunfinished: {each}; the next change continues from there")
+    for change in unfinished:
+        print(f"\nunfinished: {change}; the next change continues from there")
 
 
 @group.command()
@@ -248,15 +254,15 @@ def doctor(
     if as_json:
         keys = ("name", "verdict", "words", "run")
         print_json({"checks": [dict(zip(keys, astuple(check), strict=True)) for check in checks]})
-    for each in () if as_json else checks:
-        print(f"{each.severity:<8} {each.name:<13} {each.message}")
-        if each.run and each.severity is not Severity.OK:
-            print(f"{'':<8} {'':<13} run: {each.run}")
+    for check in () if as_json else checks:
+        print(f"{check.severity:<8} {check.name:<13} {check.message}")
+        if check.run and check.severity is not Severity.OK:
+            print(f"{'':<8} {'':<13} run: {check.run}")
     if any(check.severity is Severity.PROBLEM for check in checks):
         raise typer.Exit(REFUSED)
 
 
-def _rows(chosen: Target, only: int | None) -> list[Row]:
+def _rows(chosen: GpuTarget, only: int | None) -> list[Row]:
     """A row per GPU; the error of a single GPU is raised."""
     from migrator.gpu.drivers.registry import gpu_indices
 
@@ -288,12 +294,15 @@ def _mode_and_instances(row: Row) -> tuple[str, str]:
     if "error" in row:
         return "", row["error"]
     marks = {True: "", False: " (half-made)"}
-    words = [f"{e['profile']}@{e['start']}{marks[bool(e['uuid'])]}" for e in row["instances"]]
-    return "on" if row["mig_mode"] else "off", " ".join(words) or "none"
+    places = [
+        f"{instance['profile']}@{instance['start']}{marks[bool(instance['uuid'])]}"
+        for instance in row["instances"]
+    ]
+    return "on" if row["mig_mode"] else "off", " ".join(places) or "none"
 
 
 def _read_journal(
-    chosen: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
+    chosen: GpuTarget, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
     from migrator.gpu.journal import Journal, live_creates, match_creates
@@ -301,145 +310,14 @@ def _read_journal(
     try:
         with Journal(chosen.journal, read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
-            words = [f"{change.owner}'s change, begun by process {change.pid}" for change in begun]
+            changes = [
+                f"{change.owner}'s change, begun by process {change.pid}" for change in begun
+            ]
             there = match_creates(instances, creates)
-            return {place: create.owner for place, (_, create) in there.items()}, words
+            return {place: create.owner for place, (_, create) in there.items()}, changes
     except MigratorError as error:
         say(str(error))
         return {}, []
 
 
 # Views
-
-
-def heading(driver: str, gpu: Gpu) -> str:
-    """The GPU and its driver."""
-    version = "" if gpu.driver_version == driver else f" {gpu.driver_version}"
-    mode = "on" if gpu.divides else "off: no instance can be created"
-    if driver == "mps":
-        mode = "off: instances are MPS shares"
-    return (
-        f"GPU {gpu.index}  {gpu.board.name}  {gpu.name}  {gpu.uuid}\n"
-        f"driver {driver}{version}, MIG mode {mode}"
-    )
-
-
-def slices(board: Board, instances: Sequence[GpuInstance]) -> str:
-    """The memory slices from left to right with the instances on them."""
-    from migrator.report.page import Slab, Use
-    from migrator.report.terminal import slices_text
-
-    slabs = [
-        Slab(
-            None,
-            Use.SERVING,
-            "",
-            instance.place.start,
-            board.profile(instance.place.profile).memory_slices,
-            0.0,
-            1.0,
-            instance.place.profile,
-        )
-        for instance in instances
-    ]
-    return slices_text(slabs, board.memory_slices, widest=100)
-
-
-def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
-    """One line per instance: start, profile, owner, processes, UUID."""
-    from migrator.report.terminal import aligned
-
-    rows = [
-        (
-            str(instance.place.start),
-            instance.place.profile,
-            owners.get(instance.place, "not ours"),
-            ", ".join(map(str, instance.holders)) or "none",
-            instance.uuid or "none: no compute instance",
-        )
-        for instance in instances
-    ]
-    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], words=5)
-
-
-def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
-    """The board's MIG profiles and where each still fits."""
-    from migrator.report.terminal import aligned
-
-    rows = [
-        (
-            profile.name,
-            str(profile.gpcs),
-            "?" if profile.sms is None else str(profile.sms),
-            "?" if profile.memory_gib is None else f"{profile.memory_gib:g}",
-            " ".join(map(str, room(board, instances, profile))) or "nowhere",
-        )
-        for profile in board.profiles
-    ]
-    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], words=5)
-
-
-def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:
-    """The starts at which one more instance of the profile fits beside the existing ones."""
-    from migrator.core.catalogue import Place
-    from migrator.gpu.layout import Layout, arrangements
-
-    there = tuple(instance.place for instance in instances)
-
-    def fits(start: int) -> bool:
-        try:
-            next(arrangements(board, Layout((*there, Place(start, profile.name)))))
-        except InputError:
-            return False
-        return True
-
-    return tuple(filter(fits, sorted(profile.starts)))
-
-
-def gpu_json(gpu: Gpu, instances: Sequence[GpuInstance]) -> Row:
-    """A GPU and its instances as JSON."""
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "board": gpu.board.name,
-        "driver": gpu.driver,
-        "driver_version": gpu.driver_version,
-        "mig_mode": gpu.divides and gpu.driver != DriverKind.MPS,
-        "instances": [
-            {
-                "start": instance.place.start,
-                "gpcs": gpu.board.profile(instance.place.profile).gpcs,
-                "profile": instance.place.profile,
-                "number": instance.number,
-                "uuid": instance.uuid,
-                "holders": [asdict(holder) for holder in instance.holders],
-            }
-            for instance in instances
-        ],
-    }
-
-
-def shown_json(
-    gpu: Gpu,
-    instances: Sequence[GpuInstance],
-    owners: Owners,
-    environments: Mapping[GpuInstance, dict[str, str] | None],
-) -> Row:
-    """The same with the owner and worker environment of every instance, and the profiles that
-    fit."""
-    row = gpu_json(gpu, instances)
-    for shown, instance in zip(row["instances"], instances, strict=True):
-        shown |= {"owner": owners.get(instance.place), "environment": environments[instance]}
-    row["profiles"] = [
-        {
-            "profile": profile.name,
-            "gpcs": profile.gpcs,
-            "sms": profile.sms,
-            "memory_gib": profile.memory_gib,
-            "starts": list(profile.starts),
-            "fits_at": list(room(gpu.board, instances, profile)),
-        }
-        for profile in gpu.board.profiles
-    ]
-    return row

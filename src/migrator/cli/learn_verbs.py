@@ -84,12 +84,12 @@ def retrain(
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
     from migrator.io.output_file import AnswerFile
-    from migrator.learn.registry import benchmark as known
+    from migrator.learn.registry import benchmark as benchmark_named
     from migrator.learn.registry import require_torch
     from migrator.learn.retraining import RetrainingSettings
 
     figures = None if out is None else AnswerFile(out)
-    known(benchmark)  # report a misspelt name before torch is loaded
+    benchmark_named(benchmark)  # report a misspelt name before torch is loaded
     require_torch()
     from migrator.learn.course import CourseRun, CourseSettings
 
@@ -119,31 +119,31 @@ def retrain(
 @app.command()
 def models(as_json: AsJson = False) -> None:
     """List the packaged models for `retrain`; the last line says how others are named."""
-    from migrator.learn.registry import models as known
+    from migrator.learn.registry import models as packaged_models
 
-    found = known()
+    packaged = packaged_models()
     if as_json:
         print_json(
             [
                 {
                     "name": name,
-                    "modality": str(getattr(each, "modality", "")),
-                    "summary": getattr(each, "summary", ""),
-                    "learning_rate": getattr(each, "learning_rate", None),
+                    "modality": str(getattr(model, "modality", "")),
+                    "summary": getattr(model, "summary", ""),
+                    "learning_rate": getattr(model, "learning_rate", None),
                 }
-                for name, each in found.items()
+                for name, model in packaged.items()
             ]
         )
         return
-    for name, each in found.items():
-        print(f"{name:<18} {each.modality:<7} {getattr(each, 'summary', '')}")
+    for name, model in packaged.items():
+        print(f"{name:<18} {model.modality:<7} {getattr(model, 'summary', '')}")
     print("and hf:FOLDER_OR_ID, timm:NAME, package.module:Class (docs/learning.md)")
 
 
 @app.command()
 def benchmarks(as_json: AsJson = False) -> None:
     """List the class-incremental benchmarks: every window brings new classes."""
-    from migrator.learn.registry import benchmarks as known
+    from migrator.learn.registry import benchmarks as packaged
 
     if as_json:
         print_json(
@@ -156,11 +156,11 @@ def benchmarks(as_json: AsJson = False) -> None:
                     "modality": str(benchmark.modality),
                     "summary": benchmark.summary,
                 }
-                for benchmark in known().values()
+                for benchmark in packaged().values()
             ]
         )
         return
-    for benchmark in known().values():
+    for benchmark in packaged().values():
         print(
             f"{benchmark.name:<18} {benchmark.windows} windows  "
             f"{benchmark.modality:<7} {benchmark.summary}"

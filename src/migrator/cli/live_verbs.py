@@ -31,8 +31,8 @@ from migrator.core.errors import InputError, MigratorError
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.dashboard.routes import Source
+    from migrator.records.current_run import CurrentRun, DaemonProbe, UnitUsage
     from migrator.records.runs import RecordedRun, RecordedWindow
-    from migrator.records.standing import DaemonProbe, Standing, UnitUsage
     from migrator.records.store import RecentRows
 
 
@@ -74,7 +74,7 @@ def status(
     """
     from migrator.cli.daemon import probe_daemon, records_file
     from migrator.core.catalogue import board
-    from migrator.records.standing import DaemonState, standing
+    from migrator.records.current_run import DaemonState, current_run
     from migrator.records.store import read_recent
     from migrator.report.run_json import status_json
     from migrator.report.run_text import status_text
@@ -91,7 +91,7 @@ def status(
             print(overview_text(overview))
         return
     rows = read_recent(records_file(state, scenario), run, totals=True)
-    now = standing(rows, probe_daemon(rows.run, rows.is_newest, token), time.time())
+    now = current_run(rows, probe_daemon(rows.run, rows.is_newest, token), time.time())
     if as_json:
         print_json(status_json(now))
     else:
@@ -173,11 +173,11 @@ def report(
 
 
 def _window(live: RecordedRun, number: int) -> RecordedWindow:
-    for each in live.windows:
-        if each.number == number:
-            return each
-    known = [window.number for window in live.windows]
-    there = f"{known[0]} to {known[-1]}" if known else "none yet"
+    for window in live.windows:
+        if window.number == number:
+            return window
+    numbers = [window.number for window in live.windows]
+    there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none yet"
     raise InputError(
         f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "
         "with --run"
@@ -216,7 +216,7 @@ def top(
         raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
     if scenario is not None and scenario.endswith((".yaml", ".yml")):
         scenario = Path(scenario).stem
-    watch = _Watch(url, state, scenario, token_file)
+    watch = _WatchedRun(url, state, scenario, token_file)
     now = watch.look()
     if sys.stdout.isatty() and not once and not as_json:
         _live(watch, every_s)
@@ -231,24 +231,24 @@ def top(
     Console(width=None if given else _PIPED_COLUMNS).print(Screen(now, watch.board(), whole=True))
 
 
-class _Watch:
+class _WatchedRun:
     """A daemon and its records, also while it is down; InputError if there is nothing to watch."""
 
     def __init__(
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
         from migrator.cli.daemon import find_daemon, read_token, records_file
-        from migrator.records.standing import RateMeter
+        from migrator.records.recent_traffic import RateMeter
 
         self._meter, self._token = RateMeter(), read_token(token_file)
         self._rows: RecentRows | None = None
-        self._last: Standing | None = None
+        self._last: CurrentRun | None = None
         self._daemon = None if url is None else find_daemon(url, None, None, token_file)
         self._path = records_file(state, scenario) if url is None else None
 
-    def look(self) -> Standing:
+    def look(self) -> CurrentRun:
         """Read the current state."""
-        from migrator.records.standing import standing
+        from migrator.records.current_run import current_run
 
         now_s = time.time()
         probe = self._probe()
@@ -258,8 +258,8 @@ class _Watch:
             self._meter.clear()
         if self._rows is None and probe.reply is None and self._last is not None:
             return replace(self._last, probe=probe, now_s=now_s)
-        found = standing(self._rows, probe, now_s, self._meter)
-        self._last = replace(found, usage=_usage(probe))
+        now = current_run(self._rows, probe, now_s, self._meter)
+        self._last = replace(now, usage=_usage(probe))
         return self._last
 
     def board(self) -> Board | None:
@@ -273,7 +273,7 @@ class _Watch:
 
     def _probe(self) -> DaemonProbe:
         from migrator.cli.daemon import probe_daemon
-        from migrator.records.standing import DaemonProbe, DaemonState
+        from migrator.records.current_run import DaemonProbe, DaemonState
         from migrator.records.store import read_recent
 
         if self._path is None:
@@ -301,13 +301,15 @@ def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:
     if not local or reply.get("driver") not in ("mig", "mps"):
         return ()
     from migrator.gpu.drivers.nvml import read_usage
-    from migrator.records.standing import UnitUsage
+    from migrator.records.current_run import UnitUsage
 
     usages = read_usage(int(reply.get("gpu", 0)))
-    return tuple(UnitUsage(e.start, e.busy, e.used_mib, e.total_mib) for e in usages)
+    return tuple(
+        UnitUsage(usage.start, usage.busy, usage.used_mib, usage.total_mib) for usage in usages
+    )
 
 
-def _live(watch: _Watch, every_s: float) -> None:
+def _live(watch: _WatchedRun, every_s: float) -> None:
     """Update the screen until q or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live

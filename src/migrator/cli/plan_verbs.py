@@ -51,7 +51,7 @@ def example(
     if name == "window":
         print(files("migrator.planning").joinpath("window.yaml").read_text("utf-8"), end="")
         return
-    from migrator.workload.workloads import example_text, live_text
+    from migrator.workload.examples import example_text, live_text
 
     print(live_text(model, benchmark) if name == "live" else example_text(name), end="")
 
@@ -82,8 +82,8 @@ def validate(
     warnings = _scenario_warnings(file) if kind is SCENARIO else []
     details, use = checked.details, checked.use or kind.use.format(file=file)
     if as_json:
-        found = {"file": str(file), "kind": kind.words, "details": details, "use": use}
-        print_json(found | {"warnings": warnings})
+        description = {"file": str(file), "kind": kind.words, "details": details, "use": use}
+        print_json(description | {"warnings": warnings})
         return
     print(f"{file} is {kind.words}{f': {details}' if details else ''}")
     for warning in warnings:
@@ -129,14 +129,17 @@ def _problem(file: Path) -> _Checked:
 def _plan(file: Path) -> _Checked:
     from migrator.planning.plan_file import read_plan
 
-    found = read_plan(file)
-    return _Checked(f"goodput {found.goodput:,.1f} in {len(found.slots)} slots, {found.status}")
+    written = read_plan(file)
+    return _Checked(
+        f"goodput {written.goodput:,.1f} in {len(written.slots)} slots, {written.status}"
+    )
 
 
 def _scenario(file: Path) -> _Checked:
     from migrator.policies.registry import policy
     from migrator.workload.file import read_scenario
-    from migrator.workload.live import has_live_keys, read_live, require_tokens
+    from migrator.workload.live import has_live_keys, read_live
+    from migrator.workload.tokens import require_tokens
 
     scenario = read_scenario(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -165,20 +168,21 @@ def _scenario_warnings(file: Path) -> list[str]:
     from migrator.workload.file import read_scenario
     from migrator.workload.live import read_live
 
-    found = [missing_drift(read_scenario(file))]
+    warnings = [missing_drift(read_scenario(file))]
     live = None
     with suppress(InputError):  # it cannot be served, which its details say
         live = read_live(file)
     if live is not None:
         with naming(file):
-            found.append(benchmark_warning(live))
-    return [words for words in found if words]
+            warnings.append(benchmark_warning(live))
+    return [warning for warning in warnings if warning]
 
 
 def _cluster(file: Path) -> _Checked:
     from migrator.cluster.file import read_cluster
     from migrator.cluster.fleet.cluster_run import read_run
-    from migrator.workload.live import has_live_keys, require_tokens
+    from migrator.workload.live import has_live_keys
+    from migrator.workload.tokens import require_tokens
 
     scenario = read_cluster(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -199,17 +203,17 @@ def _layout(file: Path) -> _Checked:
 
 
 def _profiles(file: Path) -> _Checked:
-    from migrator.workload.measured import read_profiles
+    from migrator.workload.profile_file import read_profiles
 
-    found = [f"{profile.model} on {profile.board}" for profile in read_profiles(file)]
-    return _Checked(", ".join(found))
+    names = [f"{profile.model} on {profile.board}" for profile in read_profiles(file)]
+    return _Checked(", ".join(names))
 
 
 def _placement(file: Path) -> _Checked:
     from migrator.cluster.placement.current_placement import read_current
 
-    found = read_current(file)
-    return _Checked(f"{len(found)} tenants on {len(set(found.values()))} GPUs")
+    gpus = read_current(file)
+    return _Checked(f"{len(gpus)} tenants on {len(set(gpus.values()))} GPUs")
 
 
 def _records(file: Path) -> _Checked:
@@ -237,7 +241,11 @@ def _module(file: Path) -> _Checked:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{file}: this is no valid Python ({error}); correct it") from error
-    names = [e.name for e in tree.body if isinstance(e, ast.FunctionDef | ast.ClassDef)]
+    names = [
+        statement.name
+        for statement in tree.body
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef)
+    ]
     return _Checked(", ".join(f"{file.stem}:{name}" for name in names if not name.startswith("_")))
 
 
@@ -455,19 +463,19 @@ def _print_plan(problem: Problem, made: Plan) -> None:
     print(f"\n{plan_timeline(problem, made)}")
 
 
-def _board_line(each: Board) -> str:
+def _board_line(board: Board) -> str:
     return (
-        f"{each.name:<28} {each.compute_slices} GPCs, {each.memory_slices} memory slices, "
-        f"{len(catalogue.placement_sets(each))} placement sets, "
-        f"{len(catalogue.configurations(each))} configurations"
+        f"{board.name:<28} {board.compute_slices} GPCs, {board.memory_slices} memory slices, "
+        f"{len(catalogue.placement_sets(board))} placement sets, "
+        f"{len(catalogue.configurations(board))} configurations"
     )
 
 
-def _print_board(each: Board) -> None:
-    print(_board_line(each))
-    plain = {profile.name for profile in each.plain_profiles.values()}
+def _print_board(board: Board) -> None:
+    print(_board_line(board))
+    plain = {profile.name for profile in board.plain_profiles.values()}
     print(f"\n{'profile':<18}{'GPCs':>5}{'slices':>8}{'SMs':>6}{'GiB':>8}  starts")
-    for profile in each.profiles:
+    for profile in board.profiles:
         sms, gib = profile.sms or "?", profile.memory_gib or "?"
         mark = "" if profile.name in plain else "  (not used by plans)"
         starts = ",".join(map(str, profile.starts))
@@ -477,18 +485,18 @@ def _print_board(each: Board) -> None:
         )
     print(
         "\nconfigurations  "
-        + "  ".join("-".join(map(str, c)) for c in catalogue.configurations(each))
+        + "  ".join("-".join(map(str, c)) for c in catalogue.configurations(board))
     )
 
 
-def _board_json(each: Board) -> dict[str, object]:
+def _board_json(board: Board) -> dict[str, object]:
     from dataclasses import asdict
 
     return {
-        **asdict(each),
-        "sizes": each.sizes,
-        "placement_sets": len(catalogue.placement_sets(each)),
-        "maximal_placement_sets": len(catalogue.maximal_placement_sets(each)),
-        "multisets": catalogue.multisets(each),
-        "configurations": catalogue.configurations(each),
+        **asdict(board),
+        "sizes": board.sizes,
+        "placement_sets": len(catalogue.placement_sets(board)),
+        "maximal_placement_sets": len(catalogue.maximal_placement_sets(board)),
+        "multisets": catalogue.multisets(board),
+        "configurations": catalogue.configurations(board),
     }

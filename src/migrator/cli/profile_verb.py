@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.profiling.measurements import Measurement
     from migrator.profiling.run import Profiled
-    from migrator.workload.file import ServedModel
+    from migrator.workload.file import ModelToProfile
 
 _MOST_BATCH = 1024
 
@@ -91,21 +91,26 @@ def profile_models(
     if dry_run:
         _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
-    from migrator.profiling.drivers import driver as known
+    from migrator.profiling.drivers import driver as driver_named
     from migrator.profiling.entries import Results, beside
     from migrator.profiling.run import profile, require_torch
 
     path = out or Path(f"{scenario.stem}.profiles.json")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out: {path} cannot be written; name a file in a directory that exists")
-    found = known(driver, gpu, board)
+    gpu_driver = driver_named(driver, gpu, board)
     require_torch()
-    head = {"driver": found.name, "board": found.board.name, **found.about}
+    head = {"driver": gpu_driver.name, "board": gpu_driver.board.name, **gpu_driver.about}
     results = Results(beside(path), head, fresh=fresh)
     longest_s = float("inf") if budget_s is None else budget_s
     with progress(len(todo), "measuring") as step:
         done = profile(
-            todo, found, results, path, budget_s=longest_s, report=lambda _measurement, _row: step()
+            todo,
+            gpu_driver,
+            results,
+            path,
+            budget_s=longest_s,
+            report=lambda _measurement, _row: step(),
         )
     _report(done, board, served, path, as_json)
 
@@ -120,37 +125,37 @@ def profiles(
     """List the packaged profiles, or those in a file."""
     from migrator.core.profiles import profiles as packaged
 
-    found = list(packaged().values())
+    listed = list(packaged().values())
     if file is not None:
-        from migrator.workload.measured import read_profiles
+        from migrator.workload.profile_file import read_profiles
 
-        found = list(read_profiles(file))
+        listed = list(read_profiles(file))
     if as_json:
         print_json(
             [
                 {
-                    "model": each.model,
-                    "board": each.board,
-                    "batches": sorted(each.latency_ms),
-                    "provenance": each.provenance,
+                    "model": entry.model,
+                    "board": entry.board,
+                    "batches": sorted(entry.latency_ms),
+                    "provenance": entry.provenance,
                 }
-                for each in found
+                for entry in listed
             ]
         )
         return
-    for each in found:
-        sizes = ", ".join(f"{batch}" for batch in sorted(each.latency_ms))
-        print(f"{each.model:<14} {each.board:<12} batches {sizes}; {each.provenance}")
+    for entry in listed:
+        sizes = ", ".join(f"{batch}" for batch in sorted(entry.latency_ms))
+        print(f"{entry.model:<14} {entry.board:<12} batches {sizes}; {entry.provenance}")
 
 
 def _counts(text: str) -> list[int]:
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST_BATCH for word in words):
+    parts = text.split(",")
+    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST_BATCH for word in parts):
         raise InputError(
             f"--batches: {text[:60]!r} is not a list of batches; write numbers from 1 to "
             f"{_MOST_BATCH}, such as 1,4,16"
         )
-    return sorted({int(word) for word in words})
+    return sorted({int(word) for word in parts})
 
 
 def _list(todo: Sequence[Measurement], as_json: bool) -> None:
@@ -167,7 +172,7 @@ def _list(todo: Sequence[Measurement], as_json: bool) -> None:
 
 
 def _report(
-    done: Profiled, board: Board, served: Sequence[ServedModel], path: Path, as_json: bool
+    done: Profiled, board: Board, served: Sequence[ModelToProfile], path: Path, as_json: bool
 ) -> None:
     capability = _capabilities(done, board, served)
     if as_json:
@@ -191,21 +196,21 @@ def _report(
 
 
 def _capabilities(
-    done: Profiled, board: Board, served: Sequence[ServedModel]
+    done: Profiled, board: Board, served: Sequence[ModelToProfile]
 ) -> dict[str, dict[int, float]]:
     """Tenant -> GPCs -> requests per second that one instance answers in time."""
     from migrator.core.profiles import Service, profile_of
 
-    known = {profile["model"]: profile_of(profile) for profile in done.profiles}
+    profiles = {profile["model"]: profile_of(profile) for profile in done.profiles}
     return {
         model.tenant: {
             gpcs: round(rps, 1)
-            for gpcs, rps in Service(model.tenant, known[model.model], model.slo_s, model.batch)
+            for gpcs, rps in Service(model.tenant, profiles[model.model], model.slo_s, model.batch)
             .capabilities_rps(board)
             .items()
         }
         for model in served
-        if model.model in known
+        if model.model in profiles
     }
 
 
@@ -233,7 +238,7 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from migrator.profiling.entries import compare
-    from migrator.workload.measured import read_profiles
+    from migrator.workload.profile_file import read_profiles
 
     aparts = compare(read_profiles(first), read_profiles(second))
     if as_json:

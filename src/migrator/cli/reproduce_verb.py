@@ -20,7 +20,8 @@ from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.records.outcome import RunOutcome
-    from migrator.reproduce.experiment import ResultsFile, Setting
+    from migrator.reproduce.experiment import Setting
+    from migrator.reproduce.results_file import ResultsFile
     from migrator.simulation.compare import Job
 
 _WINDOW_S = 6.0
@@ -85,13 +86,13 @@ def reproduce(
     )
 
     if listing:
-        known = [(experiment.name, experiment.title) for experiment in EXPERIMENTS.values()] + [
+        listed = [(experiment.name, experiment.title) for experiment in EXPERIMENTS.values()] + [
             (NAME, TITLE)
         ]
         if as_json:
-            print_json([{"name": name, "title": title} for name, title in known])
+            print_json([{"name": name, "title": title} for name, title in listed])
         else:
-            print("\n".join(f"{name:<20} {title}" for name, title in known))
+            print("\n".join(f"{name:<20} {title}" for name, title in listed))
         return
     wanted = names or [ALL]
     if NAME in wanted:
@@ -135,7 +136,7 @@ def reproduce(
 def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
     """The results file, if one is named; `data`: the folder of real traces."""
     from migrator.records.outcome import RunOutcome
-    from migrator.reproduce.experiment import code_digest, open_results, traces_digest
+    from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 
     if path is None:
         yield None
@@ -172,10 +173,10 @@ def _setting(seeds: int) -> Setting:
 def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Setting:
     """The setting with fewer workloads and windows."""
     from migrator.core.registry import pick
-    from migrator.workload.workloads import workloads as known
+    from migrator.workload.workloads import workloads as workloads_by_name
 
-    names = tuple(dict.fromkeys(each.strip().upper() for each in (workloads or "").split(",")))
-    chosen = tuple(pick("workload", name, known()).name for name in names if name)
+    names = tuple(dict.fromkeys(name.strip().upper() for name in (workloads or "").split(",")))
+    chosen = tuple(pick("workload", name, workloads_by_name()).name for name in names if name)
     return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
@@ -216,9 +217,9 @@ def _reproduce_map(
         write_figure,
         write_page,
     )
-    from migrator.reproduce.experiment import open_results
     from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, NAME, MapSetting, measured, run_map
     from migrator.reproduce.map_page import map_figures, map_page, map_picture, summary
+    from migrator.reproduce.results_file import open_results
     from migrator.simulation import tenant
 
     runs = runs or (FEWEST_RUNS if quick else FULL_RUNS)
@@ -258,14 +259,14 @@ def _reproduce_map(
                 progress(left, "runs") as step,
             ):
                 run_map(setting, file, workers, step)
-        found, made_with = measured(setting, file.finished), file.settings
-    write_page(map_page(found), page, "--out")
-    write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
+        map_results, made_with = measured(setting, file.finished), file.settings
+    write_page(map_page(map_results), page, "--out")
+    write_figure(picture, "--out", lambda: map_page(map_results), lambda: map_picture(map_results))
     if as_json:
-        figures = {**map_figures(found), "settings": made_with}
+        figures = {**map_figures(map_results), "settings": made_with}
         print_json({**figures, "page": str(page), "picture": str(picture)})
         return
-    print(summary(found))
+    print(summary(map_results))
     print(f"page     {page}\npicture  {picture}\nresults  {path}")
 
 

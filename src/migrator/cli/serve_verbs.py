@@ -166,7 +166,8 @@ def serve(
     from migrator.live.context import EMULATED, Serving
     from migrator.live.daemon import Daemon
     from migrator.serving.http.requests import Tokens, digest
-    from migrator.workload.live import ADMIN, drop_token_variables, read_tokens
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
         board = board_of_gpu(driver, gpu, state_folder(state))
@@ -180,9 +181,11 @@ def serve(
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
     with naming(scenario):
-        found = read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
+        tokens_by_name = (
+            read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
+        )
     drop_token_variables(live.live, os.environ)
-    digests = {name: digest(token) for name, token in found.items()}
+    digests = {name: digest(token) for name, token in tokens_by_name.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
     configure(log_format, log_level)
@@ -192,20 +195,20 @@ def serve(
     run_until_signal(Daemon(serving, report).run)
 
 
-def _require_choice(option: str, chosen: str, known: Collection[str]) -> None:
-    if chosen not in known:
-        raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
+def _require_choice(option: str, chosen: str, choices: Collection[str]) -> None:
+    if chosen not in choices:
+        raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(choices)}")
 
 
 def _announce(serving: Serving, report: Callable[[str], None], scenario: Path | None) -> None:
     """Say how the GPU is used, and what is probably not meant."""
-    words = f"driver {serving.driver} on GPU {serving.gpu}"
+    sentence = f"driver {serving.driver} on GPU {serving.gpu}"
     if serving.emulated:
-        words = (
+        sentence = (
             "driver emulated: no GPU is used, answers and retrainings take the time of the "
             "profiles; use your GPU with --driver mig or --driver mps"
         )
-    report(words)
+    report(sentence)
     with naming(scenario):
         warning = benchmark_warning(serving.live)
     if warning:
@@ -217,12 +220,12 @@ def benchmark_warning(live: LiveScenario) -> str:
     from migrator.learn.registry import benchmark
     from migrator.workload.drift_windows import missing_samples
 
-    known = {
+    windows_with_samples = {
         tenant.name: benchmark(tenant.benchmark).windows
         for tenant in live.tenants
         if tenant.benchmark is not None
     }
-    return missing_samples(live.scenario, known)
+    return missing_samples(live.scenario, windows_with_samples)
 
 
 def require_one_source(
@@ -250,8 +253,8 @@ def board_of_gpu(driver: str, index: int, state: Path) -> str:
 def live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
     """The scenario in a file, or one for a model and its samples."""
     from migrator.learn.registry import benchmark
+    from migrator.workload.examples import tenant_name, trial_entry
     from migrator.workload.live import parse_live, read_live
-    from migrator.workload.workloads import tenant_name, trial_entry
 
     if scenario is not None:
         return read_live(scenario)

@@ -120,8 +120,8 @@ def simulate(
         Job(source, name, forecaster, seed, windows, drawn, record=is_recorded) for name in names
     ]
     outcomes = list(_run(jobs))
-    if words := missing_drift(read_scenario(scenario, seed, windows)):
-        say(f"warning: {words}")
+    if warning := missing_drift(read_scenario(scenario, seed, windows)):
+        say(f"warning: {warning}")
     if report is not None:
         _write_report(outcomes, report)
     if records is not None:
@@ -151,7 +151,7 @@ def _names_in(text: str, option: str) -> list[str]:
     """The policies named by an option, each once."""
     from migrator.policies.registry import policy
 
-    names = [each.strip() for each in text.split(",") if each.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InputError(f"{option}: no name given; `migrator policies` lists them")
     return [policy(name).name for name in dict.fromkeys(names)]
@@ -253,7 +253,7 @@ def compare(
     """
     from migrator.cluster.report import cluster_outcome_json
     from migrator.core.comparison import leads, summarise
-    from migrator.policies.registry import policies as known
+    from migrator.policies.registry import policies as policies_by_name
     from migrator.records.simulated import write_simulations
     from migrator.report.comparison import comparison_table, draw_comparison
     from migrator.report.html_page import check_figure_path
@@ -263,25 +263,27 @@ def compare(
 
     if figure is not None:
         check_figure_path(figure)
-    every = [each for each in known() if not each.startswith("static-")]
+    every = [name for name in policies_by_name() if not name.startswith("static-")]
     names = every if policies == "all" else _names_in(policies, "--policy")
     given = _read_all(scenarios, seeds)
-    for one in given:
-        require_known(one.path, policy=None, forecaster=None if forecaster else one.forecaster)
-    clusters = [each for each in given if each.is_cluster]
+    for scenario in given:
+        require_known(
+            scenario.path, policy=None, forecaster=None if forecaster else scenario.forecaster
+        )
+    clusters = [given_scenario for given_scenario in given if given_scenario.is_cluster]
     if not clusters:
         _require_no_workers(None, ray)
     files = {} if records is None else _record_files(records, names, clusters)
     jobs = [
         Job(
-            *(partial(read_scenario, each.path), name, forecaster, seed, windows, drawn),
-            name=each.name,
+            *(partial(read_scenario, given_scenario.path), name, forecaster, seed, windows, drawn),
+            name=given_scenario.name,
             record=records is not None,
         )
-        for each in given
-        if not each.is_cluster
+        for given_scenario in given
+        if not given_scenario.is_cluster
         for name in names
-        for seed in each.seeds
+        for seed in given_scenario.seeds
     ]
     many = [
         replace(read_run(cluster.path, seed, windows, forecaster), name=cluster.name)
@@ -290,7 +292,7 @@ def compare(
     ]
     runs = _run_parallel(jobs, processes)
     placed = _run_clusters(many, names, processes, ray, drawn=drawn)
-    order = [each.name for each in given]
+    order = [given_scenario.name for given_scenario in given]
     rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
     labels = [label.words for label in dict.fromkeys(run.labels for run in runs)]
     if figure is not None:
@@ -336,16 +338,16 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
     read = {
         path: (read_cluster if many else read_scenario)(path) for path, many in clusters.items()
     }
-    names = [each.name for each in read.values()]
+    names = [scenario.name for scenario in read.values()]
     return [
         _Given(
             path,
-            each.name if names.count(each.name) == 1 else str(path),
-            range(each.seed, each.seed + seeds),
+            scenario.name if names.count(scenario.name) == 1 else str(path),
+            range(scenario.seed, scenario.seed + seeds),
             clusters[path],
-            each.forecaster,
+            scenario.forecaster,
         )
-        for path, each in read.items()
+        for path, scenario in read.items()
     ]
 
 
@@ -366,22 +368,22 @@ def _record_files(
         raise InputError(
             f"--records: cannot make the folder {folder} ({error.strerror}); name another"
         ) from error
-    found = {name: folder / f"{name}.db" for name in policies}
-    for path in found.values():
+    files = {name: folder / f"{name}.db" for name in policies}
+    for path in files.values():
         check_records_path(path)
-    return found
+    return files
 
 
 def _run_parallel(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
     from migrator.simulation.compare import run_all
 
     warm({str(job.policy) for job in jobs})
-    found: dict[int, RunOutcome] = {}
+    outcomes: dict[int, RunOutcome] = {}
     with progress(len(jobs), "runs") as step:
         for place, outcome in run_all(jobs, processes):
-            found[place] = outcome
+            outcomes[place] = outcome
             step()
-    return [found[place] for place in sorted(found)]
+    return [outcomes[place] for place in sorted(outcomes)]
 
 
 def _run_clusters(
@@ -414,29 +416,34 @@ def policies(
 ) -> None:
     """List the policies: how each shares the GPU, what it observes, when it decides."""
     from migrator.policies.registry import about, policy
-    from migrator.policies.registry import policies as known
+    from migrator.policies.registry import policies as policies_by_name
     from migrator.report.run_json import pick
 
     fields = ("name", "summary", "sharing", "sight", "every_s", "on_completion")
-    chosen = list(known().values()) if name is None else [policy(name)]
+    chosen = list(policies_by_name().values()) if name is None else [policy(name)]
     if as_json:
-        print_json([{**pick(each, *fields), "about": about(each.name)} for each in chosen])
+        print_json([{**pick(shown, *fields), "about": about(shown.name)} for shown in chosen])
     elif name is not None:
         print(about(name))
     else:
-        for each in chosen:
-            print(f"{each.name:<20} {each.sharing:<14} {each.summary}")
+        for shown in chosen:
+            print(f"{shown.name:<20} {shown.sharing:<14} {shown.summary}")
 
 
 @app.command()
 def forecasters(as_json: AsJson = False) -> None:
     """List the forecasters."""
-    from migrator.forecast.selection import forecasters as known
+    from migrator.forecast.selection import forecasters as forecasters_by_name
 
     if as_json:
-        print_json([{"name": e.name, "summary": e.summary} for e in known().values()])
+        print_json(
+            [
+                {"name": forecaster.name, "summary": forecaster.summary}
+                for forecaster in forecasters_by_name().values()
+            ]
+        )
         return
-    for forecaster in known().values():
+    for forecaster in forecasters_by_name().values():
         print(f"{forecaster.name:<20} {forecaster.summary}")
 
 

@@ -27,13 +27,8 @@ from migrator.core.profiles import Service
 from migrator.core.scenario import Drift, LabelsAt, ServedTenant
 from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
 from migrator.io.strict import Location, nearest, refuse, require_names, shown
-from migrator.workload.arrivals import (
-    ArrivalSource,
-    arrival_sources,
-    highest_rps,
-    least_gpcs,
-    scaled_arrivals,
-)
+from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
+from migrator.workload.capacity import highest_rps, least_gpcs
 from migrator.workload.entries import (
     MOST_GPUS,
     MOST_TENANTS,

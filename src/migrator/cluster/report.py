@@ -45,7 +45,7 @@ def plan_table(plan: ClusterPlan) -> str:
     tenants = _tenants(plan)
     total = ("all", "", "", str(tenants), _rate(plan.goodput_rps), f"{mean_load:.0%}")
     lines = [f"{plan.scenario}: {plural(tenants, 'tenant')} on {plural(len(plan.gpus), 'GPU')}"]
-    lines += table_lines(_PLAN_HEADERS, [rows, [total]], words=3, shrinks=2)
+    lines += table_lines(_PLAN_HEADERS, [rows, [total]], text_columns=3, shrinks=2)
     if len(plan.gpus) > _MOST_ROWS:
         lines.append(f"{len(plan.gpus) - _MOST_ROWS} more GPUs are in --json and --out")
     return "\n".join([*lines, "", _PLAN_KEY, "", *plan_lines(plan)])
@@ -86,7 +86,7 @@ def outcome_table(outcome: ClusterOutcome) -> str:
         f"{outcome.scenario} under {outcome.policy} (forecaster {outcome.forecaster}, seed "
         f"{outcome.seed}): {plural(len(busy), 'GPU')}"
     ]
-    lines += table_lines(_RUN_HEADERS, [rows, [total]], words=1, shrinks=0)
+    lines += table_lines(_RUN_HEADERS, [rows, [total]], text_columns=1, shrinks=0)
     if len(busy) > _MOST_ROWS:
         lines.append(f"{len(busy) - _MOST_ROWS} more GPUs are in --json")
     per_gpu = outcome.tally.goodput / len(busy)

@@ -1,18 +1,12 @@
-"""The live page: its routes, the records it shows, and its own server for finished runs."""
+"""The live page: its routes, and its own server for finished runs."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,34 +18,19 @@ from starlette.routing import Route
 
 from migrator.core.catalogue import board
 from migrator.core.errors import HttpError, InputError, MigratorError
-from migrator.dashboard.updates import Feed, Marker, facts_of, read_windows, run_row, seconds_json
-from migrator.io.database import reading
+from migrator.dashboard.assets import KINDS, packaged_assets, plotly_file
+from migrator.dashboard.feed import Feed
+from migrator.dashboard.updates import Marker
+from migrator.dashboard.windows import window_figures, window_json
 from migrator.records.rows import (
-    LAYOUT,
-    EventRecord,
-    PlanRecord,
     RunRow,
-    SecondRecord,
-    TenantWindowRecord,
-    UnitRecord,
-    VersionRecord,
-    WindowRecord,
-    read_rows,
-    read_run,
 )
-from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_runs
-from migrator.report.html_page import summary_of
-from migrator.report.page import HUES, OUTCOMES, Chart, Paint, legend_of, shades
-from migrator.report.plotly_charts import figure_of, height_of, upright_title
-from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
-from migrator.report.slices import held_chart, planned_chart
+from migrator.report.page import HUES, OUTCOMES, shades
 from migrator.serving.http.operations import refusal_response
 from migrator.serving.http.requests import Limits, Tokens, require_own_page
 from migrator.serving.http.server import ApiServer, affordable
 
-_LAST_S = 1e12
-"""Until when a window lasts that has not ended."""
 Handler = Callable[[Request], Awaitable[Response]]
 _FOR_EVER = "public, max-age=31536000, immutable"
 _POLICY = (
@@ -66,120 +45,9 @@ _MOST_FEEDS = 32
 """Runs whose feeds are kept."""
 _MOST_RUNS = 50
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
-_KINDS: Mapping[str, str] = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 _PLOTLY_MISSING = "pip install 'migrator[figures]'"
 
 _log = logging.getLogger(__name__)
-
-
-def window_json(path: Path, run: int, number: int) -> str:
-    """The seconds, units and plans of an old window, in the format of an update."""
-    with reading(path, LAYOUT) as connection:
-        row = run_row(connection, path, run)
-        around = _around(connection, run, number)
-        own = ("window = ?", number)
-        rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
-        facts = facts_of(replace(rows, units=around.units))
-        where = "run = ? AND second >= ? AND second < ?"
-        seconds = seconds_json(connection, where, run, *around.seconds)
-    return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
-
-
-def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
-    """The charts of a window, each with its title, legend and summary."""
-    recorded = _window_run(path, run, number)
-    window = next(window for window in recorded.windows if window.number == number)
-    known = board(recorded.records.run.board)
-    charts: list[Chart | None] = [
-        planned_chart(recorded, window, known, recorded.overheads_s),
-        held_chart(recorded, window, known),
-    ]
-    for hue, name in enumerate(recorded.tenants):
-        seconds = seconds_of(recorded, name, [window])
-        charts += [arrivals_chart(name, hue % HUES, seconds), seconds_chart(name, seconds)]
-    charts.append(starts_chart(recorded))
-    return {
-        "window": number,
-        "charts": [_chart_json(chart) for chart in charts if chart is not None],
-    }
-
-
-@dataclass(frozen=True)
-class _Around:
-    """A window, its neighbours, its units and the span of its seconds."""
-
-    first: WindowRecord
-    """Of the run."""
-    before: WindowRecord | None
-    window: WindowRecord
-    seconds: tuple[int, int]
-    units: tuple[UnitRecord, ...]
-
-
-def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
-    rows = read_windows(connection, run, "window <= ?", number)
-    if not rows or rows[-1].window != number:
-        raise InputError(f"window: run {run} has no window {number}; load the page again")
-    first, window = rows[0], rows[-1]
-    later = "SELECT min(began_s) FROM window WHERE run = ? AND window > ?"
-    next_s = connection.execute(later, (run, number)).fetchone()[0]
-    until_s = _LAST_S if window.ended_s is None else window.ended_s
-    until_s = until_s if next_s is None else min(until_s, next_s)
-    overlap = "from_s < ? AND (to_s IS NULL OR to_s > ?)"
-    return _Around(
-        first,
-        rows[-2] if len(rows) > 1 else None,
-        window,
-        (round(window.began_s - first.began_s), round(until_s - first.began_s)),
-        read_rows(connection, run, UnitRecord, overlap, until_s, window.began_s),
-    )
-
-
-def _window_run(path: Path, run: int, number: int) -> RecordedRun:
-    """The run with only the rows that one window needs: a day of them takes a second to read."""
-    with reading(path, LAYOUT) as connection:
-        row, around = run_row(connection, path, run), _around(connection, run, number)
-        first, last = around.seconds
-        wanted = {window.window for window in (around.before, around.window) if window is not None}
-        these = (f"window IN ({', '.join('?' * len(wanted))})", *wanted)
-        rows = read_run(
-            connection,
-            row,
-            {
-                WindowRecord: these,
-                TenantWindowRecord: ("window = ?", number),
-                SecondRecord: ("second >= ? AND second < ?", first, last),
-                VersionRecord: (),
-                EventRecord: ("at_s >= ?", around.window.began_s),
-                PlanRecord: these,
-            },
-        )
-        windows = rows.windows
-        if around.first.window not in wanted:
-            windows = (around.first, *windows)
-        return recorded_run(replace(rows, windows=windows, units=around.units))
-
-
-def _chart_json(chart: Chart) -> Mapping[str, Any]:
-    return {
-        "title": chart.title,
-        "scale": upright_title(chart),
-        "summary": summary_of(chart),
-        "height": height_of(chart),
-        "legend": [_key(*each) for each in legend_of(chart)],
-        "figure": figure_of(chart),
-    }
-
-
-def _key(name: str, paint: Paint, dashed: bool) -> Mapping[str, object]:
-    shade = paint.shade
-    tones: Sequence[str] = (paint.fill, shade.fill if paint.light else shade.light)
-    return {"name": name, "tones": tones, "hatched": paint.hatched, "dashed": dashed}
 
 
 @dataclass(frozen=True)
@@ -209,68 +77,14 @@ def _run(row: RunRow) -> Mapping[str, Any]:
 def _slices(name: str) -> Mapping[str, Any]:
     """The slices of a board, and how many of them an instance of each size takes."""
     try:
-        known = board(name)
+        shown = board(name)
     except MigratorError:  # a board that only another version knows
         return {"memory": 8, "compute": 7, "widths": {}}
     return {
-        "memory": known.memory_slices,
-        "compute": known.compute_slices,
-        "widths": {gpcs: profile.memory_slices for gpcs, profile in known.plain_profiles.items()},
+        "memory": shown.memory_slices,
+        "compute": shown.compute_slices,
+        "widths": {gpcs: profile.memory_slices for gpcs, profile in shown.plain_profiles.items()},
     }
-
-
-@dataclass(frozen=True)
-class _Asset:
-    """A file as the server sends it."""
-
-    data: bytes
-    kind: str
-    etag: str
-
-
-@cache
-def _assets() -> Mapping[str, _Asset]:
-    """All files by name, read once: the name in a request is never used as a path."""
-    traversables = [
-        e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()
-    ]
-    known = [
-        (traversable, _KINDS[kind])
-        for traversable in traversables
-        if (kind := Path(traversable.name).suffix) in _KINDS
-    ]
-    return {each.name: _asset(each.read_bytes(), kind) for each, kind in known}
-
-
-def _asset(data: bytes, kind: str) -> _Asset:
-    return _Asset(data, kind, f'"{hashlib.sha256(data).hexdigest()[:16]}"')
-
-
-@dataclass(frozen=True)
-class _PlotlyFile:
-    """plotly.js as the installed package has it."""
-
-    data: bytes
-    version: str
-
-    @property
-    def name(self) -> str:
-        """Its name on the server, with the version, so that browsers may cache it for ever."""
-        return f"plotly-{self.version}.js"
-
-
-@cache
-def _plotly() -> _PlotlyFile | None:
-    """None if the package is not installed; it is located, not imported."""
-    try:
-        spec, number = find_spec("plotly"), version("plotly")
-    except (PackageNotFoundError, ValueError):
-        return None
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder) / "package_data" / "plotly.min.js"
-        if path.is_file():
-            return _PlotlyFile(path.read_bytes(), number)
-    return None
 
 
 class Dashboard:
@@ -336,14 +150,14 @@ class Dashboard:
         return _sent(request, request.path_params["name"])
 
     async def _plotly(self, request: Request) -> Response:
-        file = _plotly()
+        file = plotly_file()
         if file is None or request.path_params["name"] != file.name:
             return refusal_response(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
         headers = {"cache-control": _FOR_EVER, "content-length": str(len(file.data))}
-        return StreamingResponse(_parts(file.data), headers=headers, media_type=_KINDS[".js"])
+        return StreamingResponse(_parts(file.data), headers=headers, media_type=KINDS[".js"])
 
     async def _send_about(self, _: Request) -> Response:
-        file = _plotly()
+        file = plotly_file()
         plotly = {"plotly": file.name if file else None, "without": _PLOTLY_MISSING}
         return _json({**self._about, **plotly})
 
@@ -376,11 +190,11 @@ class Dashboard:
         return _json(await asyncio.to_thread(window_figures, source.path, run, window))
 
     def _named(self, request: Request) -> tuple[Source, int, int]:
-        given = request.path_params
-        source = _number(given["source"])
+        named = request.path_params
+        source = _number(named["source"])
         if source >= len(self._sources):
             raise InputError("source: there is no such number; load the page again")
-        return self._sources[source], _number(given["run"]), _number(given.get("window", "0"))
+        return self._sources[source], _number(named["run"]), _number(named.get("window", "0"))
 
     def _feed(self, request: Request) -> Feed:
         source, run, _ = self._named(request)
@@ -402,7 +216,7 @@ def _number(text: str) -> int:
 
 
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
-    asset = _assets().get(name)
+    asset = packaged_assets().get(name)
     if asset is None:
         return refusal_response(404, f"{name[:80]} is not part of the page; load the page again")
     sent = {"etag": asset.etag, "cache-control": "no-cache", **(headers or {})}

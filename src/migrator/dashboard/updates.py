@@ -1,8 +1,5 @@
 """Records as JSON for the live page: first the run and its last hour, then what is new.
 
-A feed reads the records once a second for all open pages; without open pages nothing is read. A
-page that receives too slowly is disconnected; it reconnects and gets everything that it missed.
-
 Times are in seconds since the run began. An update covers everything between two markers, so that
 a page that was disconnected needs only one. A marker is the highest row number of every table: a
 row written again gets a new row number, so rows above the marker are new. Seconds are turned into
@@ -12,17 +9,16 @@ objects.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.io.database import reading
 from migrator.records.rows import (
     LAYOUT,
@@ -57,12 +53,6 @@ _MOST = 300
 """The newest events, plans and actions of one update."""
 _VERSIONS = f"(at_s >= ? OR {NEWEST_ADOPTED})"
 """Those of the windows sent, and of every tenant the one that serves."""
-EVERY_S = 1.0
-_BEHIND = 8
-"""Updates that may be queued for a page."""
-_QUIET_S = 10.0
-"""An update is sent this often even if nothing is new, so that pages know the server is up."""
-RETRY_MS = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -116,10 +106,10 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
         }
         between = wanted.pop(SecondRecord, ("", 0, 0))[1:]
         windows = wanted.pop(WindowRecord, None)
-        found = read_run(connection, row, wanted)
+        rows = read_run(connection, row, wanted)
         if windows is not None:
-            found = replace(found, windows=read_windows(connection, run, *windows))
-        facts = facts_of(replace(found, plans=_with_their_windows(connection, run, found.plans)))
+            rows = replace(rows, windows=read_windows(connection, run, *windows))
+        facts = facts_of(replace(rows, plans=_with_their_windows(connection, run, rows.plans)))
         # seconds that were thinned meanwhile are old ones, which the page has in full
         where = "+run = ? AND rowid > ? AND rowid <= ? AND span_s = 1"
         seconds = seconds_json(connection, where, run, *between)
@@ -149,8 +139,8 @@ def read_windows(
 def _first_window(connection: sqlite3.Connection, run: int) -> tuple[int, float]:
     """The oldest window that a page begins with, and a moment before it."""
     query = "SELECT window, began_s FROM window WHERE run = ? ORDER BY window DESC LIMIT 1 OFFSET ?"
-    found = connection.execute(query, (run, _MOST_WINDOWS)).fetchone()
-    return (-1, 0.0) if found is None else (int(found[0]) + 1, float(found[1]))
+    oldest = connection.execute(query, (run, _MOST_WINDOWS)).fetchone()
+    return (-1, 0.0) if oldest is None else (int(oldest[0]) + 1, float(oldest[1]))
 
 
 def _with_plans(
@@ -181,9 +171,9 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
     """Everything but the seconds as plain data, without empty lists; the newest where many."""
     run, zero_s = rows.run, rows.run.began_s
 
-    def moved(found: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
+    def moved(records: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
         """The rows with these times counted from the beginning of the run."""
-        kept = [{k: v for k, v in vars(record).items() if k != without} for record in found]
+        kept = [{k: v for k, v in vars(record).items() if k != without} for record in records]
         for row in kept:
             times = {key: row[key] for key in moments if row[key] is not None}
             row |= {key: round(value - zero_s, 3) for key, value in times.items()}
@@ -215,12 +205,15 @@ def _planned(
     for plan in plans:
         by_window.setdefault(plan.window, []).append(plan)
     nothing = WindowRecord(0, 0.0, "", "")
-    found = {number: planned_blocks(nothing, own, run.slots) for number, own in by_window.items()}
+    blocks = {
+        number: planned_blocks(nothing, plans_of_window, run.slots)
+        for number, plans_of_window in by_window.items()
+    }
     # the file keeps a limited number of plans besides the first one of each window
     for row in windows:
-        if row.plan is not None and row.window not in found:
-            found[row.window] = planned_blocks(row, (), run.slots)
-    return found
+        if row.plan is not None and row.window not in blocks:
+            blocks[row.window] = planned_blocks(row, (), run.slots)
+    return blocks
 
 
 def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
@@ -280,114 +273,3 @@ class Marker:
 
 def _last(connection: sqlite3.Connection, kind: type[Record]) -> int:
     return int(connection.execute(f"SELECT max(rowid) FROM {kind.table}").fetchone()[0] or 0)
-
-
-class Feed:
-    """The followers of one run; used from one event loop."""
-
-    def __init__(self, path: Path, run: int, every_s: float = EVERY_S) -> None:
-        self._path, self._run, self._every_s = path, run, every_s
-        self._marker = Marker()
-        self._followers: set[asyncio.Queue[bytes | None]] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-        self._reading = asyncio.Lock()
-        self._whole: dict[bool, tuple[float, Update]] = {}
-
-    @property
-    def followers(self) -> int:
-        return len(self._followers)
-
-    async def whole(self, *, history: bool = False) -> Update:
-        """The run or its history; pages opened within the same second share one reading."""
-        async with self._reading:
-            at_s, update = self._whole.get(history, (0.0, None))
-            if update is None or time.monotonic() - at_s >= self._every_s:
-                at_s = time.monotonic()
-                update = await asyncio.to_thread(
-                    read_run_update, self._path, self._run, history=history
-                )
-                self._whole[history] = (at_s, update)
-            return update
-
-    async def require(self) -> None:
-        """InputError if there is no such run, before a stream is begun."""
-        await asyncio.to_thread(read_news, self._path, self._run, _FAR)
-
-    async def follow(self, after: Marker) -> AsyncGenerator[bytes, None]:
-        """What is new after a marker, as server-sent events, until the reader leaves."""
-        yield f"retry: {RETRY_MS}\n\n".encode()
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(_BEHIND)
-        try:
-            until = await self._join(queue)
-            yield frame(await asyncio.to_thread(read_news, self._path, self._run, after, until))
-            while (each := await queue.get()) is not None:
-                yield each
-        except MigratorError as error:
-            _log.warning("a page is disconnected: %s", error)  # it reconnects by itself
-        finally:
-            self._leave(queue)
-
-    def close(self) -> None:
-        """Disconnect all pages, also those that are just joining."""
-        self._closed = True
-        for follower in list(self._followers):
-            self._disconnect(follower)
-
-    async def _join(self, queue: asyncio.Queue[bytes | None]) -> Marker:
-        """Add a page; its queue gets what is newer than the marker returned."""
-        async with self._reading:
-            if self._task is None:
-                update = await asyncio.to_thread(read_news, self._path, self._run, _FAR)
-                self._marker = update.marker
-                self._task = asyncio.create_task(self._send_news())
-            self._followers.add(queue)
-            if self._closed:
-                self._disconnect(queue)
-            return self._marker
-
-    def _leave(self, queue: asyncio.Queue[bytes | None]) -> None:
-        self._followers.discard(queue)
-        if not self._followers and self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    def _disconnect(self, queue: asyncio.Queue[bytes | None]) -> None:
-        while not queue.empty():
-            queue.get_nowait()
-        queue.put_nowait(None)
-        self._leave(queue)
-
-    async def _send_news(self) -> None:
-        quiet_s, last_error = 0.0, ""
-        while True:
-            await asyncio.sleep(self._every_s)
-            try:
-                update = await asyncio.to_thread(read_news, self._path, self._run, self._marker)
-            except Exception as error:  # tried again a second later
-                if str(error) != last_error:
-                    _log.warning("records cannot be read for the page: %s", error)
-                last_error = str(error)
-                continue
-            last_error = ""
-            quiet_s = quiet_s + self._every_s if update.empty else 0.0
-            if update.empty and quiet_s < _QUIET_S:
-                continue
-            quiet_s, self._marker = 0.0, update.marker
-            self._send(frame(update))
-
-    def _send(self, data: bytes) -> None:
-        for follower in list(self._followers):
-            if follower.full():
-                self._disconnect(follower)
-            else:
-                follower.put_nowait(data)
-
-
-_FAR = Marker((2**62,) * len(Marker().rows))
-"""Beyond every row, to get the current marker alone."""
-
-
-def frame(update: Update) -> bytes:
-    """One server-sent event."""
-    return f"id: {update.marker}\ndata: {update.text}\n\n".encode()

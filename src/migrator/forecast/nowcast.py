@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import SCENARIOS, Counts, means_before, with_mean, without_gaps
+from migrator.forecast.forecaster import SCENARIOS, Counts, with_mean, without_gaps
+from migrator.forecast.simple import means_before
 
 Floats = NDArray[np.float64]
 
@@ -74,14 +75,14 @@ class Nowcast:
         now = now.within(then)
         if len(origins) < 2 * len(SPANS):
             return np.full((NEAREST, slots), max(0.0, float(now.level[0])))
-        came = seen[origins[:, None] + np.arange(slots)]
+        received = seen[origins[:, None] + np.arange(slots)]
         alike = then.stands_out == now.stands_out[0]
-        weights = _fit(then, came - then.level[:, None], alike)
-        point, said = now.with_weights(weights)[0], then.with_weights(weights)
-        near = _nearest(point / now.scale, said / then.scale[:, None], alike)
+        weights = _fit(then, received - then.level[:, None], alike)
+        point, predicted = now.with_weights(weights)[0], then.with_weights(weights)
+        near = _nearest(point / now.scale, predicted / then.scale[:, None], alike)
         growth = np.clip(now.scale / then.scale[near], 1 / _MOST_RATIO, _MOST_RATIO)
         # not widened for the interval's sake: planning asks for E[min(received, capability)]
-        return with_mean(came[near] * growth[:, None], point)
+        return with_mean(received[near] * growth[:, None], point)
 
     def skill(self, history: Counts, slots: int, window_slots: int) -> Skill:
         """Share of the squared error of the last window's mean that the nowcast removes.
@@ -96,10 +97,10 @@ class Nowcast:
             return Skill(0.0, 0.0)
         errors = np.empty((_MOMENTS, 2))
         for at, now in enumerate(np.linspace(first, last, _MOMENTS).astype(int)):
-            seen, came = history[:now], float(history[now : now + slots].sum())
-            level = float(seen[-window_slots:].mean()) * slots
-            said = float(self.ahead(seen, slots, window_slots).mean(axis=0).sum())
-            errors[at] = (level - came) ** 2, (said - came) ** 2
+            before, received = history[:now], float(history[now : now + slots].sum())
+            level = float(before[-window_slots:].mean()) * slots
+            predicted = float(self.ahead(before, slots, window_slots).mean(axis=0).sum())
+            errors[at] = (level - received) ** 2, (predicted - received) ** 2
         of_mean, of_nowcast = errors.T
         if not of_mean.any():
             return Skill(0.0, 0.0)
@@ -122,21 +123,21 @@ class _Looks(NamedTuple):
 
     def with_weights(self, weights: Floats) -> Floats:
         """Per origin what is said of the slots ahead."""
-        said: Floats = np.maximum(self.level[:, None] + self.deviations @ weights, 0.0)
-        return said
+        predicted: Floats = np.maximum(self.level[:, None] + self.deviations @ weights, 0.0)
+        return predicted
 
     def within(self, others: _Looks) -> _Looks:
         """Deviations no further, for their scale, than those of others: weights know no more."""
         if len(others.scale) == 0:
             return self
-        known = others.deviations / others.scale[:, None]
-        low, high = known.min(axis=0), known.max(axis=0)
+        relative = others.deviations / others.scale[:, None]
+        low, high = relative.min(axis=0), relative.max(axis=0)
         wide = self.scale[:, None]
         return self._replace(deviations=np.clip(self.deviations, wide * low, wide * high))
 
     def at(self, place: slice) -> _Looks:
         """Those of some origins."""
-        return _Looks._make(each[place] for each in self)
+        return _Looks._make(column[place] for column in self)
 
 
 def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
@@ -163,9 +164,9 @@ def _noise(seen: Counts, mean: float) -> float:
     return float(changes.mean()) / max(mean, 1e-9) if len(changes) else 0.0
 
 
-def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _nearest(point: Floats, predicted: Floats, alike: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The origins at which nearly the same was said as now, in the order of time."""
-    apart = said - point
+    apart = predicted - point
     np.abs(apart, out=apart)
     far = apart[:, :_SOON].mean(axis=1) + apart.mean(axis=1)
     # those that are not alike come after all that are, the nearest of them first
@@ -174,10 +175,10 @@ def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[n
     return first[np.linspace(0, len(first) - 1, NEAREST).astype(np.intp)]
 
 
-def _fit(then: _Looks, came: Floats, alike: NDArray[np.bool_]) -> Floats:
+def _fit(then: _Looks, errors: Floats, alike: NDArray[np.bool_]) -> Floats:
     """Per slot ahead, the weights of the deviations: of origins alike, held to those of all."""
     heft = 1 / np.sqrt(then.scale)[:, None]  # errors in their own noise, so bursts do not drown all
-    seen, wanted = then.deviations * heft, came * heft
+    seen, wanted = then.deviations * heft, errors * heft
     gram, mixed = seen.T @ seen / len(seen), seen.T @ wanted / len(seen)
     spread = np.trace(gram) / len(gram)
     ridge = (_SHRINK / len(seen) * spread + 1e-12) * np.eye(len(gram))

@@ -13,15 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import (
-    SPANS,
-    Counts,
-    Origins,
-    PointForecaster,
-    constant,
-    last_window_mean,
-    levels,
-)
+from migrator.forecast.forecaster import Counts, Origins, PointForecaster
+from migrator.forecast.simple import SPANS, constant, last_window_mean, levels
 
 LOOKBACK = 600
 """Slots looked back where the history is long enough."""
@@ -114,7 +107,7 @@ class _Seen(NamedTuple):
 
     def part(self, rows: slice | NDArray[np.bool_]) -> _Seen:
         """Some of the rows."""
-        return _Seen._make(each[rows] for each in self)
+        return _Seen._make(column[rows] for column in self)
 
 
 def _seen(history: Counts, origins: Origins, lookback: int, window_slots: int) -> _Seen:
@@ -170,16 +163,16 @@ class _Walk:
     def points(self, origins: Origins) -> NDArray[np.float64]:
         """Per origin what the rivals say together, in requests."""
         seen = _seen(self.history, origins, self.lookback, self.window_slots)
-        said = np.empty((len(origins), self.slots))
+        deviations = np.empty((len(origins), self.slots))
         counts, part_of = np.unique(self._ended(origins), return_inverse=True)
         learned = [self.learned[count] for count in counts]
         # leaving the last window's mean must gain more than one window's error
         price = 1 / np.maximum(1.0, counts * self.windows_of_part)
-        share = shares(np.stack([each.errors for each in learned]), SPANS.index(1), price)
-        for number, each in enumerate(learned):
+        share = shares(np.stack([sums.errors for sums in learned]), SPANS.index(1), price)
+        for number, sums in enumerate(learned):
             here = part_of == number
-            said[here] = np.tensordot(share[number], _said(seen.part(here), each), axes=1)
-        return np.maximum(seen.level[:, None] + seen.unit[:, None] * said, 0.0)
+            deviations[here] = np.tensordot(share[number], _said(seen.part(here), sums), axes=1)
+        return np.maximum(seen.level[:, None] + seen.unit[:, None] * deviations, 0.0)
 
     def _ended(self, origins: Origins) -> NDArray[np.intp]:
         """How many parts had ended by each origin."""
@@ -191,17 +184,17 @@ class _Walk:
         for begin in range(0, len(self.rows), _PART):
             rows = slice(begin, begin + _PART)
             here, before = seen.part(rows), self.learned[-1]
-            came = self.history[self.rows[rows, None] + np.arange(self.slots)]
-            came = over_scale(came - here.level[:, None], here.unit)
+            received = self.history[self.rows[rows, None] + np.arange(self.slots)]
+            received = over_scale(received - here.level[:, None], here.unit)
             learned = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
-            missed = (_said(here, learned) - came).reshape(_RIVALS, -1)
+            missed = (_said(here, learned) - received).reshape(_RIVALS, -1)
             # a model fitted on little data then says little about its quality now
             weight = max(1, learned.rows)
             self.learned.append(
                 _Learned(
                     before.rows + _PART,
                     before.gram + here.pooled.T @ here.pooled,
-                    before.mixed + here.pooled.T @ came,
+                    before.mixed + here.pooled.T @ received,
                     before.errors + weight * (missed @ missed.T),
                 )
             )
@@ -235,14 +228,14 @@ def shares(
     reach = np.linalg.eigvalsh(curved)[:, -1:]
     pace = 1 / np.where(reach > 0, reach, 1.0)
     kept = price[:, None] / 2 * start
-    found, ahead, speed = start, start, 1.0
+    current, ahead, speed = start, start, 1.0
     for _ in range(_STEPS):
         slope = (curved @ ahead[:, :, None])[:, :, 0] - kept
         step = _nearest(ahead - pace * slope)
         faster = (1 + (1 + 4 * speed**2) ** 0.5) / 2
-        ahead = step + (speed - 1) / faster * (step - found)
-        found, speed = step, faster
-    return found
+        ahead = step + (speed - 1) / faster * (step - current)
+        current, speed = step, faster
+    return current
 
 
 def _nearest(wanted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,25 +19,11 @@ from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
-from migrator.load.requests import (
-    GIVEN_UP,
-    REFUSED,
-    Ledger,
-    Questions,
-    Schedule,
-    Target,
-    Uploads,
-    lead_s,
-    schedule,
-)
-from migrator.load.server import (
-    Server,
-    ServerWindow,
-    encode_label,
-    encode_request,
-    error_in,
-    read_answer,
-)
+from migrator.load.ledger import Ledger
+from migrator.load.messages import encode_label, encode_request, error_in, read_answer
+from migrator.load.requests import GIVEN_UP, REFUSED, Questions, Schedule, schedule
+from migrator.load.server import ServerWindow, TargetServer
+from migrator.load.uploads import LoadTarget, Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64
@@ -102,10 +88,10 @@ def questions_of(
             f"{tenant.name}: where its labelled samples come from is not said; give it "
             "live.benchmark in the scenario"
         )
-    found = benchmark(tenant.benchmark)
-    encode = encoder(tenant.model, found.modality)
+    samples_of = benchmark(tenant.benchmark)
+    encode = encoder(tenant.model, samples_of.modality)
     origin = Origin(seed=tenant.seed, encode=encode, pixels=pixels)
-    return Questions(found, found.load(origin), tenant.seed, held_out=held_out)
+    return Questions(samples_of, samples_of.load(origin), tenant.seed, held_out=held_out)
 
 
 async def load(
@@ -121,7 +107,7 @@ async def load(
     at_start = settings.labels_at is LabelsAt.START
     pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
     labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
-    server = Server(settings.url, pool, settings.tokens)
+    server = TargetServer(settings.url, pool, settings.tokens)
     try:
         targets = await _targets(server, tenants, held_out=at_start)
         now = await server.window()
@@ -171,30 +157,31 @@ async def load(
 
 def _chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
     """The indices of the named tenants; InputError for an unknown name."""
-    known = [tenant.name for tenant in live.tenants]
-    unknown = [name for name in names if name not in known]
+    tenants = [tenant.name for tenant in live.tenants]
+    unknown = [name for name in names if name not in tenants]
     if unknown:
         raise InputError(
-            f"--tenant: {live.scenario.name} has no {unknown[0][:60]!r}; use {', '.join(known)}"
+            f"--tenant: {live.scenario.name} has no {unknown[0][:60]!r}; use {', '.join(tenants)}"
         )
-    return [known.index(name) for name in dict.fromkeys(names)] or list(range(len(known)))
+    return [tenants.index(name) for name in dict.fromkeys(names)] or list(range(len(tenants)))
 
 
 async def _targets(
-    server: Server, tenants: Sequence[LiveTenant], *, held_out: bool
-) -> list[Target]:
+    server: TargetServer, tenants: Sequence[LiveTenant], *, held_out: bool
+) -> list[LoadTarget]:
     """Every tenant with its model's input and its samples, once the server can answer for all."""
     targets = []
     for tenant in tenants:
-        found = await server.model_input(tenant.name)
-        asked = questions_of(tenant, held_out=held_out, pixels=found.pixels)
-        target = Target(tenant, found, asked)
+        model_input = await server.model_input(tenant.name)
+        asked = questions_of(tenant, held_out=held_out, pixels=model_input.pixels)
+        target = LoadTarget(tenant, model_input, asked)
         sample = target.inputs(np.array([0]))[0]
-        if not found.fits(sample):
+        if not model_input.fits(sample):
             raise InputError(
-                f"{tenant.name}: its model takes {found.datatype} of shape {list(found.shape)}, "
-                f"and samples of {tenant.benchmark} are {sample.dtype.name} of shape "
-                f"{list(sample.shape)}; name a benchmark of the model's kind in live.benchmark"
+                f"{tenant.name}: its model takes {model_input.datatype} of shape "
+                f"{list(model_input.shape)}, and samples of {tenant.benchmark} are "
+                f"{sample.dtype.name} of shape {list(sample.shape)}; name a benchmark of the "
+                "model's kind in live.benchmark"
             )
         targets.append(target)
     for tenant in tenants:
@@ -248,7 +235,7 @@ async def _watch(
 
 @dataclass(frozen=True)
 class _Request:
-    target: Target
+    target: LoadTarget
     number: int
     window: int
     due_s: float
@@ -274,10 +261,10 @@ class Sender:
 
     def __init__(
         self,
-        server: Server,
+        server: TargetServer,
         label_pool: HttpPool,
         labelled: float,
-        targets: Sequence[Target],
+        targets: Sequence[LoadTarget],
         ledger: Ledger,
         begin_s: float,
         first: int,

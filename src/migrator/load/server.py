@@ -1,23 +1,19 @@
-"""The server that a load is sent to: its windows, its models and its messages.
-
-Messages are those of the Open Inference Protocol, version 2, with inputs as raw tensors.
-"""
+"""The server that a load is sent to: its windows and its models."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
+from migrator.load.messages import ModelInput, error_in, read_metadata
 from migrator.workload.live import ADMIN
 
 READY_S = 60.0
@@ -30,35 +26,6 @@ _SETTLED_S, _SAME_S, _LOOKS = 0.2, 0.1, 20
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 
-HEADER_LENGTH = "inference-header-content-length"
-_DATATYPES = {"UINT8": "uint8", "INT32": "int32", "INT64": "int64", "FP32": "float32"}
-_LABEL, _SCORES = "label", "scores"
-
-
-class _Tensor(msgspec.Struct):
-    name: str
-    datatype: str
-    shape: list[int]
-    data: list[float | str] | None = None
-    parameters: dict[str, Any] = {}
-
-
-class _Metadata(msgspec.Struct):
-    inputs: list[_Tensor]
-
-
-class _Answer(msgspec.Struct):
-    outputs: list[_Tensor]
-    model_version: str = ""
-
-
-class _Problem(msgspec.Struct):
-    error: str
-
-
-_ANSWERS = msgspec.json.Decoder(_Answer)
-
-
 class _Window(msgspec.Struct):
     number: int
     begin_s_ago: float
@@ -66,11 +33,11 @@ class _Window(msgspec.Struct):
     begun: bool = True
 
 
-class _Server(msgspec.Struct):
+class _ServerInfo(msgspec.Struct):
     window: _Window | None = None
 
 
-class _Status(msgspec.Struct):
+class _AdminStatus(msgspec.Struct):
     """The admin status, for servers whose /v2 does not report windows."""
 
     window: int
@@ -94,7 +61,7 @@ class ServerWindow:
         return abs(self.began_s - expected_s) < _SAME_S
 
 
-class Server:
+class TargetServer:
     """One server, accessed through a pool; `tokens` by tenant."""
 
     def __init__(self, url: str, pool: HttpPool, tokens: Mapping[str, str]) -> None:
@@ -131,12 +98,12 @@ class Server:
                 f"--url: the server at {self.url} answers {reply.status} to /v2; name one that "
                 "speaks the Open Inference Protocol, version 2"
             )
-        server = _decoded(reply.body, _Server)
+        server = _decoded(reply.body, _ServerInfo)
         now = server.window if server is not None else None
         if now is None:
             asked_s = loop.time()
             reply = await self._get("/admin/status", self.headers(ADMIN))
-            status = _decoded(reply.body, _Status) if reply.status == 200 else None
+            status = _decoded(reply.body, _AdminStatus) if reply.status == 200 else None
             if status is not None:
                 now = _Window(status.window, status.into_s, status.window_s)
         if now is None or now.window_s <= 0:
@@ -147,10 +114,10 @@ class Server:
     async def model_input(self, tenant: str) -> ModelInput:
         """The input of a tenant's model; InputError if the server does not describe it."""
         reply = await self._get(self.path(tenant), self.headers(tenant))
-        words = error_in(reply.body)
+        reason = error_in(reply.body)
         if reply.status in (401, 403):
             raise InputError(
-                f"--token: the server refuses the token of {tenant} ({words or reply.status}); "
+                f"--token: the server refuses the token of {tenant} ({reason or reply.status}); "
                 "give the one that it was started with"
             )
         if reply.status == 404:
@@ -161,7 +128,7 @@ class Server:
         if reply.status != 200:
             raise InputError(
                 f"--url: the server answers {reply.status} when asked about {tenant} "
-                f"({words or 'it does not say why'}); look into its log"
+                f"({reason or 'it does not say why'}); look into its log"
             )
         return read_metadata(tenant, reply.body)
 
@@ -195,119 +162,3 @@ def _decoded(body: bytes, kind: type[_Message]) -> _Message | None:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError:
         return None
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """The input tensor of a model."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    """Shape of one sample; -1 for any length."""
-
-    @property
-    def pixels(self) -> int | None:
-        """The side of the images that the model takes; None if it takes no square images."""
-        square = len(self.shape) == 3 and self.shape[1] == self.shape[2] > 0
-        return self.shape[2] if square else None
-
-    def fits(self, sample: NDArray[Any]) -> bool:
-        sides = zip(self.shape, sample.shape, strict=False)
-        return (
-            _DATATYPES.get(self.datatype) == sample.dtype.name
-            and len(self.shape) == sample.ndim
-            and all(takes in (-1, has) for takes, has in sides)
-        )
-
-
-@dataclass(frozen=True)
-class LabelAnswer:
-    """A model's answer to one sample."""
-
-    label: int
-    version: str
-
-
-def read_metadata(tenant: str, body: bytes) -> ModelInput:
-    """Parse the input tensor from a model's metadata."""
-    try:
-        tensor = msgspec.json.decode(body, type=_Metadata).inputs[0]
-    except (msgspec.MsgspecError, IndexError) as error:
-        raise InputError(
-            f"--url: what the server says of {tenant} is no metadata of a model; name a server "
-            "that speaks the Open Inference Protocol, version 2"
-        ) from error
-    return ModelInput(tensor.name, tensor.datatype, tuple(tensor.shape[1:]))
-
-
-def encode_request(
-    model: ModelInput, sample: NDArray[Any], request_id: str
-) -> tuple[bytes, dict[str, str]]:
-    """The body and headers of a request for one sample's label."""
-    outputs = [{"name": _LABEL, "parameters": {"binary_data": False}}]
-    return _encode(model, sample[np.newaxis], {"id": request_id, "outputs": outputs})
-
-
-def encode_samples(
-    model: ModelInput, inputs: NDArray[Any], labels: NDArray[np.int64], upload_id: str
-) -> tuple[bytes, dict[str, str]]:
-    """The body and headers of an upload of labelled samples."""
-    return _encode(model, inputs, {"id": upload_id, "labels": labels.tolist()})
-
-
-def _encode(
-    model: ModelInput, inputs: NDArray[Any], rest: Mapping[str, Any]
-) -> tuple[bytes, dict[str, str]]:
-    """A message with one tensor of inputs, whose bytes follow the JSON."""
-    raw = inputs.tobytes()
-    tensor = {
-        "name": model.name,
-        "datatype": model.datatype,
-        "shape": inputs.shape,
-        "parameters": {"binary_data_size": len(raw)},
-    }
-    head = msgspec.json.encode({**rest, "inputs": [tensor]})
-    headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}
-    return head + raw, headers
-
-
-def encode_label(request_id: str, label: int) -> bytes:
-    """The body that reports the true label of a request."""
-    return msgspec.json.encode({"id": request_id, "label": label})
-
-
-def read_answer(body: bytes, headers: Mapping[str, str]) -> LabelAnswer | None:
-    """The label in a response; None if there is none."""
-    try:
-        length = int(headers.get(HEADER_LENGTH, len(body)))
-        answer = _ANSWERS.decode(body[:length])
-        values = _values(answer.outputs, body[length:])
-    except (msgspec.MsgspecError, ValueError, TypeError):
-        return None
-    if len(values.get(_LABEL, ())):
-        return LabelAnswer(int(values[_LABEL][0]), answer.model_version)
-    if len(values.get(_SCORES, ())):
-        return LabelAnswer(int(np.argmax(values[_SCORES])), answer.model_version)
-    return None
-
-
-def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
-    found: dict[str, NDArray[Any]] = {}
-    for output in outputs:
-        size = output.parameters.get("binary_data_size")
-        if size is None:
-            found[output.name] = np.asarray(output.data if output.data is not None else [])
-            continue
-        found[output.name] = np.frombuffer(raw[:size], _DATATYPES.get(output.datatype, "uint8"))
-        raw = raw[size:]
-    return found
-
-
-def error_in(body: bytes) -> str:
-    """The error message in a response; empty if there is none."""
-    try:
-        words = msgspec.json.decode(body, type=_Problem).error
-    except msgspec.MsgspecError:
-        return ""
-    return " ".join(words.split())[:200]

@@ -204,11 +204,11 @@ class Recorder:
     ) -> None:
         """Record how long the retraining of a window took, beside its expected duration, both
         without the start of its process."""
-        words = (
+        sentence = (
             f"{tenant}: retraining on {instance} took {seconds:.1f} s, planned {planned_s:.1f} s"
         )
         fields = {"seconds": round(seconds, 3), "planned_s": round(planned_s, 3)}
-        self.event("retraining", words, tenant=tenant, **fields)
+        self.event("retraining", sentence, tenant=tenant, **fields)
         self._trained[tenant] = _Trained(window, **fields, parts_s=dict(parts_s))
 
     def add_training_part(self, tenant: str, part: str, seconds: float) -> None:
@@ -307,8 +307,8 @@ class Recorder:
         """Record as an event why a tenant is not retrained, once per window."""
         if waits.reason in _TOLD and self._explained_in.get(name) != self._clock.number:
             self._explained_in[name] = self._clock.number
-            words = f"{name}: {waits.words}"
-            self.event("retraining", words, tenant=name, reason=waits.reason.value)
+            sentence = f"{name}: {waits.words}"
+            self.event("retraining", sentence, tenant=name, reason=waits.reason.value)
 
 
 def _uses_same(one: Sequence[Holding], other: Sequence[Holding]) -> bool:
@@ -377,18 +377,18 @@ class _UnitRows:
         return self._creation_s.get(place, 0.0)
 
     def _update(self, place: Holding, unit: Unit, now_s: float) -> None:
-        known = self._open.get(place)
+        before = self._open.get(place)
         tenant, task = (unit.task.tenant, unit.task.kind) if unit.task else (None, "")
-        if known is None:
+        if before is None:
             self._created += 1
             name = f"{place}#{self._created}"
-        elif (known.state, known.tenant, known.task) == (unit.state, tenant, task):
+        elif (before.state, before.tenant, before.task) == (unit.state, tenant, task):
             return
         else:
-            self._sink.put(replace(known, to_s=now_s))
-            name = known.unit
-            if known.state == State.CREATING:
-                self._creation_s[place] = now_s - known.from_s
+            self._sink.put(replace(before, to_s=now_s))
+            name = before.unit
+            if before.state == State.CREATING:
+                self._creation_s[place] = now_s - before.from_s
         row = UnitRecord(
             name, now_s, tenant=tenant, task=task, state=unit.state, **extent(place, self._board)
         )

@@ -67,7 +67,7 @@ class RunRow:
     @property
     def tenants(self) -> tuple[str, ...]:
         """The tenants that the run began with, in its order; empty if it does not say so."""
-        return tuple(each for each in self.about.get("tenants", ()) if isinstance(each, str))
+        return tuple(name for name in self.about.get("tenants", ()) if isinstance(name, str))
 
 
 @dataclass(frozen=True)
@@ -356,11 +356,11 @@ Conditions = Mapping[type[Record], tuple[Any, ...]]
 
 def read_run(connection: sqlite3.Connection, row: RunRow, wanted: Conditions) -> RunRecords:
     """The rows of a run that `wanted` names."""
-    found: list[Any] = [
+    tables: list[Any] = [
         read_rows(connection, row.run, kind, *wanted[kind]) if kind in wanted else ()
         for kind in TABLES
     ]
-    return RunRecords(row, *found)
+    return RunRecords(row, *tables)
 
 
 def read_run_rows(connection: sqlite3.Connection) -> tuple[RunRow, ...]:

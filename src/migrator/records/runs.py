@@ -43,15 +43,19 @@ def held_blocks(
     The last slot is extended to slot `until` - 1.
     """
     since: dict[Holding, int] = {}
-    found: list[Block] = []
+    blocks: list[Block] = []
     end = max(first + len(slots), until or 0)
     for slot, holdings in enumerate((*slots, ()), first):
-        held = set(holdings)
+        current = set(holdings)
         closes = end if slot == first + len(slots) else slot
-        found += [_block(e, since.pop(e), closes, board) for e in list(since) if e not in held]
-        for holding in held:
+        blocks += [
+            _block(past, since.pop(past), closes, board)
+            for past in list(since)
+            if past not in current
+        ]
+        for holding in current:
             since.setdefault(holding, slot)
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(blocks, key=_order))
 
 
 def planned_blocks(
@@ -60,12 +64,12 @@ def planned_blocks(
     """The plans of a window, each until the next one replaces it."""
     if not plans:
         return _file_blocks(window.plan, slots)
-    found: list[Block] = []
+    blocks: list[Block] = []
     ordered = sorted(plans, key=lambda plan: plan.at_s)
-    ends = [*(each.slot for each in ordered[1:]), slots]
+    ends = [*(following.slot for following in ordered[1:]), slots]
     for plan, end in zip(ordered, ends, strict=True):
-        found += _cut(plan.blocks, plan.slot, end)
-    return tuple(_joined(found))
+        blocks += _cut(plan.blocks, plan.slot, end)
+    return tuple(_joined(blocks))
 
 
 def first_plan_blocks(
@@ -79,12 +83,12 @@ def first_plan_blocks(
 
 def _file_blocks(plan: Mapping[str, Any] | None, slots: int) -> tuple[Block, ...]:
     """The blocks of a plan in the format of plan files."""
-    found = [
-        {**{key: each[key] for key in ("start", "gpcs", "task")}, "from": at, "until": at + 1}
+    blocks = [
+        {**{key: instance[key] for key in ("start", "gpcs", "task")}, "from": at, "until": at + 1}
         for at, slot in enumerate((plan or {}).get("slots", ())[:slots])
-        for each in slot["instances"]
+        for instance in slot["instances"]
     ]
-    return tuple(_joined(found))
+    return tuple(_joined(blocks))
 
 
 def _cut(blocks: Iterable[Block], first: int, end: int) -> list[Block]:
@@ -92,13 +96,13 @@ def _cut(blocks: Iterable[Block], first: int, end: int) -> list[Block]:
         {**block, "from": max(block["from"], first), "until": min(block["until"], end)}
         for block in blocks
     ]
-    return [each for each in cut if each["from"] < each["until"]]
+    return [block for block in cut if block["from"] < block["until"]]
 
 
 def _joined(blocks: Iterable[Block]) -> list[Block]:
     """Join blocks of the same holding that follow one another without a break."""
     last: dict[tuple[object, ...], dict[str, Any]] = {}
-    found: list[dict[str, Any]] = []
+    joined: list[dict[str, Any]] = []
     for block in sorted(blocks, key=_order):
         key = tuple(block.get(name) for name in ("start", "gpcs", "task", "number"))
         before = last.get(key)
@@ -106,8 +110,8 @@ def _joined(blocks: Iterable[Block]) -> list[Block]:
             before["until"] = block["until"]
             continue
         last[key] = dict(block)
-        found.append(last[key])
-    return [*found]
+        joined.append(last[key])
+    return [*joined]
 
 
 def _block(holding: Holding, first: int, until: int, board: Board) -> Block:
@@ -243,10 +247,10 @@ class RecordedRun:
     @property
     def overheads_s(self) -> dict[str, float]:
         """Per tenant the mean duration of a start, from creation until it serves."""
-        found: dict[str, list[float]] = {}
+        durations_s: dict[str, list[float]] = {}
         for start in self.starts:
-            found.setdefault(start.tenant or "", []).append(start_duration_s(start.parts_s))
-        return {name: sum(values) / len(values) for name, values in found.items()}
+            durations_s.setdefault(start.tenant or "", []).append(start_duration_s(start.parts_s))
+        return {name: sum(values) / len(values) for name, values in durations_s.items()}
 
     def second_s(self, row: SecondRecord) -> float:
         """When a second begins."""
@@ -254,12 +258,12 @@ class RecordedRun:
 
     def window_at(self, at_s: float) -> RecordedWindow | None:
         """The window that contains a moment."""
-        place = bisect_right(self.windows, at_s, key=lambda each: each.row.began_s) - 1
+        place = bisect_right(self.windows, at_s, key=lambda window: window.row.began_s) - 1
         window = self.windows[place] if place >= 0 else None
         return window if window is not None and window.contains(at_s) else None
 
     def window_before(self, window: RecordedWindow) -> RecordedWindow | None:
-        earlier = [each for each in self.windows if each.number < window.number]
+        earlier = [earlier for earlier in self.windows if earlier.number < window.number]
         return earlier[-1] if earlier else None
 
     def events_of(self, window: RecordedWindow) -> tuple[EventRecord, ...]:
@@ -285,18 +289,18 @@ class RecordedRun:
 
     @cached_property
     def _adoptions(self) -> dict[str, tuple[VersionRecord, ...]]:
-        found: dict[str, list[VersionRecord]] = {}
+        adopted: dict[str, list[VersionRecord]] = {}
         for version in sorted(self.records.versions, key=lambda row: row.at_s):
             if version.adopted:
-                found.setdefault(version.tenant, []).append(version)
-        return {name: tuple(rows) for name, rows in found.items()}
+                adopted.setdefault(version.tenant, []).append(version)
+        return {name: tuple(rows) for name, rows in adopted.items()}
 
     def retrained_s(self, window: RecordedWindow, tenant: str) -> float | None:
         """Seconds into the window at which a retrained model took over; None: none did."""
         adopted = self.adoptions(tenant)
         if self.is_simulated:
             adopted = adopted[1:]  # the first one is what the run began with
-        place = bisect_left(adopted, window.until_s, key=lambda each: each.at_s) - 1
+        place = bisect_left(adopted, window.until_s, key=lambda version: version.at_s) - 1
         if place < 0 or not window.contains(adopted[place].at_s):
             return None
         return round(adopted[place].at_s - window.row.began_s, 6)
@@ -326,10 +330,10 @@ def _starts(records: RunRecords) -> list[UnitRecord]:
 
 def _tenants(records: RunRecords) -> tuple[str, ...]:
     """In the order of the run if it states one, then by name."""
-    found = {window.tenant for window in records.tenant_windows}
-    found |= {second.tenant for second in records.seconds}
-    found |= {unit.tenant for unit in records.units if unit.tenant}
-    return tuple(dict.fromkeys((*records.run.tenants, *sorted(found))))
+    names = {window.tenant for window in records.tenant_windows}
+    names |= {second.tenant for second in records.seconds}
+    names |= {unit.tenant for unit in records.units if unit.tenant}
+    return tuple(dict.fromkeys((*records.run.tenants, *sorted(names))))
 
 
 def _windows(
@@ -350,7 +354,7 @@ def _windows(
         until_s = row.ended_s if row.ended_s is not None else due_s
         # a second belongs to the window in which its middle lies: clocks are not exact
         first, end = (
-            bisect_left(seconds, at_s - zero_s - 0.5, key=lambda each: each.second)
+            bisect_left(seconds, at_s - zero_s - 0.5, key=lambda second: second.second)
             for at_s in (row.began_s, until_s)
         )
         own = rows.get(row.window, {})
@@ -373,12 +377,12 @@ def _reconfigurations(records: RunRecords, tenants: tuple[str, ...]) -> list[dic
             {name: counted[name][at] for name in tenants if name in counted}
             for at in range(len(records.windows))
         ]
-    found = [dict.fromkeys(tenants, 0) for _ in records.windows]
+    counts = [dict.fromkeys(tenants, 0) for _ in records.windows]
     for start in _starts(records):
         place = bisect_right(records.windows, start.from_s, key=lambda row: row.began_s) - 1
-        if place >= 0 and start.tenant in found[place]:
-            found[place][start.tenant] += 1
-    return found
+        if place >= 0 and start.tenant in counts[place]:
+            counts[place][start.tenant] += 1
+    return counts
 
 
 def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondRecord]) -> Tally:
@@ -397,11 +401,11 @@ def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondReco
         )
     own = [second for second in seconds if second.tenant == tenant]
     tally = Tally(
-        received=sum(each.received for each in own),
-        late=sum(each.late for each in own),
-        dropped=sum(each.dropped for each in own),
-        failed=sum(each.failed for each in own),
-        unjudged=sum(each.in_time or 0 for each in own),
-        while_reconfiguring=sum(each.reconfiguring for each in own),
+        received=sum(second.received for second in own),
+        late=sum(second.late for second in own),
+        dropped=sum(second.dropped for second in own),
+        failed=sum(second.failed for second in own),
+        unjudged=sum(second.in_time or 0 for second in own),
+        while_reconfiguring=sum(second.reconfiguring for second in own),
     )
     return Tally(**{**vars(tally), "queued": round(tally.balance)})

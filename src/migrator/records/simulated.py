@@ -35,11 +35,11 @@ class RowsInMemory:
 
     def records(self, run: RunRow) -> RunRecords:
         """All rows, in the order in which a file is read."""
-        found: list[Any] = []
+        tables: list[Any] = []
         for kind in TABLES:
             rows = [row for row in self._rows.values() if type(row) is kind]
-            found.append(tuple(sorted(rows, key=_order)))
-        return RunRecords(run, *found)
+            tables.append(tuple(sorted(rows, key=_order)))
+        return RunRecords(run, *tables)
 
 
 def _order(row: Record) -> tuple[Any, ...]:

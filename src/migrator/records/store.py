@@ -182,8 +182,8 @@ class Records:
     def last_window(self) -> int | None:
         """The highest number of a window in any run so far."""
         with self._file_lock, explain_errors(self.path, LAYOUT):
-            found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
-        return None if found is None else int(found)
+            number = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
+        return None if number is None else int(number)
 
     def close(self, ended_s: float | None = None) -> None:
         """Flush and record the end of the run, unless the disk is full."""
@@ -284,7 +284,7 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
         number = row.run
         last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
         of_window = (last.format("window"), number)
-        found = read_run(
+        newest_rows = read_run(
             connection,
             row,
             {
@@ -303,7 +303,7 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
             },
         )
         return RecentRows(
-            **vars(found),
+            **vars(newest_rows),
             is_newest=row.run == newest.run,
             totals=_totals(connection, number) if totals else {},
             last_s=_last_s(connection, row) if totals else 0.0,

@@ -1,9 +1,9 @@
-"""Policies compared over scenarios and seeds, forecasters over traces: text, page, picture."""
+"""Policies compared over scenarios and seeds: text, page, picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from migrator.core.comparison import (
@@ -23,14 +23,12 @@ from migrator.report.page import (
     Bars,
     Block,
     HeatMap,
-    Note,
     Page,
     Picture,
     Section,
     Series,
     Table,
     anchor_of,
-    paint_of,
     policy_paints,
 )
 from migrator.report.terminal import (
@@ -101,10 +99,10 @@ def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
 
 def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
     """The same for a page; the scenario is named if there are several."""
-    found = lead_sentences(rows)
-    if len(found) > 1:
-        return tuple(f"{scenario}: {sentence}." for scenario, sentence in found.items())
-    return tuple(f"{capitalised(each)}." for each in found.values())
+    sentences = lead_sentences(rows)
+    if len(sentences) > 1:
+        return tuple(f"{scenario}: {sentence}." for scenario, sentence in sentences.items())
+    return tuple(f"{capitalised(sentence)}." for sentence in sentences.values())
 
 
 def _regained(part: float | None) -> str:
@@ -132,8 +130,8 @@ def comparison_table(rows: Sequence[Row]) -> str:
     """Per scenario the policies, highest goodput first: means over seeds, and the half widths of
     the intervals of their differences from the reference policy."""
     reference = _Reference(rows)
-    to, words = reference.policy, reference.interval_words
-    changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
+    to, interval = reference.policy, reference.interval_words
+    changes = {(gain.scenario, gain.policy): gain.change for gain in relative(rows, to)}
     sentences = lead_sentences(rows)
     headers = (*_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
@@ -150,9 +148,9 @@ def comparison_table(rows: Sequence[Row]) -> str:
             for row in own
         ]
         lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
-        lines += table_lines(headers, [cells], words=1, shrinks=0)
+        lines += table_lines(headers, [cells], text_columns=1, shrinks=0)
         lines += [*wrapped(sentences.get(scenario, "")), ""]
-    return "\n".join([*lines, *wrapped(f"±: {words}" if words else "", indent=""), _KEY])
+    return "\n".join([*lines, *wrapped(f"±: {interval}" if interval else "", indent=""), _KEY])
 
 
 def _seeds(rows: Sequence[Row]) -> str:
@@ -169,11 +167,11 @@ def _text_cells(
     measured = [reference.percent(row, measure, " ±{:4.1f}") for measure in measures]
     if reference.interval_words:
         # room for an interval, so that all means stand below each other
-        measured = [words if "±" in words else words + " " * 6 for words in measured]
+        measured = [cell if "±" in cell else cell + " " * 6 for cell in measured]
     return (
         row.policy,
         *measured,
-        *(f"{100 * each.mean:.1f}" for each in (row.late_share, row.dropped_share)),
+        *(f"{100 * share.mean:.1f}" for share in (row.late_share, row.dropped_share)),
         count(row.reconfigurations.mean),
         f"{row.plan_s.mean:.3g}",
         _signed(peer),
@@ -225,8 +223,8 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
 
 
 def _interval_sentence(rows: Sequence[Row]) -> str:
-    words = _Reference(rows).interval_words
-    return f"Error bars and ±: {words}." if words else ""
+    interval = _Reference(rows).interval_words
+    return f"Error bars and ±: {interval}." if interval else ""
 
 
 def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -270,8 +268,8 @@ def _series(
 
 
 def _table(rows: Sequence[Row], reference: _Reference) -> Table:
-    to, words = reference.policy, reference.interval_words
-    gains = {each.policy: each.change for each in relative(rows, to) if each.policy != to}
+    to, interval = reference.policy, reference.interval_words
+    gains = {gain.policy: gain.change for gain in relative(rows, to) if gain.policy != to}
     headers = (
         *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
         *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
@@ -291,7 +289,7 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
         for row in rows
     )
     return Table(
-        caption=f"Mean over seeds{f'; ±: {words}' if words else ''}",
+        caption=f"Mean over seeds{f'; ±: {interval}' if interval else ''}",
         headers=headers,
         rows=cells,
         numeric=frozenset(range(1, len(headers))),
@@ -314,12 +312,12 @@ def _bars(
     name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
 ) -> Bars:
     """Grouped by scenario; a policy has the same colour everywhere."""
-    found = {(row.scenario, row.policy): row for row in rows}
+    rows_by_name = {(row.scenario, row.policy): row for row in rows}
     meaning, measure = _MEASURES[name]
     reference = _Reference(rows)
     series = []
     for policy, paint in zip(policies, policy_paints(policies), strict=True):
-        drawn = [found.get((scenario, policy)) for scenario in scenarios]
+        drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
         series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
     title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
     return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
@@ -335,91 +333,3 @@ def _heat_map(bars: Bars) -> HeatMap:
         y=Axis("scenario"),
         z=bars.y,
     )
-
-
-@dataclass(frozen=True)
-class ForecastRow:
-    """The errors of a forecaster on a trace."""
-
-    trace: str
-    forecaster: str
-    windows: int
-    mean: float
-    mae: float
-    wape: float | None
-    """Over the mean, as `pinball` is; None if nothing arrived."""
-    pinball: float | None
-    coverage: float
-    ms: float
-    note: str = ""
-
-
-_ERRORS: dict[str, tuple[str, Callable[[ForecastRow], float | None]]] = {
-    "WAPE": ("mean absolute error over the mean", lambda row: row.wape),
-    "pinball": (
-        "mean loss of the 10%, 50% and 90% quantiles over the mean",
-        lambda row: row.pinball,
-    ),
-    "coverage": ("slots inside the nominal 80% interval", lambda row: row.coverage),
-    "time": ("milliseconds for one forecast, median", lambda row: row.ms),
-}
-"""What is drawn: its meaning and its value."""
-_NOMINAL = 0.8
-"""What an interval between the 10% and the 90% quantile should cover."""
-
-HEADERS = ("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
-
-
-def forecast_cells(row: ForecastRow) -> tuple[str, ...]:
-    """The cells of a row under `HEADERS`."""
-    numbers = (row.mae, row.wape, row.pinball, row.coverage)
-    return (
-        row.trace,
-        row.forecaster,
-        str(row.windows),
-        f"{row.mean:.2f}",
-        *(NONE if number is None else f"{number:.3f}" for number in numbers),
-        f"{row.ms:.1f}",
-    )
-
-
-def draw_forecasts(rows: Sequence[ForecastRow], notes: Sequence[str], path: Path) -> None:
-    """Draw as HTML or PNG; a failure or Ctrl-C leaves no file."""
-    write_figure(
-        path,
-        "--figure",
-        lambda: forecast_page(rows, notes),
-        lambda: Picture("", "", _error_charts(rows)),
-    )
-
-
-def forecast_page(rows: Sequence[ForecastRow], notes: Sequence[str]) -> Page:
-    """The page of at least one row."""
-    numeric = frozenset(range(2, len(HEADERS)))
-    table = Table("All figures", HEADERS, tuple(map(forecast_cells, rows)), numeric)
-    sections = [Section("By trace and forecaster", "measures", (), (*_error_charts(rows), table))]
-    if notes:
-        sections.append(Section("How it was done", "how", (), (Note("Split", tuple(notes)),)))
-    forecasters = ", ".join(dict.fromkeys(row.forecaster for row in rows))
-    traces = plural(len({row.trace for row in rows}), "trace")
-    lead = f"{forecasters} on {traces}, window by window, without knowledge of later arrivals."
-    return Page("Forecasters compared", lead, tuple(sections))
-
-
-def _error_charts(rows: Sequence[ForecastRow]) -> tuple[Bars, ...]:
-    return tuple(_error_bars(error, rows) for error in _ERRORS)
-
-
-def _error_bars(measure: str, rows: Sequence[ForecastRow]) -> Bars:
-    traces = tuple(dict.fromkeys(row.trace for row in rows))
-    forecasters = dict.fromkeys(row.forecaster for row in rows)
-    meaning, value = _ERRORS[measure]
-    found = {(row.trace, row.forecaster): value(row) for row in rows}
-    series = tuple(
-        Series(name, tuple(found.get((trace, name)) for trace in traces), paint=paint_of(index))
-        for index, name in enumerate(forecasters)
-    )
-    title, is_coverage = f"{capitalised(measure)}: {meaning}", measure == "coverage"
-    y = Axis(measure, "ms" if measure == "time" else "", share=is_coverage)
-    mark = _NOMINAL if is_coverage else None
-    return Bars(title, traces, series, Axis("trace"), y, mark=mark)

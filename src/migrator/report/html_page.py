@@ -130,18 +130,22 @@ def page_text(page: Page, library: str) -> str:
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
     """One entry per section; one for all of a subject ("ekya, seed 0: Windows", "...: Starts")."""
-    for subject, found in groupby(sections, key=lambda section: section.title.rpartition(": ")[0]):
-        group = list(found)
+    for subject, subject_sections in groupby(
+        sections, key=lambda section: section.title.rpartition(": ")[0]
+    ):
+        group = list(subject_sections)
         alone = not subject or len(group) == 1
-        for each in group if alone else ():
-            yield f"<li>{_link(each, each.title)}</li>"
+        for section in group if alone else ():
+            yield f"<li>{_link(section, section.title)}</li>"
         if not alone:
-            links = ", ".join(_link(each, each.title.rpartition(": ")[2]) for each in group)
+            links = ", ".join(
+                _link(section, section.title.rpartition(": ")[2]) for section in group
+            )
             yield f"<li>{html.escape(subject)}: {links}</li>"
 
 
-def _link(section: Section, words: str) -> str:
-    return f'<a href="#{_attribute(section.anchor)}">{html.escape(words)}</a>'
+def _link(section: Section, text: str) -> str:
+    return f'<a href="#{_attribute(section.anchor)}">{html.escape(text)}</a>'
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:
@@ -187,8 +191,8 @@ def _blocks(blocks: Sequence[Block], charts: list[Chart]) -> Iterator[str]:
 
 
 def _note(note: Note) -> str:
-    words = "\n".join(f"<p>{_inline(paragraph)}</p>" for paragraph in note.paragraphs)
-    return f'<aside class="note">\n<h3>{html.escape(note.title)}</h3>\n{words}\n</aside>'
+    paragraphs = "\n".join(f"<p>{_inline(paragraph)}</p>" for paragraph in note.paragraphs)
+    return f'<aside class="note">\n<h3>{html.escape(note.title)}</h3>\n{paragraphs}\n</aside>'
 
 
 def _figure(chart: Chart, number: int) -> str:
@@ -350,10 +354,10 @@ def summary_of(chart: Chart) -> str:
 
 
 def _span(series: Series, axis: Axis) -> str:
-    known = [value for value in series.values if value is not None and math.isfinite(value)]
-    if not known:
+    values = [value for value in series.values if value is not None and math.isfinite(value)]
+    if not values:
         return f"{series.name}: no values"
-    low, high = axis.text(min(known)), axis.text(max(known))
+    low, high = axis.text(min(values)), axis.text(max(values))
     return f"{series.name}: {low}" if low == high else f"{series.name}: {low} to {high}"
 
 
@@ -387,7 +391,7 @@ def _lines_table(chart: Lines) -> Table:
     """Long ones by the mean of as many neighbours as keep the table short."""
     stride = -(-len(chart.at) // _MOST_NUMBERS)
     if stride <= 1:
-        places = [f"{each:g}" for each in chart.at]
+        places = [f"{x:g}" for x in chart.at]
         return _numbers_table(chart, places, chart.x.label, chart.series)
     starts = range(0, len(chart.at), stride)
     places = [f"{chart.at[start]:g}" for start in starts]
@@ -400,14 +404,16 @@ def _lines_table(chart: Lines) -> Table:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 def _areas_table(chart: Lines) -> Table:
     """A row per stretch in which nothing changes."""
     columns = list(zip(*(row.values for row in chart.series), strict=True))
-    stretches = [list(each) for _, each in groupby(range(len(columns)), key=columns.__getitem__)]
+    stretches = [
+        list(stretch) for _, stretch in groupby(range(len(columns)), key=columns.__getitem__)
+    ]
     ends = [*chart.at[1:], chart.until or 0.0]
     places = [f"{chart.at[stretch[0]]:g} to {ends[stretch[-1]]:g}" for stretch in stretches]
     series = [
@@ -438,7 +444,7 @@ def _class_table(chart: ClassMap) -> Table:
         rows=tuple(
             (
                 name.replace("\n", " "),
-                *(f"{chart.classes[at][0]}: {', '.join(words.splitlines())}" for at, words in row),
+                *(f"{chart.classes[at][0]}: {', '.join(text.splitlines())}" for at, text in row),
             )
             for name, row in zip(chart.rows, chart.cells, strict=True)
         ),

@@ -55,7 +55,7 @@ def load_table(outcome: LoadOutcome) -> str:
     ]
     groups.append(grouped("all", _lines_of(outcome.tenants, outcome.whole)))
     what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed}{_speed(outcome)})"
-    table = table_lines(_HEADERS, groups, words=2, shrinks=1)
+    table = table_lines(_HEADERS, groups, text_columns=2, shrinks=1)
     return "\n".join([what, *table, "", _KEY, *load_sentences(outcome)])
 
 
@@ -88,8 +88,8 @@ def _lines_of(tenants: Mapping[str, ClientTally], whole: ClientTally) -> list[tu
 
 def _cells(tally: ClientTally) -> tuple[str, ...]:
     parts = (tally.goodput_share, tally.slo_attainment, tally.accuracy)
-    known = tally.latencies
-    times = () if known is None else (known.p50_s, known.p95_s, known.p99_s)
+    latencies = tally.latencies
+    times = () if latencies is None else (latencies.p50_s, latencies.p95_s, latencies.p99_s)
     return (
         count(tally.sent),
         count(tally.goodput),
@@ -123,7 +123,7 @@ def load_page(outcome: LoadOutcome) -> Page:
     sections = (
         Section("Result", "result", (_WORDS, *sentences), (_table(outcome), _outcomes(outcome))),
         Section("Windows", "windows", (), (_accuracies(outcome), _latencies(outcome))),
-        Section("Seconds", "seconds", (), tuple(_lines(*each) for each in outcome.seconds.items())),
+        Section("Seconds", "seconds", (), tuple(_lines(*line) for line in outcome.seconds.items())),
     )
     return Page(f"MIGRator: {outcome.scenario} as clients saw it", lead, sections)
 
@@ -200,7 +200,7 @@ def _lines(tenant: str, seconds: ClientSeconds) -> Lines:
     }
     return Lines(
         f"{tenant}, second by second",
-        tuple(float(each) for each in range(len(seconds.sent))),
+        tuple(float(second) for second in range(len(seconds.sent))),
         tuple(
             Series(name, tuple(map(float, row)), paint=paint, dashed=name == "in time")
             for name, (paint, row) in rows.items()

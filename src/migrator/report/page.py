@@ -161,7 +161,7 @@ def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
     Where two of them would look the same, such as two runs of one policy, the later one has
     another pattern.
     """
-    found: list[Paint] = []
+    chosen: list[Paint] = []
     for policy in policies:
         own = _POLICIES.get(policy)
         if own is None:
@@ -170,8 +170,8 @@ def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
             replace(own, light=own.light != light, hatched=own.hatched != hatched, dark=False)
             for light, hatched in ((True, False), (False, True), (True, True))
         )
-        found.append(next((paint for paint in (own, *patterns) if paint not in found), own))
-    return tuple(found)
+        chosen.append(next((paint for paint in (own, *patterns) if paint not in chosen), own))
+    return tuple(chosen)
 
 
 def tenant_paint(index: int) -> Paint:
@@ -202,8 +202,8 @@ class Axis:
             return "-"
         if self.share:
             return f"{value:.1%}"
-        words = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
-        return f"{words} {self.unit}".rstrip()
+        digits = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+        return f"{digits} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -368,12 +368,12 @@ class Slices:
     @property
     def keys(self) -> tuple[tuple[str, Paint], ...]:
         """Names and looks of the slabs, in the order of the legend."""
-        found = {slab.name: slab for slab in self.slabs}
+        by_name = {slab.name: slab for slab in self.slabs}
         ranks = list(Use)
         ordered = sorted(
-            found.values(), key=lambda each: (self.place(each.tenant), ranks.index(each.use))
+            by_name.values(), key=lambda slab: (self.place(slab.tenant), ranks.index(slab.use))
         )
-        return tuple((each.name, self.paint(each)) for each in ordered)
+        return tuple((slab.name, self.paint(slab)) for slab in ordered)
 
     def place(self, tenant: str | None) -> int:
         """The place of a tenant among the colours."""
@@ -498,5 +498,8 @@ def present(*blocks: Block | None) -> tuple[Block, ...]:
 
 def anchor_of(text: str) -> str:
     """An address made of `text`: lower case, everything but letters and digits a hyphen."""
-    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
+    plain = "".join(
+        character if character.isascii() and character.isalnum() else "-"
+        for character in text.lower()
+    )
     return "-".join(part for part in plain.split("-") if part) or "part"

@@ -106,10 +106,10 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
     """The figure as a page."""
     charts = plan_charts(problem, plan)
     has_changes = isinstance(charts[0], Slices) and charts[0].changes
-    words = [_WORDS, _CHANGES] if has_changes else [_WORDS]
+    paragraphs = [_WORDS, _CHANGES] if has_changes else [_WORDS]
     if any(isinstance(chart, Lines) and _is_below_zero(chart) for chart in charts):
-        words.append(_BELOW_ZERO)
-    section = Section("Instances and requests", "plan", tuple(words), charts)
+        paragraphs.append(_BELOW_ZERO)
+    section = Section("Instances and requests", "plan", tuple(paragraphs), charts)
     lead = f"{capitalised(verdict(plan))}. {headline(problem)}."
     return Page(title_of(problem), lead, (section,))
 
@@ -117,21 +117,23 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
 def plan_charts(problem: Problem, plan: Plan) -> tuple[Slices | Lines, ...]:
     """The slices, then a panel per tenant, all over the same time."""
     board = plan_slices(problem, plan)
-    found = [tenant_series(problem, plan, board, tenant) for tenant in problem.tenants]
+    panels = [tenant_series(problem, plan, board, tenant) for tenant in problem.tenants]
     slot_s = problem.slot_s
     board = replace(
         board,
         linked=True,
         retrained=tuple(
-            (each.name, each.completed * slot_s) for each in found if each.completed is not None
+            (tenant.name, tenant.completed * slot_s)
+            for tenant in panels
+            if tenant.completed is not None
         ),
         changes=tuple(
-            (each.name, tuple(slot * slot_s for slot in each.changes))
-            for each in found
-            if each.changes
+            (tenant.name, tuple(slot * slot_s for slot in tenant.changes))
+            for tenant in panels
+            if tenant.changes
         ),
     )
-    return (board, *(_panel(each, at % HUES, problem) for at, each in enumerate(found)))
+    return (board, *(_panel(tenant, at % HUES, problem) for at, tenant in enumerate(panels)))
 
 
 def plan_slices(problem: Problem, plan: Plan, *, cold: bool = True) -> Slices:
@@ -277,25 +279,25 @@ def _sizes(instances: Sequence[Instance], tenant: Tenant) -> list[int]:
 # Panels
 
 
-def _panel(found: TenantSeries, hue: int, problem: Problem) -> Lines:
+def _panel(tenant: TenantSeries, hue: int, problem: Problem) -> Lines:
     series = []
-    if found.band is not None:
-        low, high = found.band
+    if tenant.band is not None:
+        low, high = tenant.band
         grey = Paint(None, light=True)
         series = [
             Series("arrivals, 10%", _values(low), paint=grey),
             Series("arrivals, 90%", _values(high), paint=grey, filled="arrivals, 10-90%"),
         ]
     series += [
-        Series("goodput", _values(found.goodput), paint=Paint(hue), area=True),
-        Series("capability", _values(found.capability), paint=Paint(hue, dark=True)),
-        Series("arrivals", _values(found.arrivals), paint=Paint(None, dark=True)),
+        Series("goodput", _values(tenant.goodput), paint=Paint(hue), area=True),
+        Series("capability", _values(tenant.capability), paint=Paint(hue, dark=True)),
+        Series("arrivals", _values(tenant.arrivals), paint=Paint(None, dark=True)),
     ]
-    slot_s, completed = problem.slot_s, found.completed
-    shown = panel_range(found)
+    slot_s, completed = problem.slot_s, tenant.completed
+    shown = panel_range(tenant)
     charge = "; below zero: the charge for a change" if shown[0] < 0 else ""
     return Lines(
-        f"{found.name}: {_result(found, slot_s)}{charge}",
+        f"{tenant.name}: {_result(tenant, slot_s)}{charge}",
         tuple(slot * slot_s for slot in range(problem.slots)),
         tuple(series),
         Axis("time", "s"),
@@ -311,23 +313,23 @@ def _values(values: Values) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def _result(found: TenantSeries, slot_s: float) -> str:
-    goodput, arrivals = float(found.goodput.sum()), float(found.arrivals.sum())
+def _result(tenant: TenantSeries, slot_s: float) -> str:
+    goodput, arrivals = float(tenant.goodput.sum()), float(tenant.arrivals.sum())
     share = f" ({goodput / arrivals:.1%})" if arrivals > 0 else ""
     words = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
-    if found.completed is None:
+    if tenant.completed is None:
         return words
-    before, after = found.accuracies
-    return f"{words}, accuracy {before:.3g} → {after:.3g} at {found.completed * slot_s:g} s"
+    before, after = tenant.accuracies
+    return f"{words}, accuracy {before:.3g} → {after:.3g} at {tenant.completed * slot_s:g} s"
 
 
-def panel_range(found: TenantSeries) -> tuple[float, float]:
+def panel_range(tenant: TenantSeries) -> tuple[float, float]:
     """The range of the requests axis, chosen by the arrivals.
 
     A capability far above them, or a charge far below zero, may leave the panel rather than
     flatten everything else.
     """
-    arrivals = float(max(found.arrivals.max(), found.band[1].max() if found.band else 0.0))
-    tallest = max(arrivals, min(float(found.capability.max()), 1.6 * arrivals)) or 1.0
-    lowest = min(0.0, float(found.goodput.min()))
+    arrivals = float(max(tenant.arrivals.max(), tenant.band[1].max() if tenant.band else 0.0))
+    tallest = max(arrivals, min(float(tenant.capability.max()), 1.6 * arrivals)) or 1.0
+    lowest = min(0.0, float(tenant.goodput.min()))
     return 1.06 * max(lowest, -0.4 * tallest), 1.06 * tallest

@@ -136,9 +136,11 @@ def _bars(chart: Bars) -> list[Figure]:
         # plotly chooses the colours of hatching itself unless every look has a trace of its own
         widths = series.half_widths or (None,) * len(series.values)
         bars = zip(chart.categories, series.values, widths, series.bar_paints, strict=True)
-        for name, value, width, own in bars:
+        for name, value, width, own_paint in bars:
             part = replace(series, values=(value,), half_widths=None if width is None else (width,))
-            traces.append(_bar_trace(chart, part, (name,), own) | {"offsetgroup": series.name})
+            traces.append(
+                _bar_trace(chart, part, (name,), own_paint) | {"offsetgroup": series.name}
+            )
     return traces
 
 
@@ -221,7 +223,7 @@ def _hover(axis: Axis) -> str:
 
 
 def _area(chart: Lines, series: Series, paint: Paint) -> Figure:
-    values = [each or 0.0 for each in _clean(series.values)]
+    values = [value or 0.0 for value in _clean(series.values)]
     shade = paint.shade
     trace: Figure = {
         "type": "scatter",
@@ -246,7 +248,7 @@ def _heat(chart: HeatMap) -> Figure:
         "x": [safe(column) for column in chart.columns],
         "y": [safe(row) for row in chart.rows],
         "z": [_clean(value) for value in chart.values],
-        "customdata": [[chart.z.text(each) for each in row] for row in chart.values],
+        "customdata": [[chart.z.text(value) for value in row] for row in chart.values],
         "hovertemplate": "%{y}<br>%{x}: %{customdata}<extra></extra>",
         "colorscale": "Cividis",
         "xgap": 1,
@@ -277,7 +279,7 @@ def _class_heat(chart: ClassMap) -> Figure:
         "z": [[at for at, _ in row] for row in chart.cells],
         "zmin": -0.5,
         "zmax": count - 0.5,
-        "text": [[safe(words).replace("\n", "<br>") for _, words in row] for row in chart.cells],
+        "text": [[safe(label).replace("\n", "<br>") for _, label in row] for row in chart.cells],
         "texttemplate": "%{text}",
         "textfont": {"color": INK},
         "customdata": [[safe(names[at]) for at, _ in row] for row in chart.cells],
@@ -292,7 +294,7 @@ def _class_heat(chart: ClassMap) -> Figure:
 def _slices(chart: Slices) -> list[Figure]:
     traces = []
     for name, paint in chart.keys:
-        traces.append(_slab_trace(name, paint, [e for e in chart.slabs if e.name == name]))
+        traces.append(_slab_trace(name, paint, [slab for slab in chart.slabs if slab.name == name]))
     if chart.starts:
         traces.append(_start_marks(chart.starts))
     return [*traces, *_retrained_traces(chart), *_change_traces(chart)]
@@ -324,7 +326,7 @@ def _change_traces(chart: Slices) -> list[Figure]:
     traces = []
     for tenant, moments in chart.changes:
         low = chart.slices + _rug(chart) - _RUG * (chart.place(tenant) + 1)
-        x = [each for at_s in moments for each in (at_s, at_s, None)]
+        x = [x_s for at_s in moments for x_s in (at_s, at_s, None)]
         y = [low + 0.2 * _RUG, low + 0.95 * _RUG, None] * len(moments)
         line = {"color": tenant_paint(chart.place(tenant)).shade.fill, "width": 1.5}
         traces.append(_unnamed_line(x, y, line) | {"name": safe(f"{tenant}, change charged")})

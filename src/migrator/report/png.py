@@ -166,7 +166,7 @@ def _panels(charts: Sequence[Chart], width: float) -> list[_Panel]:
     room = width - _LEFT - _RIGHT
     for at, chart in enumerate(charts):
         shared = at > 0 and legend_of(charts[at - 1]) == legend_of(chart)
-        handles = () if shared else tuple(_handle(chart, *each) for each in legend_of(chart))
+        handles = () if shared else tuple(_handle(chart, *entry) for entry in legend_of(chart))
         following = charts[at + 1] if at + 1 < len(charts) else None
         labels = None
         if isinstance(chart, Bars):
@@ -305,7 +305,7 @@ def _label_slab(axes: Axes, slab: Slab, paint: Paint, points_per_s: float) -> No
         return
     room = (slab.until_s - slab.from_s) * points_per_s / (0.62 * _SMALL)
     full = f"{slab.size} {short(slab.tenant)}" if slab.tenant else slab.size
-    text = next((each for each in (full, slab.size) if len(each) + 1 <= room), "")
+    text = next((text for text in (full, slab.size) if len(text) + 1 <= room), "")
     if not text:
         return
     plain = not paint.hatched and not paint.light
@@ -383,12 +383,16 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
         x = np.arange(len(values)) + middle
         bottom = base if chart.stacked else None
         drawn = axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
-        for bar, own in zip(drawn, series.bar_paints or (), strict=series.bar_paints is not None):
-            bar.set(**_look(own))
+        for bar, own_paint in zip(
+            drawn, series.bar_paints or (), strict=series.bar_paints is not None
+        ):
+            bar.set(**_look(own_paint))
         if chart.stacked:
             base = base + np.nan_to_num(values)
         if (reach := error_bars(series, chart.y)) is not None:
-            widths = [[np.nan if e is None else scale * e for e in side] for side in reach]
+            widths = [
+                [np.nan if width is None else scale * width for width in side] for side in reach
+            ]
             thin: dict[str, Any] = {"ecolor": _INK, "elinewidth": 0.6, "capsize": 1}
             axes.errorbar(x, values, widths, fmt="none", **thin)
     if chart.mark is not None:
@@ -401,13 +405,13 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
 
 def _draw_classes(axes: Axes, chart: ClassMap) -> None:
     for row, cells in enumerate(chart.cells):
-        for column, (at, words) in enumerate(cells):
+        for column, (at, label) in enumerate(cells):
             paint = chart.classes[at][1]
             corner = (column - 0.48, row - 0.47)
             axes.add_patch(Rectangle(corner, 0.96, 0.94, **_look(paint)))
             ink = paint.shade.ink if not paint.light else _INK
             look: dict[str, Any] = {"color": ink, "fontsize": _SMALL}
-            axes.text(column, row, words, ha="center", va="center", **look)
+            axes.text(column, row, label, ha="center", va="center", **look)
     if chart.marked is not None:
         row, column = chart.marked
         outline: dict[str, Any] = {"fill": False, "ec": _INK, "lw": 1.6, "ls": (0, (4, 2))}

@@ -35,14 +35,14 @@ _TIME = Axis("time since the first window", "s")
 _REQUESTS, _PER_S = Axis("requests"), Axis("requests per second")
 _WINDOW, GOODPUT = Axis("window"), Axis("goodput", "requests")
 _OUTCOMES: Mapping[str, tuple[Paint, Callable[[Tally], float]]] = {
-    "goodput": (GOOD, lambda each: each.goodput),
-    "in time, not judged yet": (UNJUDGED, lambda each: each.unjudged),
-    "wrong": (WRONG, lambda each: each.wrong),
-    "late": (LATE, lambda each: each.late),
-    "dropped": (DROPPED, lambda each: each.dropped),
-    "failed": (FAILED, lambda each: each.failed),
+    "goodput": (GOOD, lambda tally: tally.goodput),
+    "in time, not judged yet": (UNJUDGED, lambda tally: tally.unjudged),
+    "wrong": (WRONG, lambda tally: tally.wrong),
+    "late": (LATE, lambda tally: tally.late),
+    "dropped": (DROPPED, lambda tally: tally.dropped),
+    "failed": (FAILED, lambda tally: tally.failed),
     # a window that also answers requests of the one before has fewer than none waiting
-    "unanswered": (UNANSWERED, lambda each: max(0.0, each.queued)),
+    "unanswered": (UNANSWERED, lambda tally: max(0.0, tally.queued)),
 }
 _PARTS = {
     "create_s": "instance created",
@@ -84,12 +84,12 @@ def tally_cells(tally: Tally) -> tuple[str, ...]:
 
 
 def table(
-    caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], *, words: int
+    caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], *, text_columns: int
 ) -> Table:
     """A table whose first `words` columns are text, as are others that contain letters."""
     numeric = {
         column
-        for column in range(words, len(headers))
+        for column in range(text_columns, len(headers))
         if not any(any(map(str.isalpha, row[column])) for row in rows)
     }
     folded = len(rows) > _MOST_ROWS
@@ -134,13 +134,13 @@ def prediction_chart(run: RecordedRun) -> Bars | None:
     ended = run.ended
     predicted = tuple(window.row.predicted_goodput for window in ended)
     fluid = tuple(window.fluid for window in ended)
-    if all(each is None for each in (*predicted, *fluid)):
+    if all(goodput is None for goodput in (*predicted, *fluid)):
         return None
     series = [
         Series("measured", tuple(window.tally.goodput for window in ended), paint=GOOD),
         Series("predicted by the plan", predicted, paint=replace(GOOD, light=True, hatched=True)),
     ]
-    if any(each is not None for each in fluid):
+    if any(goodput is not None for goodput in fluid):
         name = "the plan in the fluid model, on the real arrivals"
         series.append(Series(name, fluid, paint=Paint(0)))
     names = tuple(_numbers(ended))
@@ -152,7 +152,7 @@ def tenants_table(run: RecordedRun) -> Table:
     rows = [(name, *tally_cells(total)) for name, total in run.totals.items()]
     if len(rows) > 1:
         rows.append(("all", *tally_cells(run.tally)))
-    return table("All windows that have ended", ("tenant", *TALLY_HEADERS), rows, words=1)
+    return table("All windows that have ended", ("tenant", *TALLY_HEADERS), rows, text_columns=1)
 
 
 def windows_table(run: RecordedRun) -> Table:
@@ -166,7 +166,7 @@ def windows_table(run: RecordedRun) -> Table:
         new = sum(window.reconfigurations.values())
         rows.append((_name(window), "all", *tally_cells(window.tally), f"{new:,}", ""))
     headers = ("window", "tenant", *TALLY_HEADERS, "new instances", "retrained")
-    return table("By window and tenant", headers, rows, words=2)
+    return table("By window and tenant", headers, rows, text_columns=2)
 
 
 def _retrained(run: RecordedRun, window: RecordedWindow, tenant: str) -> str:
@@ -199,7 +199,7 @@ def plans_table(run: RecordedRun) -> Table:
         cells += [number(window.fluid), _relative(window.fluid, measured)] if has_fluid else []
         took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
         rows.append((_name(window), row.forecaster, *cells, took, str(row.replans)))
-    return table("Plans", headers, rows, words=2)
+    return table("Plans", headers, rows, text_columns=2)
 
 
 def _relative(predicted: float | None, measured: float | None) -> str:
@@ -231,7 +231,9 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
     series = [Series("received", received, paint=Paint(hue))]
     if any(second.forecast_low is not None for second in seconds):
         band = Paint(None, light=True)
-        low = Series("forecast, 10% quantile", tuple(e.forecast_low for e in seconds), paint=band)
+        low = Series(
+            "forecast, 10% quantile", tuple(second.forecast_low for second in seconds), paint=band
+        )
         high = tuple(second.forecast_high for second in seconds)
         name, filled = "forecast, 90% quantile", "forecast, 10% to 90%"
         series = [low, Series(name, high, paint=band, filled=filled), *series]
@@ -240,7 +242,7 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
         series.append(Series("forecast, mean", mean, paint=Paint(hue), dashed=True))
     return Lines(
         f"{tenant}: arrivals against the forecast",
-        tuple(float(each.second) for each in seconds),
+        tuple(float(second.second) for second in seconds),
         tuple(series),
         _TIME,
         _PER_S,
@@ -250,14 +252,16 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
 
 def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Lines | None:
     """What became of one tenant's requests per second; None where it was not recorded."""
-    if not any(e.received for e in seconds) or any(e.in_time is None for e in seconds):
+    if not any(second.received for second in seconds) or any(
+        second.in_time is None for second in seconds
+    ):
         return None
     parts: dict[str, tuple[Paint, Callable[[SecondRecord], float]]] = {
-        "in time": (GOOD, lambda each: (each.in_time or 0) - (each.wrong or 0.0)),
-        "in time, expected to be wrong": (WRONG, lambda each: each.wrong or 0.0),
-        "late": (LATE, lambda each: each.late),
-        "dropped": (DROPPED, lambda each: each.dropped),
-        "failed": (FAILED, lambda each: each.failed),
+        "in time": (GOOD, lambda second: (second.in_time or 0) - (second.wrong or 0.0)),
+        "in time, expected to be wrong": (WRONG, lambda second: second.wrong or 0.0),
+        "late": (LATE, lambda second: second.late),
+        "dropped": (DROPPED, lambda second: second.dropped),
+        "failed": (FAILED, lambda second: second.failed),
     }
     series = tuple(
         Series(name, tuple(part(second) / second.span_s for second in seconds), paint=paint)
@@ -266,7 +270,7 @@ def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Lines | None:
     always = ("in time", "late", "dropped")
     return Lines(
         f"{tenant}: in time, late and dropped",
-        tuple(float(each.second) for each in seconds),
+        tuple(float(second.second) for second in seconds),
         tuple(row for row in series if row.name in always or any(row.values)),
         _TIME,
         _PER_S,
@@ -284,17 +288,17 @@ def _until(seconds: Sequence[SecondRecord]) -> float:
 
 def accuracy_chart(run: RecordedRun) -> Lines | None:
     """Accuracy as known at every moment; a jump inside a window is a new model."""
-    found = {name: list(_accuracies(run, name)) for name in run.tenants}
+    accuracies = {name: list(_accuracies(run, name)) for name in run.tenants}
     title, y = "Accuracy of the models that serve", Axis("accuracy", share=True)
-    return _steps(run, found, title, y)
+    return _steps(run, accuracies, title, y)
 
 
 def version_chart(run: RecordedRun) -> Lines | None:
     """Which version served when; None where none was ever replaced."""
-    found = {name: list(_versions(run, name)) for name in run.tenants}
-    if all(len({version for _, version in each}) < 2 for each in found.values()):
+    versions = {name: list(_versions(run, name)) for name in run.tenants}
+    if all(len({version for _, version in changes}) < 2 for changes in versions.values()):
         return None
-    return _steps(run, found, "Version of the models that serve", Axis("version"))
+    return _steps(run, versions, "Version of the models that serve", Axis("version"))
 
 
 def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
@@ -318,16 +322,16 @@ def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
 
 
 def _steps(
-    run: RecordedRun, found: dict[str, list[tuple[float, float]]], title: str, y: Axis
+    run: RecordedRun, changes_by_tenant: dict[str, list[tuple[float, float]]], title: str, y: Axis
 ) -> Lines | None:
     """Values that hold until the next one, over all moments at which any changes."""
-    moments = sorted({at_s for each in found.values() for at_s, _ in each})
+    moments = sorted({at_s for changes in changes_by_tenant.values() for at_s, _ in changes})
     if not moments:
         return None
     series = tuple(
-        Series(name, tuple(_at(each, at_s) for at_s in moments), paint=Paint(hue % HUES))
-        for hue, (name, each) in enumerate(found.items())
-        if each
+        Series(name, tuple(_at(changes, at_s) for at_s in moments), paint=Paint(hue % HUES))
+        for hue, (name, changes) in enumerate(changes_by_tenant.items())
+        if changes
     )
     until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
     at = tuple(round(moment - run.zero_s, 1) for moment in moments)
@@ -335,8 +339,8 @@ def _steps(
 
 
 def _at(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
-    known = [value for value in sorted(values) if value[0] <= at_s]
-    return known[-1][1] if known else None
+    earlier = [value for value in sorted(values) if value[0] <= at_s]
+    return earlier[-1][1] if earlier else None
 
 
 def accuracies_table(run: RecordedRun) -> Table | None:
@@ -351,7 +355,7 @@ def accuracies_table(run: RecordedRun) -> Table | None:
         *("window", "tenant", "accuracy at its begin", "expected of retraining"),
         *("accuracy at its end", "version at its end", "labels"),
     )
-    return table("Models by window", headers, rows, words=2) if rows else None
+    return table("Models by window", headers, rows, text_columns=2) if rows else None
 
 
 def versions_table(run: RecordedRun) -> Table | None:
@@ -368,7 +372,7 @@ def versions_table(run: RecordedRun) -> Table | None:
         for version in sorted(run.records.versions, key=lambda row: row.at_s)
     ]
     headers = ("time", "tenant", "version", "accuracy", "result", "why")
-    return table("Retrained models", headers, rows, words=2) if rows else None
+    return table("Retrained models", headers, rows, text_columns=2) if rows else None
 
 
 def retrainings_chart(run: RecordedRun) -> Bars | None:
@@ -411,7 +415,7 @@ def retrainings_table(run: RecordedRun) -> Table | None:
     headers = ("window", "tenant", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
     names = (*headers, *RETRAINING_PARTS.values())
-    return table(caption, names, rows, words=2) if rows else None
+    return table(caption, names, rows, text_columns=2) if rows else None
 
 
 def _timed(run: RecordedRun) -> list[RetrainingRecord]:
@@ -464,7 +468,9 @@ def starts_table(run: RecordedRun) -> Table | None:
         )
         for start in run.starts
     ]
-    return table("Starts and their parts in seconds", headers, rows, words=3) if rows else None
+    return (
+        table("Starts and their parts in seconds", headers, rows, text_columns=3) if rows else None
+    )
 
 
 def _since(run: RecordedRun, start: UnitRecord) -> str:
@@ -478,8 +484,8 @@ def _place(unit: UnitRecord) -> str:
 
 def _rest_s(unit: UnitRecord) -> float:
     """The part of a start that is in none of its recorded parts."""
-    known = sum(unit.parts_s.get(part, 0.0) for part in _PARTS)
-    return max(0.0, start_duration_s(unit.parts_s) - known)
+    recorded_s = sum(unit.parts_s.get(part, 0.0) for part in _PARTS)
+    return max(0.0, start_duration_s(unit.parts_s) - recorded_s)
 
 
 def events_table(run: RecordedRun) -> Table | None:
@@ -494,4 +500,4 @@ def events_table(run: RecordedRun) -> Table | None:
         place = NONE if window is None else str(window.number)
         rows.append((when(run, event.at_s), place, event.kind, event.words))
     caption = "Events" if len(shown) == len(events) else f"The last {len(shown)} events"
-    return table(caption, ("time", "window", "event", "what"), rows, words=4)
+    return table(caption, ("time", "window", "event", "what"), rows, text_columns=4)

@@ -9,9 +9,9 @@ from typing import Any
 
 from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
 from migrator.core.outcome import Tally
+from migrator.records.current_run import CurrentRun
 from migrator.records.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.records.runs import RecordedRun, RecordedWindow
-from migrator.records.standing import Standing
 
 Json = dict[str, Any]
 _STATUS_EVENTS = 8
@@ -22,8 +22,8 @@ def pick(source: object, *names: str) -> Json:
 
     Floats become plain ones: JSON has no NaN and no infinity, and `json` does not know numpy.
     """
-    found = {name: getattr(source, name) for name in names}
-    return {k: _number(v) if isinstance(v, float) else v for k, v in found.items()}
+    attributes = {name: getattr(source, name) for name in names}
+    return {k: _number(v) if isinstance(v, float) else v for k, v in attributes.items()}
 
 
 # Simulations
@@ -64,15 +64,15 @@ def rows_json(rows: Sequence[Row]) -> list[Json]:
 
 
 def _measures(row: Row, reference: Row | None) -> Json:
-    found: Json = {}
+    measures: Json = {}
     for name, values in vars(row).items():
         if isinstance(values, SeedValues):
             difference = reference and values.difference_from(getattr(reference, name))
-            found[name] = {
+            measures[name] = {
                 **pick(values, "mean", "by_seed"),
                 "difference": difference and asdict(difference),
             }
-    return found
+    return measures
 
 
 def lead_json(lead: Lead) -> Json:
@@ -122,9 +122,9 @@ def _tally(tally: Tally) -> Json:
 
 def _sum(values: Iterable[float | None]) -> float | None:
     """The sum; None if a window has no value, since part of a sum would mislead."""
-    known = list(values)
-    whole = [each for each in known if each is not None]
-    return _number(math.fsum(whole)) if known and len(whole) == len(known) else None
+    terms = list(values)
+    whole = [value for value in terms if value is not None]
+    return _number(math.fsum(whole)) if terms and len(whole) == len(terms) else None
 
 
 def _number(value: float) -> float | None:
@@ -134,7 +134,7 @@ def _number(value: float) -> float | None:
 # Recorded runs
 
 
-def status_json(now: Standing) -> Json:
+def status_json(now: CurrentRun) -> Json:
     """What `migrator status --json` prints."""
     assert now.run is not None
     return {
@@ -161,7 +161,7 @@ def status_json(now: Standing) -> Json:
     }
 
 
-def top_json(now: Standing) -> Json:
+def top_json(now: CurrentRun) -> Json:
     """What `migrator top --json` prints."""
     unit = ("start", "gpcs", "tenant", "kind", "state")
     return {
@@ -182,7 +182,7 @@ def top_json(now: Standing) -> Json:
         ],
         "planned": None
         if now.planned is None
-        else [pick(standing, *unit) for standing in now.planned],
+        else [pick(planned, *unit) for planned in now.planned],
         "held": [pick(holding, *unit) for holding in now.held],
         "usage": [asdict(usage) for usage in now.usage],
         "lines": [asdict(event) for event in now.distinct_events],
@@ -210,7 +210,9 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
     return _recorded_window(run, window) | {
         "plan": window.row.plan,
         "units": units,
-        "versions": [asdict(e) for e in run.records.versions if window.contains(e.at_s)],
+        "versions": [
+            asdict(version) for version in run.records.versions if window.contains(version.at_s)
+        ],
         "events": [asdict(event) for event in run.events_of(window)],
     }
 
@@ -219,8 +221,8 @@ def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     row = {name: value for name, value in asdict(window.row).items() if name != "plan"}
     tenants = {name: _recorded_tally(tenant) for name, tenant in window.tenants.items()}
     accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
-    for name, known in window.rows.items():
-        tenants[name] |= pick(known, "labelled", *accuracies, "version")
+    for name, model in window.rows.items():
+        tenants[name] |= pick(model, "labelled", *accuracies, "version")
     for retraining in run.retrainings_of(window):
         duration = pick(retraining, "planned_s", "taken_s") | {"parts_s": dict(retraining.parts_s)}
         tenants.setdefault(retraining.tenant, {})["retraining"] = duration

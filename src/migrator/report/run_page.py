@@ -143,8 +143,8 @@ def _labels(run: RecordedRun) -> str:
             "that was correct is taken to be the model's accuracy on held-out samples, which new "
             "drift may have lowered."
         )
-    known = run.records.run.about.get("labels")
-    return f" {capitalised(LabelsAt(known).words)}." if known in tuple(LabelsAt) else ""
+    labels_at = run.records.run.about.get("labels")
+    return f" {capitalised(LabelsAt(labels_at).words)}." if labels_at in tuple(LabelsAt) else ""
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:
@@ -161,9 +161,12 @@ def _names(runs: Sequence[RecordedRun]) -> list[str]:
     for fact in facts[1:]:
         if len(set(names)) == len(names):
             break
-        found = [fact(run) for run in runs]
-        if len(set(found)) > 1:
-            names = [f"{name}, {each}" for name, each in zip(names, found, strict=True)]
+        facts_of_runs = [fact(run) for run in runs]
+        if len(set(facts_of_runs)) > 1:
+            names = [
+                f"{name}, {fact_of_run}"
+                for name, fact_of_run in zip(names, facts_of_runs, strict=True)
+            ]
     return names
 
 
@@ -179,9 +182,9 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
         said = (_headline(run), _COLOUR_WORDS)
         return Section("Result", "result", said, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
-    words = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
+    sentences = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
-    return Section("Result", "result", (*words, *lead_paragraphs(summarise(runs))), blocks)
+    return Section("Result", "result", (*sentences, *lead_paragraphs(summarise(runs))), blocks)
 
 
 def _headline(run: RecordedRun) -> str:
@@ -289,8 +292,8 @@ def _series(
         return tally.goodput_share if share else tally.goodput
 
     return tuple(
-        Series(name, tuple(value(own.get(key)) for key in keys), paint=paint)
-        for own, (name, paint) in zip(tallies, looks, strict=True)
+        Series(name, tuple(value(own_tallies.get(key)) for key in keys), paint=paint)
+        for own_tallies, (name, paint) in zip(tallies, looks, strict=True)
     )
 
 
@@ -308,7 +311,7 @@ def _both(
                 best |= {(len(rows), 2 + at) for at, cell in enumerate(cells) if cell == highest}
             rows.append((str(window), tenant, *cells))
     caption = "Goodput share (%) by window and tenant, the highest emphasised"
-    made = table(caption, ("window", "tenant", *names), rows, words=2)
+    made = table(caption, ("window", "tenant", *names), rows, text_columns=2)
     numeric = frozenset(range(2, 2 + len(names)))
     return Table(caption, made.headers, made.rows, numeric, frozenset(best), made.folded)
 
@@ -328,14 +331,14 @@ def _run_sections(
     def section(
         name: str,
         address: str,
-        words: Sequence[str],
+        paragraphs: Sequence[str],
         blocks: Iterable[Block | None],
         folded: Iterable[Block | None] = (),
         more: str = "",
     ) -> Section:
         shown, rest = present(*blocks), present(*folded)
         where = (f"{title}{name}", f"{anchor}{address}")
-        return Section(*where, tuple(words), (*shown, *rest), len(shown), more)
+        return Section(*where, tuple(paragraphs), (*shown, *rest), len(shown), more)
 
     drawn = run.windows[-MOST_WINDOWS:]
     # beside other runs, the result section compares and leaves these out
@@ -345,27 +348,27 @@ def _run_sections(
     yield section(
         "Windows", "windows", (_WINDOW_WORDS,), compared, tables, "Tables of windows and plans"
     )
-    words = [_HELD_WORDS, _SLICES_WORDS]
+    paragraphs = [_HELD_WORDS, _SLICES_WORDS]
     if len(drawn) < len(run.windows):
-        words.append(f"The last {len(drawn)} of {len(run.windows)} windows are drawn.")
+        paragraphs.append(f"The last {len(drawn)} of {len(run.windows)} windows are drawn.")
     lead = [_allocation(run, board)] if is_compared else []
     slices = _slices(run, drawn, board)
-    yield section("Planned and held", "slices", words, lead, slices, "Window by window")
+    yield section("Planned and held", "slices", paragraphs, lead, slices, "Window by window")
     arrivals, outcomes = _requests(run, drawn)
-    words = [_FORECAST_WORDS]
-    yield section("Requests", "requests", words, arrivals, outcomes, "Outcomes by tenant")
+    paragraphs = [_FORECAST_WORDS]
+    yield section("Requests", "requests", paragraphs, arrivals, outcomes, "Outcomes by tenant")
     durations = retrainings_chart(run)
     models = (accuracies_table(run), versions_table(run), retrainings_table(run))
-    words, more = [_ACCURACY_WORDS], "Versions, retrainings, and the models by window"
+    paragraphs, more = [_ACCURACY_WORDS], "Versions, retrainings, and the models by window"
     if durations is not None:
-        words.append(_RETRAININGS_WORDS)
+        paragraphs.append(_RETRAININGS_WORDS)
     shown = [accuracy_chart(run), durations]
-    yield section("Models", "models", words, shown, (version_chart(run), *models), more)
-    words = [_STARTS_WORDS]
+    yield section("Models", "models", paragraphs, shown, (version_chart(run), *models), more)
+    paragraphs = [_STARTS_WORDS]
     if len(run.starts) > MOST_STARTS:
-        words.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
+        paragraphs.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
     starts = [starts_table(run)]
-    yield section("Starts", "starts", words, [starts_chart(run)], starts, "Table of starts")
+    yield section("Starts", "starts", paragraphs, [starts_chart(run)], starts, "Table of starts")
     events = events_table(run)
     is_long = events is not None and len(events.rows) > _MOST_EVENTS
     many = f"{len(events.rows):,} events" if events is not None else ""

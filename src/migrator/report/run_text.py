@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from migrator.core.catalogue import Board
 from migrator.core.not_retrained import Reason
 from migrator.core.outcome import Tally
+from migrator.records.current_run import (
+    CurrentRun,
+    CurrentTenant,
+    CurrentUnit,
+    DaemonState,
+    daemon_url,
+)
 from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRow
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.records.standing import (
-    DaemonState,
-    Standing,
-    TenantStanding,
-    UnitStanding,
-    daemon_url,
-)
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.slices import current_slabs, held_chart, planned_chart
 from migrator.report.terminal import (
@@ -62,11 +62,15 @@ def run_table(outcome: RunOutcome) -> str:
     changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
     groups.append(grouped("all", _tenant_lines(whole)))
-    table = table_lines(_RUN_HEADERS, groups, words=2, shrinks=1)
+    table = table_lines(_RUN_HEADERS, groups, text_columns=2, shrinks=1)
     what = f"{outcome.scenario} under {outcome.policy}"
     how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
-    words = [*_run_sentences(outcome), *_forecast_lines(outcome), *_not_retrained_lines(outcome)]
-    return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *words])
+    sentences = [
+        *_run_sentences(outcome),
+        *_forecast_lines(outcome),
+        *_not_retrained_lines(outcome),
+    ]
+    return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *sentences])
 
 
 def _tenant_lines(tenants: Sequence[tuple[str, Tally, int]]) -> list[tuple[str, ...]]:
@@ -91,20 +95,22 @@ def _run_cells(tally: Tally) -> tuple[str, ...]:
 
 def _run_sentences(outcome: RunOutcome) -> list[str]:
     windows = plural(len(outcome.windows), "window")
-    words = [f"planning took {outcome.plan_s:.3g} s over {windows}", outcome.labels.words]
+    sentences = [f"planning took {outcome.plan_s:.3g} s over {windows}", outcome.labels.words]
     queued = outcome.tally.queued
     if queued:
-        words.append(f"{queued:,} requests still waited at the end")
+        sentences.append(f"{queued:,} requests still waited at the end")
     for name, promised in (
         ("predicted", [window.predicted for window in outcome.windows]),
         ("in the fluid model", [window.fluid for window in outcome.windows]),
     ):
-        known = [each for each in promised if each is not None]
+        goodputs = [goodput for goodput in promised if goodput is not None]
         measured = outcome.tally.goodput
-        if known and len(known) == len(promised) and measured:
-            whole = sum(known)
-            words.append(f"goodput {name} {whole:,.0f} ({relation(whole, measured, 'measured')})")
-    return words
+        if goodputs and len(goodputs) == len(promised) and measured:
+            whole = sum(goodputs)
+            sentences.append(
+                f"goodput {name} {whole:,.0f} ({relation(whole, measured, 'measured')})"
+            )
+    return sentences
 
 
 def _forecast_lines(outcome: RunOutcome) -> Iterator[str]:
@@ -117,17 +123,17 @@ def _forecast_lines(outcome: RunOutcome) -> Iterator[str]:
 
 def _not_retrained_lines(outcome: RunOutcome) -> Iterator[str]:
     """Which tenants had something to learn and were not retrained, and why."""
-    found: dict[tuple[str, Reason], list[tuple[int, str]]] = {}
+    missed_windows: dict[tuple[str, Reason], list[tuple[int, str]]] = {}
     for window in outcome.windows:
-        for each in window.tenants:
-            waits = each.not_retrained
+        for tenant in window.tenants:
+            waits = tenant.not_retrained
             if waits is not None and waits.reason is not Reason.NO_DATA:
-                missed = found.setdefault((each.tenant, waits.reason), [])
+                missed = missed_windows.setdefault((tenant.tenant, waits.reason), [])
                 missed.append((window.window, waits.words))
-    for (tenant, _), missed in found.items():
+    for (name, _), missed in missed_windows.items():
         numbers = ", ".join(str(number) for number, _ in missed)
         windows = f"window {numbers}" if len(missed) == 1 else f"windows {numbers}"
-        yield from wrapped(f"{tenant} not retrained in {windows}: {missed[-1][1]}")
+        yield from wrapped(f"{name} not retrained in {windows}: {missed[-1][1]}")
 
 
 # The state of a live run
@@ -140,29 +146,31 @@ _STATUS_HEADERS = (
 _UNIT_HEADERS = ("task", "state", "at", "size", "since")
 
 
-def status_text(now: Standing, board: Board) -> str:
+def status_text(now: CurrentRun, board: Board) -> str:
     """Daemon, window, tenants, the slices, the last events."""
     parts = ["\n".join(_status_head(now))]
     if now.tenants:
         rows = [_tenant_cells(tenant) for tenant in now.tenants]
-        parts.append("\n".join(table_lines(_STATUS_HEADERS, [rows], words=1, shrinks=0)))
+        parts.append("\n".join(table_lines(_STATUS_HEADERS, [rows], text_columns=1, shrinks=0)))
         whys = [
             f"retraining of {tenant.name}: {tenant.why}" for tenant in now.tenants if tenant.why
         ]
         if whys:
-            parts.append("\n".join(line for words in whys for line in wrapped(words)))
+            parts.append("\n".join(line for why in whys for line in wrapped(why)))
     if now.held and now.probe.state is not DaemonState.ENDED:
         rows = [_unit_cells(holding, now.now_s) for holding in now.held]
         parts.append(slices_text(current_slabs(now.held, board), board.memory_slices))
-        parts.append("\n".join(table_lines(_UNIT_HEADERS, [rows], words=2, shrinks=0)))
+        parts.append("\n".join(table_lines(_UNIT_HEADERS, [rows], text_columns=2, shrinks=0)))
     events = now.events[-_STATUS_EVENTS:]
     if events:
-        lines = [dated_lines(e.at_s, now.now_s, f"{e.kind}: {e.words}") for e in events]
-        parts.append("\n".join(line for each in lines for line in each))
+        lines = [
+            dated_lines(event.at_s, now.now_s, f"{event.kind}: {event.words}") for event in events
+        ]
+        parts.append("\n".join(line for event_lines in lines for line in event_lines))
     return "\n\n".join(parts)
 
 
-def _status_head(now: Standing) -> Iterator[str]:
+def _status_head(now: CurrentRun) -> Iterator[str]:
     run, now_s = now.run, now.now_s
     assert run is not None
     yield f"{run.scenario}, run {run.run}: {_daemon_words(run, now)}"
@@ -182,7 +190,7 @@ def _status_head(now: Standing) -> Iterator[str]:
         yield f"the following is as last recorded, at {moment(now.last_s, now_s)}"
 
 
-def _daemon_words(run: RunRow, now: Standing) -> str:
+def _daemon_words(run: RunRow, now: CurrentRun) -> str:
     probe, url = now.probe, daemon_url(run)
     match probe.state:
         case DaemonState.RUNNING:
@@ -200,25 +208,25 @@ def _daemon_words(run: RunRow, now: Standing) -> str:
             )
 
 
-def _tenant_cells(each: TenantStanding) -> tuple[str, ...]:
-    tally = each.tally
-    retraining = each.retraining or NONE
-    if each.retraining == "running" and each.progress is not None:
-        retraining = f"{each.progress:.0%}"
+def _tenant_cells(tenant: CurrentTenant) -> tuple[str, ...]:
+    tally = tenant.tally
+    retraining = tenant.retraining or NONE
+    if tenant.retraining == "running" and tenant.progress is not None:
+        retraining = f"{tenant.progress:.0%}"
     return (
-        each.name,
+        tenant.name,
         *map(count, (tally.received, tally.unjudged, tally.late, tally.dropped, tally.failed)),
-        count(each.waiting),
-        str(each.workers),
-        percent(each.accuracy),
-        number(each.version),
+        count(tenant.waiting),
+        str(tenant.workers),
+        percent(tenant.accuracy),
+        number(tenant.version),
         retraining,
     )
 
 
-def _unit_cells(each: UnitStanding, now_s: float) -> tuple[str, ...]:
-    since = NONE if each.since_s is None else moment(each.since_s, now_s)
-    return each.task or NONE, each.state, number(each.start), f"{each.gpcs:.3g}g", since
+def _unit_cells(unit: CurrentUnit, now_s: float) -> tuple[str, ...]:
+    since = NONE if unit.since_s is None else moment(unit.since_s, now_s)
+    return unit.task or NONE, unit.state, number(unit.start), f"{unit.gpcs:.3g}g", since
 
 
 # Windows
@@ -243,7 +251,7 @@ def windows_text(run: RecordedRun) -> str:
         groups.append(grouped("all", rows))
     table = ["no window yet"]
     if groups:
-        table = table_lines(_WINDOW_HEADERS, groups, words=2, shrinks=1)
+        table = table_lines(_WINDOW_HEADERS, groups, text_columns=2, shrinks=1)
     key = textwrap.wrap(_WINDOW_KEY, COLUMNS)
     return "\n".join([_run_words(run), *table, "", *key, *_summary(run)])
 
@@ -261,9 +269,9 @@ def _summary(run: RecordedRun) -> Iterator[str]:
             f"({percent(tally.goodput_share)}); {percent(tally.slo_attainment)} in time"
         )
     predicted = [window.row.predicted_goodput for window in run.ended]
-    known = [each for each in predicted if each is not None]
-    if known and len(known) == len(predicted) and tally.goodput:
-        whole = sum(known)
+    goodputs = [goodput for goodput in predicted if goodput is not None]
+    if goodputs and len(goodputs) == len(predicted) and tally.goodput:
+        whole = sum(goodputs)
         more = relation(whole, tally.goodput, "what was measured")
         yield f"plans predicted {whole:,.0f} in all, {more}"
 
@@ -308,7 +316,7 @@ def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:
         f"{_run_words(run)}\n"
         f"window {row.window}: {moment(row.began_s)} to {ended}; forecaster {row.forecaster}"
     )
-    table = table_lines(_WINDOW_HEADERS, [_window_group(window, run)], words=2, shrinks=1)
+    table = table_lines(_WINDOW_HEADERS, [_window_group(window, run)], text_columns=2, shrinks=1)
     events = [(event.at_s, f"{event.kind}: {event.words}") for event in run.events_of(window)]
     parts = [
         [head],
@@ -328,9 +336,9 @@ def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iter
     plan = window.row.plan or {}
     if plan:
         yield f"planned by {plan.get('solver')}, within {plan.get('gap', 0.0):.2%} of the best"
-    for each in plan.get("retrainings", ()):
-        slots = f"slots {each['start']} to {each['end'] - 1}"
-        yield f"{each['tenant']} retrains in {slots} on {each['gpcs']}g"
+    for retraining in plan.get("retrainings", ()):
+        slots = f"slots {retraining['start']} to {retraining['end'] - 1}"
+        yield f"{retraining['tenant']} retrains in {slots} on {retraining['gpcs']}g"
     planned = planned_chart(run, window, board, dict.fromkeys(run.tenants, 0.0))
     if planned is None:
         yield "no plan was recorded"
@@ -359,8 +367,8 @@ def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]
         yield "retrainings"
     for retraining in retrainings:
         parts = ", ".join(
-            f"{words} {retraining.parts_s[part]:.2f}"
-            for part, words in RETRAINING_PARTS.items()
+            f"{part_name} {retraining.parts_s[part]:.2f}"
+            for part, part_name in RETRAINING_PARTS.items()
             if part in retraining.parts_s
         )
         taken = f"{retraining.taken_s:.1f} s, planned {retraining.planned_s:.1f} s"
@@ -382,6 +390,6 @@ def _versions(run: RecordedRun, window: RecordedWindow) -> Iterator[tuple[float,
             )
 
 
-def _dated(title: str, found: Sequence[tuple[float, str]], now_s: float) -> list[str]:
-    lines = [line for at_s, words in found for line in dated_lines(at_s, now_s, words)]
+def _dated(title: str, dated_words: Sequence[tuple[float, str]], now_s: float) -> list[str]:
+    lines = [line for at_s, text in dated_words for line in dated_lines(at_s, now_s, text)]
     return [title, *lines] if lines else []

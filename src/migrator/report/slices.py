@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from migrator.core.catalogue import Board
 from migrator.core.problem import Kind, Task
+from migrator.records.current_run import CurrentUnit
 from migrator.records.rows import UnitRecord
 from migrator.records.runs import Block, RecordedRun, RecordedWindow
-from migrator.records.standing import UnitStanding
 from migrator.report.page import Slab, Slices, Use
 
 _SHORTEST = 0.003
@@ -142,16 +142,16 @@ def _arrivals(
 
     Infinitely long for places held before the window.
     """
-    ends = {} if before is None else {_place(each): (0, -math.inf) for each in before}
+    ends = {} if before is None else {_place(block): (0, -math.inf) for block in before}
     if before is None:
         ends = {_place(block): (0, -math.inf) for block in blocks if block["from"] == 0}
     since: dict[tuple[_Place, int], float] = {}
-    for each in sorted(blocks, key=lambda block: block["from"]):
-        place = _place(each)
+    for block in sorted(blocks, key=lambda block: block["from"]):
+        place = _place(block)
         end, came = ends.get(place, (-1, 0.0))
-        came = came if end >= each["from"] else each["from"]
-        since[place, each["from"]] = came
-        ends[place] = (max(end, each["until"]), came)
+        came = came if end >= block["from"] else block["from"]
+        since[place, block["from"]] = came
+        ends[place] = (max(end, block["until"]), came)
     return since
 
 
@@ -182,7 +182,7 @@ def _stacked(spans: Sequence[tuple[float, float, float, float | None]], slices: 
     starts: list[float] = []
     there: list[tuple[float, float, float]] = []
     for begin, end, width, place in spans:
-        there = [each for each in there if each[0] > begin]
+        there = [span for span in there if span[0] > begin]
         start = place
         if start is None:
             start = _lowest([(low, high) for _, low, high in there], width, slices)
@@ -210,7 +210,7 @@ def planned_chart(
         return None
     earlier = run.window_before(window)
     last = earlier.first_plan(slots) if earlier is not None else ()
-    before = [each for each in last if each["until"] >= slots] if last else None
+    before = [block for block in last if block["until"] >= slots] if last else None
     title = f"Window {window.number}: planned at its beginning"
     return planned_slices(title, blocks, board, slots, run.slot_s, run.tenants, overhead_s, before)
 
@@ -223,19 +223,19 @@ def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices
     began_s, until_s = window.row.began_s, window.until_s
     least_s = _SHORTEST * (until_s - began_s)
     starts, slabs = _unit_starts(run.records.units, board), []
-    for each in sorted(run.records.units, key=lambda unit: (unit.from_s, starts[unit.unit])):
-        to_s = min(each.to_s if each.to_s is not None else until_s, until_s) - began_s
-        from_s = max(each.from_s, began_s) - began_s
+    for unit in sorted(run.records.units, key=lambda unit: (unit.from_s, starts[unit.unit])):
+        to_s = min(unit.to_s if unit.to_s is not None else until_s, until_s) - began_s
+        from_s = max(unit.from_s, began_s) - began_s
         if to_s <= from_s or from_s >= until_s - began_s:
             continue
-        tenant = each.tenant if each.tenant in run.tenants else None
+        tenant = unit.tenant if unit.tenant in run.tenants else None
         slabs.append(
             Slab(
                 tenant,
-                use_of(tenant, each.state),
-                _unit_size(each.start, each.gpcs, board),
-                starts[each.unit],
-                _unit_width(each, board),
+                use_of(tenant, unit.state),
+                _unit_size(unit.start, unit.gpcs, board),
+                starts[unit.unit],
+                _unit_width(unit, board),
                 round(from_s, 3),
                 round(max(to_s, from_s + least_s), 3),
             )
@@ -265,8 +265,8 @@ def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
 def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:
     """Where every unit is drawn, by its name."""
     histories: dict[str, list[UnitRecord]] = {}
-    for each in sorted(units, key=lambda unit: unit.from_s):
-        histories.setdefault(each.unit, []).append(each)
+    for unit in sorted(units, key=lambda unit: unit.from_s):
+        histories.setdefault(unit.unit, []).append(unit)
     spans = [
         (
             states[0].from_s,
@@ -289,7 +289,7 @@ def _unit_size(start: int | None, gpcs: float, board: Board) -> str:
     return share_size(gpcs, board) if start is None else f"{gpcs:g}g"
 
 
-def current_slabs(units: Iterable[UnitStanding], board: Board) -> tuple[Slab, ...]:
+def current_slabs(units: Iterable[CurrentUnit], board: Board) -> tuple[Slab, ...]:
     """The instances of one moment; shares have no place."""
     return tuple(
         Slab(

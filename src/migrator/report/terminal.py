@@ -84,9 +84,11 @@ def moment(at_s: float, now_s: float | None = None) -> str:
     return f"{at:%H:%M:%S}" if today else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def printable(words: str) -> str:
+def printable(text: str) -> str:
     """On one line, without control characters: words may quote the error of a user's model."""
-    return "".join(each if each.isprintable() else "?" for each in " ".join(words.split()))
+    return "".join(
+        character if character.isprintable() else "?" for character in " ".join(text.split())
+    )
 
 
 def wrapped(sentence: str, indent: str = "  ") -> list[str]:
@@ -94,10 +96,10 @@ def wrapped(sentence: str, indent: str = "  ") -> list[str]:
     return textwrap.wrap(sentence, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def dated_lines(at_s: float, now_s: float | None, words: str) -> list[str]:
+def dated_lines(at_s: float, now_s: float | None, text: str) -> list[str]:
     """Words with their time in front, long ones wrapped."""
     return textwrap.wrap(
-        f"{moment(at_s, now_s)}  {printable(words)}", COLUMNS, subsequent_indent=" " * 15
+        f"{moment(at_s, now_s)}  {printable(text)}", COLUMNS, subsequent_indent=" " * 15
     )
 
 
@@ -105,7 +107,7 @@ def table_lines(
     headers: Sequence[str],
     groups: Sequence[Sequence[tuple[str, ...]]],
     *,
-    words: int,
+    text_columns: int,
     shrinks: int,
 ) -> list[str]:
     """The lines of a table with a rule between groups; the first `words` columns are text.
@@ -121,8 +123,8 @@ def table_lines(
 
     def line(row: Sequence[str]) -> str:
         shown = [short(cell, room) if at == shrinks else cell for at, cell in enumerate(row)]
-        sides: list[Callable[[str, int], str]] = [str.ljust] * words
-        sides += [str.rjust] * (len(row) - words)
+        sides: list[Callable[[str, int], str]] = [str.ljust] * text_columns
+        sides += [str.rjust] * (len(row) - text_columns)
         return " ".join(
             side(cell, width) for side, cell, width in zip(sides, shown, widths, strict=True)
         ).rstrip()
@@ -134,12 +136,12 @@ def table_lines(
     return lines
 
 
-def aligned(lines: Sequence[Sequence[str]], words: int) -> str:
+def aligned(lines: Sequence[Sequence[str]], text_columns: int) -> str:
     """Lines in columns as wide as their widest cell; the first `words` columns are text."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if at < words else cell.rjust(width)
+            cell.ljust(width) if at < text_columns else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
@@ -188,7 +190,7 @@ def _cells(chart: Slices, at_s: float, letters: dict[str, str]) -> dict[int, str
 
 def slice_numbers(slices: int, columns: int, margin: int) -> str:
     """The line above a row of slices."""
-    numbers = "".join(f"{each:^{columns}}" for each in range(slices))
+    numbers = "".join(f"{at:^{columns}}" for at in range(slices))
     return f"{'slice':{margin}}{numbers.rstrip()}"
 
 
@@ -202,12 +204,12 @@ def slice_segments(
     warmed, `-` is draining or unused.
     """
     at = 0
-    for each in sorted(slabs, key=lambda slab: slab.start):
-        start, end = int(each.start), int(each.start + each.width)
+    for slab in sorted(slabs, key=lambda slab: slab.start):
+        start, end = int(slab.start), int(slab.start + slab.width)
         if start < at:
             continue
         yield "." * ((start - at) * columns), None
-        yield _box(each, (end - start) * columns), each
+        yield _box(slab, (end - start) * columns), slab
         at = end
     yield "." * ((slices - at) * columns), None
 
@@ -215,16 +217,16 @@ def slice_segments(
 def _box(slab: Slab, room: int) -> str:
     size = f" {slab.size}" if slab.size else ""
     owner = slab.tenant or slab.note
-    words = (short(owner, max(1, room - 2 - len(size))) + size).strip()
-    return f"[{words[: room - 2]:{_FILLS.get(slab.use, ' ')}^{room - 2}}]"
+    label = (short(owner, max(1, room - 2 - len(size))) + size).strip()
+    return f"[{label[: room - 2]:{_FILLS.get(slab.use, ' ')}^{room - 2}}]"
 
 
 def slices_text(slabs: Sequence[Slab], slices: int, widest: int = 11) -> str:
     """The numbers of the slices and what is on them, as wide as the names need."""
     names = {slab: slab.tenant or slab.note for slab in slabs}
     needed = [
-        -(-(len(f"{name} {each.size}".strip()) + 2) // int(each.width))
-        for each, name in names.items()
+        -(-(len(f"{name} {slab.size}".strip()) + 2) // int(slab.width))
+        for slab, name in names.items()
     ]
     columns = min(widest, max([6, *needed]))
     row = "".join(text for text, _ in slice_segments(slabs, slices, columns))

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.core.catalogue import Board
+from migrator.records.current_run import CurrentRun, CurrentTenant, CurrentUnit, DaemonState
 from migrator.records.rows import EventRecord
-from migrator.records.standing import DaemonState, Standing, TenantStanding, UnitStanding
 from migrator.report.page import Shade, Slab, Use, shades
 from migrator.report.slices import current_slabs
 from migrator.report.terminal import NONE, number, printable, slice_numbers, slice_segments
@@ -27,7 +27,7 @@ _Colours = Mapping[str, Shade]
 class Screen:
     """The state of a run, fitted to the terminal that shows it."""
 
-    def __init__(self, now: Standing, board: Board | None, *, whole: bool = False) -> None:
+    def __init__(self, now: CurrentRun, board: Board | None, *, whole: bool = False) -> None:
         """`whole`: all lines, however many the terminal has."""
         self._now, self._board, self._whole = now, board, whole
 
@@ -48,7 +48,7 @@ class Screen:
         yield Group(*parts)
 
 
-def _head(now: Standing, width: int, plain: bool) -> Iterable[Text]:
+def _head(now: CurrentRun, width: int, plain: bool) -> Iterable[Text]:
     first = Text(f"{now.scenario}", style="bold", no_wrap=True)
     first.append(f"  {now.board}  {now.driver}  {now.policy}", style="not bold")
     if now.run is not None:
@@ -59,12 +59,12 @@ def _head(now: Standing, width: int, plain: bool) -> Iterable[Text]:
     first.truncate(width, overflow="ellipsis")
     yield first
     yield _progress(now, plain)
-    words = _daemon_words(now)
-    if words:
-        yield Text(words, style="yellow")
+    text = _daemon_words(now)
+    if text:
+        yield Text(text, style="yellow")
 
 
-def _progress(now: Standing, plain: bool) -> Text:
+def _progress(now: CurrentRun, plain: bool) -> Text:
     if now.window is None:
         return Text("no window yet")
     text = Text(f"window {now.window}  ")
@@ -74,7 +74,7 @@ def _progress(now: Standing, plain: bool) -> Text:
     return text
 
 
-def _daemon_words(now: Standing) -> str:
+def _daemon_words(now: CurrentRun) -> str:
     """Empty while the daemon replies."""
     match now.probe.state:
         case DaemonState.RUNNING:
@@ -91,12 +91,12 @@ def _daemon_words(now: Standing) -> str:
 # Slices and shares
 
 
-def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
+def _slices(now: CurrentRun, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
     """The plan for this slot above what is held."""
     rows = {"held": now.held}
     if now.planned is not None:
         rows = {"planned": now.planned} | rows
-    units = [standing for row in rows.values() for standing in row]
+    units = [unit for row in rows.values() for unit in row]
     if not units or any(unit.start is not None for unit in units):
         columns = max(2, min(_WIDEST, (width - _MARGIN) // board.memory_slices))
         heading = slice_numbers(board.memory_slices, columns, _MARGIN)
@@ -104,9 +104,7 @@ def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Itera
         for name, row in rows.items():
             yield _row(name, current_slabs(row, board), board.memory_slices, columns, colours)
     for name, row in rows.items():
-        yield from _shares(
-            name, [standing for standing in row if standing.start is None], board, colours
-        )
+        yield from _shares(name, [unit for unit in row if unit.start is None], board, colours)
 
 
 def _row(name: str, slabs: Sequence[Slab], slices: int, columns: int, colours: _Colours) -> Text:
@@ -126,7 +124,7 @@ def _style(slab: Slab | None, colours: _Colours) -> str:
 
 
 def _shares(
-    name: str, shares: Sequence[UnitStanding], board: Board, colours: _Colours
+    name: str, shares: Sequence[CurrentUnit], board: Board, colours: _Colours
 ) -> Iterable[Text]:
     """Shares have no place: a list of tenants, sizes and states."""
     text = Text(f"{name:{_MARGIN}}")
@@ -138,14 +136,14 @@ def _shares(
         yield text
 
 
-def _share_words(share: UnitStanding, board: Board) -> str:
+def _share_words(share: CurrentUnit, board: Board) -> str:
     percent = 100 * share.gpcs / board.compute_slices
     state = "retrains" if share.kind == "retraining" else share.state
     shown = "" if state == "planned" else f" {state}"
     return f"{share.tenant or 'unused'} {percent:.0f}%{shown}"
 
 
-def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
+def _usage(now: CurrentRun, colours: _Colours) -> Iterable[Text]:
     """Memory, and how busy it is, of every instance or of the whole GPU, where it is known."""
     owners: dict[int | None, str | None] = {
         holding.start: holding.tenant for holding in now.held if holding.start is not None
@@ -166,7 +164,7 @@ def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
 # Tenants and events
 
 
-def _tenants(tenants: Sequence[TenantStanding], colours: _Colours, plain: bool) -> Table:
+def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours, plain: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for at, name in enumerate(_HEADERS):
         table.add_column(
@@ -182,31 +180,31 @@ def _tenants(tenants: Sequence[TenantStanding], colours: _Colours, plain: bool) 
     return table
 
 
-def _cells(each: TenantStanding, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
-    pace = each.pace
+def _cells(tenant: CurrentTenant, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
+    pace = tenant.pace
     return (
-        Text(each.name, style=f"bold {shade.fill}"),
+        Text(tenant.name, style=f"bold {shade.fill}"),
         number(pace.rate_rps, 1),
         NONE if pace.in_time is None else f"{pace.in_time:.1%}",
-        number(each.goodput_rps, 1),
+        number(tenant.goodput_rps, 1),
         number(pace.p50_ms, 0 if (pace.p50_ms or 0) >= 10 else 1),
         number(pace.p99_ms, 0 if (pace.p99_ms or 0) >= 10 else 1),
-        number(each.waiting),
-        NONE if each.accuracy is None else f"{each.accuracy:.0%}",
-        number(each.version),
-        _retraining(each, plain),
+        number(tenant.waiting),
+        NONE if tenant.accuracy is None else f"{tenant.accuracy:.0%}",
+        number(tenant.version),
+        _retraining(tenant, plain),
     )
 
 
-def _retraining(each: TenantStanding, plain: bool) -> str:
+def _retraining(tenant: CurrentTenant, plain: bool) -> str:
     """Its progress; a drained tenant is marked here."""
-    if each.retraining == "running" and each.progress is not None:
-        return f"{bar(each.progress, _TRAINING_BAR, plain)} {each.progress:.0%}"
-    if each.drained:
+    if tenant.retraining == "running" and tenant.progress is not None:
+        return f"{bar(tenant.progress, _TRAINING_BAR, plain)} {tenant.progress:.0%}"
+    if tenant.drained:
         return "drained"
-    if each.reason:
-        return each.reason.replace("_", " ")
-    return NONE if each.retraining in (None, "none") else str(each.retraining)
+    if tenant.reason:
+        return tenant.reason.replace("_", " ")
+    return NONE if tenant.retraining in (None, "none") else str(tenant.retraining)
 
 
 def _event(event: EventRecord, width: int) -> Text:

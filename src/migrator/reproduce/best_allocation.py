@@ -68,7 +68,7 @@ class AllocationChoice:
 
     def share(self, split: int | None = None) -> float:
         """Served over received with one fixed split, or with the best split of each second."""
-        total = float(sum(each.sum() for each in self.received))
+        total = float(sum(rates.sum() for rates in self.received))
         served = self.served.max(axis=0) if split is None else self.served[split]
         return float(served.sum()) / total if total else 0.0
 
@@ -84,13 +84,15 @@ def capability_pairs(board: Board, services: Sequence[Service]) -> dict[str, lis
     legal, whole = set(multisets(board)), board.compute_slices
     pairs: dict[str, list[list[float]]] = {}
     for first in range(1, whole):
-        found = [
-            [sum(rps[0][size] for size in one), sum(rps[1][size] for size in other)]
-            for one in legal
+        legal_pairs = [
+            [sum(rps[0][size] for size in first_sizes), sum(rps[1][size] for size in other)]
+            for first_sizes in legal
             for other in legal
-            if sum(one) <= first and sum(other) <= whole - first and _joined(one, other) in legal
+            if sum(first_sizes) <= first
+            and sum(other) <= whole - first
+            and _joined(first_sizes, other) in legal
         ]
-        pairs[f"{first}-{whole - first}"] = _undominated(found)
+        pairs[f"{first}-{whole - first}"] = _undominated(legal_pairs)
     return pairs
 
 
@@ -102,7 +104,7 @@ def _undominated(pairs: list[list[float]]) -> list[list[float]]:
     """The pairs that no other pair equals or exceeds in both values."""
     kept: list[list[float]] = []
     for pair in sorted(pairs, reverse=True):
-        if not any(each[1] >= pair[1] for each in kept):
+        if not any(better[1] >= pair[1] for better in kept):
             kept.append(pair)
     return kept
 
@@ -116,21 +118,21 @@ def best_splits(
     """
     layouts = [np.array(pair) for pair in pairs.values()]
     per_split = [_served_and_room(layout, received) for layout in layouts]
-    served = np.stack([each[0] for each in per_split])
-    room = np.stack([each[1] for each in per_split])
+    served = np.stack([split[0] for split in per_split])
+    room = np.stack([split[1] for split in per_split])
     leading = served >= served.max(axis=0) - _TIE
     best = np.where(leading, room, -np.inf).argmax(axis=0)
-    return AllocationChoice(tuple(pairs), received, served, tuple(int(each) for each in best))
+    return AllocationChoice(tuple(pairs), received, served, tuple(int(split) for split in best))
 
 
 def _served_and_room(
     layouts: NDArray[np.float64], received: tuple[_Rates, _Rates]
 ) -> tuple[_Rates, _Rates]:
     """Requests that the best layout of a split serves, and the least capability over received."""
-    came = np.stack(received)[None]
+    arrivals = np.stack(received)[None]
     able = layouts[:, :, None]
-    served = np.minimum(came, able).sum(axis=1)
-    room = (able / np.maximum(came, 1.0)).min(axis=1)
+    served = np.minimum(arrivals, able).sum(axis=1)
+    room = (able / np.maximum(arrivals, 1.0)).min(axis=1)
     return served.max(axis=0), room.max(axis=0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.advise.trial import paired_lead
+from migrator.advise.leads import paired_lead
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, SeedValues, summarise
 from migrator.policies.policy import Policy, Sight
 from migrator.policies.registry import policy as policy_named
@@ -85,8 +85,8 @@ class Evaluation:
         return tuple(name for name in self._names if name in setting.workloads) or self._names[:1]
 
 
-def _forecasts(each: str | Policy) -> bool:
-    chosen = policy_named(each) if isinstance(each, str) else each
+def _forecasts(given: str | Policy) -> bool:
+    chosen = policy_named(given) if isinstance(given, str) else given
     return chosen.sight in (Sight.FORECAST, Sight.START)
 
 
@@ -126,7 +126,7 @@ class PolicyResults:
 
     def lead(self, policy: str, peer: str) -> SeedMean:
         """The same gain with its 95% confidence interval over the workloads, which are pairs."""
-        ours, theirs = (list(self.goodputs(each).values()) for each in (policy, peer))
+        ours, theirs = (list(self.goodputs(name).values()) for name in (policy, peer))
         mean = paired_lead(ours, theirs)
         return mean if mean is not None else SeedMean(math.inf, None)
 
@@ -137,13 +137,13 @@ class PolicyResults:
     def lines(self, policies: Iterable[str]) -> list[tuple[str, list[Row]]]:
         """Every workload's rows by policy, then those over all of them."""
         names = list(policies)
-        found = [
+        lines = [
             (workload, [self.of(workload, policy) for policy in names])
             for workload in self.workloads
         ]
         if len(self.workloads) > 1:
-            found.append(("average", [self.mean(policy) for policy in names]))
-        return found
+            lines.append(("average", [self.mean(policy) for policy in names]))
+        return lines
 
 
 def grouped_bars(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from migrator.advise.trial import fits
+from migrator.advise.static_layouts import fits
 from migrator.core.catalogue import board
 from migrator.core.outcome import Tally
 from migrator.records.outcome import WindowOutcome
@@ -29,7 +29,7 @@ from migrator.reproduce.experiment import (
 )
 from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
 from migrator.simulation.compare import Job
-from migrator.workload.measured import datasets
+from migrator.workload.datasets import datasets
 from migrator.workload.workloads import GPU
 
 _Grid = dict[str, list[float]]
@@ -58,7 +58,7 @@ def _heat_map(title: str, grid: _Grid, splits: str, measure: str) -> HeatMap:
         title=title,
         columns=tuple(str(n) for n in range(1, len(_best(grid)) + 1)),
         rows=tuple(grid),
-        values=tuple(tuple(each) for each in grid.values()),
+        values=tuple(tuple(values) for values in grid.values()),
         x=Axis("window"),
         y=Axis(splits),
         z=Axis(measure, share=True),
@@ -205,10 +205,10 @@ def _models_jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
     first, second = model_splits()[split]
     tenants = Arriving(INCEPTION, AZURE, MODELS_LOAD), Arriving(RESNET, AZURE, MODELS_LOAD, like)
     source = MotivationSource("two retrainings", tenants, setting.data)
-    held = serving_and_training(
+    layout = serving_and_training(
         {INCEPTION: SERVING_GPCS, RESNET: SERVING_GPCS}, {INCEPTION: first, RESNET: second}
     )
-    return [Job(source, held, seed=seed, windows=setting.windows(4)) for seed in setting.seeds]
+    return [Job(source, layout, seed=seed, windows=setting.windows(4)) for seed in setting.seeds]
 
 
 def _models_grid(setting: Setting, outcomes: Outcomes, like: str | None) -> _Grid:
@@ -291,11 +291,11 @@ def _models_differs(
 
 def _gains_by_window() -> str:
     """What retraining gains in points, per model."""
-    known = datasets()["nc-cifar-10"].measured
+    accuracies = datasets()["nc-cifar-10"].measured
     gains = {
         model: ", ".join(
             f"{100 * (post - pre):.0f}"
-            for pre, post in zip(known[model].pre, known[model].post, strict=True)
+            for pre, post in zip(accuracies[model].pre, accuracies[model].post, strict=True)
         )
         for model in (INCEPTION, RESNET)
     }

@@ -106,7 +106,7 @@ def _ranking(measured: PolicyResults) -> Table:
     """Every policy's averages, highest goodput first."""
     ordered = sorted(POLICIES, key=lambda policy: -measured.goodput(policy))
     rows = []
-    for policy, row in ((each, measured.mean(each)) for each in ordered):
+    for policy, row in ((name, measured.mean(name)) for name in ordered):
         rows.append(
             (
                 LABELS.get(policy, policy),

@@ -1,224 +1,30 @@
 """Where MIGRator pays: its lead over every peer as load, gain, traces and more are varied.
 
-Not every combination is run: load and gain make a grid, everything else is varied one at a time
-around a base cell. Every run is one trial (`advise/`) of all policies on the same requests.
+Every run is one trial (`advise/`) of all policies on the same requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from migrator.advise.trial import (
-    OURS,
-    RIVALS,
-    Leads,
-    Sample,
-    Trial,
-    TrialResult,
-    measure_leads,
-    run_trial,
+from migrator.advise.leads import OURS, RIVALS, Leads, Sample, measure_leads
+from migrator.advise.trial import Trial, TrialResult, run_trial
+from migrator.io.task_pool import TaskWorkers
+from migrator.reproduce.map_cells import (
+    LOADS,
+    QUICK_LOADS,
+    TRACES,
+    AxisOfMap,
+    Cell,
+    CellSource,
+    axes,
+    grid,
 )
-from migrator.core.catalogue import board
-from migrator.core.errors import InputError
-from migrator.core.profiles import Service, profile
-from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.reproduce.experiment import Key, ResultsFile, code_digest, traces_digest
-from migrator.reproduce.traces import arrivals, generated_kinds, offset
-from migrator.workload.arrivals import highest_rps
-from migrator.workload.measured import datasets, drifts
-from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, workloads
-
-
-class Gain(StrEnum):
-    """What retraining gains."""
-
-    PACKAGED = "packaged"
-    PUBLISHED = "published weights"
-    PAPER = "the paper's"
-
-    @property
-    def about(self) -> str:
-        """Where the accuracies come from."""
-        return _ABOUT[self]
-
-
-_ABOUT = {
-    Gain.PACKAGED: "measured from random weights: 5 to 29 points a retraining",
-    Gain.PUBLISHED: "measured from ImageNet's weights (EfficientNet-Lite0 and Lite2, NC-CIFAR-10): "
-    "17 to 46 points a retraining",
-    Gain.PAPER: "32.5 points down in every window and 30 up by its retraining, from an assumed "
-    "level of 90%",
-}
-_PUBLISHED_MODELS = ("efficientnet-lite0", "efficientnet-lite2")
-_DATASET = "nc-cifar-10"
-_LEVEL, _DOWN, _UP = 0.90, 0.325, 0.30
-"""Accuracy before the first window, and the changes that the paper reports (of BERT and ViT)."""
-
-TRACES: dict[str, tuple[str, ...]] = {
-    "Alibaba + Azure": ("alibaba", "azure"),
-    "steady": ("alibaba-steady",),
-    "LLM conversations": ("azure",),
-    "tweets": ("twitter",),
-    "batch tasks": ("batch",),
-    "bursty code": ("azure-bursty",),
-}
-"""Name -> kinds of arrivals; tenants take them in turn, from different places of the trace. The
-batch tasks are the Alibaba cluster trace."""
-LOADS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-QUICK_LOADS = (0.4, 0.7, 1.0)
-LENGTHS = (0.5, 1.0, 2.0, 4.0)
-TENANTS = (2, 3, 4)
-_PAIRS = tuple(workloads().values())[:8]
-_MODELS = tuple(dict.fromkeys(model for pair in _PAIRS for model in pair.models))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Conditions of a run; the defaults are the base cell."""
-
-    load: float = 0.8
-    """Part of the board that inference alone would keep busy, over the run."""
-    gain: Gain = Gain.PUBLISHED
-    length: float = 1.0
-    """Factor on the duration of every retraining."""
-    traces: str = "Alibaba + Azure"
-    tenants: int = 2
-    prepared: bool = True
-
-    @property
-    def key(self) -> str:
-        """A name that no other cell has."""
-        return ", ".join(f"{field.name} {getattr(self, field.name)}" for field in fields(self))
-
-
-BASE = Cell()
-
-
-@dataclass(frozen=True)
-class AxisOfMap:
-    """One condition varied, all others as in the base cell."""
-
-    name: str
-    cells: dict[str, Cell]
-    """Value in words -> its cell."""
-
-
-def grid(loads: Sequence[float]) -> tuple[tuple[Cell, ...], ...]:
-    """Cells by gain and load."""
-    return tuple(tuple(replace(BASE, gain=gain, load=load) for load in loads) for gain in Gain)
-
-
-def axes() -> tuple[AxisOfMap, ...]:
-    """The conditions that are varied one at a time."""
-    return (
-        AxisOfMap(
-            "length of retraining",
-            {f"retraining x {length:g}": replace(BASE, length=length) for length in LENGTHS},
-        ),
-        AxisOfMap("traces", {trace: replace(BASE, traces=trace) for trace in TRACES}),
-        AxisOfMap(
-            "tenants", {f"{tenant} tenants": replace(BASE, tenants=tenant) for tenant in TENANTS}
-        ),
-        AxisOfMap(
-            "workers", {"prepared workers": BASE, "cold workers": replace(BASE, prepared=False)}
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class CellSource:
-    """Run `number` of `of` of a cell: one of the paper's pairs of models at one place of the
-    traces."""
-
-    cell: Cell
-    number: int
-    of: int
-    data: Path | None = None
-    """Folder with real traces; missing traces are generated, all of them if it is None."""
-
-    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
-        """Build the scenario."""
-        count = windows or 1
-        tenants = tuple(self._tenants(count))
-        shape = (board(GPU), float(WINDOW_S), 1.0, count, tenants)
-        name = f"{self.cell.key}, run {self.number + 1} of {self.of}"
-        return Scenario(
-            name, *shape, "migrator", "last-mean", seed or 0, prepared=self.cell.prepared
-        )
-
-    def _tenants(self, windows: int) -> Iterator[ServedTenant]:
-        cell, kinds = self.cell, TRACES[self.cell.traces]
-        for place, model in enumerate(self._models()):
-            known = profile(model, GPU)
-            service = Service(model, known, SLO_MS / 1e3, 1)
-            trace = arrivals(kinds[place % len(kinds)], self.data, 0)
-            # tenants with the same trace begin at different places of it
-            number = (self.number + place * max(1, self.of // cell.tenants)) % self.of
-            begin = offset(trace, number, self.of, windows)
-            mean_rps = float(trace.counts[begin : begin + windows * WINDOW_S].mean())
-            if mean_rps == 0:
-                raise InputError(
-                    f"{trace.name}: nothing comes in {windows} windows from second {begin}; give "
-                    "the whole trace"
-                )
-            wanted_rps = cell.load / cell.tenants * highest_rps(service, board(GPU))
-            yield ServedTenant(
-                service,
-                trace.scaled(wanted_rps / mean_rps),
-                begin,
-                self._drifts(_drifts(cell, model, place)),
-            )
-
-    def _models(self) -> tuple[str, ...]:
-        """The pair's models; further tenants have the models that follow."""
-        pair = _PAIRS[self.number % len(_PAIRS)].models
-        at = _MODELS.index(pair[-1])
-        others = [model for model in (*_MODELS[at:], *_MODELS[:at]) if model not in pair]
-        return (*pair, *others)[: self.cell.tenants]
-
-    def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:
-        """The windows of the data set, from another one on in every run."""
-        first = self.number % len(known)
-        return (*known[first:], *known[:first])
-
-
-def _drifts(cell: Cell, model: str, place: int) -> tuple[Drift, ...]:
-    """The model's windows with the cell's gain and length."""
-    dataset = "nc-20-newsgroups" if model == "bert-base" else _DATASET
-    packaged = drifts(dataset, profile(model, GPU))
-    return tuple(
-        replace(drift, seconds=drift.seconds.scaled(cell.length)) if drift.seconds else drift
-        for drift in with_gain(packaged, cell.gain, place)
-    )
-
-
-def with_gain(packaged: Sequence[Drift], gain: Gain, place: int) -> Iterator[Drift]:
-    """The same retrainings of the tenant at a place, with another gain.
-
-    Only as many windows as the gain is known for.
-    """
-    if gain is Gain.PACKAGED:
-        yield from packaged
-        return
-    if gain is Gain.PAPER:
-        for window, drift in enumerate(packaged[:4]):
-            before = _LEVEL - window * (_DOWN - _UP)
-            yield replace(
-                drift,
-                accuracy_pre=before - _DOWN,
-                accuracy_post=before - _DOWN + _UP,
-                accuracy_estimated=None,
-            )
-        return
-    known = datasets()[_DATASET].measured[_PUBLISHED_MODELS[place % len(_PUBLISHED_MODELS)]]
-    found = zip(packaged, known.pre, known.post, known.estimated, strict=False)
-    for each, pre, post, estimated in found:
-        yield Drift(pre, post, each.seconds, estimated)
-
+from migrator.reproduce.results_file import Key, ResultsFile, code_digest, traces_digest
+from migrator.reproduce.traces import generated_kinds
 
 NAME, TITLE = "map", "Where MIGRator pays: its lead as conditions vary"
 QUICK = "migrator-once"
@@ -269,7 +75,7 @@ class MapSetting:
     def generated(self) -> tuple[str, ...]:
         """Kinds of arrivals that are generated because the folder lacks their traces."""
         used = dict.fromkeys(cell.traces for cell in self.cells)
-        kinds = [kind for each in used for kind in TRACES[each]]
+        kinds = [kind for traces in used for kind in TRACES[traces]]
         return generated_kinds([(kind, kind) for kind in kinds], self.data)
 
     def trials(self) -> dict[Key, Trial]:
@@ -311,19 +117,10 @@ def _spread(number: int) -> int:
     return int(f"{number:08b}"[::-1], 2)
 
 
-class Workers(Protocol):
-    """What runs tasks."""
-
-    def as_completed(
-        self, function: Callable[[Any], Any], tasks: list[Any]
-    ) -> Iterable[tuple[int, Any]]:
-        """Yield place and result of every task as it ends."""
-
-
 def run_map(
     setting: MapSetting,
     results: ResultsFile[TrialResult],
-    workers: Workers,
+    workers: TaskWorkers,
     step: Callable[[], None],
 ) -> None:
     """Run what the file lacks; every finished run is in the file at once."""

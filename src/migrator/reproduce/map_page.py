@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from migrator.advise.trial import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, Verdict
+from migrator.advise.leads import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     GOOD,
@@ -26,15 +26,16 @@ from migrator.report.page import (
     policy_paints,
 )
 from migrator.reproduce.experiment import listed, percent, signed, table
-from migrator.reproduce.map import BASE, Cell, Gain, MapResults, MapSetting
+from migrator.reproduce.map import MapResults, MapSetting
+from migrator.reproduce.map_cells import BASE, Cell, Gain
 
 REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
 """Peer, as the paper runs it -> the lead that the paper reports."""
 PAINTS = {
-    Verdict.PAYS: GOOD,
-    Verdict.UNSURE: UNJUDGED,
-    Verdict.PEER: replace(LATE, light=True),
-    Verdict.STATIC: Paint(None),
+    LeadVerdict.PAYS: GOOD,
+    LeadVerdict.UNSURE: UNJUDGED,
+    LeadVerdict.PEER: replace(LATE, light=True),
+    LeadVerdict.STATIC: Paint(None),
 }
 """How the cells of each verdict look."""
 _ROWS = {
@@ -46,15 +47,15 @@ _LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf."}
 
 
-def map_page(found: MapResults) -> Page:
+def map_page(results: MapResults) -> Page:
     """The page."""
-    setting = found.setting
+    setting = results.setting
     sections = [
         Section(
             "Load and gain",
             "load-gain",
-            (_reading(found),),
-            (class_map(found), _by_load(found), _paper_note(found)),
+            (_reading(results),),
+            (class_map(results), _by_load(results), _paper_note(results)),
         )
     ]
     if setting.axes:
@@ -66,31 +67,31 @@ def map_page(found: MapResults) -> Page:
                     f"Everything else is as in the base cell: {_words(BASE)}. A bar is "
                     "migrator's lead over one rival, with its 95% confidence interval.",
                 ),
-                (_by_axis(found),),
+                (_by_axis(results),),
             )
         )
     cells = (
         "Every cell: migrator's goodput, the ceiling, and leads with 95% confidence intervals. In "
         "brackets: the lead that the ceiling would have.",
     )
-    sections.append(Section("All cells", "cells", cells, (_cells_table(found),)))
+    sections.append(Section("All cells", "cells", cells, (_cells_table(results),)))
     how = (*_method(setting), *(f"Gain of {_gain(gain)}: {gain.about}." for gain in Gain))
     sections.append(Section("How it was measured", "method", how))
-    return Page("Where MIGRator pays", _lead(found), tuple(sections))
+    return Page("Where MIGRator pays", _lead(results), tuple(sections))
 
 
-def map_picture(found: MapResults) -> Picture:
+def map_picture(results: MapResults) -> Picture:
     """The figure as a picture."""
-    words = "lead in goodput over the best split that never changes, and over the best peer"
-    charts = (class_map(found), *((_by_axis(found),) if found.setting.axes else ()))
-    return Picture("Where MIGRator pays", words, charts)
+    subtitle = "lead in goodput over the best split that never changes, and over the best peer"
+    charts = (class_map(results), *((_by_axis(results),) if results.setting.axes else ()))
+    return Picture("Where MIGRator pays", subtitle, charts)
 
 
-def map_figures(found: MapResults) -> dict[str, Any]:
+def map_figures(results: MapResults) -> dict[str, Any]:
     """The numbers, ready for JSON."""
-    nearest = nearest_to_paper(found)
+    nearest = nearest_to_paper(results)
     return {
-        "settings": found.setting.as_json(),
+        "settings": results.setting.as_json(),
         "cells": [
             {
                 "load": cell.load,
@@ -106,27 +107,27 @@ def map_figures(found: MapResults) -> dict[str, Any]:
                 "leads": {name: _lead_json(mean) for name, mean in leads.over.items()},
                 "most": dict(leads.most),
                 "verdict": str(leads.verdict),
-                "static_splits": list(found.static[cell]),
+                "static_splits": list(results.static[cell]),
             }
-            for cell, leads in found.leads.items()
+            for cell, leads in results.leads.items()
         ],
         "paper": REPORTED,
         "nearest_to_paper": {"load": nearest.load, "gain": str(nearest.gain)},
     }
 
 
-def nearest_to_paper(found: MapResults) -> Cell:
+def nearest_to_paper(results: MapResults) -> Cell:
     """The cell of the grid whose leads are nearest to those that the paper reports."""
     return min(
-        (cell for row in found.setting.grid for cell in row),
-        key=lambda cell: _distance(found.leads[cell]),
+        (cell for row in results.setting.grid for cell in row),
+        key=lambda cell: _distance(results.leads[cell]),
     )
 
 
-def class_map(found: MapResults) -> ClassMap:
+def class_map(results: MapResults) -> ClassMap:
     """The grid of load and gain."""
-    setting, verdicts = found.setting, list(Verdict)
-    nearest = nearest_to_paper(found)
+    setting, verdicts = results.setting, list(LeadVerdict)
+    nearest = nearest_to_paper(results)
     place = next((at, row.index(nearest)) for at, row in enumerate(setting.grid) if nearest in row)
     return ClassMap(
         title="By load and by what retraining gains",
@@ -135,7 +136,7 @@ def class_map(found: MapResults) -> ClassMap:
         classes=tuple((str(verdict), PAINTS[verdict]) for verdict in verdicts),
         cells=tuple(
             tuple(
-                (verdicts.index(found.leads[cell].verdict), _cell_words(found.leads[cell]))
+                (verdicts.index(results.leads[cell].verdict), _cell_words(results.leads[cell]))
                 for cell in row
             )
             for row in setting.grid
@@ -176,9 +177,9 @@ def _distance(leads: Leads) -> float:
     return math.sqrt(sum(off(peer) ** 2 for peer in REPORTED))
 
 
-def _by_load(found: MapResults) -> Bars:
-    cells = [replace(BASE, load=load) for load in found.setting.loads]
-    leads = [found.leads[cell] for cell in cells]
+def _by_load(results: MapResults) -> Bars:
+    cells = [replace(BASE, load=load) for load in results.setting.loads]
+    leads = [results.leads[cell] for cell in cells]
     series = [
         Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
         Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
@@ -188,16 +189,16 @@ def _by_load(found: MapResults) -> Bars:
         series.append(Series(rival, values, paint=_LOOKS[rival]))
     return Bars(
         title="Goodput by load (published weights)",
-        categories=tuple(f"{load:g}" for load in found.setting.loads),
+        categories=tuple(f"{load:g}" for load in results.setting.loads),
         series=tuple(series),
         x=Axis("load"),
         y=Axis("goodput over received", share=True),
     )
 
 
-def _by_axis(found: MapResults) -> Bars:
-    named = [(name, cell) for axis in found.setting.axes for name, cell in axis.cells.items()]
-    leads = [found.leads[cell] for _, cell in named]
+def _by_axis(results: MapResults) -> Bars:
+    named = [(name, cell) for axis in results.setting.axes for name, cell in axis.cells.items()]
+    leads = [results.leads[cell] for _, cell in named]
     return Bars(
         title="migrator's lead over each rival, one condition at a time",
         categories=tuple(name for name, _ in named),
@@ -217,9 +218,9 @@ def _axis_series(rival: str, leads: list[Leads]) -> Series:
     )
 
 
-def _cells_table(found: MapResults) -> Table:
+def _cells_table(results: MapResults) -> Table:
     rows = []
-    for cell, leads in found.leads.items():
+    for cell, leads in results.leads.items():
         rows.append(
             (
                 _words(cell),
@@ -236,8 +237,8 @@ def _cells_table(found: MapResults) -> Table:
         "ceiling (%)",
         *(f"over {rival}" for rival in RIVALS),
     )
-    made = table("Goodput over received, and leads in goodput", headers, rows)
-    return replace(made, numeric=made.numeric - {1})
+    cells = table("Goodput over received, and leads in goodput", headers, rows)
+    return replace(cells, numeric=cells.numeric - {1})
 
 
 def _lead_cell(leads: Leads, rival: str) -> str:
@@ -255,12 +256,12 @@ def _words(cell: Cell) -> str:
     return f"load {cell.load:g}, {_gain(cell.gain)}, {cell.traces}{tenants}{length}{cold}"
 
 
-def _reading(found: MapResults) -> str:
-    counts = dict.fromkeys(Verdict, 0)
-    cells = [cell for row in found.setting.grid for cell in row]
+def _reading(results: MapResults) -> str:
+    counts = dict.fromkeys(LeadVerdict, 0)
+    cells = [cell for row in results.setting.grid for cell in row]
     for cell in cells:
-        counts[found.leads[cell].verdict] += 1
-    sums = ", ".join(f"{each}: {count}" for each, count in counts.items())
+        counts[results.leads[cell].verdict] += 1
+    sums = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     return (
         "In every cell the first line is migrator's lead in goodput over the best static split, "
         "chosen in hindsight for every run, and the second its lead over the best peer. Dark "
@@ -270,16 +271,18 @@ def _reading(found: MapResults) -> str:
     )
 
 
-def _paper_note(found: MapResults) -> Note:
-    nearest = nearest_to_paper(found)
-    leads = found.leads[nearest]
+def _paper_note(results: MapResults) -> Note:
+    nearest = nearest_to_paper(results)
+    leads = results.leads[nearest]
     ours = listed(
         f"{signed(lead.mean)} over {peer}"
         for peer in REPORTED
         if (lead := leads.over[peer]) is not None
     )
     most = listed(
-        f"{signed(each)} over {peer}" for peer in REPORTED if (each := leads.most[peer]) is not None
+        f"{signed(bound)} over {peer}"
+        for peer in REPORTED
+        if (bound := leads.most[peer]) is not None
     )
     return Note(
         "Where the paper's figures fall",
@@ -289,25 +292,25 @@ def _paper_note(found: MapResults) -> Note:
             f"levels of accuracy. Nearest are the leads at {_words(nearest)}: {ours}.",
             f"No planner could lead by more than {most} there: that takes every request in time "
             "and every retraining finished at once.",
-            *_out_of_reach(found),
+            *_out_of_reach(results),
         ),
     )
 
 
-def _out_of_reach(found: MapResults) -> Iterator[str]:
+def _out_of_reach(results: MapResults) -> Iterator[str]:
     cells = [
         cell
-        for row in found.setting.grid
+        for row in results.setting.grid
         for cell in row
-        if any((e := found.leads[cell].most[p]) is not None and e < REPORTED[p] for p in REPORTED)
+        if any((e := results.leads[cell].most[p]) is not None and e < REPORTED[p] for p in REPORTED)
     ]
     if cells:
         where = listed(f"load {cell.load:g} ({_gain(cell.gain)})" for cell in cells)
         yield f"At least one of the paper's leads lies above that ceiling at {where}."
 
 
-def _lead(found: MapResults) -> str:
-    setting, runs = found.setting, len(found.numbers)
+def _lead(results: MapResults) -> str:
+    setting, runs = results.setting, len(results.numbers)
     part = "" if runs == setting.runs else f" (of {setting.runs}: the map is not finished)"
     quick = (
         f" This is the quick map: `{setting.ours}`, which plans once per window, stands for "
@@ -354,16 +357,16 @@ def _lead_json(lead: SeedMean | None) -> dict[str, float | None] | None:
     return None if lead is None else {"mean": lead.mean, "half_width": lead.half_width}
 
 
-def summary(found: MapResults) -> str:
+def summary(results: MapResults) -> str:
     """A few lines for the terminal."""
     lines = []
-    for row in found.setting.grid:
+    for row in results.setting.grid:
         for cell in row:
-            leads = found.leads[cell]
+            leads = results.leads[cell]
             peers = ", ".join(f"{rival} {_brief(leads.over[rival])}" for rival in RIVALS)
             lines.append(f"load {cell.load:<4g}{_gain(cell.gain):<18} {leads.verdict:<28} {peers}")
     return "\n".join(
-        [*lines, f"ceiling at the base: {percent(found.leads[BASE].ceiling)}"]
-        if BASE in found.leads
+        [*lines, f"ceiling at the base: {percent(results.leads[BASE].ceiling)}"]
+        if BASE in results.leads
         else lines
     )

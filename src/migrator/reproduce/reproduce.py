@@ -17,20 +17,12 @@ from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
 from migrator.reproduce.batch_4 import BATCH_4
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
-from migrator.reproduce.experiment import (
-    DIFFERS,
-    PAPER,
-    Experiment,
-    Figures,
-    Key,
-    Outcomes,
-    ResultsFile,
-    Setting,
-)
+from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
 from migrator.reproduce.goodput import GOODPUT
 from migrator.reproduce.high_load import HIGH_LOAD
 from migrator.reproduce.overhead import OVERHEAD
+from migrator.reproduce.results_file import Key, ResultsFile
 from migrator.reproduce.slo_accuracy import SLO_ACCURACY
 from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.reproduce.sources import WorkloadSource
@@ -38,8 +30,8 @@ from migrator.simulation.compare import Job, run_all
 
 ALL = "all"
 EXPERIMENTS = {
-    each.name: each
-    for each in (
+    experiment.name: experiment
+    for experiment in (
         ALLOCATION_TABLE,
         BEST_ALLOCATION,
         RETRAINING_SPLIT,
@@ -115,8 +107,8 @@ def run_jobs(
 def key_of(job: Job) -> Key:
     """The name of a run in a results file: everything that decides its outcome but the code."""
     runs = job.policy if isinstance(job.policy, str) or job.policy is None else job.policy.name
-    words = (type(job).__name__, repr(job.source), runs, job.forecaster, f"{job.windows} windows")
-    return ", ".join(map(str, words)), job.seed or 0
+    parts = (type(job).__name__, repr(job.source), runs, job.forecaster, f"{job.windows} windows")
+    return ", ".join(map(str, parts)), job.seed or 0
 
 
 def _short(outcome: RunOutcome) -> RunOutcome:
@@ -144,9 +136,9 @@ def _summary(sections: Iterable[Section]) -> Section:
 
 def _main_sentence(paragraph: str) -> str:
     """The sentence that states the result of the runs, else the first one."""
-    sentences = [each.removesuffix(".") for each in paragraph.split(". ")]
-    found = next((sentence for sentence in sentences if sentence.startswith(_OURS)), sentences[0])
-    return f"{capitalised(found.removeprefix(_OURS))}."
+    sentences = [sentence.removesuffix(".") for sentence in paragraph.split(". ")]
+    main = next((sentence for sentence in sentences if sentence.startswith(_OURS)), sentences[0])
+    return f"{capitalised(main.removeprefix(_OURS))}."
 
 
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:

@@ -80,7 +80,7 @@ def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
                 workload: {row.policy: MEASURES[name](row).mean for row in rows}
                 for workload, rows in measured.lines(FIGURE)
             },
-            "average": {each: measured.average(name, each) for each in FIGURE},
+            "average": {policy: measured.average(name, policy) for policy in FIGURE},
             "gains": {peer: _gain(measured, name, peer) for peer in PAPERS_PEERS},
             "paper_gains": REPORTED_SLO[name],
         }

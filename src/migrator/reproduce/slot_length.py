@@ -25,7 +25,7 @@ SIGHTS = {FORECAST: "on the forecast", TRUTH: "on true arrivals"}
 
 
 def _slot_findings(setting: Setting, outcomes: Outcomes) -> Findings:
-    found, promised = _slot_results(setting, outcomes), _promised(setting, outcomes)
+    by_slot_length, promised = _slot_results(setting, outcomes), _promised(setting, outcomes)
     return Findings(
         paragraphs=(
             "What does it bring to change the allocation more often? The workloads on "
@@ -37,26 +37,26 @@ def _slot_findings(setting: Setting, outcomes: Outcomes) -> Findings:
         blocks=(
             bars(
                 "Goodput against slots of 1 s, average of the workloads",
-                [f"{length:g} s" for length in found],
+                [f"{length:g} s" for length in by_slot_length],
                 {
-                    words: [
-                        100 * (each.goodput(policy) - found[1.0].goodput(policy))
-                        for each in found.values()
+                    name: [
+                        100 * (results.goodput(policy) - by_slot_length[1.0].goodput(policy))
+                        for results in by_slot_length.values()
                     ]
-                    for policy, words in SIGHTS.items()
+                    for policy, name in SIGHTS.items()
                 },
                 Axis("slot length"),
                 Axis("points of goodput"),
             ),
-            _by_workload(found, TRUTH),
-            _by_workload(found, FORECAST),
-            _table(found, promised),
+            _by_workload(by_slot_length, TRUTH),
+            _by_workload(by_slot_length, FORECAST),
+            _table(by_slot_length, promised),
         ),
         reported=(
             "0.5 s has the highest goodput on every workload, 1 s comes close at a fraction of the "
             "solver's time, 10 s is clearly worse: finer slots follow the arrivals better.",
         ),
-        differs=_differs(found, promised),
+        differs=_differs(by_slot_length, promised),
     )
 
 
@@ -82,7 +82,7 @@ def _evaluation(length_s: float) -> Evaluation:
 
 
 def _slot_results(setting: Setting, outcomes: Outcomes) -> dict[float, PolicyResults]:
-    return {each: _evaluation(each).measured(setting, outcomes) for each in LENGTHS_S}
+    return {length_s: _evaluation(length_s).measured(setting, outcomes) for length_s in LENGTHS_S}
 
 
 def _promised(setting: Setting, outcomes: Outcomes) -> dict[float, float]:
@@ -103,20 +103,23 @@ def _promise(run: RunOutcome) -> float:
     return sum(window.predicted or 0.0 for window in run.windows) / received if received else 0.0
 
 
-def _by_workload(found: dict[float, PolicyResults], policy: str) -> Bars:
+def _by_workload(by_slot_length: dict[float, PolicyResults], policy: str) -> Bars:
     return bars(
         f"Goodput over received by workload and slot length, {SIGHTS[policy]}",
-        found[1.0].workloads,
-        {f"{e:g} s": [*each.goodputs(policy).values()] for e, each in found.items()},
+        by_slot_length[1.0].workloads,
+        {
+            f"{length_s:g} s": [*results.goodputs(policy).values()]
+            for length_s, results in by_slot_length.items()
+        },
         Axis("workload"),
         Axis("goodput", share=True),
     )
 
 
-def _table(found: dict[float, PolicyResults], promised: dict[float, float]) -> Table:
+def _table(by_slot_length: dict[float, PolicyResults], promised: dict[float, float]) -> Table:
     rows = []
-    for length, each in found.items():
-        both = each.mean(FORECAST), each.mean(TRUTH)
+    for length, results in by_slot_length.items():
+        both = results.mean(FORECAST), results.mean(TRUTH)
         rows.append(
             (
                 f"{length:g} s",
@@ -141,17 +144,19 @@ def _table(found: dict[float, PolicyResults], promised: dict[float, float]) -> T
     )
 
 
-def _differs(found: dict[float, PolicyResults], promised: dict[float, float]) -> tuple[str, ...]:
+def _differs(
+    by_slot_length: dict[float, PolicyResults], promised: dict[float, float]
+) -> tuple[str, ...]:
     summaries = []
-    for name, words in SIGHTS.items():
-        by_length = {length: each.goodput(name) for length, each in found.items()}
+    for name, sight in SIGHTS.items():
+        by_length = {length: results.goodput(name) for length, results in by_slot_length.items()}
         best = max(by_length, key=lambda length: by_length[length])
         summaries.append(
-            f"{words[0].upper()}{words[1:]}, {best:g} s is best ({percent(by_length[best])}); "
+            f"{sight[0].upper()}{sight[1:]}, {best:g} s is best ({percent(by_length[best])}); "
             f"against 1 s, 0.5 s has {points(by_length[0.5] - by_length[1.0])} points and 10 s "
             f"{points(by_length[10.0] - by_length[1.0])}."
         )
-    short, long = min(found), max(found)
+    short, long = min(by_slot_length), max(by_slot_length)
     return (
         " ".join(summaries),
         "A forecast made at the window's start hardly knows single seconds: the default "
@@ -160,17 +165,20 @@ def _differs(found: dict[float, PolicyResults], promised: dict[float, float]) ->
         "With true arrivals the planner takes a slot's requests as spread evenly over it; what "
         f"bursts inside it lose is in no plan. At {long:g} s its plans "
         f"promise {percent(promised[long])} and "
-        f"{percent(found[long].goodput(TRUTH))} are reached, at {short:g} s "
-        f"{percent(promised[short])} and {percent(found[short].goodput(TRUTH))}.",
-        _changes(found),
+        f"{percent(by_slot_length[long].goodput(TRUTH))} are reached, at {short:g} s "
+        f"{percent(promised[short])} and {percent(by_slot_length[short].goodput(TRUTH))}.",
+        _changes(by_slot_length),
     )
 
 
-def _changes(found: dict[float, PolicyResults]) -> str:
+def _changes(by_slot_length: dict[float, PolicyResults]) -> str:
     """Whether finer slots lead to more reconfigurations, as the paper says."""
-    short = min(found)
-    often = {e: found[e].mean(TRUTH).reconfigurations.mean for e in (short, 1.0)}
-    forecast = found[1.0].mean(FORECAST).reconfigurations.mean
+    short = min(by_slot_length)
+    often = {
+        length_s: by_slot_length[length_s].mean(TRUTH).reconfigurations.mean
+        for length_s in (short, 1.0)
+    }
+    forecast = by_slot_length[1.0].mean(FORECAST).reconfigurations.mean
     counts = (
         f"On true arrivals a run has {often[short]:,.0f} reconfigurations with slots of "
         f"{short:g} s and {often[1.0]:,.0f} with 1 s; on the forecast, with 1 s, {forecast:,.0f}."
@@ -188,7 +196,9 @@ def _changes(found: dict[float, PolicyResults]) -> str:
 SLOT_LENGTH = Experiment(
     "slot-length",
     "Slots of 0.5 to 10 s",
-    lambda setting: tuple(job for each in LENGTHS_S for job in _evaluation(each).jobs(setting)),
+    lambda setting: tuple(
+        job for length_s in LENGTHS_S for job in _evaluation(length_s).jobs(setting)
+    ),
     _slot_findings,
     _slot_figures,
 )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
-from migrator.reproduce.map import Gain, with_gain
+from migrator.reproduce.map_cells import Gain, with_gain
 from migrator.reproduce.traces import offset
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, WINDOW_S, workload, workloads
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
@@ -42,26 +42,31 @@ class WorkloadSource:
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
-        made = workload(self.name, batch=self.batch, data=self.data, load=self.load, seed=seed or 0)
-        made = replace(
-            made,
+        scenario = workload(
+            self.name, batch=self.batch, data=self.data, load=self.load, seed=seed or 0
+        )
+        scenario = replace(
+            scenario,
             slot_s=self.slot_s,
             prepared=self.prepared,
-            windows=windows or made.windows,
+            windows=windows or scenario.windows,
             peers=self.peers,
         )
         if self.gain is not None:
-            made = _with_gains(made, self.gain)
+            scenario = _with_gains(scenario, self.gain)
         if self.data is None:
-            return made
+            return scenario
         place = _place(self.name, seed or 0)
         tenants = (
             _moved(
-                tenant, self.load / 2 * highest_rps(tenant.service, made.board), place, made.windows
+                tenant,
+                self.load / 2 * highest_rps(tenant.service, scenario.board),
+                place,
+                scenario.windows,
             )
-            for tenant in made.tenants
+            for tenant in scenario.tenants
         )
-        return replace(made, tenants=tuple(tenants))
+        return replace(scenario, tenants=tuple(tenants))
 
 
 def _place(name: str, seed: int) -> int:

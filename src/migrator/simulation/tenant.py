@@ -20,7 +20,7 @@ from migrator.core.scenario import Drift, ServedTenant
 from migrator.planning.kernels import announced
 from migrator.simulation import serving
 from migrator.simulation.gpu import StandbyWorker, Worker
-from migrator.workload.arrivals import TenantArrivals
+from migrator.workload.tenant_arrivals import TenantArrivals
 
 # ruff: noqa: ARG002 (several implementations of one protocol)
 

@@ -1,56 +1,26 @@
-"""A tenant's arrivals: loaded or generated, with checks of their length and rate.
-
-Single requests are drawn from the counts per second.
-"""
+"""A tenant's arrivals: loaded or generated, with checks of their length and rate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from migrator.core.catalogue import Board, multisets
+from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import Service
 from migrator.core.scenario import Trace
 from migrator.io.data_file import beside
 from migrator.io.strict import Location, key_path, refuse
+from migrator.workload.capacity import highest_rps
 from migrator.workload.entries import ArrivalsEntry, TenantEntry
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import generate
-
-
-def highest_rps(service: Service, board: Board) -> float:
-    """Highest rate in requests per second at which the whole board can serve the tenant."""
-    capability = service.capabilities_rps(board)
-    return max(
-        sum(capability[gpcs] for gpcs in sizes)
-        for sizes in multisets(board)
-        if sizes[0] >= service.min_gpcs
-    )
-
-
-def least_gpcs(service: Service, board: Board) -> int | None:
-    """The smallest instance that satisfies `min_gpcs` and can serve the tenant."""
-    able = service.capabilities_rps(board)
-    return min((g for g, rps in able.items() if rps > 0 and g >= service.min_gpcs), default=None)
-
-
-def fit_together(sizes: Iterable[int], board: Board) -> bool:
-    """Whether the board has room for instances of at least these sizes at the same time."""
-    wanted = sorted(sizes, reverse=True)
-    return any(
-        len(wanted) <= len(there)
-        and all(least <= size for least, size in zip(wanted, there, strict=False))
-        for there in multisets(board)
-    )
-
 
 HISTORY_S = 600
 """Seconds of history before the run if offset_s is not given and the trace is long enough."""
@@ -229,72 +199,3 @@ def _refuse_short(source: ArrivalSource, trace: Trace, window_s: int, windows: i
         f"its {trace.seconds} s have no room for {windows} windows of {window_s} s{after}",
         f"ask for at most {fit} windows" if fit else "give a longer trace or a shorter window_s",
     )
-
-
-_SPLIT, _TIMES, _DRAWS = range(3)
-"""Independent streams of random numbers."""
-
-
-class TenantArrivals:
-    """A tenant's requests, per slot and individually."""
-
-    def __init__(self, trace: Trace, slot_s: float, seed: int, tenant: int) -> None:
-        self._key = (seed, tenant)
-        self.grain_s = min(1.0, slot_s)
-        self._grains = self._split(trace, round(1 / self.grain_s))
-        self._per_slot = round(slot_s / self.grain_s)
-
-    def slots(self, start_s: float, end_s: float) -> NDArray[np.float64]:
-        """Requests per slot from `start_s` to `end_s`, both on a slot boundary.
-
-        A partial slot is cut.
-        """
-        grains = self._between(start_s, end_s)
-        whole = len(grains) // self._per_slot * self._per_slot
-        slots: NDArray[np.int64] = grains[:whole].reshape(-1, self._per_slot).sum(axis=1)
-        return slots.astype(np.float64)
-
-    def times(self, start_s: float, end_s: float) -> NDArray[np.float64]:
-        """Sorted arrival times of the requests from `start_s` to `end_s`."""
-        grains = self._between(start_s, end_s)
-        random = self._random(_TIMES, start_s)
-        gaps = random.standard_exponential(int(grains.sum()) + len(grains))
-        return spread(grains, gaps, start_s, self.grain_s)
-
-    def draws(self, start_s: float, requests: int) -> NDArray[np.float64]:
-        """One random number per request from `start_s` on.
-
-        The answer is right if it is below the accuracy.
-        """
-        return self._random(_DRAWS, start_s).random(requests)
-
-    def _between(self, start_s: float, end_s: float) -> NDArray[np.int64]:
-        return self._grains[round(start_s / self.grain_s) : round(end_s / self.grain_s)]
-
-    def _split(self, trace: Trace, parts: int) -> NDArray[np.int64]:
-        if parts == 1:
-            return trace.counts
-        shares = np.full(parts, 1 / parts)
-        split: NDArray[np.int64] = self._random(_SPLIT, 0).multinomial(trace.counts, shares)
-        return split.reshape(-1)
-
-    def _random(self, stream: int, start_s: float) -> np.random.Generator:
-        return np.random.default_rng([*self._key, stream, round(start_s / self.grain_s)])
-
-
-def spread(
-    counts: NDArray[np.int64], gaps: NDArray[np.float64], start_s: float, grain_s: float
-) -> NDArray[np.float64]:
-    """Sorted uniform times of requests.
-
-    The n requests of a grain have n + 1 exponential gaps, scaled to its length.
-    """
-    times = np.empty(counts.sum(), dtype=np.float64)
-    at = gap = 0
-    for grain, count in enumerate(counts):
-        passed = np.cumsum(gaps[gap : gap + count + 1])
-        begin = start_s + grain * grain_s
-        times[at : at + count] = begin + passed[:-1] / passed[-1] * grain_s
-        at += count
-        gap += count + 1
-    return times

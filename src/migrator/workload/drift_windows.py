@@ -13,11 +13,11 @@ def missing_drift(scenario: Scenario) -> str:
     A tenant without any drift is not named: its data is meant to stay the same.
     """
     given = {tenant.name: len(tenant.drifts) for tenant in scenario.tenants}
-    found = _shorter(given, scenario.windows)
-    if not found:
+    short = _shorter(given, scenario.windows)
+    if not short:
         return ""
     return (
-        f"windows: {scenario.windows}, but retraining gives the drift of fewer: {found}; later "
+        f"windows: {scenario.windows}, but retraining gives the drift of fewer: {short}; later "
         "windows of these tenants neither drift nor retrain. Give the drift of every window, or "
         "run fewer windows"
     )
@@ -25,11 +25,11 @@ def missing_drift(scenario: Scenario) -> str:
 
 def missing_samples(scenario: Scenario, windows_with_samples: Mapping[str, int]) -> str:
     """Which tenants have a benchmark with new samples for fewer windows than the scenario runs."""
-    found = _shorter(windows_with_samples, scenario.windows)
-    if not found:
+    short = _shorter(windows_with_samples, scenario.windows)
+    if not short:
         return ""
     return (
-        f"windows: {scenario.windows}, but live.benchmark has new samples for fewer: {found}; in "
+        f"windows: {scenario.windows}, but live.benchmark has new samples for fewer: {short}; in "
         "later windows `migrator load` sends those of the last one, and nothing drifts"
     )
 

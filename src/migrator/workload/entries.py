@@ -32,8 +32,8 @@ def _key(description: str, *examples: Any, default: Any = ..., **limits: Any) ->
 def _integer(
     what: str, least: int, most: int, *examples: int, default: int | None, note: str = ""
 ) -> Any:
-    words = f"{what}, an integer from {least} to {most}{note}"
-    return _key(words, *examples, default=default, ge=least, le=most)
+    description = f"{what}, an integer from {least} to {most}{note}"
+    return _key(description, *examples, default=default, ge=least, le=most)
 
 
 def _number(

@@ -39,13 +39,9 @@ from migrator.io.strict import (
     require_names,
     shown,
 )
-from migrator.workload.arrivals import (
-    ArrivalSource,
-    arrival_sources,
-    fit_together,
-    least_gpcs,
-    scaled_arrivals,
-)
+from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
+from migrator.workload.capacity import fit_together, least_gpcs
+from migrator.workload.datasets import drifts, learned_a_window_later
 from migrator.workload.entries import (
     LiveTenantEntry,
     PeersEntry,
@@ -55,7 +51,7 @@ from migrator.workload.entries import (
     WindowEntry,
     scenario_entry,
 )
-from migrator.workload.measured import drifts, learned_a_window_later, read_profile
+from migrator.workload.profile_file import read_profile
 
 ASSUMED = "assumed"
 """In place of the path of a profile: assumed figures, for trials without a measurement."""
@@ -201,8 +197,8 @@ def tenant_drifts(
     """The drift of the tenant's data per window, as given at `location` for labels at the start."""
     if entry is None:
         return ()
-    found = _given_drifts(entry, location, service, board)
-    return found if labels is LabelsAt.START else learned_a_window_later(found)
+    given = _given_drifts(entry, location, service, board)
+    return given if labels is LabelsAt.START else learned_a_window_later(given)
 
 
 def _given_drifts(
@@ -249,9 +245,9 @@ def default_windows(
 
     Limited by the traces; at least one.
     """
-    wanted = max(len(each) for each in drifting)
+    wanted = max(len(drift) for drift in drifting)
     room = [source.windows(window_s) for source in sources]
-    return max(1, min([wanted, *(each for each in room if each is not None)]))
+    return max(1, min([wanted, *(windows for windows in room if windows is not None)]))
 
 
 def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
@@ -260,7 +256,7 @@ def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) 
         tenant_service(tenant, ("tenants", index), board, folder)
         for index, tenant in enumerate(tenants)
     ]
-    require_names([each.tenant for each in served])
+    require_names([service.tenant for service in served])
     for index, service in enumerate(served):
         require_servable(service, ("tenants", index), board)
     _require_room(served, board)
@@ -269,9 +265,9 @@ def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) 
 
 def tenant_service(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
     """The service of one tenant on the board, without a check that the board can serve it."""
-    known = _profile(entry, location, board, folder)
-    name = short_name(known.model) if entry.name is None else entry.name
-    return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
+    measured = _profile(entry, location, board, folder)
+    name = short_name(measured.model) if entry.name is None else entry.name
+    return Service(name, measured, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
@@ -297,19 +293,19 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
             f"`profile: {ASSUMED}` for a trial",
         )
     try:
-        found = read_profile(path, entry.model)
+        measured = read_profile(path, entry.model)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
     if own and entry.model is not None:
         # The profile may have another name for the model.
-        return on_board(replace(found, model=entry.model), board.name)
-    if entry.model not in (None, found.model):
+        return on_board(replace(measured, model=entry.model), board.name)
+    if entry.model not in (None, measured.model):
         refuse(
             (*location, "model"),
-            f"the profile file is of {shown(found.model)}, not of {shown(entry.model)}",
+            f"the profile file is of {shown(measured.model)}, not of {shown(entry.model)}",
             "leave model out or name the other profile",
         )
-    return on_board(found, board.name)
+    return on_board(measured, board.name)
 
 
 def assumed_profile(entry: TenantEntry, location: Location, board: Board) -> Profile:
@@ -381,7 +377,7 @@ def _require_room(served: list[Service], board: Board) -> None:
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class ModelToProfile:
     """A tenant's model and its service requirements."""
 
     tenant: str
@@ -394,14 +390,14 @@ class ServedModel:
     """Side of the images that clients send; None: that of the network."""
 
 
-def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
+def read_models(path: Path) -> tuple[Board, list[ModelToProfile]]:
     """The board and the models of a scenario file. Arrivals and profiles may be missing."""
     return read_yaml_file(path, partial(_models, folder=path.parent), SCENARIO, CLUSTER)
 
 
-def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
+def _models(data: object, *, folder: Path) -> tuple[Board, list[ModelToProfile]]:
     file = scenario_entry(data)
-    models: list[ServedModel] = []
+    models: list[ModelToProfile] = []
     for index, tenant in enumerate(file.tenants):
         model = tenant.model or _measured_model(tenant, index, folder)
         if is_import_path(model) and parts_of(model) is None:
@@ -412,7 +408,7 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
             )
         name = tenant.name or short_name(model)
         live = tenant.live or LiveTenantEntry()
-        served = ServedModel(
+        served = ModelToProfile(
             name, model, tenant.slo_ms / 1e3, tenant.batch, live.pixels, live.input_pixels
         )
         _require_one_size([*models, served], index)
@@ -420,7 +416,7 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
     return catalogue.board(file.gpu), models
 
 
-def _require_one_size(served: Sequence[ServedModel], index: int) -> None:
+def _require_one_size(served: Sequence[ModelToProfile], index: int) -> None:
     """A profile is of a model with images of one size; tenants that share it must agree."""
     last = served[-1]
     for key in ("pixels", "input_pixels"):

@@ -9,10 +9,8 @@ board busy on average, and retraining competes for the rest.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from migrator.core.catalogue import board
@@ -20,10 +18,11 @@ from migrator.core.errors import InputError
 from migrator.core.profiles import Service, profile
 from migrator.core.registry import pick
 from migrator.core.scenario import Scenario
-from migrator.workload.arrivals import HISTORY_S, cached_trace, highest_rps
+from migrator.workload.arrivals import HISTORY_S, cached_trace
+from migrator.workload.capacity import highest_rps
+from migrator.workload.datasets import datasets
 from migrator.workload.entries import VERSION
-from migrator.workload.file import ASSUMED, parse_scenario, short_name
-from migrator.workload.measured import datasets
+from migrator.workload.file import parse_scenario
 from migrator.workload.traces.generator import KINDS, real_file
 
 GPU = "H200-141GB"
@@ -102,19 +101,19 @@ def workload(
     name: str, *, batch: int = 1, data: Path | None = None, load: float = LOAD, seed: int = 0
 ) -> Scenario:
     """The workload as a scenario, on the real traces in the folder `data` if it is given."""
-    known = _known(name)
-    means = _means_rps(known, batch, load)
+    row = _known(name)
+    means = _means_rps(row, batch, load)
     arrivals = [
         {"generator": kind, "mean_rps": mean}
         if data is None
-        else _real(kind, mean, data, known.windows)
+        else _real(kind, mean, data, row.windows)
         for kind, mean in zip(TRACES, means, strict=True)
     ]
     entry = {
         "version": VERSION,
         "gpu": GPU,
         "window_s": WINDOW_S,
-        "windows": known.windows,
+        "windows": row.windows,
         "seed": seed,
         "tenants": [
             {
@@ -124,26 +123,26 @@ def workload(
                 "arrivals": come,
                 "retraining": {"dataset": dataset},
             }
-            for model, come, dataset in zip(known.models, arrivals, known.datasets, strict=True)
+            for model, come, dataset in zip(row.models, arrivals, row.datasets, strict=True)
         ],
     }
-    return parse_scenario(entry, folder=Path(), name=known.name)
+    return parse_scenario(entry, folder=Path(), name=row.name)
 
 
 def workload_yaml(name: str) -> str:
     """The workload as a scenario file, with generated arrivals."""
-    known = _known(name)
-    means = _means_rps(known, 1, LOAD)
-    source = "of the paper's evaluation" if known.name in workloads() else "with published weights"
+    row = _known(name)
+    means = _means_rps(row, 1, LOAD)
+    source = "of the paper's evaluation" if row.name in workloads() else "with published weights"
     head = f"""\
-# {known.name} {source}: {" and ".join(known.models)}.
+# {row.name} {source}: {" and ".join(row.models)}.
 # Written by examples/make_workloads.py; a change there is a change for all of them.
 # Each tenant's mean rate is {LOAD / 2:g} of what the whole board could answer for it.
 version: {VERSION}
-name: {known.name}
+name: {row.name}
 gpu: {GPU}
 window_s: {WINDOW_S}
-windows: {known.windows}
+windows: {row.windows}
 tenants:
 """
     return head + "".join(
@@ -154,9 +153,7 @@ tenants:
     arrivals: {{generator: {kind}, mean_rps: {mean:g}}}
     retraining: {{dataset: {dataset}}}
 """
-        for model, kind, mean, dataset in zip(
-            known.models, TRACES, means, known.datasets, strict=True
-        )
+        for model, kind, mean, dataset in zip(row.models, TRACES, means, row.datasets, strict=True)
     )
 
 
@@ -171,9 +168,9 @@ def _known(name: str) -> Workload:
     )
 
 
-def _means_rps(known: Workload, batch: int, load: float) -> list[float]:
+def _means_rps(row: Workload, batch: int, load: float) -> list[float]:
     gpu = board(GPU)
-    served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in known.models]
+    served = [Service(model, profile(model, GPU), SLO_MS / 1e3, batch) for model in row.models]
     return [round(load / 2 * highest_rps(service, gpu), 1) for service in served]
 
 
@@ -198,74 +195,3 @@ def _file(kind: str, data: Path) -> Path:
             "fetch it or leave the folder out"
         )
     return path
-
-
-_FILES = {
-    "quickstart": "quickstart.yaml",
-    "cluster": "cluster.yaml",
-    "layout": "layout.yaml",
-    "policy": "policy.py.txt",
-    "model": "model.py.txt",
-}
-_TRIAL = ("small-cnn", "nc-synthetic", f"{ASSUMED}            # nothing is measured; for trials")
-_OWN_PROFILE = "my.profiles.json     # measured by `migrator profile my.yaml`"
-NAMES = ("window", "quickstart", "live", "cluster", "layout", "policy", "model")
-
-
-def example_text(name: str) -> str:
-    """The example called `name`, except `window`; InputError lists the names."""
-    if name == "live":
-        return live_text()
-    if name in _FILES:
-        return _packaged(_FILES[name])
-    if name.upper() in all_workloads():
-        return workload_yaml(name.upper())
-    raise InputError(
-        f"example: there is no {name[:100]!r}; use {', '.join(NAMES)}, W1 to W16 or P1"
-    )
-
-
-def live_text(model: str | None = None, benchmark: str | None = None) -> str:
-    """A live scenario of one tenant; by default a small model that needs no other file."""
-    if model is None and benchmark is None:
-        chosen, samples, profile = _TRIAL
-    else:
-        chosen, samples = model or "hf:my-model", benchmark or "folder:my-pictures"
-        profile = _OWN_PROFILE
-    text = _packaged("live.yaml").replace("BENCHMARK", _quoted(samples))
-    return text.replace("MODEL", _quoted(chosen)).replace("PROFILE", profile)
-
-
-def trial_entry(model: str, benchmark: str, board: str) -> dict[str, object]:
-    """A live scenario of one model without a file; its profile is assumed."""
-    return {
-        "version": 1,
-        "gpu": board,
-        "window_s": 60.0,
-        "live": {"port": 8600},
-        "tenants": [
-            {
-                "name": tenant_name(model),
-                "model": model,
-                "profile": ASSUMED,
-                "slo_ms": 1000.0,
-                "batch": 4,
-                "arrivals": {"generator": "azure", "mean_rps": 10.0},
-                "live": {"benchmark": benchmark},
-            }
-        ],
-    }
-
-
-def tenant_name(model: str) -> str:
-    """A name for the model in addresses: the last part of its path, its class or its own name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", short_name(model)).strip("-.")[:64] or "model"
-
-
-def _packaged(name: str) -> str:
-    return files("migrator.workload").joinpath(name).read_text(encoding="utf-8")
-
-
-def _quoted(text: str) -> str:
-    """A text as YAML: in quotes where it would mean something else without them."""
-    return text if re.fullmatch(r"[A-Za-z][\w./@:-]*[\w/]", text) else json.dumps(text)

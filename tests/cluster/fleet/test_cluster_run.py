@@ -23,7 +23,7 @@ from migrator.cluster.fleet.ray_clusters import (
 )
 from migrator.cluster.fleet.ray_head import _admin
 from migrator.core.errors import InputError
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 
 SMALL, LARGE = "A30-24GB", "A100-40GB"
 MIXED = {"gpus": [{"board": SMALL, "name": "s"}, {"board": LARGE, "name": "l"}]}

@@ -21,7 +21,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.task_pool import TaskWorkers, open_workers
 from migrator.records.outcome import RunOutcome
-from migrator.reproduce.map import BASE, CellSource
+from migrator.reproduce.map_cells import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None
 SMALL = cluster(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from migrator.core.scenario import Trace
-from migrator.workload.arrivals import TenantArrivals
+from migrator.workload.tenant_arrivals import TenantArrivals
 
 COUNTS = np.array([3, 0, 5, 1, 1000, 7, 2, 4], dtype=np.int64)
 

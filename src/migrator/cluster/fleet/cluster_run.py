@@ -21,8 +21,9 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
 from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
 from migrator.io.strict import listed
-from migrator.workload.arrivals import highest_rps
-from migrator.workload.live import Live, LiveScenario, parse_live, read_tokens
+from migrator.workload.capacity import highest_rps
+from migrator.workload.live import Live, LiveScenario, parse_live
+from migrator.workload.tokens import read_tokens
 
 _OF_CLUSTERS = ("count", "memory_gib")
 """Keys of a tenant that only cluster scenarios have."""

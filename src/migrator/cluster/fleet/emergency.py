@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from migrator.cluster.placement.items import group_units
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
-from migrator.workload.arrivals import fit_together, highest_rps, least_gpcs
+from migrator.workload.capacity import fit_together, highest_rps, least_gpcs
 
 
 def emergency_placement(

@@ -34,7 +34,8 @@ from migrator.io.http_client import request
 from migrator.io.processes import Process
 from migrator.serving.http.requests import ORDER_KEY, Tokens, digest
 from migrator.serving.logs import configure
-from migrator.workload.live import ADMIN, drop_token_variables
+from migrator.workload.live import ADMIN
+from migrator.workload.tokens import drop_token_variables
 
 if TYPE_CHECKING:
     from migrator.live.context import Serving

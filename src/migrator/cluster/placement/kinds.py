@@ -23,7 +23,7 @@ from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.selection import forecaster
 from migrator.policies.planning import planned, problem_of
 from migrator.policies.policy import Observation, RetrainingState, TenantView
-from migrator.workload.arrivals import TenantArrivals
+from migrator.workload.tenant_arrivals import TenantArrivals
 
 SAMPLED_TENANTS = 16
 """Number of tenants of a kind whose histories are used, evenly spaced."""

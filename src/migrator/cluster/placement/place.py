@@ -34,7 +34,7 @@ from migrator.cluster.scenario import (
     GpuPlacement,
 )
 from migrator.io.task_pool import TaskWorkers
-from migrator.workload.arrivals import highest_rps
+from migrator.workload.capacity import highest_rps
 
 MOST_PLANNED = 160
 """Default limit on the number of sets planned by the single-GPU planner."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from migrator.cluster.placement.kinds import TenantKind
 from migrator.core.catalogue import Board
-from migrator.workload.arrivals import highest_rps, least_gpcs
+from migrator.workload.capacity import highest_rps, least_gpcs
 
 MOST_CLASSES = 20
 _LOAD_WEIGHT = 4.0

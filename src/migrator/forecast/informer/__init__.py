@@ -22,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.forecast.forecaster import Counts, LastMean
+from migrator.forecast.forecaster import Counts
+from migrator.forecast.simple import LastMean
 
 if TYPE_CHECKING:
-    from migrator.forecast.informer.training import Settings, TrainedInformer
+    from migrator.forecast.informer.trained import TrainedInformer
+    from migrator.forecast.informer.training import Settings
 
 GROWTH = 1.5
 """The model is trained again when the history has grown by this factor."""
@@ -49,7 +51,7 @@ class _Fallback:
     def _last_mean(
         self, reason: str, history: Counts, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        kind = "".join(each for each in reason if not each.isdigit())
+        kind = "".join(character for character in reason if not character.isdigit())
         if kind not in self._warned:
             self._warned.add(kind)
             _log.warning("%s: %s, so last-mean forecasts instead", self.name, reason)
@@ -197,7 +199,7 @@ def _least_slots(window_slots: int) -> int:
 def saved(path: Path) -> SavedInformer:
     """The forecaster `informer:FILE`."""
     require_torch("informer")
-    from migrator.forecast.informer.training import load
+    from migrator.forecast.informer.trained import load
 
     return SavedInformer(load(path), f"informer:{path}")
 

@@ -52,7 +52,7 @@ class Shape:
     @classmethod
     def for_window(cls, window_slots: int) -> Shape:
         """For windows of another length: it looks back three of them."""
-        patch = next(each for each in (5, 4, 2, 1) if window_slots % each == 0)
+        patch = next(slots for slots in (5, 4, 2, 1) if window_slots % slots == 0)
         start = max(patch, window_slots // 4 // patch * patch)
         return cls(lookback=3 * window_slots, start=start, ahead=window_slots, patch=patch)
 
@@ -259,12 +259,12 @@ class Attention(nn.Module):
         queries, keys = self._parted(self.query(asking)), self._parted(self.key(asked))
         values = self._parted(self.value(asked))
         if self.factor is None:
-            found = full_attention(queries, keys, values, self.causal)
+            attended = full_attention(queries, keys, values, self.causal)
         else:
             active = _of_length(self.factor, queries.shape[-2])
             sampled = self._sampled(keys.shape[-2], _of_length(self.factor, keys.shape[-2]))
-            found = prob_sparse(queries, keys, values, active, sampled, self.causal)
-        out: Tensor = self.out(found.transpose(1, 2).flatten(2))
+            attended = prob_sparse(queries, keys, values, active, sampled, self.causal)
+        out: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return out
 
     def _parted(self, sequence: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Trains an Informer on a history, in order of time, and saves, loads and asks it.
+"""Trains an Informer on a history, in order of time.
 
 It learns from the earlier part and is judged on the later one.
 Examples whose answer reaches over the border are used by neither part. Nothing is read but the
@@ -8,28 +8,30 @@ history given, and the same history and seed give the same network.
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
-import json
 import math
 import threading
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import Counts, LastMean, Origins, PointForecaster
+from migrator.forecast.forecaster import Counts, Origins
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
-from migrator.io.atomic_write import write_atomically
+from migrator.forecast.informer.trained import (
+    Summary,
+    TrainedInformer,
+    answer,
+    data_hash,
+    one_thread,
+    past_of,
+)
+from migrator.forecast.ridge import Ridge, over_scale
+from migrator.forecast.simple import LastMean
 
 _VALIDATION = 0.25
 """Of the history: its end."""
@@ -90,8 +92,8 @@ def train(
     learn, judge = split(len(history), shape, settings.stride)
     # one walk of the ridge regression for both, so that it grows with the history as it will
     every = np.concatenate((learn, judge))
-    found = examples_of(history, every, shape.lookback, shape.ahead)
-    taught, judged = found.rows(slice(len(learn))), found.rows(slice(len(learn), None))
+    examples = examples_of(history, every, shape.lookback, shape.ahead)
+    taught, judged = examples.rows(slice(len(learn))), examples.rows(slice(len(learn), None))
     network, best_step = _learned(taught, judged, shape, settings, step_done)
     windows = (int(judge[-1]) - int(judge[0])) // shape.ahead + 1
     trust = _trust(network, judged) if windows >= _LEAST_JUDGED_WINDOWS else 0.0
@@ -164,9 +166,9 @@ class _Steps:
         """One batch of examples drawn anew."""
         self.network.train()
         rows = self.draw.integers(len(self.taught.past), size=self.batch)
-        said = self.network(torch.from_numpy(self.taught.past[rows]))
+        predicted = self.network(torch.from_numpy(self.taught.past[rows]))
         wanted = torch.from_numpy(self.taught.wanted[rows])
-        missed = torch.nn.functional.mse_loss(said, wanted, reduction="none")
+        missed = torch.nn.functional.mse_loss(predicted, wanted, reduction="none")
         loss = (missed * torch.from_numpy(self.weights[rows])).mean()
         self.optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -185,21 +187,21 @@ def _rate(step: int, steps: int) -> float:
     return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
 
 
-def _missed(judged: Examples, said: NDArray[np.float64]) -> float:
+def _missed(judged: Examples, predicted: NDArray[np.float64]) -> float:
     """Squared error in requests."""
-    added = judged.scale[:, None] * said
+    added = judged.scale[:, None] * predicted
     return float(((judged.came - judged.base - added) ** 2).mean())
 
 
 def _trust(network: Informer, judged: Examples) -> float:
     """The part of the correction that leaves the least squared error; 0 where it gains nothing."""
-    said = answer(network, judged.past)
-    added = judged.scale[:, None] * said
+    predicted = answer(network, judged.past)
+    added = judged.scale[:, None] * predicted
     power = float((added**2).sum())
     if power == 0:
         return 0.0
     trust = float(np.clip(((judged.came - judged.base) * added).sum() / power, 0.0, 1.0))
-    gain = 1 - _missed(judged, trust * said) / max(_missed(judged, 0 * said), 1e-12)
+    gain = 1 - _missed(judged, trust * predicted) / max(_missed(judged, 0 * predicted), 1e-12)
     return trust if gain > _LEAST_GAIN else 0.0
 
 
@@ -231,84 +233,6 @@ def _summary(
     )
 
 
-_MOST = 8.0
-"""Deviations are clipped at this many levels, so that one burst does not dominate."""
-VERSION = 2
-"""2: the ridge regression that is corrected has several levels."""
-_KIND = b"migrator informer "
-_FIRST = 80
-"""The first line is shorter."""
-
-
-def data_hash(history: Counts) -> str:
-    """Which history it was."""
-    return hashlib.sha256(np.ascontiguousarray(history, dtype="<f8").tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How training went; errors are of the validation part, which lies after the training part."""
-
-    slots: int
-    """Of the history it was given."""
-    training_examples: int
-    validation_examples: int
-    best_step: int
-    wape_last_mean: float
-    wape_ridge: float
-    wape: float
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedInformer(PointForecaster):
-    """A network and what is needed to use it: it corrects the ridge regression."""
-
-    network: Informer
-    slot_s: float
-    trust: float
-    """How much of the network's correction is taken, 0 to 1, by the validation part."""
-    data_hash: str
-    summary: Summary
-
-    @property
-    def shape(self) -> Shape:
-        """Of its network."""
-        return self.network.shape
-
-    def points(
-        self, history: Counts, origins: Origins, slots: int, window_slots: int
-    ) -> NDArray[np.float64]:
-        """Per origin the ridge regression and the correction, which ends after `shape.ahead`."""
-        points = Ridge().points(history, origins, slots, window_slots)
-        able = np.flatnonzero(origins >= self.shape.lookback)
-        if self.trust == 0 or len(able) == 0:
-            return points
-        past, scale = past_of(history, origins[able], self.shape.lookback, window_slots)
-        known = min(slots, self.shape.ahead)
-        added = self.trust * scale[:, None] * answer(self.network, past)[:, :known]
-        points[able, :known] = np.maximum(points[able, :known] + added, 0.0)
-        return points
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Products this small gain nothing from more threads, which wait for each other when busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
-    """What the network says of each row, without learning from it."""
-    network.eval()
-    with one_thread(), torch.inference_mode():
-        said: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
-    return said
-
-
 class Examples(NamedTuple):
     """One row per origin."""
 
@@ -321,100 +245,13 @@ class Examples(NamedTuple):
 
     def rows(self, wanted: slice) -> Examples:
         """Some of them."""
-        return Examples._make(each[wanted] for each in self)
-
-
-def past_of(
-    history: Counts, origins: Origins, lookback: int, window_slots: int
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Per origin the lookback about its level, and the scale it is measured in."""
-    level, scale = level_and_scale(history, origins, window_slots)
-    seen = history[origins[:, None] - lookback + np.arange(lookback)] - level[:, None]
-    return np.minimum(over_scale(seen, scale), _MOST).astype(np.float32), scale
+        return Examples._make(column[wanted] for column in self)
 
 
 def examples_of(history: Counts, origins: Origins, lookback: int, ahead: int) -> Examples:
     """The examples at these origins; their answers are in the history."""
     past, scale = past_of(history, origins, lookback, ahead)
     base = Ridge().points(history, origins, ahead, ahead)
-    came: Counts = history[origins[:, None] + np.arange(ahead)]
-    wanted = over_scale(came - base, scale).astype(np.float32)
-    return Examples(past, wanted, scale, base, came)
-
-
-def save(model: TrainedInformer, path: Path) -> None:
-    """Write the model; a failure leaves no file that looks whole."""
-    header = {
-        "shape": asdict(model.shape),
-        "slot_s": model.slot_s,
-        "trust": model.trust,
-        "level": "mean of the last window; deviations over it, at least 0.05 of the mean so far",
-        "base": "ridge",
-        "data_hash": model.data_hash,
-        "summary": asdict(model.summary),
-    }
-    arrays = {name: each.numpy() for name, each in model.network.state_dict().items()}
-    packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **arrays)
-    body = json.dumps(header).encode() + b"\n" + packed.getvalue()
-    checksum = hashlib.sha256(body).hexdigest().encode()
-    with write_atomically(path) as draft:
-        draft.write_bytes(b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
-
-
-def load(path: Path) -> TrainedInformer:
-    """The model in a file; InputError where it is none, of another version, or damaged."""
-    header, arrays = _parts(path, _content(path))
-    try:
-        shape = Shape(**header["shape"])
-        network = Informer(shape)
-        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        network.eval()
-        return TrainedInformer(
-            network,
-            float(header["slot_s"]),
-            float(header["trust"]),
-            str(header["data_hash"]),
-            Summary(**header["summary"]),
-        )
-    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
-        raise InputError(
-            f"{path}: its weights do not fit its header; train the model again"
-        ) from error
-
-
-def _content(path: Path) -> bytes:
-    """What follows the checksum, if that is right."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); name a file that "
-            "`migrator forecast train` wrote"
-        ) from error
-    first, _, rest = content.partition(b"\n")
-    if not first.startswith(_KIND) or len(first) > _FIRST:
-        raise InputError(f"{path}: is no saved model; name one `migrator forecast train` wrote")
-    if first != _KIND + str(VERSION).encode():
-        said = first[len(_KIND) :].decode(errors="replace")
-        raise InputError(
-            f"{path}: is of version {said}, and this release reads {VERSION}; train it again"
-        )
-    checksum, _, body = rest.partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != checksum:
-        _damaged(path)
-    return body
-
-
-def _parts(path: Path, body: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Header and weights."""
-    header, _, packed = body.partition(b"\n")
-    try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-            return json.loads(header), dict(arrays)
-    except (ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError):
-        _damaged(path)
-
-
-def _damaged(path: Path) -> NoReturn:
-    raise InputError(f"{path}: is damaged or cut short; copy it again or train the model again")
+    received: Counts = history[origins[:, None] + np.arange(ahead)]
+    wanted = over_scale(received - base, scale).astype(np.float32)
+    return Examples(past, wanted, scale, base, received)

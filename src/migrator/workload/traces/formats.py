@@ -49,8 +49,8 @@ def load_trace(path: Path) -> Trace:
     try:
         return _load(path)
     except InputError as error:
-        if words := wrong_kind(path, (TRACE,)):
-            raise InputError(f"{path}: {words}") from error
+        if kind := wrong_kind(path, (TRACE,)):
+            raise InputError(f"{path}: {kind}") from error
         raise
 
 
@@ -58,9 +58,9 @@ def _load(path: Path) -> Trace:
     first = head(path)
     # The second line is used only if the first one, which may be any header, is not recognised.
     for lines in (first[:1], first):
-        for each in FORMATS.values():
-            if each.recognises(lines):
-                return each.load(path)
+        for trace_format in FORMATS.values():
+            if trace_format.recognises(lines):
+                return trace_format.load(path)
     raise InputError(
         f"{path}: line 1 is {quoted(first[0])}, which is the beginning of no known trace format; "
         "give second,count rows, one timestamp per line, or an original named in docs/traces.md"
@@ -119,7 +119,7 @@ def _iso_seconds(moments: Iterable[str]) -> NDArray[np.int64]:
         raise ValueError
     epoch = datetime(1970, 1, 1, tzinfo=zone)
     since = (time - epoch for time in times)
-    return np.array([each.days * _DAY_S + each.seconds for each in since], dtype=np.int64)
+    return np.array([passed.days * _DAY_S + passed.seconds for passed in since], dtype=np.int64)
 
 
 def _recognises_times(lines: list[str]) -> bool:

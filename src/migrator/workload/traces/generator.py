@@ -201,4 +201,4 @@ def real_file(kind: str, folder: Path | None = None) -> Path | None:
     data = folder or (Path(named) if named else None)
     if not name or data is None:
         return None
-    return next((e for e in (data / name, data / "traces" / name) if e.is_file()), None)
+    return next((path for path in (data / name, data / "traces" / name) if path.is_file()), None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.records.standing import Pace, RateMeter, percentile_ms
+from migrator.records.recent_traffic import RateMeter, RecentTraffic, percentile_ms
 
 BOUNDS_S = (0.01, 0.1, 1.0)
 
@@ -30,15 +30,15 @@ def test_a_rate_is_the_difference_of_two_looks() -> None:
     assert (found.rate_rps, found.in_time_rps, found.in_time) == (50.0, 37.5, 0.75)
     assert found.p50_ms == pytest.approx(10 + 90 * 50 / 75)
     assert found.p99_ms == pytest.approx(100 + 900 * 24 / 25)
-    assert pace.pace("other") == Pace(0.0, 0.0, None)
+    assert pace.pace("other") == RecentTraffic(0.0, 0.0, None)
 
 
 def test_one_look_tells_latencies_alone() -> None:
     pace = RateMeter()
     pace.add(100.0, answer(10, 10, 0, (10, 0, 0, 0)))
-    assert pace.pace("a") == Pace(p50_ms=5.0, p99_ms=9.9)
+    assert pace.pace("a") == RecentTraffic(p50_ms=5.0, p99_ms=9.9)
     pace.clear()
-    assert pace.pace("a") == Pace()
+    assert pace.pace("a") == RecentTraffic()
 
 
 def test_only_the_last_seconds_count() -> None:

@@ -1,12 +1,10 @@
 """The current state of a live run: from its records, and from its daemon if that replies.
 
-`status` and `top` show it. Rates and latencies of the last seconds come from the counters of the
-daemon's status replies, or from the records.
+`status` and `top` show it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -14,106 +12,13 @@ from typing import Any
 
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.outcome import Tally
+from migrator.records.recent_traffic import RateMeter, RecentTraffic, recorded_traffic
 from migrator.records.rows import (
     EventRecord,
     RunRow,
-    SecondRecord,
 )
 from migrator.records.runs import planned_blocks
-from migrator.records.store import RATE_S, RecentRows
-
-_ENDS = ("in_time", "late", "dropped", "failed")
-_SHORTEST_S = 0.2
-"""The least time between two replies from which a rate is computed."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """A tenant's last seconds; None: unknown."""
-
-    rate_rps: float | None = None
-    in_time_rps: float | None = None
-    in_time: float | None = None
-    """Share of those that ended, by an answer or otherwise."""
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-
-
-class RateMeter:
-    """Keeps the status replies of the last `RATE_S` seconds."""
-
-    def __init__(self) -> None:
-        self._replies: deque[tuple[float, Mapping[str, Any]]] = deque()
-
-    def add(self, at_s: float, reply: Mapping[str, Any]) -> None:
-        """Add a reply; one of another process starts the measurement again."""
-        if self._replies and self._replies[-1][1].get("pid") != reply.get("pid"):
-            self._replies.clear()
-        self._replies.append((at_s, reply))
-        while len(self._replies) > 2 and at_s - self._replies[1][0] >= RATE_S:
-            self._replies.popleft()
-
-    def clear(self) -> None:
-        """Forget all replies, as after a reply that did not arrive."""
-        self._replies.clear()
-
-    def pace(self, tenant: str) -> Pace:
-        """The tenant between the oldest and the newest reply."""
-        if not self._replies:
-            return Pace()
-        (first_s, first), (last_s, last) = self._replies[0], self._replies[-1]
-        before = first.get("tenants", {}).get(tenant, {})
-        now = last.get("tenants", {}).get(tenant, {})
-        p50_ms, p99_ms = _latencies_ms(before, now)
-        spent_s = last_s - first_s
-        if spent_s < _SHORTEST_S:
-            return Pace(p50_ms=p50_ms, p99_ms=p99_ms)
-        new = {each: now.get(each, 0) - before.get(each, 0) for each in ("received", *_ENDS)}
-        ended = sum(new[end] for end in _ENDS)
-        return Pace(
-            new["received"] / spent_s,
-            new["in_time"] / spent_s,
-            new["in_time"] / ended if ended else None,
-            p50_ms,
-            p99_ms,
-        )
-
-
-def _recorded_pace(seconds: Sequence[SecondRecord]) -> Pace:
-    """The pace of one tenant from its last recorded seconds."""
-    spent_s = sum(second.span_s for second in seconds)
-    if not spent_s:
-        return Pace()
-    in_time = sum(second.in_time or 0 for second in seconds)
-    ended = in_time + sum(second.late + second.dropped + second.failed for second in seconds)
-    rate_rps = sum(second.received for second in seconds) / spent_s
-    return Pace(rate_rps, in_time / spent_s, in_time / ended if ended else None)
-
-
-def _latencies_ms(
-    before: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[float | None, float | None]:
-    """Of the answers between two replies; of all answers if there were none in between."""
-    known = now.get("latency")
-    if not known:
-        return None, None
-    counts, bounds_s = known["counts"], known["bounds_s"]
-    old = before.get("latency", {}).get("counts", [0] * len(counts))
-    new = [late - early for late, early in zip(counts, old, strict=True)]
-    chosen = new if sum(new) else counts
-    return percentile_ms(bounds_s, chosen, 0.5), percentile_ms(bounds_s, chosen, 0.99)
-
-
-def percentile_ms(bounds_s: Sequence[float], counts: Sequence[int], part: float) -> float | None:
-    """Interpolated within its bucket; beyond the last bound, that bound."""
-    wanted, below_s = part * sum(counts), 0.0
-    if not wanted:
-        return None
-    for bound_s, count in zip(bounds_s, counts, strict=False):
-        if count >= wanted:
-            return 1e3 * (below_s + (bound_s - below_s) * wanted / count)
-        wanted, below_s = wanted - count, bound_s
-    return 1e3 * bounds_s[-1]
+from migrator.records.store import RecentRows
 
 
 class DaemonState(StrEnum):
@@ -150,7 +55,7 @@ def daemon_url(run: RunRow) -> str | None:
 
 
 @dataclass(frozen=True)
-class TenantStanding:
+class CurrentTenant:
     """One tenant now; None: unknown."""
 
     name: str
@@ -163,7 +68,7 @@ class TenantStanding:
     retraining: str | None = None
     progress: float | None = None
     drained: bool = False
-    pace: Pace = field(default_factory=Pace)
+    pace: RecentTraffic = field(default_factory=RecentTraffic)
     reason: str = ""
     """Why it is not being retrained (`core.not_retrained`); empty if it is, or was just now."""
     why: str = ""
@@ -178,7 +83,7 @@ class TenantStanding:
 
 
 @dataclass(frozen=True)
-class UnitStanding:
+class CurrentUnit:
     """An instance or share, held or planned."""
 
     start: int | None
@@ -209,7 +114,7 @@ class UnitUsage:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CurrentRun:
     """A run as it is now."""
 
     now_s: float
@@ -227,10 +132,10 @@ class Standing:
     slots: int
     paused: bool
     """Whether an operator paused reconfiguration; a restart of the daemon ends a pause."""
-    tenants: tuple[TenantStanding, ...]
-    planned: tuple[UnitStanding, ...] | None
+    tenants: tuple[CurrentTenant, ...]
+    planned: tuple[CurrentUnit, ...] | None
     """By the plan for this slot; None: unknown."""
-    held: tuple[UnitStanding, ...]
+    held: tuple[CurrentUnit, ...]
     events: tuple[EventRecord, ...]
     usage: tuple[UnitUsage, ...] = ()
     """Empty where there is no GPU, or another machine has it."""
@@ -248,9 +153,9 @@ class Standing:
         )
 
 
-def standing(
+def current_run(
     rows: RecentRows | None, probe: DaemonProbe, now_s: float, meter: RateMeter | None = None
-) -> Standing:
+) -> CurrentRun:
     """The state at `now_s`; without `rows` all is as the daemon replied."""
     reply, run = probe.reply or {}, rows.run if rows is not None else None
     if rows is None:
@@ -262,7 +167,7 @@ def standing(
         for name in ("scenario", "board", "driver", "policy")
     }
     window, slot, slots = _position(rows, probe, now_s)
-    return Standing(
+    return CurrentRun(
         now_s=now_s,
         run=run,
         probe=probe,
@@ -294,9 +199,11 @@ def _position(
 
 
 def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {second.tenant for second in rows.seconds} | {e.tenant for e in rows.tenant_windows}
-    known |= {unit.tenant for unit in rows.units if unit.tenant} | rows.totals.keys()
-    return tuple(dict.fromkeys((*rows.run.tenants, *reply.get("tenants", {}), *sorted(known))))
+    recorded = {second.tenant for second in rows.seconds} | {
+        tenant_window.tenant for tenant_window in rows.tenant_windows
+    }
+    recorded |= {unit.tenant for unit in rows.units if unit.tenant} | rows.totals.keys()
+    return tuple(dict.fromkeys((*rows.run.tenants, *reply.get("tenants", {}), *sorted(recorded))))
 
 
 def _is_paused(rows: RecentRows, probe: DaemonProbe) -> bool:
@@ -310,21 +217,23 @@ def _last_action(
 ) -> str | None:
     """The last of these actions that was done."""
     done = [action for action in rows.actions if action.outcome == Outcome.DONE]
-    found = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
-    return found[-1] if found else None
+    kinds_done = [
+        action.kind for action in done if action.kind in kinds and action.tenant == tenant
+    ]
+    return kinds_done[-1] if kinds_done else None
 
 
 def _tenant(
     name: str, rows: RecentRows, reply: Mapping[str, Any], meter: RateMeter | None
-) -> TenantStanding:
-    known = _recorded(name, rows)
+) -> CurrentTenant:
+    recorded = _recorded(name, rows)
     replied = reply.get("tenants", {}).get(name)
     if replied is None:
-        return known
-    pace = Pace() if meter is None else meter.pace(name)
+        return recorded
+    pace = RecentTraffic() if meter is None else meter.pace(name)
     if pace.rate_rps is None:  # after one reply there is no rate yet: take that of the records
-        pace = replace(known.pace, p50_ms=pace.p50_ms, p99_ms=pace.p99_ms)
-    return TenantStanding(
+        pace = replace(recorded.pace, p50_ms=pace.p50_ms, p99_ms=pace.p99_ms)
+    return CurrentTenant(
         name,
         Tally(
             received=replied.get("received", 0),
@@ -346,13 +255,13 @@ def _tenant(
     )
 
 
-def _recorded(name: str, rows: RecentRows) -> TenantStanding:
+def _recorded(name: str, rows: RecentRows) -> CurrentTenant:
     units = [unit for unit in rows.units if unit.tenant == name]
     job = next((retraining for retraining in rows.retrainings if retraining.tenant == name), None)
     trains = any(unit.state == "training" for unit in units)
     accuracy, version = _model(name, rows)
     drained = _last_action(rows, (ActionKind.DRAIN, ActionKind.UNDRAIN), name) == ActionKind.DRAIN
-    return TenantStanding(
+    return CurrentTenant(
         name,
         rows.totals.get(name, Tally()),
         None,
@@ -362,7 +271,7 @@ def _recorded(name: str, rows: RecentRows) -> TenantStanding:
         job.phase if job else "running" if trains else None,
         job.progress if job else None,
         drained,
-        _recorded_pace([second for second in rows.seconds if second.tenant == name]),
+        recorded_traffic([second for second in rows.seconds if second.tenant == name]),
         job.reason if job else "",
         job.why if job else "",
     )
@@ -378,23 +287,28 @@ def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
 
 def _planned(
     rows: RecentRows, window: int | None, slot: int | None, slots: int
-) -> tuple[UnitStanding, ...] | None:
+) -> tuple[CurrentUnit, ...] | None:
     if rows.window is None or rows.window.window != window or slot is None:
         return None
     blocks = planned_blocks(rows.window, rows.plans, slots)
     if not blocks:
         return None
     now = [block for block in blocks if block["from"] <= slot < block["until"]]
-    return _ordered([_unit(e["start"], e["gpcs"], e["task"], "planned") for e in now])
+    return _ordered(
+        [_unit(block["start"], block["gpcs"], block["task"], "planned") for block in now]
+    )
 
 
-def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
+def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[CurrentUnit, ...]:
     if "units" not in reply:
         return _ordered(
-            [UnitStanding(e.start, e.gpcs, e.tenant, e.task, e.state, e.from_s) for e in rows.units]
+            [
+                CurrentUnit(unit.start, unit.gpcs, unit.tenant, unit.task, unit.state, unit.from_s)
+                for unit in rows.units
+            ]
         )
     since_s = {(unit.start, unit.gpcs, unit.state): unit.from_s for unit in rows.units}
-    held = [(each["start"], each["gpcs"], each["task"], each["state"]) for each in reply["units"]]
+    held = [(unit["start"], unit["gpcs"], unit["task"], unit["state"]) for unit in reply["units"]]
     return _ordered(
         [_unit(*holding, since_s.get((holding[0], holding[1], holding[3]))) for holding in held]
     )
@@ -402,10 +316,12 @@ def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...
 
 def _unit(
     start: int | None, gpcs: float, task: str | None, state: str, since_s: float | None = None
-) -> UnitStanding:
+) -> CurrentUnit:
     tenant, _, kind = (task or "").rpartition("/")
-    return UnitStanding(start, gpcs, tenant or None, kind, state, since_s)
+    return CurrentUnit(start, gpcs, tenant or None, kind, state, since_s)
 
 
-def _ordered(units: Sequence[UnitStanding]) -> tuple[UnitStanding, ...]:
-    return tuple(sorted(units, key=lambda e: (e.start is None, e.start or 0, e.tenant or "")))
+def _ordered(units: Sequence[CurrentUnit]) -> tuple[CurrentUnit, ...]:
+    return tuple(
+        sorted(units, key=lambda unit: (unit.start is None, unit.start or 0, unit.tenant or ""))
+    )

@@ -1,28 +1,17 @@
-"""Measured inputs of scenarios: profile files of models, and the packaged data sets.
+"""Profile files of models.
 
-A profile file holds one measured model, or in version 2 all models of a profiler run. An entry has
-the format of core/profiles.json. Version 2 also contains information for readers.
-
-A data set says how each window's new classes affect a model and how much work a retraining is. All
-values are measured. They are in drifts.json, which documents where and how.
+A file holds one measured model, or in version 2 all models of a profiler run. An entry has the
+format of core/profiles.json. Version 2 also contains information for readers.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from migrator.core.errors import InputError
 from migrator.core.profiles import Profile, profile_of
-from migrator.core.registry import pick
-from migrator.core.scenario import Drift
 from migrator.io.data_file import PROFILES, read_json_file
 from migrator.io.strict import (
     MAX_COUNT,
@@ -117,10 +106,10 @@ def read_profile(path: Path, model: str | None = None) -> Profile:
     """
 
     def chosen(data: object) -> Profile:
-        found = parse_profiles(data)
-        if len(found) == 1:
-            return found[0]
-        by_model = {profile.model: profile for profile in found}
+        profiles = parse_profiles(data)
+        if len(profiles) == 1:
+            return profiles[0]
+        by_model = {profile.model: profile for profile in profiles}
         if model not in by_model:
             wrong = "which is meant is not said" if model is None else f"none is of {shown(model)}"
             refuse(("profiles",), wrong, f"name {listed(list(by_model))} as model")
@@ -165,104 +154,3 @@ def _require_count(key: str, location: Location, what: str) -> None:
     plain = key.isascii() and key.isdigit() and not key.startswith("0")
     if not plain or len(key) > 10 or int(key) > MAX_COUNT:
         refuse(location, f"{shown(key)} is not {what}", "write a positive integer in quotes")
-
-
-@dataclass(frozen=True)
-class Accuracies:
-    """Measured accuracies of one model per window, on held-out samples of all classes seen."""
-
-    pretrained: float
-    """Before the first window, on the first classes."""
-    pre: tuple[float, ...]
-    """On the window's data, before its retraining."""
-    estimated: tuple[float, ...]
-    """Estimate of a short training run on a sample, made before the retraining."""
-    post: tuple[float, ...]
-    """After the retraining, of the model that serves then."""
-    provenance: str
-    epochs: int | None = None
-    """Of this model's retrainings; None: those of the data set."""
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A class-incremental data set: each window adds new classes."""
-
-    name: str
-    classes: int
-    """Number of new classes per window, which is also the number before the first."""
-    samples: tuple[int, ...]
-    """Number of training samples of each window's retraining, including replayed samples."""
-    epochs: int
-    source: str
-    measured: Mapping[str, Accuracies]
-    """Accuracies by model."""
-
-    @property
-    def windows(self) -> int:
-        """Number of windows with new classes."""
-        return len(self.samples)
-
-    def classes_known(self, window: int) -> int:
-        """Number of classes seen by window `window` (from 0); -1 gives those before the first."""
-        return self.classes * (window + 2)
-
-
-@cache
-def datasets() -> dict[str, Dataset]:
-    """All packaged data sets by name."""
-    text = files("migrator.workload").joinpath("drifts.json").read_text(encoding="utf-8")
-    packaged = json.loads(text)["datasets"]
-    adapter = TypeAdapter(Dataset)
-    return {
-        name: adapter.validate_python({"name": name, **entry}) for name, entry in packaged.items()
-    }
-
-
-def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
-    """The drifts if a window's data is labelled during the window, from those if it is labelled
-    before.
-
-    The retraining in a window then learns the data of the window before. Afterwards the model has
-    the accuracy that `given` has before the window's own retraining; before that, it is one drift
-    more behind. There is nothing to learn in the first window.
-    """
-    found: list[Drift] = []
-    for window, drift in enumerate(given):
-        before = given[window - 1] if window else None
-        if before is None or before.seconds is None:
-            found.append(Drift(drift.accuracy_pre, drift.accuracy_pre, None))
-            continue
-        kept = drift.accuracy_pre / before.accuracy_post if before.accuracy_post else 1.0
-        found.append(
-            Drift(
-                min(1.0, before.accuracy_pre * kept),
-                drift.accuracy_pre,
-                before.seconds,
-                min(1.0, before.accuracy_expected * kept),
-            )
-        )
-    return tuple(found)
-
-
-def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
-    """The drift that each window of the data set causes for the profile's model."""
-    if dataset.startswith("folder:"):
-        raise InputError(
-            f"dataset: accuracies on {dataset[:100]} are not packaged; name your own samples as "
-            "live.benchmark, and for simulations give retraining.windows"
-        )
-    known = pick("dataset", dataset, datasets())
-    if profile.model not in known.measured:
-        raise InputError(
-            f"dataset: no accuracies of {profile.model} on {known.name} are measured; "
-            f"use {' or '.join(known.measured)}, or give retraining.windows"
-        )
-    found = known.measured[profile.model]
-    epochs = found.epochs or known.epochs
-    return tuple(
-        Drift(pre, post, profile.training_s(samples * epochs), estimated)
-        for pre, post, estimated, samples in zip(
-            found.pre, found.post, found.estimated, known.samples, strict=True
-        )
-    )

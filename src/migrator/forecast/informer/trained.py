@@ -1,0 +1,187 @@
+"""A trained Informer: how it forecasts, and the file that it is saved in."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError
+from migrator.forecast.forecaster import Counts, Origins, PointForecaster
+from migrator.forecast.informer.network import Informer, Shape
+from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
+from migrator.io.atomic_write import write_atomically
+
+_MOST = 8.0
+"""Deviations are clipped at this many levels, so that one burst does not dominate."""
+VERSION = 2
+"""2: the ridge regression that is corrected has several levels."""
+_KIND = b"migrator informer "
+_FIRST = 80
+"""The first line is shorter."""
+
+
+def data_hash(history: Counts) -> str:
+    """Which history it was."""
+    return hashlib.sha256(np.ascontiguousarray(history, dtype="<f8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How training went; errors are of the validation part, which lies after the training part."""
+
+    slots: int
+    """Of the history it was given."""
+    training_examples: int
+    validation_examples: int
+    best_step: int
+    wape_last_mean: float
+    wape_ridge: float
+    wape: float
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedInformer(PointForecaster):
+    """A network and what is needed to use it: it corrects the ridge regression."""
+
+    network: Informer
+    slot_s: float
+    trust: float
+    """How much of the network's correction is taken, 0 to 1, by the validation part."""
+    data_hash: str
+    summary: Summary
+
+    @property
+    def shape(self) -> Shape:
+        """Of its network."""
+        return self.network.shape
+
+    def points(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin the ridge regression and the correction, which ends after `shape.ahead`."""
+        points = Ridge().points(history, origins, slots, window_slots)
+        able = np.flatnonzero(origins >= self.shape.lookback)
+        if self.trust == 0 or len(able) == 0:
+            return points
+        past, scale = past_of(history, origins[able], self.shape.lookback, window_slots)
+        covered = min(slots, self.shape.ahead)
+        added = self.trust * scale[:, None] * answer(self.network, past)[:, :covered]
+        points[able, :covered] = np.maximum(points[able, :covered] + added, 0.0)
+        return points
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Products this small gain nothing from more threads, which wait for each other when busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
+    """What the network says of each row, without learning from it."""
+    network.eval()
+    with one_thread(), torch.inference_mode():
+        answers: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
+    return answers
+
+
+def past_of(
+    history: Counts, origins: Origins, lookback: int, window_slots: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Per origin the lookback about its level, and the scale it is measured in."""
+    level, scale = level_and_scale(history, origins, window_slots)
+    seen = history[origins[:, None] - lookback + np.arange(lookback)] - level[:, None]
+    return np.minimum(over_scale(seen, scale), _MOST).astype(np.float32), scale
+
+
+def save(model: TrainedInformer, path: Path) -> None:
+    """Write the model; a failure leaves no file that looks whole."""
+    header = {
+        "shape": asdict(model.shape),
+        "slot_s": model.slot_s,
+        "trust": model.trust,
+        "level": "mean of the last window; deviations over it, at least 0.05 of the mean so far",
+        "base": "ridge",
+        "data_hash": model.data_hash,
+        "summary": asdict(model.summary),
+    }
+    arrays = {name: tensor.numpy() for name, tensor in model.network.state_dict().items()}
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    body = json.dumps(header).encode() + b"\n" + packed.getvalue()
+    checksum = hashlib.sha256(body).hexdigest().encode()
+    with write_atomically(path) as draft:
+        draft.write_bytes(b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
+
+
+def load(path: Path) -> TrainedInformer:
+    """The model in a file; InputError where it is none, of another version, or damaged."""
+    header, arrays = _parts(path, _content(path))
+    try:
+        shape = Shape(**header["shape"])
+        network = Informer(shape)
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        network.eval()
+        return TrainedInformer(
+            network,
+            float(header["slot_s"]),
+            float(header["trust"]),
+            str(header["data_hash"]),
+            Summary(**header["summary"]),
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+        raise InputError(
+            f"{path}: its weights do not fit its header; train the model again"
+        ) from error
+
+
+def _content(path: Path) -> bytes:
+    """What follows the checksum, if that is right."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); name a file that "
+            "`migrator forecast train` wrote"
+        ) from error
+    first, _, rest = content.partition(b"\n")
+    if not first.startswith(_KIND) or len(first) > _FIRST:
+        raise InputError(f"{path}: is no saved model; name one `migrator forecast train` wrote")
+    if first != _KIND + str(VERSION).encode():
+        version = first[len(_KIND) :].decode(errors="replace")
+        raise InputError(
+            f"{path}: is of version {version}, and this release reads {VERSION}; train it again"
+        )
+    checksum, _, body = rest.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        _damaged(path)
+    return body
+
+
+def _parts(path: Path, body: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Header and weights."""
+    header, _, packed = body.partition(b"\n")
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            return json.loads(header), dict(arrays)
+    except (ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError):
+        _damaged(path)
+
+
+def _damaged(path: Path) -> NoReturn:
+    raise InputError(f"{path}: is damaged or cut short; copy it again or train the model again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
+from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.checkpoint import Checkpoints, CourseFolder
 from migrator.learn.course import Course, CourseResult, CourseSettings, WindowRow
@@ -23,6 +25,12 @@ TINY = "support.tiny_model:Tiny"
 SETTINGS = CourseSettings(
     "nc-synthetic", TINY, RetrainingSettings(epochs=3, batch=32), memory=30, per_class=60
 )
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine that is too busy to write them quickly."""
+    monkeypatch.setattr(checkpoint, "FREE_S", math.inf)
 
 
 @pytest.fixture(scope="module")

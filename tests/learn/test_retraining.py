@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
+from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
@@ -35,6 +37,12 @@ from migrator.learn.retraining import (
 KNOWN = benchmark("nc-synthetic")
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
 Pretrained = tuple[Model, WindowData, float]
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine that is too busy to write them quickly."""
+    monkeypatch.setattr(checkpoint, "FREE_S", math.inf)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from support.live_learning import MODEL, SETTINGS, SPOILED, made_job
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
+from migrator.learn import checkpoint
 from migrator.learn.estimation import Past
 from migrator.learn.retraining import accuracy
 from migrator.live.labels import Labels
@@ -27,6 +29,12 @@ from migrator.live.training import (
 )
 from migrator.live.training_data import window_data
 from migrator.serving.workers.forkserver_process import build_all
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine that is too busy to write them quickly."""
+    monkeypatch.setattr(checkpoint, "FREE_S", math.inf)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
+from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import HttpError, MigratorError
@@ -126,7 +127,7 @@ async def test_a_tenant_whose_removal_failed_is_served_again(
 async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
     bench.router.counts["photos"].total.received += 1
     going = asyncio.create_task(bench.admission.dismiss("photos"))
-    await asyncio.sleep(0.05)
+    await until_async(lambda: bench.router.refuses("photos"))
     going.cancel()
     await asyncio.gather(going, return_exceptions=True)
     assert bench.router.refuses("photos")

@@ -226,6 +226,5 @@ async def test_an_estimate_on_an_instance_is_stopped_at_its_limit(tmp_path: Path
     await actuation.learning.cancelled.wait()
     assert actuation.learning.estimated_on == [environment]
     actuation.estimate(Estimate("a", 0, 100))  # on the host, without a limit
-    await asyncio.sleep(0.1)
-    assert actuation.learning.estimated_on == [environment, None]
+    await until_async(lambda: actuation.learning.estimated_on == [environment, None])
     await actuation.close()

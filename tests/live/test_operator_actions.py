@@ -11,6 +11,7 @@ import pytest
 from support.live_context import idle_context, idle_forkserver
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
+from support.waiting import until_async
 
 from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
 from migrator.control.retraining import Retraining
@@ -259,17 +260,17 @@ async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None
 
 
 async def test_what_waits_is_answered_before_it_is_planned_without(bench: Bench) -> None:
-    worker = StandInWorker("w", lambda _: 0.5)
+    worker = StandInWorker("w")
+    worker.held.clear()
     bench.router.attach("photos", worker, worker.latency_s)
     asking = asyncio.create_task(infer(bench.router, "photos", np.zeros((1, 3), np.uint8)))
-    await asyncio.sleep(0.01)
+    await worker.begun.wait()
     draining = asyncio.create_task(bench.act("drain", "photos"))
-    while not bench.router.refuses("photos"):
-        await asyncio.sleep(0.005)
+    await until_async(lambda: bench.router.refuses("photos"))
     assert not bench.tenants["photos"].drained
+    worker.held.set()
     assert (await draining).outcome is Outcome.DONE
     assert asking.done()
-    assert not (await asking).late
 
 
 async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_demand(

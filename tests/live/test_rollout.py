@@ -13,6 +13,7 @@ import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.serving import assignment
+from support.waiting import until_async
 
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
@@ -219,7 +220,7 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
 
     async def both() -> None:
         claiming = asyncio.create_task(here.rollout.share("photos", claim=True))
-        await asyncio.sleep(0.02)
+        await until_async(lambda: met)
         second = asyncio.create_task(here.rollout.share("photos"))
         await asyncio.sleep(0)
         here.trains(b"two")

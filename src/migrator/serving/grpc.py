@@ -124,6 +124,8 @@ _MAX_FIELDS = 2**13
 """Of a message with its tensors: an empty field of two bytes takes a hundred once it is decoded."""
 _NUMBERS_BYTES = 512 * 2**10
 """Of typed numbers, which take 0.2 s per MiB to convert: a picture of 299 pixels, whole."""
+_LARGE_BYTES = 256 * 2**10
+"""A message of more than that takes milliseconds to decode."""
 _OPEN_CALLS = ("ServerLive", "ServerReady", "ServerMetadata")
 """They need no token. Their messages are empty, and not received."""
 _OPEN_PLACES = 4
@@ -212,7 +214,7 @@ def _set_type(field: FieldDescriptorProto, kind: str) -> None:
 
 
 class _Receiver:
-    """Receives messages of calls, a few at a time, as each may be as large as the limit.
+    """Receives and decodes messages of calls, a few at a time: each may be as large as the limit.
 
     A client that has not sent its message after a second gives way when another one waits.
     """
@@ -222,23 +224,34 @@ class _Receiver:
         self._arriving: dict[asyncio.Timeout, float] = {}
         """When each message began to arrive, the oldest first; without those that give way."""
         self._waiting = 0
+        self._decoding = asyncio.Lock()
+        """Large messages are decoded one after the other, and other events handled in between."""
 
-    async def receive(self, context: Any) -> bytes:
-        """The first message of a call; HttpError where none arrives in time."""
+    async def receive(self, context: Any, kind: Any) -> Any:
+        """The first message of a call, decoded; HttpError where none arrives in time."""
         await self._wait_for_place()
+        try:
+            message = await self._arrived(context)
+            if message is grpc.aio.EOF:  # also where it is larger than the limit
+                raise HttpError(400, "the call has no message; send one")
+            if len(message) <= _LARGE_BYTES:
+                return _decoded(kind, message)
+            async with self._decoding:
+                await asyncio.sleep(0)
+                return _decoded(kind, message)
+        finally:
+            self._places.release()
+
+    async def _arrived(self, context: Any) -> Any:
         limit_s = SLOW_S if self._waiting else self._limit_s
         try:
             async with asyncio.timeout(limit_s) as scope:
                 self._arriving[scope] = asyncio.get_running_loop().time()
-                message = await context.read()
+                return await context.read()
         except TimeoutError:
             raise HttpError(408, "the message did not arrive in time; send it faster") from None
         finally:
             self._arriving.pop(scope, None)
-            self._places.release()
-        if message is grpc.aio.EOF:  # also where it is larger than the limit
-            raise HttpError(400, "the call has no message; send one")
-        return bytes(message)
 
     async def _wait_for_place(self) -> None:
         if self._places.locked() and self._arriving:
@@ -344,9 +357,9 @@ class GrpcServer:
         if name in _OPEN_CALLS:
             return kind()
         if name == "HealthCheck":
-            return _decoded(kind, await self._open_receiver.receive(context))
+            return await self._open_receiver.receive(context, kind)
         self._tokens.holder(Request({"type": "http", "headers": _passed_headers(context)}))
-        return _decoded(kind, await self._receiver.receive(context))
+        return await self._receiver.receive(context, kind)
 
     async def _refuse(self, name: str, error: Exception, context: Any) -> None:
         """End a call with the status of the error; log lines are limited."""
@@ -437,10 +450,8 @@ class GrpcServer:
 
     async def _infer(self, request: Any, context: Any) -> Any:
         path = f"{_path_of(request.model_name, request.model_version)}/infer"
-        headers, body = _infer_request(request, context.time_remaining())
-        del request  # its tensors must not wait with the call, nor the body
-        parts = [body]
-        del body
+        headers, parts = _infer_request(request, context.time_remaining())
+        del request  # its tensors must not wait with the call
         status, sent, answer = await self._ask("POST", path, context, headers, parts)
         parts.clear()  # where it was refused unread
         if status != 200:
@@ -478,9 +489,12 @@ class GrpcServer:
         headers: Mapping[str, str] | None = None,
         parts: list[bytes] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the application's answer; `parts` is emptied."""
-        parts = [b""] if parts is None else parts
-        given = {"content-length": str(sum(map(len, parts))), **(headers or {})}
+        """Status, headers and body of the application's answer.
+
+        `parts`: of the body, joined only if the application reads it, and emptied.
+        """
+        unread = [parts or []]
+        given = {"content-length": str(sum(map(len, unread[0]))), **(headers or {})}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -503,8 +517,10 @@ class GrpcServer:
         sent: list[Message] = []
 
         async def receive() -> Message:
-            if parts:
-                return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+            if unread:
+                body = b"".join(unread[0])
+                unread.pop().clear()
+                return {"type": "http.request", "body": body, "more_body": False}
             await asyncio.Event().wait()  # the call is cancelled when its client leaves
             raise AssertionError
 
@@ -594,39 +610,32 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], bytes]:
-    """The headers and the body that the HTTP API takes; `left_s`: until the call's deadline."""
+def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], list[bytes]]:
+    """Headers and parts of the body for the HTTP API; `left_s`: until the call's deadline."""
     parameters = {key: _value(value) for key, value in request.parameters.items()}
     if len(request.inputs) != 1:
         raise HttpError(400, f"inputs: {len(request.inputs)} tensors; send one")
     raw = list(request.raw_input_contents)
-    if raw and len(raw) != len(request.inputs):
+    if len(raw) > 1:
+        raise HttpError(400, f"raw_input_contents: {len(raw)} for 1 inputs; send one for each")
+    tensor = request.inputs[0]
+    try:
+        tensor_parts = raw or _typed(tensor)
+    except (ValueError, OverflowError) as error:
         raise HttpError(
             400,
-            f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each "
-            "input, in the same order",
-        )
-    tensors: list[bytes] = []
-    inputs = []
-    for at, tensor in enumerate(request.inputs):
-        try:
-            tensors.append(raw[at] if raw else _typed(tensor))
-        except (ValueError, OverflowError) as error:
-            raise HttpError(
-                400,
-                f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
-                f"({error}); send raw_input_contents, or the list of that datatype",
-            ) from error
-        own = {key: _value(value) for key, value in tensor.parameters.items()}
-        own["binary_data_size"] = len(tensors[-1])
-        inputs.append(
-            {
-                "name": tensor.name,
-                "datatype": tensor.datatype,
-                "shape": list(tensor.shape),
-                "parameters": own,
-            }
-        )
+            f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
+            f"({error}); send raw_input_contents, or the list of that datatype",
+        ) from error
+    given = {key: _value(value) for key, value in tensor.parameters.items()}
+    inputs = [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": list(tensor.shape),
+            "parameters": given | {"binary_data_size": sum(map(len, tensor_parts))},
+        }
+    ]
     outputs = [
         {"name": output.name, "parameters": {"binary_data": True}} for output in request.outputs
     ]
@@ -641,7 +650,7 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], 
     headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(head))}
     if left_s is not None and not TIMEOUT_PARAMETERS.keys() & parameters.keys():
         headers[CALL_TIMEOUT_HEADER] = repr(max(1e-3, left_s * 1e3))
-    return headers, b"".join([head, *tensors])
+    return headers, [head, *tensor_parts]
 
 
 async def _abort(context: Any, status: int, body: bytes) -> None:
@@ -669,10 +678,10 @@ def _value(parameter: Any) -> Any:
     return None if chosen is None else getattr(parameter, chosen)
 
 
-def _typed(tensor: Any) -> bytes:
+def _typed(tensor: Any) -> list[bytes]:
     if tensor.datatype == TEXTS:
         texts = tensor.contents.bytes_contents
-        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        return [part for text in texts for part in (len(text).to_bytes(4, "little"), text)]
     values: Sequence[int] = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
     dtype = DTYPES.get(tensor.datatype, np.dtype(np.uint8))
-    return np.fromiter(values, dtype, len(values)).tobytes()
+    return [np.fromiter(values, dtype, len(values)).tobytes()]

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from migrator.core.action import Acted, ActionKind
 from migrator.core.errors import HttpError
+from migrator.serving.http.encoding import EncodingThread
 from migrator.serving.http.metrics import ApiMetrics
 from migrator.serving.http.protocol import Problem, WindowNow
 from migrator.serving.http.requests import (
@@ -193,6 +194,7 @@ class ApiState:
     recent: defaultdict[str, RecentRequests] = field(init=False)
     """By tenant."""
     bodies: BodyBudget = field(init=False)
+    encoding: EncodingThread = field(default_factory=EncodingThread)
 
     @property
     def all_collectors(self) -> tuple[Collector, ...]:

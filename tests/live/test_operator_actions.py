@@ -20,11 +20,12 @@ from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
 from migrator.live.actuation import Actuation
-from migrator.live.changes import DrainedTenants, OperatorActions
-from migrator.live.context import Context, Serving
+from migrator.live.context import Context, DaemonOptions
 from migrator.live.daemon import new_controller
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
+from migrator.live.learning import Learning
+from migrator.live.operator_actions import DrainedTenants, OperatorActions
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
 from migrator.live.versions import Version
 from migrator.records.rows import ActionRecord
@@ -82,7 +83,7 @@ class Rollouts(Rollout):
         self.versions.append((version.tenant, version.number))
 
 
-class Kept(Recorder):
+class Kept(LiveRecorder):
     """Keeps what is recorded of actions and versions."""
 
     def __init__(self, context: Context) -> None:
@@ -110,7 +111,7 @@ class Bench:
         self.weights.write_bytes(b"weights")
         live = read_live(scenario_file(folder, "photos", "cameras"))
         self.trainings = HeldTrainings(self.weights)
-        context = idle_context(Serving(live, folder / "state"), trainings=self.trainings)
+        context = idle_context(DaemonOptions(live, folder / "state"), trainings=self.trainings)
         self.context, self.clock = context, context.clock
         self.tenants, self.router, self.executor = context.tenants, context.router, context.executor
         self.recorder, self.actuation, self.rollout = Kept(context), Instructions(), Rollouts()

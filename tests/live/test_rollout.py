@@ -18,9 +18,9 @@ from support.waiting import until_async
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.problem import Instance
-from migrator.live.context import Context, Serving
-from migrator.live.learning import Rollout
-from migrator.live.recording import Recorder
+from migrator.live.context import Context, DaemonOptions
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.live.versions import Version, Versions
 from migrator.serving.workers.pool import ServingWorker
 from migrator.workload.live import read_live
@@ -28,7 +28,7 @@ from migrator.workload.live import read_live
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
 
 
-class EventList(Recorder):
+class EventList(LiveRecorder):
     """Keeps what is recorded."""
 
     def __init__(self, context: Context) -> None:
@@ -69,7 +69,7 @@ class Home:
         (folder / name).mkdir()
         live = read_live(scenario_file(folder / name, "photos"))
         self.store = SharedStore(str(folder / "store"), name)
-        serving = Serving(live, folder / name / "state", shared=self.store)
+        serving = DaemonOptions(live, folder / name / "state", shared=self.store)
         self.context = idle_context(serving)
         self.run = self.context.tenants["photos"]
         self.versions = self.context.versions_of("photos")

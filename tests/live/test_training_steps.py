@@ -16,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.learn.estimation import Past
 from migrator.learn.retraining import accuracy
 from migrator.live.labels import Labels
-from migrator.live.retrainer import EPOCHS, Pace, Work, answer
+from migrator.live.retrainer import EPOCHS, EmulatedPace, Work, answer
 from migrator.live.training import (
     Begin,
     EstimateResult,
@@ -216,7 +216,7 @@ class FakeClock:
 
 def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:
     clock = FakeClock()
-    pace = Pace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    pace = EmulatedPace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
     moments = []
     for _ in range(4):
         clock.now_s += 0.5
@@ -228,11 +228,11 @@ def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> 
 
 def test_a_pace_never_waits_for_what_is_late_and_goes_on_where_it_was() -> None:
     clock = FakeClock()
-    pace = Pace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
+    pace = EmulatedPace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
     assert pace.part == 0.5
     clock.now_s += 7
     pace.step()
     assert clock.now_s == 107
-    free = Pace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    free = EmulatedPace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
     free.step()
     assert clock.now_s == 107

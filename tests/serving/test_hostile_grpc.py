@@ -17,7 +17,8 @@ import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
 from support.waiting import LIMIT_S, until
 
-from migrator.serving.grpc import NOT_SERVING, SERVING, _Receiver, message_classes
+from migrator.serving.grpc import NOT_SERVING, SERVING, _Receiver
+from migrator.serving.grpc_messages import message_classes
 
 grpc: Any = import_module("grpc")
 MESSAGES = message_classes()

@@ -20,7 +20,7 @@ from support.waiting import until
 from migrator.core.errors import InputError
 from migrator.io.frames import Channel
 from migrator.learn.model import Model
-from migrator.serving.workers.messages import Assignment, Ready, ToWorker
+from migrator.serving.workers.messages import Assignment, ToWorker, WorkerReady
 from migrator.serving.workers.worker import FairLock, Worker
 
 THREADS = """
@@ -108,7 +108,7 @@ def test_weights_that_cannot_be_used_are_exchanged_back(tmp_path: Path, is_captu
     with ours, theirs, ExitStack() as stack:
         worker = Worker(Channel(theirs, ToWorker), model, "w", stack)
         taken = worker._take(Assignment("a", "m", tmp_path / "1", 1, "cpu", {}, 4))
-        assert isinstance(taken, Ready)
+        assert isinstance(taken, WorkerReady)
         if not is_captured:
             model.captured = None
         with pytest.raises(InputError, match="NaN"):

@@ -15,15 +15,7 @@ from pathlib import Path
 import pytest
 from support import PYTHONPATH
 from support.served_models import HANG, SLOW
-from support.serving import (
-    alive,
-    assignment,
-    children,
-    in_uvloop,
-    pictures,
-    run_on_uvloop,
-    started,
-)
+from support.serving import alive, assignment, children, in_uvloop, pictures, run_on_uvloop, started
 from support.waiting import until_async
 
 import migrator

@@ -46,8 +46,9 @@ from migrator.report.page import HUES, OUTCOMES, Chart, Paint, legend_of, shades
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
 from migrator.report.slices import held_chart, planned_chart
+from migrator.serving.http.access import Tokens, require_own_page
 from migrator.serving.http.operations import refusal_response
-from migrator.serving.http.requests import Limits, Tokens, require_own_page
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable
 
 _LAST_S = 1e12
@@ -435,7 +436,7 @@ async def serve_page(
         Starlette(routes=page.routes()),
         tokens=tokens,
         port=port,
-        limits=affordable(Limits()),
+        limits=affordable(ClientLimits()),
         closing=page.close,
     )
     await server.start()

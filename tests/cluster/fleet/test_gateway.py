@@ -24,7 +24,8 @@ from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.gateway import Gateway
 from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
 from migrator.core.errors import MigratorError
-from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.access import Tokens, digest
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer
 
 ADMIN = "the administration's token"
@@ -128,7 +129,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(admin: str | None = None, limits: Limits | None = None) -> AsyncIterator[World]:
+async def world(
+    admin: str | None = None, limits: ClientLimits | None = None
+) -> AsyncIterator[World]:
     here, there = Daemon(), Daemon()
     await asyncio.gather(here.server.start(), there.server.start())
     pages = {"g1": here.server.url, "g2": there.server.url}
@@ -297,7 +300,7 @@ async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(made: Wo
     assert index.json() == [{"name": "photos", "state": "READY"}]
 
 
-@with_gateway(limits=Limits(body_bytes=1000))
+@with_gateway(limits=ClientLimits(body_bytes=1000))
 async def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on(made: World) -> None:
     reply = await made.infer(content=bytes(2000))
     assert reply.status_code == 413

@@ -15,12 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from migrator.core.errors import HttpError
-from migrator.serving.http.operations import (
-    ApiState,
-    Feedback,
-    json_response,
-    state_of,
+from migrator.serving.http.bodies import (
+    JSON_LENGTH_HEADER,
+    MEDIA_TYPES,
+    HeldBody,
+    read_message,
+    require_media_type,
 )
+from migrator.serving.http.operations import ApiState, Feedback, json_response, state_of
 from migrator.serving.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
@@ -28,27 +30,24 @@ from migrator.serving.http.protocol import (
     InputTensor,
     SamplesAnswer,
     SamplesRequest,
+    read_parameters,
+)
+from migrator.serving.http.requests import (
+    cancel_at_disconnect,
+    headers_of,
+    is_disconnected,
+    new_id,
+    request_id,
+)
+from migrator.serving.http.tensors import (
     encode_answer,
     finite_scores,
     flat_decoder,
     has_long_texts,
     largest_body,
     read_input,
-    read_parameters,
     requested_outputs,
     require_rows,
-)
-from migrator.serving.http.requests import (
-    JSON_LENGTH_HEADER,
-    MEDIA_TYPES,
-    HeldBody,
-    cancel_at_disconnect,
-    headers_of,
-    is_disconnected,
-    new_id,
-    read_message,
-    request_id,
-    require_media_type,
 )
 from migrator.serving.workers.messages import ModelInterface
 

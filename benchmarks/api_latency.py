@@ -32,10 +32,11 @@ from starlette.routing import Route
 
 from benchmarks.api_load import Load
 from benchmarks.machine import describe_machine
+from migrator.serving.http.access import Tokens, digest
 from migrator.serving.http.app import application
 from migrator.serving.http.operations import ApiState, Backend, Feedback
 from migrator.serving.http.protocol import WindowNow
-from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer
 from migrator.serving.queue import QueueSettings
 from migrator.serving.router import Router
@@ -85,7 +86,7 @@ def served_application() -> Starlette:
         status=dict,
     )
     # small enough that the warm-up fills it, as in a server that has run for a minute
-    limits = Limits(recent_bytes=2**20)
+    limits = ClientLimits(recent_bytes=2**20)
     return application(ApiState(backend, Tokens({"images": digest(TOKEN)}), limits))
 
 

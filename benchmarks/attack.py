@@ -1,7 +1,8 @@
 """Hostile requests against a real daemon and gateway: python -m benchmarks.attack [--out FOLDER]
 
 Starts `migrator serve` on the emulated driver and `migrator gateway` before it, without tokens, and
-sends one attack after the other, all over 127.0.0.1 and of bounded size. For each: the status that
+sends one attack after the other, all over 127.0.0.1 and of bounded size. A second daemon gets those
+that need a model of texts. For each: the status that
 the attacker got, the slowest health check meanwhile (the time until a new connection is answered
 with 200), and the daemon's resident memory before, at most and after.
 """
@@ -32,12 +33,14 @@ import numpy as np
 
 from benchmarks.flood import Tenant, daemon, memory_mib
 from benchmarks.machine import describe_machine
-from migrator.serving.grpc import message_classes
+from migrator.serving.grpc_messages import message_classes
 
 MIB = 2**20
 LONGEST_S = 70.0
 """An attack ends by then, whatever the server does."""
 SETTLE_S = 1.0
+TEXT_INFER = "/v2/models/texts/infer"
+BATCH, TEXT_BYTES = 32, 2**16
 INFER, FEEDBACK = "/v2/models/images/infer", "/v2/models/images/feedback"
 DIGITS = "1" * 5000
 JSON, FOREIGN = {"content-type": "application/json"}, {"origin": "http://example.com"}
@@ -60,13 +63,13 @@ class Result:
 class Target:
     """A server under attack."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, tenant: str = "images") -> None:
         """`log`: of the daemon; it names the gRPC port."""
         match = re.search(r"gRPC at (\S+):(\d+)", log.read_text(encoding="utf-8"))
         assert match
         self.log, self.grpc = log, (match[1], int(match[2]))
         self.url, self.port = url, urlsplit(url).port or 80
-        with urlopen(f"{url}/v2/models/images") as answer:
+        with urlopen(f"{url}/v2/models/{tenant}") as answer:
             self.shape: list[int] = [1, *json.load(answer)["inputs"][0]["shape"][1:]]
         self.size = math.prod(self.shape)
 
@@ -320,6 +323,41 @@ def called(target: Target, messages: list[bytes]) -> str:
         return counted(Counter(future.code().name for future in futures))
 
 
+def texts(row: str) -> list[str]:
+    """A batch of texts, 2 MB in all."""
+    return [(row * TEXT_BYTES)[:TEXT_BYTES]] * BATCH
+
+
+def abandoned_texts(target: Target) -> str:
+    """40 requests with 2 MB of texts, whose clients leave as soon as all is sent."""
+    return abandoned(target, texts("x "))
+
+
+def abandoned_marks(target: Target) -> str:
+    """The same with texts of combining marks only."""
+    return abandoned(target, ["\u0300\u0316" * (TEXT_BYTES // 4)] * BATCH)
+
+
+def abandoned(target: Target, data: list[str]) -> str:
+    tensor = {"name": "input", "datatype": "BYTES", "shape": [BATCH], "data": data}
+    parameters = {"timeout_ms": 60_000}
+    body = json.dumps({"inputs": [tensor], "parameters": parameters}, ensure_ascii=False).encode()
+    head = f"POST {TEXT_INFER} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    for _ in range(40):
+        with target.connect() as connection:
+            connection.sendall(request)
+    return target.ask("/v2")[0]
+
+
+def typed_texts(target: Target) -> str:
+    """60 gRPC messages of 15 MiB at a time, with texts in the list of their type."""
+    request = message_classes()["ModelInferRequest"](model_name="texts")
+    tensor = request.inputs.add(name="input", datatype="BYTES", shape=[BATCH])
+    tensor.contents.bytes_contents.extend([b"x " * (15 * MIB // 2 // BATCH)] * BATCH)
+    return called(target, [request.SerializeToString()] * 60)
+
+
 def dismissal(target: Target) -> str:
     body = json.dumps({"go": "images"}).encode()
     return target.ask("/admin/tenants", body, JSON)[0]
@@ -355,6 +393,11 @@ GATEWAY_CASES: dict[str, Callable[[Target], str]] = {
     "gateway: feedback: foreign Origin, rebound Host, no type": foreign_feedback,
     "gateway: pages: foreign Origin, rebound Host": foreign_pages,
     "gateway: body of 64 MiB, declared and chunked": oversized,
+}
+TEXT_CASES: dict[str, Callable[[Target], str]] = {
+    "texts: 40 abandoned requests of 2 MB": abandoned_texts,
+    "texts: 40 abandoned requests of 2 MB of combining marks": abandoned_marks,
+    "texts: 60 typed gRPC messages of 15 MiB": typed_texts,
 }
 LAST: dict[str, Callable[[Target], str]] = {"tenant dismissed on a standalone daemon": dismissal}
 
@@ -429,10 +472,21 @@ def gateway(folder: Path, url: str) -> Iterator[str]:
         process.wait()
 
 
-def serving(folder: Path) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+def serving(
+    folder: Path, tenant: Tenant
+) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
     """A daemon with its usual limits."""
-    tenant, options = Tenant("small-cnn", 8, 20.0), ("--grpc-port", "0")
-    return daemon(folder, tenant, connections=1024, options=options)
+    return daemon(folder, tenant, connections=1024, options=("--grpc-port", "0"))
+
+
+def text_tenant(folder: Path) -> Tenant:
+    """A model of texts, and the samples that it learns from."""
+    rows = [{"text": f"{name} {n}", "label": name} for name in ("good", "bad") for n in range(40)]
+    samples = folder / "samples"
+    samples.mkdir()
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (samples / "train.jsonl").write_text(lines, encoding="utf-8")
+    return Tenant("small-text", BATCH, 20.0, "texts", f"folder:{samples}")
 
 
 def reset_peak(pid: int) -> None:
@@ -460,19 +514,36 @@ def attack(case: str, act: Callable[[Target], str], target: Target, pid: int) ->
 
 def measured(folder: Path, only: str) -> list[Result]:
     """All attacks, the one that may end the tenant last."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     results = []
-    with serving(folder) as (process, url), gateway(folder, url) as by:
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
-        log = folder / "serve.log"
-        here, before = Target(url, log), Target(by, log)
-        every = [(case, act, here) for case, act in DAEMON_CASES.items()]
-        every += [(case, act, before) for case, act in GATEWAY_CASES.items()]
-        every += [(case, act, here) for case, act in LAST.items()]
-        for case, act, target in every:
-            if only in case:
-                results.append(attack(case, act, target, process.pid))
-                print(shown(results[-1]), flush=True)
+    chosen = [
+        [(case, act) for case, act in cases.items() if only in case]
+        for cases in (DAEMON_CASES, GATEWAY_CASES, LAST, TEXT_CASES)
+    ]
+    of_daemon, of_gateway, last, of_texts = chosen
+    if of_daemon or of_gateway or last:
+        tenant = Tenant("small-cnn", 8, 20.0)
+        with serving(folder, tenant) as (process, url), gateway(folder, url) as by:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
+            here, before = (Target(address, folder / "serve.log") for address in (url, by))
+            for cases, target in ((of_daemon, here), (of_gateway, before), (last, here)):
+                results += attacks(cases, target, process.pid)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))
+    if of_texts:
+        below = folder / "texts"
+        below.mkdir()
+        with serving(below, text_tenant(below)) as (process, url):
+            results += attacks(of_texts, Target(url, below / "serve.log", "texts"), process.pid)
+    return results
+
+
+def attacks(
+    cases: list[tuple[str, Callable[[Target], str]]], target: Target, pid: int
+) -> list[Result]:
+    results = []
+    for case, act in cases:
+        results.append(attack(case, act, target, pid))
+        print(shown(results[-1]), flush=True)
     return results
 
 

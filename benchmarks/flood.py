@@ -43,14 +43,14 @@ policy: equal-mig
 forecaster: last-mean
 live: {{port: 0, connections: {connections}}}
 tenants:
-  - name: images
+  - name: {name}
     model: {model}
     profile: profiles.json
     slo_ms: {slo_ms}
     batch: {batch}
     min_gpcs: 7
     arrivals: {{generator: azure, mean_rps: 5}}
-    live: {{benchmark: nc-synthetic, epochs: 1}}
+    live: {{benchmark: '{benchmark}', epochs: 1}}
 """
 
 
@@ -61,6 +61,8 @@ class Tenant:
     model: str
     batch: int
     batch_ms: float
+    name: str = "images"
+    benchmark: str = "nc-synthetic"
 
     @property
     def slo_s(self) -> float:
@@ -108,9 +110,13 @@ def daemon(
     """`migrator serve` and where it listens."""
     (folder / "profiles.json").write_text(profiles(tenant), encoding="utf-8")
     scenario = folder / "flood.yaml"
-    slo_ms = 1e3 * tenant.slo_s
     text = SCENARIO.format(
-        model=tenant.model, slo_ms=slo_ms, batch=tenant.batch, connections=connections
+        name=tenant.name,
+        model=tenant.model,
+        slo_ms=1e3 * tenant.slo_s,
+        batch=tenant.batch,
+        benchmark=tenant.benchmark,
+        connections=connections,
     )
     scenario.write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "migrator", "serve", str(scenario)]

@@ -49,7 +49,7 @@ from migrator.live.labels import LabelLimits
 from migrator.live.versions import Versions
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records, read_runs
-from migrator.serving.http.requests import Limits
+from migrator.serving.http.requests import ClientLimits
 
 TENANTS = ("photos", "cameras", "scans")
 BENCHMARK = "nc-synthetic"
@@ -380,7 +380,7 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
             daemon.kill()
             daemon_due_s = time.monotonic() + minutes * 60 / 40
         elif not filling and time.monotonic() >= began_s + minutes * 60 / 8:
-            size = round(Limits().recent_bytes * min(1.0, minutes / MINUTES))
+            size = round(ClientLimits().recent_bytes * min(1.0, minutes / MINUTES))
             fillers = [Client(name, daemon.port, seen, stop) for name in TENANTS]
             filling = [
                 threading.Thread(target=filler.fill, args=(size,), daemon=True)

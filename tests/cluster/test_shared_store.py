@@ -18,7 +18,7 @@ from migrator.cluster.shared_files import SharedFiles, read_bytes
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError
 from migrator.live.labels import LabelCounts, Labels, NotKeptError, SampleRow, sample_row
-from migrator.live.store import NotOwnerError
+from migrator.live.tenant_store import NotOwnerError
 from migrator.live.versions import Version, Versions
 
 

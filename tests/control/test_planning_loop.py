@@ -22,9 +22,9 @@ from migrator.control.units import Site, State, Unit
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
-from migrator.live.context import Context, Serving
+from migrator.live.context import Context, DaemonOptions
 from migrator.live.daemon import new_controller
-from migrator.live.recording import Recorder
+from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.workload.live import read_live
 
@@ -49,8 +49,8 @@ class Policy:
 def policy(tmp_path: Path) -> Iterator[Policy]:
     """Two tenants with a retraining each; the clock stands."""
     path = scenario_file(tmp_path, "photos", "cameras", window_s=20, policy="static-4-3")
-    context = idle_context(Serving(read_live(path), tmp_path))
-    made = Policy(context, new_controller(context, Recorder(context), lambda _: None).planning)
+    context = idle_context(DaemonOptions(read_live(path), tmp_path))
+    made = Policy(context, new_controller(context, LiveRecorder(context), lambda _: None).planning)
     made.clock.now_s = lambda: 100.0
     made.clock.start()
     for name, seconds in (("photos", 20.0), ("cameras", 30.0)):

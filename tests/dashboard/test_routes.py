@@ -16,7 +16,7 @@ from support.live_records import Made, write_run
 
 from migrator.dashboard import assets
 from migrator.dashboard.routes import Dashboard, Source
-from migrator.serving.http.requests import Tokens, digest, require_admin, require_own_page
+from migrator.serving.http.access import Tokens, digest, require_admin, require_own_page
 from migrator.serving.http.server import ApiServer
 
 TOKEN = "a-token-for-the-administration"

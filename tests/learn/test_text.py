@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -96,6 +98,13 @@ def test_any_text_is_a_row_of_the_vocabulary(text: str) -> None:
     assert row.dtype == np.int32
     assert row.min() >= 0
     assert row.max() < VOCABULARY
+
+
+def test_combining_marks_take_no_quadratic_time() -> None:
+    """Normalized in one piece they take nine seconds, and hold the interpreter's lock."""
+    begun_s = time.thread_time()
+    tokens_of("a" + "\u0300\u0316" * (CHARACTERS * TOKENS // 2))
+    assert time.thread_time() - begun_s < 2.0
 
 
 def test_only_the_beginning_of_a_very_long_text_is_read() -> None:

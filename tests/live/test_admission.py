@@ -11,17 +11,20 @@ import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
+from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import HttpError, MigratorError
-from migrator.live import changes
+from migrator.live import admission
 from migrator.live.actuation import Actuation
-from migrator.live.changes import REFUSAL, Admission
-from migrator.live.context import Context, Serving
+from migrator.live.admission import Admission
+from migrator.live.context import Context, DaemonOptions
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
+from migrator.live.learning import Learning
+from migrator.live.operator_actions import REFUSAL
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
 
@@ -71,11 +74,11 @@ class Bench:
         (folder / "both").mkdir()
         both = read_live(scenario_file(folder / "both", "photos", "cameras"))
         self.store = SharedStore(str(folder / "store"), "g1")
-        serving = Serving(both, folder / "state", reader=lambda _: live, shared=self.store)
+        serving = DaemonOptions(both, folder / "state", reader=lambda _: live, shared=self.store)
         self.workers, self.labels = Prepared(folder), Labels(folder / "labels.db")
         context: Context = idle_context(serving, workers=self.workers, labels=self.labels)
         self.tenants, self.router = context.tenants, context.router
-        recorder, self.rollout = Recorder(context), Claims()
+        recorder, self.rollout = LiveRecorder(context), Claims()
         self.controller = new_controller(context, recorder, lambda _: None)
         self.controller.started = True
         recorder.plans_followed = 1
@@ -108,7 +111,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "READY_S", 0.1)
+    monkeypatch.setattr(admission, "READY_S", 0.1)
 
 
 async def test_a_tenant_whose_removal_failed_is_served_again(
@@ -126,7 +129,7 @@ async def test_a_tenant_whose_removal_failed_is_served_again(
 async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
     bench.router.counts["photos"].total.received += 1
     going = asyncio.create_task(bench.admission.dismiss("photos"))
-    await asyncio.sleep(0.05)
+    await until_async(lambda: bench.router.refuses("photos"))
     going.cancel()
     await asyncio.gather(going, return_exceptions=True)
     assert bench.router.refuses("photos")

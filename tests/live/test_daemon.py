@@ -31,13 +31,14 @@ def _instances(state: Path) -> int:
 
 
 def _teach(daemon: Served, tenant: str, scenario: int, count: int, name: str) -> int:
-    """Ask about labelled pictures, send the labels; how many were answered correctly."""
-    right = 0
-    for number, (picture, label) in enumerate(zip(*samples(scenario, count), strict=True)):
+    """Ask about labelled pictures, then send the labels; how many were answered correctly."""
+    right, (pictures, labels) = 0, samples(scenario, count)
+    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         answer = daemon.infer(tenant, picture, f"{name}-{number}")
         assert answer.status_code == 200, answer.text
         said = {each["name"]: each["data"] for each in answer.json()["outputs"]}
         right += said["label"][0] == label
+    for number, label in enumerate(labels):
         assert daemon.feedback(tenant, f"{name}-{number}", int(label)).status_code == 200
     return right
 

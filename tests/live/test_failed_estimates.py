@@ -11,9 +11,10 @@ from support.live_daemon import scenario_file
 
 from migrator.core.errors import MigratorError
 from migrator.learn.estimation import AccuracyEstimate
-from migrator.live.context import Serving
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
+from migrator.live.context import DaemonOptions
+from migrator.live.learning import Learning
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.live.training import EstimateResult, Failed, TrainingJob, TrainingLostError
 from migrator.workload.live import read_live
 
@@ -25,8 +26,10 @@ def estimated(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *results: MigratorError | AccuracyEstimate
 ) -> tuple[list[int], str]:
     """The samples of the trials that gave these results, and why there is no estimate."""
-    context = idle_context(Serving(read_live(scenario_file(folder, "photos")), folder / "state"))
-    recorder, left = Recorder(context), list(results)
+    context = idle_context(
+        DaemonOptions(read_live(scenario_file(folder, "photos")), folder / "state")
+    )
+    recorder, left = LiveRecorder(context), list(results)
     samples: list[int] = []
 
     async def estimate(job: TrainingJob) -> EstimateResult:

@@ -23,10 +23,10 @@ from migrator.control.retraining_plans import Estimate
 from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
-from migrator.live.context import Context, Serving
+from migrator.live.context import Context, DaemonOptions
 from migrator.live.gpu_thread import GpuThread
 from migrator.live.learning import Learning
-from migrator.live.recording import Recorder
+from migrator.live.recorder import LiveRecorder
 from migrator.live.training import JobKind, TrainingLostError
 from migrator.serving.workers.messages import Assignment
 from migrator.workload.live import read_live
@@ -69,7 +69,7 @@ class Faulty(Actuation):
     def __init__(self, context: Context, weights: Path | None) -> None:
         controller: Any = None
         self.learning = FailingLearning()
-        super().__init__(context, controller, cast(Learning, self.learning), Recorder(context))
+        super().__init__(context, controller, cast(Learning, self.learning), LiveRecorder(context))
         self.outcomes: list[events.Event] = []
         self.next: list[events.Instruction] = []
         """Instructions that follow from the next event."""
@@ -102,7 +102,7 @@ async def actuation_on(
     state.mkdir(exist_ok=True)
     thread = GpuThread("emulated", 0, state, "A100-40GB")
     await thread.open()
-    serving = Serving(read_live(scenario_file(folder, "a")), folder)
+    serving = DaemonOptions(read_live(scenario_file(folder, "a")), folder)
     async with started(state / "run") as workers:
         context = idle_context(serving, gpu_thread=thread, workers=workers, **replaced)
         actuation = Faulty(context, weights)
@@ -217,7 +217,7 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
 
 
 async def test_an_estimate_on_an_instance_is_stopped_at_its_limit(tmp_path: Path) -> None:
-    context = idle_context(Serving(read_live(scenario_file(tmp_path, "a")), tmp_path))
+    context = idle_context(DaemonOptions(read_live(scenario_file(tmp_path, "a")), tmp_path))
     environment = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
     worker: Any = SimpleNamespace(assignment=assignment(environment=environment))
     context.serving_workers[PLACE] = worker
@@ -226,6 +226,5 @@ async def test_an_estimate_on_an_instance_is_stopped_at_its_limit(tmp_path: Path
     await actuation.learning.cancelled.wait()
     assert actuation.learning.estimated_on == [environment]
     actuation.estimate(Estimate("a", 0, 100))  # on the host, without a limit
-    await asyncio.sleep(0.1)
-    assert actuation.learning.estimated_on == [environment, None]
+    await until_async(lambda: actuation.learning.estimated_on == [environment, None])
     await actuation.close()

@@ -12,8 +12,8 @@ from support.live_daemon import scenario_file
 
 from migrator.control.planning_loop import REGULAR, WINDOW_BEGINS
 from migrator.core.problem import Instance, Kind, Task
-from migrator.live.context import Serving
-from migrator.live.recording import Recorder
+from migrator.live.context import DaemonOptions
+from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.records.store import Records, read_records
 from migrator.workload.live import read_live
@@ -27,7 +27,7 @@ def test_only_plans_that_change_something_are_recorded_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    serving = Serving(read_live(scenario_file(tmp_path, "photos", window_s=10)), tmp_path)
+    serving = DaemonOptions(read_live(scenario_file(tmp_path, "photos", window_s=10)), tmp_path)
     serving.folder.mkdir(parents=True)
     facts: dict[str, Any] = {
         "scenario": "small",
@@ -40,7 +40,7 @@ def test_only_plans_that_change_something_are_recorded_and_logged(
         now_s = [100.0]
         context.clock.now_s = lambda: now_s[0]
         context.clock.start()
-        recorder = Recorder(context)
+        recorder = LiveRecorder(context)
         recorder.begin_window()
         followed = [
             (WINDOW_BEGINS, (SMALL, SMALL, LARGE)),

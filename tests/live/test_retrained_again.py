@@ -24,10 +24,11 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Charge, Instance
 from migrator.core.profiles import Curve
 from migrator.learn.estimation import AccuracyEstimate
-from migrator.live.context import Serving, model_spec
+from migrator.live.context import DaemonOptions, model_spec
 from migrator.live.labels import Labels, lot_of
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
+from migrator.live.learning import Learning
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.live.training import (
     PREPARE,
     EstimateResult,
@@ -177,13 +178,13 @@ def learning(
     driver: str = "emulated",
     weights: Path | None = None,
 ) -> Learning:
-    serving = Serving(read_live(tmp_path / "small.yaml"), tmp_path, driver)
+    serving = DaemonOptions(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
     context = idle_context(serving, trainings=trainings, labels=table)
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
-    return Learning(context, _NoRollout(), Recorder(context))
+    return Learning(context, _NoRollout(), LiveRecorder(context))
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.serving import assignment
+from support.waiting import until_async
 
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.problem import Instance
-from migrator.live.context import Context, Serving
-from migrator.live.learning import Rollout
-from migrator.live.recording import Recorder
+from migrator.live.context import Context, DaemonOptions
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.live.versions import Version, Versions
 from migrator.serving.workers.pool import ServingWorker
 from migrator.workload.live import read_live
@@ -27,7 +28,7 @@ from migrator.workload.live import read_live
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
 
 
-class EventList(Recorder):
+class EventList(LiveRecorder):
     """Keeps what is recorded."""
 
     def __init__(self, context: Context) -> None:
@@ -68,7 +69,7 @@ class Home:
         (folder / name).mkdir()
         live = read_live(scenario_file(folder / name, "photos"))
         self.store = SharedStore(str(folder / "store"), name)
-        serving = Serving(live, folder / name / "state", shared=self.store)
+        serving = DaemonOptions(live, folder / name / "state", shared=self.store)
         self.context = idle_context(serving)
         self.run = self.context.tenants["photos"]
         self.versions = self.context.versions_of("photos")
@@ -219,7 +220,7 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
 
     async def both() -> None:
         claiming = asyncio.create_task(here.rollout.share("photos", claim=True))
-        await asyncio.sleep(0.02)
+        await until_async(lambda: met)
         second = asyncio.create_task(here.rollout.share("photos"))
         await asyncio.sleep(0)
         here.trains(b"two")

@@ -15,8 +15,9 @@ from support.scenarios import H200
 from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
+from migrator.live.goodput_counter import Goodput
 from migrator.live.labels import Labels
-from migrator.live.outcomes import Goodput, SecondRows
+from migrator.live.second_rows import SecondRows
 from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records

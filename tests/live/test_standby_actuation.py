@@ -17,7 +17,7 @@ from migrator.control import events as ev
 from migrator.core.problem import Holding, Instance
 from migrator.live.actuation import Actuation
 from migrator.live.context import Context
-from migrator.live.learning import Rollout
+from migrator.live.rollout import Rollout
 from migrator.serving.workers.messages import Assignment
 from migrator.serving.workers.pool import ServingWorker
 

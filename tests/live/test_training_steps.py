@@ -18,7 +18,7 @@ from migrator.learn import checkpoint
 from migrator.learn.estimation import Past
 from migrator.learn.retraining import accuracy
 from migrator.live.labels import Labels
-from migrator.live.retrainer import EPOCHS, Pace, Work, answer
+from migrator.live.retrainer import EPOCHS, EmulatedPace, Work, answer
 from migrator.live.training import (
     Begin,
     EstimateResult,
@@ -95,12 +95,12 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
 def test_the_parts_of_a_retraining_add_up_to_its_duration(job: TrainingJob, tmp_path: Path) -> None:
     settings = replace(SETTINGS, epochs=6)
     came = retrained(replace(job, folder=tmp_path, pace_s=1.0, settings=settings))
-    assert sum(came.parts_s.values()) == pytest.approx(came.seconds, abs=0.05)
+    assert sum(came.parts_s.values()) == pytest.approx(came.seconds, abs=0.5)
     assert set(came.parts_s) >= {"start_s", "data_s", "first_s", "epochs_s", "evaluation_s"}
-    assert came.parts_s["start_s"] == pytest.approx(came.start_s, abs=0.01)
+    assert came.parts_s["start_s"] == pytest.approx(came.start_s, abs=0.1)
     assert came.steps == settings.steps(came.samples)
     # the pace is spread over all steps: what it leaves is reading, evaluating and saving
-    assert 0 <= came.fixed_s < came.training_s / 2
+    assert 0 <= came.fixed_s <= came.training_s - 1.0
 
 
 def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ class FakeClock:
 
 def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:
     clock = FakeClock()
-    pace = Pace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    pace = EmulatedPace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
     moments = []
     for _ in range(4):
         clock.now_s += 0.5
@@ -236,11 +236,11 @@ def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> 
 
 def test_a_pace_never_waits_for_what_is_late_and_goes_on_where_it_was() -> None:
     clock = FakeClock()
-    pace = Pace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
+    pace = EmulatedPace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
     assert pace.part == 0.5
     clock.now_s += 7
     pace.step()
     assert clock.now_s == 107
-    free = Pace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    free = EmulatedPace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
     free.step()
     assert clock.now_s == 107

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from support.api_server import running_server
 
 from migrator.core.errors import HttpError, InputError
-from migrator.serving.http.requests import Tokens, digest, require_safe
+from migrator.serving.http.access import Tokens, digest, require_safe
 from migrator.serving.http.server import ApiServer
 
 PATH = "/admin/actions"

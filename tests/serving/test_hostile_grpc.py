@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,7 +17,8 @@ import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
 from support.waiting import LIMIT_S, until
 
-from migrator.serving.grpc import NOT_SERVING, SERVING, message_classes
+from migrator.serving.grpc import NOT_SERVING, SERVING, _Receiver
+from migrator.serving.grpc_messages import message_classes
 
 grpc: Any = import_module("grpc")
 MESSAGES = message_classes()
@@ -130,6 +133,26 @@ def test_messages_that_cost_more_to_decode_than_to_send_are_refused(kind: str, w
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert why in caught.value.details()
         assert call(GOOD)
+
+
+async def test_large_messages_are_decoded_one_at_a_time() -> None:
+    """Whatever else the event loop has to do is done in between."""
+    turn, decoded_in, receiver = 0, list[int](), _Receiver(8, LIMIT_S)
+
+    class Call:
+        async def read(self) -> bytes:
+            return infer_message(bytes(MIB))
+
+    def decode(_message: bytes) -> None:
+        decoded_in.append(turn)
+
+    real = MESSAGES["ModelInferRequest"]
+    kind = SimpleNamespace(DESCRIPTOR=real.DESCRIPTOR, FromString=decode)
+    tasks = [asyncio.create_task(receiver.receive(Call(), kind)) for _ in range(8)]
+    while not all(task.done() for task in tasks):
+        turn += 1
+        await asyncio.sleep(0)
+    assert len(set(decoded_in)) == len(decoded_in) == 8
 
 
 def test_refused_messages_do_not_wait_for_their_clients() -> None:

@@ -6,13 +6,19 @@ import json
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from select import select
+from socket import socket
 from typing import Any
 
 import httpx
 import pytest
 from support.api_server import connected, running_server
-from support.waiting import until
+from support.waiting import LIMIT_S, until
+
+from migrator.serving.http.encoding import MAX_ENCODING
 
 INFER, SAMPLES = "/v2/models/texts/infer", "/v2/models/texts/samples"
 FEEDBACK = "/v2/models/texts/feedback"
@@ -79,6 +85,34 @@ def test_encoding_ends_at_the_deadline(client: httpx.Client, tmp_path: Path) -> 
     assert answer.status_code == 504
     assert "texts were encoded" in answer.json()["error"]
     pipe.write_bytes(b"")
+
+
+def test_requests_beyond_those_that_may_wait_to_be_encoded_are_refused(
+    client: httpx.Client, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    texts = [f"{pipe} " + "long " * 5_000]
+    body = json.dumps(texts_body(texts, 1, label=1)).encode()
+    head = f"POST {FEEDBACK} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+    url = str(client.base_url).rstrip("/")
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connected(url)) for _ in range(MAX_ENCODING + 1)]
+        for connection in waiting:
+            connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+        (answered, *_), _, _ = select(waiting, [], [], LIMIT_S)  # nothing is written to the pipe
+        assert b" 503 " in answered.recv(100)
+        waiting.remove(answered)
+        for connection in waiting:
+            until(partial(is_answered, connection, pipe), look_s=0)
+            assert b" 200 " in connection.recv(100)
+
+
+def is_answered(connection: socket, pipe: Path) -> bool:
+    """Looked at after whoever reads the pipe, if somebody does, got its end."""
+    with suppress(OSError):
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    return bool(select([connection], [], [], 0.1)[0])
 
 
 def test_nothing_more_is_encoded_for_a_client_that_left(

@@ -96,7 +96,8 @@ def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
             asyncio.create_task(client.post(INFER, json=body(), headers={"x-request-id": name}))
             for name in ("a", "b")
         ]
-        await asyncio.sleep(0.05)
+        while (await client.get("/admin/status")).json()["waiting"] < len(others):
+            await asyncio.sleep(0)
         worker.held.set()
         answers = await asyncio.gather(first, *others)
         ids = [answer.headers["x-request-id"] for answer in answers]

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,12 @@ from typing import Any, Self, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.waiting import until
 
 from migrator.core.errors import InputError
 from migrator.io.frames import Channel
 from migrator.learn.model import Model
-from migrator.serving.workers.messages import Assignment, Ready, ToWorker
+from migrator.serving.workers.messages import Assignment, ToWorker, WorkerReady
 from migrator.serving.workers.worker import FairLock, Worker
 
 THREADS = """
@@ -52,27 +52,20 @@ def test_threads_that_stay_are_warned_of_and_a_full_disk_does_not_end_the_forkse
 
 
 def test_a_waiting_thread_gets_the_lock_next() -> None:
-    lock, stop, turns = FairLock(), threading.Event(), [0]
+    lock, turns = FairLock(), list[str]()
 
-    def answer() -> None:
-        while not stop.is_set():
-            with lock:
-                turns[0] += 1
-                time.sleep(0.002)
+    def wait() -> None:
+        with lock:
+            turns.append("the thread that waited")
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        waited = []
-        for _ in range(5):
-            time.sleep(0.003)
-            before = turns[0]
-            with lock:
-                waited.append(turns[0] - before)
-    finally:
-        stop.set()
-        thread.join()
-    assert max(waited) <= 2
+    thread = threading.Thread(target=wait)
+    with lock:
+        thread.start()
+        until(lock._next.locked)  # it waits
+    with lock:
+        turns.append("the thread that had it")
+    thread.join()
+    assert turns == ["the thread that waited", "the thread that had it"]
 
 
 class Captured:
@@ -115,7 +108,7 @@ def test_weights_that_cannot_be_used_are_exchanged_back(tmp_path: Path, is_captu
     with ours, theirs, ExitStack() as stack:
         worker = Worker(Channel(theirs, ToWorker), model, "w", stack)
         taken = worker._take(Assignment("a", "m", tmp_path / "1", 1, "cpu", {}, 4))
-        assert isinstance(taken, Ready)
+        assert isinstance(taken, WorkerReady)
         if not is_captured:
             model.captured = None
         with pytest.raises(InputError, match="NaN"):

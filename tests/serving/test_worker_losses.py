@@ -15,15 +15,7 @@ from pathlib import Path
 import pytest
 from support import PYTHONPATH
 from support.served_models import HANG, SLOW
-from support.serving import (
-    alive,
-    assignment,
-    children,
-    in_uvloop,
-    pictures,
-    run_on_uvloop,
-    started,
-)
+from support.serving import alive, assignment, children, in_uvloop, pictures, run_on_uvloop, started
 from support.waiting import until_async
 
 import migrator
@@ -85,7 +77,7 @@ async def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> Non
 
 @in_uvloop
 async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
-    async with started(tmp_path / "run", hang_s=1.0) as workers:
+    async with started(tmp_path / "run", hang_s=3.0) as workers:
         losses = Losses(workers)
         await workers.prepare("a", 1)
         (waiting,) = children(workers.forkserver.pid or 0)
@@ -154,7 +146,7 @@ async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped
 
 @in_uvloop
 async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    async with started(tmp_path / "run", hang_s=2.0) as workers:
+    async with started(tmp_path / "run", hang_s=4.0) as workers:
         before = workers.forkserver.pid or 0
         os.kill(before, signal.SIGSTOP)
         with pytest.raises(WorkerLostError, match="did not answer"):

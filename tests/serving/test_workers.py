@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 from support import PYTHONPATH
 from support.served_models import RAISE, SLOW
-from support.serving import (
-    OBEDIENT,
-    alive,
-    assignment,
-    children,
-    in_loop,
-    pictures,
-    started,
-)
+from support.serving import OBEDIENT, alive, assignment, children, in_loop, pictures, started
 from support.waiting import until_async
 
 from migrator.core.catalogue import Place, board

@@ -27,10 +27,11 @@ from starlette.routing import Route
 from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError
+from migrator.serving.http.access import Tokens, digest
 from migrator.serving.http.app import application
 from migrator.serving.http.operations import ApiState, Backend, Feedback
 from migrator.serving.http.protocol import WindowNow
-from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
 from migrator.serving.logs import configure
 from migrator.serving.queue import QueueSettings
@@ -103,7 +104,9 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
         {name: digest(token) for name, token in settings.get("tokens", {}).items()},
         digest(settings["admin"]) if "admin" in settings else None,
     )
-    limits = affordable(Limits(**settings.get("limits", {})), 2 if settings.get("grpc") else 1)
+    limits = affordable(
+        ClientLimits(**settings.get("limits", {})), 2 if settings.get("grpc") else 1
+    )
     return ApiState(backend, tokens, limits)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import create_autospec
 
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.registry import open_driver
-from migrator.live.context import Context, Serving, new_tenants
+from migrator.live.context import Context, DaemonOptions, new_tenants
 from migrator.live.labels import LabelCounts
 from migrator.live.training import Trainings
 from migrator.records.store import Records
@@ -36,7 +36,7 @@ def idle_forkserver() -> Forkserver:
     return Forkserver(Path("unused"), {}, answer_s=1.0)
 
 
-def idle_context(serving: Serving, **replaced: Any) -> Context:
+def idle_context(serving: DaemonOptions, **replaced: Any) -> Context:
     """A context without processes: GPU 0 of the emulated driver, workers and records are mocks."""
     serving.folder.mkdir(parents=True, exist_ok=True)
     with open_driver("emulated", 0, state=serving.state, board="A100-40GB") as driver:

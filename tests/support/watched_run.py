@@ -12,11 +12,11 @@ from prometheus_client.samples import Sample
 from migrator.control.controller import Controller
 from migrator.control.events import Created, Ready
 from migrator.core.problem import Charge, Holding, Instance, Kind, Plan, Problem, Task, Tenant
-from migrator.live.api import collectors
-from migrator.live.context import Context, Serving
+from migrator.live.context import Context, DaemonOptions
 from migrator.live.daemon import new_controller
 from migrator.live.labels import LabelCounts
-from migrator.live.recording import Recorder
+from migrator.live.metrics import collectors
+from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.serving.http.metrics import metrics_parts
 from migrator.serving.http.operations import ApiState
@@ -35,7 +35,7 @@ class Run:
 
     context: Context
     controller: Controller
-    recorder: Recorder
+    recorder: LiveRecorder
     state: ApiState
     labels: dict[tuple[str, int], LabelCounts]
     now_s: list[float]
@@ -67,12 +67,12 @@ class Run:
 def watched_run(folder: Path, *tenants: str, policy: str = "migrator") -> Run:
     """The tenants of the small live scenario, window 0, slot 0 at second 100."""
     path = scenario_file(folder, *(tenants or ("photos", "cameras")), window_s=10, policy=policy)
-    context = idle_context(Serving(read_live(path), folder))
+    context = idle_context(DaemonOptions(read_live(path), folder))
     context.workers.prepared.return_value = 2  # type: ignore[attr-defined]
     now_s = [100.0]
     context.clock.now_s = lambda: now_s[0]
     context.clock.start()
-    recorder = Recorder(context)
+    recorder = LiveRecorder(context)
     controller = new_controller(context, recorder, lambda _: None)
     state = replace(
         api_state({}, context.router), collectors=collectors(context, controller, recorder)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from migrator.cluster.fleet.map_source import MapSource
-    from migrator.live.context import Serving
-    from migrator.serving.http.requests import Limits
+    from migrator.live.context import DaemonOptions
+    from migrator.serving.http.requests import ClientLimits
     from migrator.workload.live import LiveScenario
 
 _log = logging.getLogger(__name__)
@@ -163,9 +163,9 @@ def serve(
     _require_choice("--log-format", log_format, FORMATS)
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
-    from migrator.live.context import EMULATED, Serving
+    from migrator.live.context import EMULATED, DaemonOptions
     from migrator.live.daemon import Daemon
-    from migrator.serving.http.requests import Tokens, digest
+    from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
 
@@ -187,7 +187,9 @@ def serve(
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
-    serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
+    serving = DaemonOptions(
+        live, state_folder(state), driver, gpu, tokens, windows, from_first_request
+    )
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
     report = say if log_format == "text" else _log.info
@@ -200,7 +202,7 @@ def _require_choice(option: str, chosen: str, choices: Collection[str]) -> None:
         raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(choices)}")
 
 
-def _announce(serving: Serving, report: Callable[[str], None], scenario: Path | None) -> None:
+def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: Path | None) -> None:
     """Say how the GPU is used, and what is probably not meant."""
     sentence = f"driver {serving.driver} on GPU {serving.gpu}"
     if serving.emulated:
@@ -323,11 +325,11 @@ def gateway(
     from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_clusters import connect, find_head
     from migrator.cluster.shared_files import read_bytes
-    from migrator.serving.http.requests import Limits
+    from migrator.serving.http.requests import ClientLimits
 
     if (cluster is None) == (map_from is None):
         raise InputError("--cluster, --map: set exactly one of them")
-    limits = Limits(body_bytes=round(max_body_mib * 2**20), connections=connections)
+    limits = ClientLimits(body_bytes=round(max_body_mib * 2**20), connections=connections)
     with ExitStack() as stack:
         if cluster is not None:
             ray = stack.enter_context(connect(cluster))
@@ -344,12 +346,12 @@ async def _serve_gateway(
     source: MapSource,
     host: str,
     ports: tuple[int, int | None],
-    limits: Limits,
+    limits: ClientLimits,
     stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
     from migrator.cluster.fleet.gateway import Gateway, follow_map
-    from migrator.serving.http.requests import Tokens
+    from migrator.serving.http.access import Tokens
     from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
 
     following = await follow_map(source)

@@ -28,7 +28,7 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import sync_to_disk
 from migrator.io.weights_folder import sha256_of
 from migrator.live.labels import LearnedBefore, SampleRow, nothing_known
-from migrator.live.store import FreshLabels, NotOwnerError
+from migrator.live.tenant_store import FreshLabels, NotOwnerError
 from migrator.live.versions import Version, Versions
 
 KEPT_BYTES = 2**30

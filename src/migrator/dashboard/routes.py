@@ -27,8 +27,9 @@ from migrator.records.rows import (
 )
 from migrator.records.store import read_runs
 from migrator.report.page import HUES, OUTCOMES, shades
+from migrator.serving.http.access import Tokens, require_own_page
 from migrator.serving.http.operations import refusal_response
-from migrator.serving.http.requests import Limits, Tokens, require_own_page
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -249,7 +250,7 @@ async def serve_page(
         Starlette(routes=page.routes()),
         tokens=tokens,
         port=port,
-        limits=affordable(Limits()),
+        limits=affordable(ClientLimits()),
         closing=page.close,
     )
     await server.start()

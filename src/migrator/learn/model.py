@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -229,14 +230,20 @@ PADDING, BEGIN = 0, 1
 """Token that fills up short texts; first token of every text."""
 
 _WORD = re.compile(r"[^\W\d_]+|\d+")
+_PIECE = re.compile(r"\S{1,256}")
+"""What is normalized at a time: a run of combining marks takes quadratic time."""
 
 
 def tokens_of(text: str, length: int = TOKENS) -> NDArray[np.int32]:
     """The first words of a text as token numbers; a word always has the same number."""
-    plain = unicodedata.normalize("NFKC", text[: CHARACTERS * length]).casefold()
-    words = _WORD.findall(plain)[: length - 1]
+    words = list(islice(_words(text[: CHARACTERS * length]), length - 1))
     numbers = [2 + zlib.crc32(word.encode()) % (VOCABULARY - 2) for word in words]
     return np.array([BEGIN, *numbers] + [PADDING] * (length - 1 - len(words)), dtype=np.int32)
+
+
+def _words(text: str) -> Iterator[str]:
+    for piece in _PIECE.finditer(text):
+        yield from _WORD.findall(unicodedata.normalize("NFKC", piece[0]).casefold())
 
 
 def all_tokens(texts: Iterable[str], length: int = TOKENS) -> NDArray[np.int32]:

@@ -22,7 +22,7 @@ from migrator.core.errors import MigratorError
 from migrator.core.problem import Holding, Share, bare, sms_of
 from migrator.live.context import Context
 from migrator.live.learning import Learning
-from migrator.live.recording import Recorder
+from migrator.live.recorder import LiveRecorder
 from migrator.live.training import JobKind
 from migrator.serving.workers.messages import Assignment
 from migrator.serving.workers.pool import ServingWorker
@@ -40,7 +40,7 @@ class Actuation:
     """The only place where instructions are carried out and events arrive."""
 
     def __init__(
-        self, context: Context, controller: Controller, learning: Learning, recorder: Recorder
+        self, context: Context, controller: Controller, learning: Learning, recorder: LiveRecorder
     ) -> None:
         self._context, self._controller = context, controller
         self._learning, self._recorder = learning, recorder

@@ -27,11 +27,11 @@ from migrator.learn.registry import benchmark
 from migrator.live.gpu_thread import GpuThread, kill_orphans, mark_children, wait_until_gone
 from migrator.live.instruments import Instruments
 from migrator.live.labels import Labels
-from migrator.live.store import TenantStore
+from migrator.live.tenant_store import TenantStore
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
 from migrator.records.store import Records
-from migrator.serving.http.requests import Tokens
+from migrator.serving.http.access import Tokens
 from migrator.serving.queue import QueueSettings
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface, ModelSpec
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Serving:
+class DaemonOptions:
     """How a scenario is served; InputError if it cannot be."""
 
     live: LiveScenario
@@ -127,7 +127,7 @@ def model_spec(tenant: LiveTenant) -> ModelSpec:
     )
 
 
-def queue_settings(serving: Serving, tenant: LiveTenant) -> QueueSettings:
+def queue_settings(serving: DaemonOptions, tenant: LiveTenant) -> QueueSettings:
     """The queue of a tenant's requests."""
     slowest_first = policy_named(serving.live.scenario.policy).routing is Routing.SLOWEST_FIRST
     service, limit = tenant.service, serving.live.live.queue_limit
@@ -144,7 +144,7 @@ class Context:
 
     def __init__(
         self,
-        serving: Serving,
+        serving: DaemonOptions,
         gpu: Gpu,
         gpu_thread: GpuThread,
         labels: Labels,
@@ -220,7 +220,7 @@ async def wait_until(condition: Callable[[], object], limit_s: float) -> bool:
 
 
 @asynccontextmanager
-async def open_context(serving: Serving) -> AsyncIterator[Context]:
+async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
     """Open everything while the models are being built, which takes longest.
 
     Meanwhile the files are checked, and what a killed daemon left on the GPU is removed.
@@ -252,7 +252,7 @@ async def open_context(serving: Serving) -> AsyncIterator[Context]:
         yield Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
 
 
-def new_tenants(serving: Serving) -> dict[str, TenantState]:
+def new_tenants(serving: DaemonOptions) -> dict[str, TenantState]:
     """The tenants of the scenario before their first request."""
     scenario = serving.live.scenario
     return {
@@ -262,7 +262,7 @@ def new_tenants(serving: Serving) -> dict[str, TenantState]:
 
 
 async def _open_gpu(
-    serving: Serving, left: Sequence[Process], stack: AsyncExitStack
+    serving: DaemonOptions, left: Sequence[Process], stack: AsyncExitStack
 ) -> tuple[GpuThread, Gpu]:
     board = serving.live.scenario.board
     named = board.name if serving.emulated or board.is_of_shares else None
@@ -277,7 +277,7 @@ async def _open_gpu(
     return thread, gpu
 
 
-def _open_labels(serving: Serving, tenants: Mapping[str, TenantState]) -> Labels:
+def _open_labels(serving: DaemonOptions, tenants: Mapping[str, TenantState]) -> Labels:
     def learned_before(name: str) -> int | None:
         return tenants[name].learned_before if name in tenants else None
 
@@ -287,7 +287,7 @@ def _open_labels(serving: Serving, tenants: Mapping[str, TenantState]) -> Labels
     return Labels(serving.folder / "labels.db", learned_before=learned_before, share=share)
 
 
-def _open_records(serving: Serving) -> Records:
+def _open_records(serving: DaemonOptions) -> Records:
     scenario = serving.live.scenario
     return Records(
         serving.records,

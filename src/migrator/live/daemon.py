@@ -23,12 +23,15 @@ from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
 from migrator.live.actuation import Actuation
-from migrator.live.api import Api, collectors, limits_of
-from migrator.live.changes import Admission, OperatorActions
-from migrator.live.context import PREPARED, Context, Serving, open_context
+from migrator.live.admission import Admission
+from migrator.live.api import Api, limits_of
+from migrator.live.context import PREPARED, Context, DaemonOptions, open_context
 from migrator.live.evaluation import Evaluation, Evaluations
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
+from migrator.live.learning import Learning
+from migrator.live.metrics import collectors
+from migrator.live.operator_actions import OperatorActions
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.serving.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05
@@ -44,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Daemon:
     """Serves one scenario on one GPU."""
 
-    def __init__(self, serving: Serving, report: Callable[[str], None] = _log.info) -> None:
+    def __init__(self, serving: DaemonOptions, report: Callable[[str], None] = _log.info) -> None:
         """`report`: prints progress for the user."""
         self._serving, self._report = serving, report
 
@@ -87,7 +90,7 @@ class _Run:
         self._context, self._report = context, report
         self._clock, self._tenants, self._router = context.clock, context.tenants, context.router
         self._clock.first = context.first_window()
-        self.recorder = recorder = Recorder(context)
+        self.recorder = recorder = LiveRecorder(context)
         recorder.damaged_files(
             context.gpu_thread.damaged, context.labels.damaged, context.records.damaged
         )
@@ -227,7 +230,7 @@ class _Run:
 
 
 def new_controller(
-    context: Context, recorder: Recorder, plan_retraining: Callable[[TenantState], None]
+    context: Context, recorder: LiveRecorder, plan_retraining: Callable[[TenantState], None]
 ) -> Controller:
     """The controller of a daemon; its policy decides in a separate process."""
     scenario = context.scenario

@@ -16,7 +16,7 @@ import numpy as np
 from migrator.control.tenant_state import FEWEST_LABELS
 from migrator.core.errors import MigratorError
 from migrator.live.context import Context
-from migrator.live.recording import Recorder
+from migrator.live.recorder import LiveRecorder
 from migrator.live.training_data import held_out_samples
 
 MOST_SAMPLES = 256
@@ -49,7 +49,7 @@ class Evaluation:
 class Evaluations:
     """Finds out which models are to be evaluated, and evaluates them."""
 
-    def __init__(self, context: Context, recorder: Recorder) -> None:
+    def __init__(self, context: Context, recorder: LiveRecorder) -> None:
         self._context, self._recorder = context, recorder
         self._last: dict[str, Evaluation] = {}
         self._not_before_s: dict[str, float] = {}

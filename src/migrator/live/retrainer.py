@@ -65,7 +65,7 @@ _POLITE = 3
 _log = logging.getLogger(__name__)
 
 
-class Pace:
+class EmulatedPace:
     """The pace of an emulated training: waits after every step until a GPU would have finished it.
 
     The time is spread over the steps, so that progress is realistic.
@@ -134,7 +134,7 @@ class Work:
         before = accuracy(model, data.held_out)
         laps.end(EVALUATION)
         done = resumed * steps // job.settings.epochs
-        pace = Pace(job.pace_s, steps, started_s, done=done)
+        pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
         made = 0
 
         def step() -> None:
@@ -174,7 +174,7 @@ class Work:
                 f"{job.tenant}: window {job.window} has no samples to estimate with; send labels "
                 "of every class"
             )
-        pace = Pace(job.pace_s, 1, self.began_s)
+        pace = EmulatedPace(job.pace_s, 1, self.began_s)
         _expect(model, 0)
         before = accuracy(model, data.held_out)
         expected = estimate(model, data, before, job.settings, job.past)

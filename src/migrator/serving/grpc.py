@@ -19,104 +19,26 @@ from urllib.parse import quote
 
 import grpc
 import numpy as np
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import HttpError, InputError
+from migrator.serving.grpc_messages import PACKAGE, message_classes
+from migrator.serving.http.access import Tokens
+from migrator.serving.http.bodies import JSON_LENGTH_HEADER, SLOW_S
 from migrator.serving.http.inference import CALL_TIMEOUT_HEADER, TIMEOUT_HEADER, TIMEOUT_PARAMETERS
 from migrator.serving.http.operations import MAX_REASON
-from migrator.serving.http.protocol import DTYPES, TEXTS
-from migrator.serving.http.requests import (
-    JSON_LENGTH_HEADER,
-    REQUEST_ID_HEADER,
-    SLOW_S,
-    Limits,
-    Tokens,
-)
+from migrator.serving.http.protocol import TEXTS
+from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits
+from migrator.serving.http.tensors import DTYPES
 from migrator.serving.logs import LineLimiter
 
-PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 HEALTH_SERVICE = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = 1, 2
 """Statuses of the health checking protocol."""
-
-_MESSAGES = """
-ServerLiveRequest:
-ServerLiveResponse: bool live 1
-ServerReadyRequest:
-ServerReadyResponse: bool ready 1
-ServerMetadataRequest:
-ServerMetadataResponse: string name 1, string version 2, repeated string extensions 3
-ModelReadyRequest: string name 1, string version 2
-ModelReadyResponse: bool ready 1
-ModelMetadataRequest: string name 1, string version 2
-ModelMetadataResponse: string name 1, repeated string versions 2, string platform 3, \
-repeated TensorMetadata inputs 4, repeated TensorMetadata outputs 5
-TensorMetadata: string name 1, string datatype 2, repeated int64 shape 3
-InferParameter: oneof bool bool_param 1, oneof int64 int64_param 2, oneof string string_param 3, \
-oneof double double_param 4, oneof uint64 uint64_param 5
-InferTensorContents: repeated bool bool_contents 1, repeated int32 int_contents 2, \
-repeated int64 int64_contents 3, repeated uint32 uint_contents 4, \
-repeated uint64 uint64_contents 5, repeated float fp32_contents 6, \
-repeated double fp64_contents 7, repeated bytes bytes_contents 8
-InferInputTensor: string name 1, string datatype 2, repeated int64 shape 3, \
-map InferParameter parameters 4, InferTensorContents contents 5
-InferRequestedOutputTensor: string name 1, map InferParameter parameters 2
-ModelInferRequest: string model_name 1, string model_version 2, string id 3, \
-map InferParameter parameters 4, repeated InferInputTensor inputs 5, \
-repeated InferRequestedOutputTensor outputs 6, repeated bytes raw_input_contents 7
-InferOutputTensor: string name 1, string datatype 2, repeated int64 shape 3, \
-map InferParameter parameters 4, InferTensorContents contents 5
-ModelInferResponse: string model_name 1, string model_version 2, string id 3, \
-map InferParameter parameters 4, repeated InferOutputTensor outputs 5, \
-repeated bytes raw_output_contents 6
-ModelConfigRequest: string name 1, string version 2
-ModelConfigResponse: ModelConfig config 1
-ModelConfig: string name 1, string platform 2, string backend 17, int32 max_batch_size 4, \
-repeated ModelInput input 5, repeated ModelOutput output 6, \
-ModelDynamicBatching dynamic_batching 11, map ModelParameter parameters 14, \
-ModelTransactionPolicy model_transaction_policy 19
-ModelParameter: string string_value 1
-ModelInput: string name 1, DataType data_type 2, repeated int64 dims 4
-ModelOutput: string name 1, DataType data_type 2, repeated int64 dims 3
-ModelDynamicBatching: repeated int32 preferred_batch_size 1, uint64 max_queue_delay_microseconds 2
-ModelTransactionPolicy: bool decoupled 1
-ModelStatisticsRequest: string name 1, string version 2
-ModelStatisticsResponse: repeated ModelStatistics model_stats 1
-ModelStatistics: string name 1, string version 2, uint64 last_inference 3, \
-uint64 inference_count 4, uint64 execution_count 5, InferStatistics inference_stats 6
-InferStatistics: StatisticDuration success 1, StatisticDuration fail 2, \
-StatisticDuration queue 3, StatisticDuration compute_input 4, StatisticDuration compute_infer 5, \
-StatisticDuration compute_output 6, StatisticDuration cache_hit 7, StatisticDuration cache_miss 8
-StatisticDuration: uint64 count 1, uint64 ns 2
-RepositoryIndexRequest: string repository_name 1, bool ready 2
-RepositoryIndexResponse: repeated ModelIndex models 1
-ModelIndex: string name 1, string version 2, string state 3, string reason 4
-HealthCheckRequest: string service 1
-HealthCheckResponse: int32 status 1
-"""
-"""Per line a message and its fields: [repeated|map|oneof] type name number.
-
-The field numbers are those of the public protocol. The classes are made when the server starts, in
-a pool of their own: generated code would be tied to one version of protobuf, and its names would
-collide with those of a client library in the same process.
-"""
-_DATA_TYPES = (
-    *("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
-    *("FP16", "FP32", "FP64", "STRING", "BF16"),
-)
-_SCALARS = ("bool", "string", "bytes", "int32", "int64", "uint32", "uint64", "float", "double")
 _PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
 _ENVELOPE_BYTES = 64 * 2**10
 """Of a message beside its tensors."""
@@ -124,6 +46,8 @@ _MAX_FIELDS = 2**13
 """Of a message with its tensors: an empty field of two bytes takes a hundred once it is decoded."""
 _NUMBERS_BYTES = 512 * 2**10
 """Of typed numbers, which take 0.2 s per MiB to convert: a picture of 299 pixels, whole."""
+_LARGE_BYTES = 256 * 2**10
+"""A message of more than that takes milliseconds to decode."""
 _OPEN_CALLS = ("ServerLive", "ServerReady", "ServerMetadata")
 """They need no token. Their messages are empty, and not received."""
 _OPEN_PLACES = 4
@@ -148,71 +72,11 @@ _CODES = {
 }
 _CONTENTS = {"UINT8": "uint_contents", "INT32": "int_contents"}
 """Datatype -> the list in which a client may send its values."""
-
 _log = logging.getLogger(__name__)
 
 
-def message_classes() -> dict[str, Any]:
-    """Name of a message -> its class."""
-    file = FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
-    types = EnumDescriptorProto(name="DataType")
-    for number, name in enumerate(_DATA_TYPES):
-        types.value.add(name=f"TYPE_{name}", number=number)
-    file.enum_type.append(types)
-    file.message_type.extend(map(_message, _MESSAGES.strip().splitlines()))
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {
-        each.name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{each.name}"))
-        for each in file.message_type
-    }
-
-
-def _message(line: str) -> DescriptorProto:
-    name, _, fields = line.partition(":")
-    made = DescriptorProto(name=name)
-    for text in filter(None, map(str.strip, fields.split(","))):
-        *label, kind, field_name, number = text.split()
-        field = made.field.add(
-            name=field_name,
-            number=int(number),
-            label=FieldDescriptorProto.LABEL_REPEATED
-            if label in (["repeated"], ["map"])
-            else FieldDescriptorProto.LABEL_OPTIONAL,
-        )
-        if label == ["map"]:
-            _set_type(field, _map_entry(made, field_name, kind))
-        else:
-            _set_type(field, kind)
-        if label == ["oneof"]:
-            if not made.oneof_decl:
-                made.oneof_decl.add(name="choice")
-            field.oneof_index = 0
-    return made
-
-
-def _map_entry(made: DescriptorProto, field: str, kind: str) -> str:
-    """A map is a list of messages with a key and a value."""
-    entry = made.nested_type.add(name=f"{field.title()}Entry")
-    entry.options.map_entry = True
-    for number, (name, each) in enumerate((("key", "string"), ("value", kind)), 1):
-        part = entry.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
-        _set_type(part, each)
-    return f"{made.name}.{entry.name}"
-
-
-def _set_type(field: FieldDescriptorProto, kind: str) -> None:
-    if kind in _SCALARS:
-        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
-        return
-    field.type_name = f".{PACKAGE}.{kind}"
-    field.type = (
-        FieldDescriptorProto.TYPE_ENUM if kind == "DataType" else FieldDescriptorProto.TYPE_MESSAGE
-    )
-
-
 class _Receiver:
-    """Receives messages of calls, a few at a time, as each may be as large as the limit.
+    """Receives and decodes messages of calls, a few at a time: each may be as large as the limit.
 
     A client that has not sent its message after a second gives way when another one waits.
     """
@@ -222,23 +86,34 @@ class _Receiver:
         self._arriving: dict[asyncio.Timeout, float] = {}
         """When each message began to arrive, the oldest first; without those that give way."""
         self._waiting = 0
+        self._decoding = asyncio.Lock()
+        """Large messages are decoded one after the other, and other events handled in between."""
 
-    async def receive(self, context: Any) -> bytes:
-        """The first message of a call; HttpError where none arrives in time."""
+    async def receive(self, context: Any, kind: Any) -> Any:
+        """The first message of a call, decoded; HttpError where none arrives in time."""
         await self._wait_for_place()
+        try:
+            message = await self._arrived(context)
+            if message is grpc.aio.EOF:  # also where it is larger than the limit
+                raise HttpError(400, "the call has no message; send one")
+            if len(message) <= _LARGE_BYTES:
+                return _decoded(kind, message)
+            async with self._decoding:
+                await asyncio.sleep(0)
+                return _decoded(kind, message)
+        finally:
+            self._places.release()
+
+    async def _arrived(self, context: Any) -> Any:
         limit_s = SLOW_S if self._waiting else self._limit_s
         try:
             async with asyncio.timeout(limit_s) as scope:
                 self._arriving[scope] = asyncio.get_running_loop().time()
-                message = await context.read()
+                return await context.read()
         except TimeoutError:
             raise HttpError(408, "the message did not arrive in time; send it faster") from None
         finally:
             self._arriving.pop(scope, None)
-            self._places.release()
-        if message is grpc.aio.EOF:  # also where it is larger than the limit
-            raise HttpError(400, "the call has no message; send one")
-        return bytes(message)
 
     async def _wait_for_place(self) -> None:
         if self._places.locked() and self._arriving:
@@ -255,7 +130,7 @@ class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, limits: Limits, tokens: Tokens
+        self, app: ASGIApp, *, host: str, port: int, limits: ClientLimits, tokens: Tokens
     ) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`.
 
@@ -344,9 +219,9 @@ class GrpcServer:
         if name in _OPEN_CALLS:
             return kind()
         if name == "HealthCheck":
-            return _decoded(kind, await self._open_receiver.receive(context))
+            return await self._open_receiver.receive(context, kind)
         self._tokens.holder(Request({"type": "http", "headers": _passed_headers(context)}))
-        return _decoded(kind, await self._receiver.receive(context))
+        return await self._receiver.receive(context, kind)
 
     async def _refuse(self, name: str, error: Exception, context: Any) -> None:
         """End a call with the status of the error; log lines are limited."""
@@ -437,10 +312,8 @@ class GrpcServer:
 
     async def _infer(self, request: Any, context: Any) -> Any:
         path = f"{_path_of(request.model_name, request.model_version)}/infer"
-        headers, body = _infer_request(request, context.time_remaining())
-        del request  # its tensors must not wait with the call, nor the body
-        parts = [body]
-        del body
+        headers, parts = _infer_request(request, context.time_remaining())
+        del request  # its tensors must not wait with the call
         status, sent, answer = await self._ask("POST", path, context, headers, parts)
         parts.clear()  # where it was refused unread
         if status != 200:
@@ -478,9 +351,12 @@ class GrpcServer:
         headers: Mapping[str, str] | None = None,
         parts: list[bytes] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the application's answer; `parts` is emptied."""
-        parts = [b""] if parts is None else parts
-        given = {"content-length": str(sum(map(len, parts))), **(headers or {})}
+        """Status, headers and body of the application's answer.
+
+        `parts`: of the body, joined only if the application reads it, and emptied.
+        """
+        unread = [parts or []]
+        given = {"content-length": str(sum(map(len, unread[0]))), **(headers or {})}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -503,8 +379,10 @@ class GrpcServer:
         sent: list[Message] = []
 
         async def receive() -> Message:
-            if parts:
-                return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+            if unread:
+                body = b"".join(unread[0])
+                unread.pop().clear()
+                return {"type": "http.request", "body": body, "more_body": False}
             await asyncio.Event().wait()  # the call is cancelled when its client leaves
             raise AssertionError
 
@@ -594,39 +472,32 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], bytes]:
-    """The headers and the body that the HTTP API takes; `left_s`: until the call's deadline."""
+def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], list[bytes]]:
+    """Headers and parts of the body for the HTTP API; `left_s`: until the call's deadline."""
     parameters = {key: _value(value) for key, value in request.parameters.items()}
     if len(request.inputs) != 1:
         raise HttpError(400, f"inputs: {len(request.inputs)} tensors; send one")
     raw = list(request.raw_input_contents)
-    if raw and len(raw) != len(request.inputs):
+    if len(raw) > 1:
+        raise HttpError(400, f"raw_input_contents: {len(raw)} for 1 inputs; send one for each")
+    tensor = request.inputs[0]
+    try:
+        tensor_parts = raw or _typed(tensor)
+    except (ValueError, OverflowError) as error:
         raise HttpError(
             400,
-            f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each "
-            "input, in the same order",
-        )
-    tensors: list[bytes] = []
-    inputs = []
-    for at, tensor in enumerate(request.inputs):
-        try:
-            tensors.append(raw[at] if raw else _typed(tensor))
-        except (ValueError, OverflowError) as error:
-            raise HttpError(
-                400,
-                f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
-                f"({error}); send raw_input_contents, or the list of that datatype",
-            ) from error
-        own = {key: _value(value) for key, value in tensor.parameters.items()}
-        own["binary_data_size"] = len(tensors[-1])
-        inputs.append(
-            {
-                "name": tensor.name,
-                "datatype": tensor.datatype,
-                "shape": list(tensor.shape),
-                "parameters": own,
-            }
-        )
+            f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
+            f"({error}); send raw_input_contents, or the list of that datatype",
+        ) from error
+    given = {key: _value(value) for key, value in tensor.parameters.items()}
+    inputs = [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": list(tensor.shape),
+            "parameters": given | {"binary_data_size": sum(map(len, tensor_parts))},
+        }
+    ]
     outputs = [
         {"name": output.name, "parameters": {"binary_data": True}} for output in request.outputs
     ]
@@ -641,7 +512,7 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], 
     headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(head))}
     if left_s is not None and not TIMEOUT_PARAMETERS.keys() & parameters.keys():
         headers[CALL_TIMEOUT_HEADER] = repr(max(1e-3, left_s * 1e3))
-    return headers, b"".join([head, *tensors])
+    return headers, [head, *tensor_parts]
 
 
 async def _abort(context: Any, status: int, body: bytes) -> None:
@@ -669,10 +540,10 @@ def _value(parameter: Any) -> Any:
     return None if chosen is None else getattr(parameter, chosen)
 
 
-def _typed(tensor: Any) -> bytes:
+def _typed(tensor: Any) -> list[bytes]:
     if tensor.datatype == TEXTS:
         texts = tensor.contents.bytes_contents
-        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        return [part for text in texts for part in (len(text).to_bytes(4, "little"), text)]
     values: Sequence[int] = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
     dtype = DTYPES.get(tensor.datatype, np.dtype(np.uint8))
-    return np.fromiter(values, dtype, len(values)).tobytes()
+    return [np.fromiter(values, dtype, len(values)).tobytes()]

@@ -24,7 +24,8 @@ from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.gateway import Gateway
 from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
 from migrator.core.errors import MigratorError
-from migrator.serving.http.requests import Limits, Tokens, digest
+from migrator.serving.http.access import Tokens, digest
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer
 
 ADMIN = "the administration's token"
@@ -129,7 +130,7 @@ class World:
 
 @asynccontextmanager
 async def gateway_world(
-    admin: str | None = None, limits: Limits | None = None
+    admin: str | None = None, limits: ClientLimits | None = None
 ) -> AsyncIterator[World]:
     here, there = Daemon(), Daemon()
     await asyncio.gather(here.server.start(), there.server.start())
@@ -300,7 +301,7 @@ async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(world: W
     assert index.json() == [{"name": "photos", "state": "READY"}]
 
 
-@with_gateway(limits=Limits(body_bytes=1000))
+@with_gateway(limits=ClientLimits(body_bytes=1000))
 async def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on(world: World) -> None:
     reply = await world.infer(content=bytes(2000))
     assert reply.status_code == 413

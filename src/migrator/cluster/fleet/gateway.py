@@ -24,15 +24,9 @@ from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
 from migrator.core.errors import HttpError, MigratorError
 from migrator.io.http_client import Reply
-from migrator.serving.http.requests import (
-    BodyBudget,
-    DisconnectGuard,
-    Limits,
-    Tokens,
-    require_admin,
-    require_length,
-    require_own_page,
-)
+from migrator.serving.http.access import Tokens, require_admin, require_own_page
+from migrator.serving.http.bodies import BodyBudget, require_length
+from migrator.serving.http.requests import ClientLimits, DisconnectGuard
 
 _MODELS, _ALL_STATISTICS = "/v2/models/", "/v2/models/stats"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
@@ -55,8 +49,8 @@ _RETRY = {"retry-after": "1"}
 class Gateway:
     """The ASGI application of a gateway."""
 
-    def __init__(self, source: MapSource, limits: Limits | None = None) -> None:
-        self._source, self._limits = source, limits or Limits()
+    def __init__(self, source: MapSource, limits: ClientLimits | None = None) -> None:
+        self._source, self._limits = source, limits or ClientLimits()
         self._bodies = BodyBudget(self._limits)
         self.forwarder = Forwarder(source)
 

@@ -32,13 +32,13 @@ from migrator.io.atomic_write import write_atomically
 from migrator.io.folders import private_folder
 from migrator.io.http_client import request
 from migrator.io.processes import Process
-from migrator.serving.http.requests import ORDER_KEY, Tokens, digest
+from migrator.serving.http.access import ORDER_KEY, Tokens, digest
 from migrator.serving.logs import configure
 from migrator.workload.live import ADMIN
 from migrator.workload.tokens import drop_token_variables
 
 if TYPE_CHECKING:
-    from migrator.live.context import Serving
+    from migrator.live.context import DaemonOptions
 
 LEASE_S = 60.0
 """Seconds without renewal after which the lease expires. Longer than the head waits for an agent
@@ -66,16 +66,16 @@ class GpuDaemonSettings(msgspec.Struct, frozen=True):
     """The agent touches this file to keep the daemon alive; it contains the key for orders."""
 
 
-def serving_of(settings: GpuDaemonSettings) -> Serving:
+def serving_of(settings: GpuDaemonSettings) -> DaemonOptions:
     """The configuration of the daemon; InputError if it is invalid."""
     from migrator.cluster.shared_store import SharedStore
-    from migrator.live.context import EMULATED, Serving
+    from migrator.live.context import EMULATED, DaemonOptions
 
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)
     # clients that use gRPC call a gateway: the daemons of one machine would share the port
     live = replace(live, live=replace(live.live, port=settings.port, grpc_port=None))
-    return Serving(
+    return DaemonOptions(
         live,
         run.state_of(gpu),
         run.driver,

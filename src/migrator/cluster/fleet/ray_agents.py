@@ -23,7 +23,7 @@ from migrator.cluster.scenario import ClusterGpu
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 from migrator.io.strict import listed
-from migrator.serving.http.requests import is_loopback
+from migrator.serving.http.access import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
 """Seconds to wait for a report, and for a report that was late before."""

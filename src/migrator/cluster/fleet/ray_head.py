@@ -25,19 +25,13 @@ from migrator.cluster.fleet.map_source import plain_overview
 from migrator.cluster.fleet.overview import overview
 from migrator.cluster.fleet.placer import Question, compute_placement
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_clusters import (
-    HEAD,
-    NAMESPACE,
-    connect,
-    find_head,
-    has_agents,
-)
+from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, connect, find_head, has_agents
 from migrator.cluster.scenario import ClusterPlan
 from migrator.cluster.shared_files import StoreHangsError
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.ray_cluster import import_ray
-from migrator.serving.http.requests import digest
+from migrator.serving.http.access import digest
 from migrator.workload.live import ADMIN
 
 HERE = {"node:__internal_head__": 0.001}

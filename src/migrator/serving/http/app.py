@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 import migrator
 from migrator.serving.http import routes
+from migrator.serving.http.bodies import JSON_LENGTH_HEADER
 from migrator.serving.http.inference import TIMEOUT_HEADER, feedback, infer, samples
 from migrator.serving.http.operations import (
     ApiState,
@@ -28,19 +29,19 @@ from migrator.serving.http.operations import (
     refuse_unknown_route,
 )
 from migrator.serving.http.protocol import (
+    ErrorAnswer,
     FeedbackAnswer,
     FeedbackRequest,
     IndexEntry,
     InferAnswer,
     InferRequest,
     ModelMetadata,
-    Problem,
     Readiness,
     SamplesAnswer,
     SamplesRequest,
     ServerMetadata,
 )
-from migrator.serving.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER
+from migrator.serving.http.requests import REQUEST_ID_HEADER
 
 REFERENCE = "#/components/schemas/{name}"
 INFER_EXAMPLE = """\
@@ -213,7 +214,7 @@ PAGE_HEADERS = {
 
 def description(operations: Sequence[Operation]) -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
-    kinds: list[Any] = [Problem]
+    kinds: list[Any] = [ErrorAnswer]
     for operation in operations:
         kinds += [kind for kind in (operation.answer, operation.body) if kind and kind not in kinds]
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -268,7 +269,7 @@ def _operation(each: Operation, path: str, schemas: dict[str, Any]) -> dict[str,
 
 
 def _answer(each: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
-    kind, schema = "application/json", schemas[str(Problem)]
+    kind, schema = "application/json", schemas[str(ErrorAnswer)]
     if status == 200:
         kind = each.media_type
         schema = schemas[str(each.answer)] if each.answer else {"type": "string"}

@@ -5,55 +5,49 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from migrator.core.errors import HttpError
-from migrator.serving.http.operations import (
-    ApiState,
-    Feedback,
-    json_response,
-    state_of,
+from migrator.serving.http.bodies import (
+    JSON_LENGTH_HEADER,
+    MEDIA_TYPES,
+    HeldBody,
+    read_message,
+    require_media_type,
 )
+from migrator.serving.http.operations import ApiState, Feedback, json_response, state_of
 from migrator.serving.http.protocol import (
-    DTYPES,
     FeedbackAnswer,
     FeedbackRequest,
     InferRequest,
     InputTensor,
     SamplesAnswer,
     SamplesRequest,
+    read_parameters,
+)
+from migrator.serving.http.requests import (
+    cancel_at_disconnect,
+    headers_of,
+    is_disconnected,
+    new_id,
+    request_id,
+)
+from migrator.serving.http.tensors import (
     encode_answer,
     finite_scores,
     flat_decoder,
     has_long_texts,
     largest_body,
     read_input,
-    read_parameters,
-    read_texts,
     requested_outputs,
     require_rows,
-)
-from migrator.serving.http.requests import (
-    JSON_LENGTH_HEADER,
-    MEDIA_TYPES,
-    DisconnectGuard,
-    HeldBody,
-    cancel_at_disconnect,
-    headers_of,
-    is_disconnected,
-    new_id,
-    read_message,
-    request_id,
-    require_media_type,
 )
 from migrator.serving.workers.messages import ModelInterface
 
@@ -219,33 +213,13 @@ async def _read_input(
         return read_input(tensor, binary, model)
     try:
         async with asyncio.timeout(timeout_s):
-            return await _encode_texts(request, held, tensor, binary, model)
+            return await state_of(request).encoding.encode(request, held, tensor, binary, model)
     except TimeoutError:
         raise HttpError(
             504,
             f"{model.name}: the deadline passed while its texts were encoded; send fewer or "
             "shorter texts, or a longer timeout_ms",
         ) from None
-
-
-async def _encode_texts(
-    request: Request,
-    held: HeldBody,
-    tensor: InputTensor,
-    binary: memoryview,
-    model: ModelInterface,
-) -> NDArray[Any]:
-    """The tokens of texts, some rows at a time in a thread; ends when the client leaves."""
-    assert model.encode is not None
-    with DisconnectGuard(request):
-        texts = await asyncio.to_thread(read_texts, tensor, binary, model.name)
-        dtype = DTYPES[model.datatype]
-        held.add(len(texts) * math.prod(model.shape) * dtype.itemsize)
-        rows = np.empty((len(texts), *model.shape), dtype)
-        for first in range(0, len(texts), _ROWS_AT_ONCE):
-            some = texts[first : first + _ROWS_AT_ONCE]
-            rows[first : first + len(some)] = await asyncio.to_thread(model.encode, some)
-    return rows
 
 
 def _sample_id(upload_id: str, row: int, inputs: NDArray[Any]) -> str:

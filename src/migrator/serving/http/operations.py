@@ -22,19 +22,12 @@ from starlette.types import Receive, Scope, Send
 
 from migrator.core.action import Acted, ActionKind
 from migrator.core.errors import HttpError
+from migrator.serving.http.access import Tokens, require_admin, require_own_page, require_tenant
+from migrator.serving.http.bodies import BodyBudget, require_media_type
+from migrator.serving.http.encoding import EncodingThread
 from migrator.serving.http.metrics import ApiMetrics
-from migrator.serving.http.protocol import Problem, WindowNow
-from migrator.serving.http.requests import (
-    REQUEST_ID_HEADER,
-    BodyBudget,
-    Limits,
-    Tokens,
-    request_id,
-    require_admin,
-    require_media_type,
-    require_own_page,
-    require_tenant,
-)
+from migrator.serving.http.protocol import ErrorAnswer, WindowNow
+from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits, request_id
 from migrator.serving.logs import LineLimiter
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface
@@ -186,13 +179,14 @@ class ApiState:
 
     backend: Backend
     tokens: Tokens = field(default_factory=Tokens)
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
     collectors: tuple[Collector, ...] = ()
     """Metrics beyond those of the router and the API."""
     access_log: AccessLog = field(default_factory=AccessLog)
     recent: defaultdict[str, RecentRequests] = field(init=False)
     """By tenant."""
     bodies: BodyBudget = field(init=False)
+    encoding: EncodingThread = field(default_factory=EncodingThread)
 
     @property
     def all_collectors(self) -> tuple[Collector, ...]:
@@ -311,5 +305,5 @@ def refusal_response(status: int, reason: str) -> Response:
     headers = {"connection": "close"} if status in _CLOSING else {}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    body = msgspec.json.encode(Problem(error=reason))
+    body = msgspec.json.encode(ErrorAnswer(error=reason))
     return Response(body, status, headers, "application/json")

@@ -1,26 +1,16 @@
-"""The Open Inference Protocol, version 2: its messages, and its tensors as JSON, bytes and numpy.
+"""The messages of the Open Inference Protocol, version 2.
 
-The OpenAPI description takes its schemas from these messages.
+The OpenAPI description takes its schemas from them.
 """
 
 from __future__ import annotations
 
-import math
-import re
-import struct
-from functools import cache
-from itertools import chain
-from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
-from numpy.typing import NDArray
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from migrator.core.errors import HttpError
-from migrator.learn.model import CHARACTERS
-from migrator.serving.workers.messages import ModelInterface
 
 Identifier = Annotated[str, Meta(max_length=128)]
 Size = Annotated[int, Meta(ge=0, le=2**31)]
@@ -37,11 +27,6 @@ MAX_SAMPLES = 2**16
 INPUT = "input"
 SCORES, LABEL, CLASS_NAME = "scores", "label", "class_name"
 TEXTS = "BYTES"
-_LONG_BYTES = 16 * 2**10
-_BODY_BYTES = 2**20
-"""Of a body beside its rows: names, parameters, spaces."""
-_NUMBER_BYTES, _CHARACTER_BYTES = 16, 6
-"""As JSON: the longest number with a comma and spaces, and an escaped character."""
 
 
 class TensorParameters(Struct, kw_only=True):
@@ -201,13 +186,11 @@ class IndexEntry(Struct, kw_only=True):
     reason: str = ""
 
 
-class Problem(Struct, kw_only=True):
+class ErrorAnswer(Struct, kw_only=True):
     """Why a request was refused, and what to do next."""
 
     error: str
 
-
-_OUTPUTS = (SCORES, LABEL, CLASS_NAME)
 
 _PARAMETERS = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
@@ -232,289 +215,3 @@ def decode(
         raise HttpError(
             400, f"{part}: {error}; send what /openapi.json describes".replace("`", "")
         ) from error
-
-
-DTYPES: dict[str, np.dtype[Any]] = {
-    "UINT8": np.dtype(np.uint8),
-    "INT32": np.dtype("<i4"),
-}
-
-
-_NESTED = re.compile(rb"\s*\[\s*\[")
-_ENCODE = msgspec.json.Encoder().encode
-
-
-def largest_body(model: ModelInterface, rows: int) -> int:
-    """The most bytes that a request with `rows` rows can need, in any encoding."""
-    width = math.prod(model.shape)
-    if model.encode is not None:
-        return _BODY_BYTES + rows * width * CHARACTERS * _CHARACTER_BYTES
-    return _BODY_BYTES + rows * width * _NUMBER_BYTES
-
-
-def require_rows(tensor: InputTensor, most: int, model: ModelInterface) -> None:
-    """Refuse a tensor with too many rows, before anything of it is decoded."""
-    if tensor.shape[0] > most:
-        raise HttpError(
-            400,
-            f"inputs: {tensor.shape[0]} rows where {model.name} takes 1 to {most} at a time; split "
-            "them into several requests",
-        )
-
-
-def has_long_texts(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> bool:
-    """Whether reading it takes so long that other requests must not wait for it."""
-    if tensor.datatype != TEXTS or tensor.name != INPUT or model.encode is None:
-        return False
-    given = memoryview(tensor.data) if isinstance(tensor.data, Raw) else binary
-    return len(given) > _LONG_BYTES
-
-
-def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
-    """The rows of a request, checked against the model; a copy, so that the body can be freed."""
-    parameters = tensor.parameters
-    if tensor.datatype == TEXTS and tensor.name == INPUT and model.encode is not None:
-        return model.encode(read_texts(tensor, binary, model.name))
-    _refuse_shared_memory(tensor)
-    if tensor.name != INPUT or tensor.datatype != model.datatype:
-        raise HttpError(
-            400,
-            f"inputs: {model.name} takes one tensor named {INPUT} of "
-            f"{model.datatype if model.encode is None else f'{model.datatype} or {TEXTS}'}; not "
-            f"{tensor.name[:80]} of {tensor.datatype[:80]}",
-        )
-    if tuple(tensor.shape[1:]) != model.shape or tensor.shape[0] < 1:
-        wanted = ", ".join(map(str, ("rows", *model.shape)))
-        raise HttpError(
-            400,
-            f"inputs: shape {tensor.shape} where {model.name} takes [{wanted}]; send that shape",
-        )
-    shape, dtype = tensor.shape, DTYPES[model.datatype]
-    if parameters and parameters.binary_data_size is not UNSET:
-        size = math.prod(shape) * dtype.itemsize
-        if parameters.binary_data_size != size or len(binary) != size:
-            raise HttpError(
-                400,
-                f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
-                "correct binary_data_size or the body",
-            )
-        found: NDArray[Any] = np.ndarray(shape, dtype, bytes(binary))
-    else:
-        found = _from_json(tensor, binary, model)
-    if model.datatype != "UINT8" and (found.min() < 0 or found.max() >= model.values):
-        raise HttpError(
-            400,
-            f"inputs: a token outside 0 to {model.values - 1}; encode with the model's vocabulary",
-        )
-    return found
-
-
-def _refuse_shared_memory(tensor: InputTensor) -> None:
-    if tensor.parameters and tensor.parameters.shared_memory_region is not UNSET:
-        raise HttpError(400, "inputs: shared memory is not supported; send the data in the request")
-
-
-def read_texts(tensor: InputTensor, binary: memoryview, name: str) -> list[str]:
-    """The texts of a request, as JSON or as Triton's clients write them: each after its length."""
-    _refuse_shared_memory(tensor)
-    rows = tensor.shape[0]
-    if tensor.shape not in ([rows], [rows, 1]) or rows < 1:
-        raise HttpError(
-            400, f"inputs: shape {tensor.shape} where texts of {name} have [rows]; send that shape"
-        )
-    parameters = tensor.parameters
-    if parameters and parameters.binary_data_size is not UNSET:
-        if parameters.binary_data_size != len(binary):
-            raise HttpError(
-                400, f"inputs: {len(binary)} bytes of binary data; correct binary_data_size"
-            )
-        texts = _unpacked(binary, rows)
-    elif isinstance(tensor.data, Raw):
-        _require_few_texts(bytes(tensor.data), rows)
-        nested = decode(_TEXT_DECODER, tensor.data, "inputs: data")
-        texts = [text for each in nested for text in ([each] if isinstance(each, str) else each)]
-    else:
-        raise HttpError(400, "inputs: no texts; send them as data, or binary_data_size and bytes")
-    if len(texts) != rows:
-        raise HttpError(400, f"inputs: {len(texts)} texts for {rows} rows; send one per row")
-    return texts
-
-
-_TEXT_DECODER = msgspec.json.Decoder(list[str | list[str]])
-
-
-def _require_few_texts(data: bytes, rows: int) -> None:
-    """Refuse many more texts than rows before they are decoded.
-
-    Each text has two quotes; a quote inside it follows a backslash. The count is too low where a
-    text ends with a backslash, and never too high.
-    """
-    least = (data.count(b'"') - data.count(b'\\"')) // 2
-    if least > rows:
-        raise HttpError(400, f"inputs: {least} texts or more for {rows} rows; send one per row")
-
-
-def _unpacked(binary: memoryview, rows: int) -> list[str]:
-    texts: list[str] = []
-    at = 0
-    try:
-        while at < len(binary):
-            if len(texts) == rows:
-                raise ValueError(f"more than {rows}")
-            (size,) = struct.unpack_from("<I", binary, at)
-            if at + 4 + size > len(binary):
-                raise ValueError("a text is longer than the data")
-            texts.append(str(binary[at + 4 : at + 4 + size], "utf-8"))
-            at += 4 + size
-    except (struct.error, ValueError) as error:
-        raise HttpError(
-            400, f"inputs: not texts in UTF-8 after their lengths ({error}); correct the data"
-        ) from error
-    return texts
-
-
-def _packed(texts: list[str]) -> bytes:
-    """Texts as Triton's clients read them: each after its length."""
-    encoded = [text.encode() for text in texts]
-    return b"".join(struct.pack("<I", len(text)) + text for text in encoded)
-
-
-def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
-    """Numbers in one flat list, or nested as the shape; the first other value ends the decoding."""
-    if tensor.data is UNSET or len(binary):
-        raise HttpError(400, "inputs: no data; send data, or binary_data_size and the bytes")
-    dtype, size = DTYPES[model.datatype], math.prod(tensor.shape)
-    if isinstance(tensor.data, list):
-        values = tensor.data
-    else:
-        values = _decode_data(tensor.data, model, size)
-    if len(values) != size:
-        raise HttpError(
-            400, f"inputs: data is {len(values)} and not {size} whole numbers; send one per element"
-        )
-    # bytes() is six times faster for pixels
-    if dtype == np.uint8:
-        return np.ndarray(tensor.shape, dtype, bytes(values))
-    found = np.array(values, dtype)
-    found.shape = tensor.shape  # not a view of the flat array
-    return found
-
-
-def _decode_data(data: Raw, model: ModelInterface, size: int) -> list[int]:
-    row = model.shape if _NESTED.match(memoryview(data)) else ()
-    try:
-        values = _data_decoder(model.datatype, row).decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        limits = np.iinfo(DTYPES[model.datatype])
-        raise HttpError(
-            400,
-            f"inputs: data is not {size} whole numbers from {limits.min} to {limits.max} "
-            f"({str(error).replace('`', '')}); send one per element, flat or nested as the shape",
-        ) from error
-    for _ in row:
-        values = list(chain.from_iterable(values))
-    return values
-
-
-@cache
-def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[list[Any]]:
-    """For rows of that shape, or for a flat list of any length."""
-    kind: Any = _number(datatype)
-    for size in reversed(row):
-        kind = Annotated[list[kind], Meta(min_length=size, max_length=size)]
-    return msgspec.json.Decoder(list[kind])
-
-
-@cache
-def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
-    """For a request whose data is one flat list of numbers, which is then read only once."""
-    number: Any = _number(datatype)
-    tensor: Any = defstruct(
-        "_FlatTensor", [("data", list[number])], bases=(InputTensor,), kw_only=True
-    )
-    inputs = Annotated[list[tensor], Meta(min_length=1, max_length=1)]
-    return msgspec.json.Decoder(
-        defstruct("_FlatRequest", [("inputs", inputs)], bases=(InferRequest,), kw_only=True)
-    )
-
-
-def _number(datatype: str) -> Any:
-    limits = np.iinfo(DTYPES[datatype])
-    return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
-
-
-def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[str, bool]:
-    """Output names, and whether each is sent as bytes; all outputs where none is named."""
-    if not outputs:
-        return dict.fromkeys(_OUTPUTS, every_binary)
-    wanted = {}
-    for output in outputs:
-        parameters = read_parameters(output)
-        if output.name not in _OUTPUTS or "classification" in parameters:
-            raise HttpError(
-                400,
-                f"outputs: {output.name[:80]} is not available; request {SCORES}, {LABEL} or "
-                f"{CLASS_NAME}",
-            )
-        wanted[output.name] = parameters.get("binary_data", every_binary) is True
-    return wanted
-
-
-def finite_scores(scores: NDArray[np.float32]) -> tuple[NDArray[np.float32], list[int]]:
-    """Scores as JSON can hold them, and the class with the highest one of each row.
-
-    -inf (a class never learned) becomes the lowest number.
-    """
-    best = scores.argmax()
-    # argmin and argmax find NaN first; an array of booleans would cost more for few scores
-    if not isfinite(scores.item(best)) or not isfinite(scores.item(scores.argmin())):
-        lowest = float(np.finfo(np.float32).min)
-        scores = np.nan_to_num(scores, nan=lowest, neginf=lowest)
-        best = scores.argmax()
-    return scores, [int(best)] if len(scores) == 1 else scores.argmax(axis=1).tolist()
-
-
-def encode_answer(
-    model: ModelInterface,
-    version: int,
-    given_id: str,
-    late: bool,
-    scores: NDArray[np.float32],
-    labels: list[int],
-    wanted: dict[str, bool],
-) -> tuple[bytes, int | None]:
-    """The body of an `InferAnswer`, and the length of its JSON where bytes follow.
-
-    Made of dictionaries, which cost less than the structs that describe it.
-    """
-    tail: list[bytes] = []
-    outputs: list[dict[str, Any]] = []
-    for name, binary in wanted.items():
-        if name == SCORES:
-            output: dict[str, Any] = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
-            given: Any = (
-                scores.astype("<f4", copy=False).tobytes() if binary else scores.ravel().tolist()
-            )
-        elif name == LABEL:
-            output = {"name": LABEL, "datatype": "INT64", "shape": (len(labels),)}
-            given = struct.pack(f"<{len(labels)}q", *labels) if binary else labels
-        else:
-            output = {"name": CLASS_NAME, "datatype": TEXTS, "shape": (len(labels),)}
-            names = [model.class_names[label] for label in labels]
-            given = _packed(names) if binary else names
-        if binary:
-            tail.append(given)
-            output["parameters"] = {"binary_data_size": len(given)}
-        else:
-            output["data"] = given
-        outputs.append(output)
-    head = _ENCODE(
-        {
-            "model_name": model.name,
-            "model_version": str(version),
-            "id": given_id,
-            "parameters": {"late": late},
-            "outputs": outputs,
-        }
-    )
-    return (head, None) if not tail else (b"".join((head, *tail)), len(head))

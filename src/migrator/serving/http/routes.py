@@ -13,6 +13,8 @@ from starlette.responses import Response
 import migrator
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
+from migrator.serving.http.access import ORDER_KEY
+from migrator.serving.http.bodies import read_body
 from migrator.serving.http.inference import model_of
 from migrator.serving.http.metrics import metrics_page
 from migrator.serving.http.operations import Backend, TenantChanges, json_response, state_of
@@ -31,7 +33,7 @@ from migrator.serving.http.protocol import (
     TensorMetadata,
     decode,
 )
-from migrator.serving.http.requests import ORDER_KEY, header_of, read_body
+from migrator.serving.http.requests import header_of
 from migrator.serving.router import DRAINED_RETRY_S
 
 CLI_AGENT = "migrator-cli"

@@ -30,14 +30,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from migrator.core.errors import InputError
-from migrator.serving.http.protocol import Problem
-from migrator.serving.http.requests import (
-    SLOW_S,
-    Limits,
-    Tokens,
-    cancel_on_disconnect,
-    require_safe,
-)
+from migrator.serving.http.access import Tokens, require_safe
+from migrator.serving.http.bodies import SLOW_S
+from migrator.serving.http.protocol import ErrorAnswer
+from migrator.serving.http.requests import ClientLimits, cancel_on_disconnect
 
 TOO_LARGE = "431 Request Header Fields Too Large"
 _TOO_LARGE_REASON = "headers too large; send fewer or shorter ones"
@@ -81,7 +77,7 @@ class _Transport:
 class _GuardedConnection(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits."""
 
-    limits = Limits()
+    limits = ClientLimits()
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -217,7 +213,7 @@ class _GuardedConnection(HttpToolsProtocol):
             cycle.message_event.set()
 
     def _write_refusal(self, status: str, reason: str) -> None:
-        body = msgspec.json.encode(Problem(error=reason))
+        body = msgspec.json.encode(ErrorAnswer(error=reason))
         head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self._real.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
@@ -307,12 +303,12 @@ class _GuardedConnection(HttpToolsProtocol):
         )
 
 
-def guarded_connection(limits: Limits) -> type[asyncio.Protocol]:
+def guarded_connection(limits: ClientLimits) -> type[asyncio.Protocol]:
     """A class of connections with these limits, for uvicorn's `http` setting."""
     return type("GuardedConnection", (_GuardedConnection,), {"limits": limits})
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Leaves signals to the daemon."""
 
     @contextmanager
@@ -330,16 +326,16 @@ class ApiServer:
         tokens: Tokens,
         host: str = "127.0.0.1",
         port: int = 8000,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         closing: Callable[[], None] = lambda: None,
     ) -> None:
         require_safe(host, tokens)
         self.app = app
         self._closing = closing
-        limits = limits or Limits()
+        limits = limits or ClientLimits()
         self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self._server = _Server(
+        self._server = _UvicornServer(
             uvicorn.Config(
                 app,
                 interface="asgi3",
@@ -386,7 +382,7 @@ def require_address(host: str, port: int, tokens: Tokens, key: str = "port") -> 
 
 
 def new_grpc_server(
-    app: ASGIApp, host: str, port: int, limits: Limits, tokens: Tokens
+    app: ASGIApp, host: str, port: int, limits: ClientLimits, tokens: Tokens
 ) -> GrpcServer:
     """The same application over gRPC; InputError if the extra is not installed."""
     try:
@@ -400,7 +396,7 @@ def new_grpc_server(
     return made
 
 
-def affordable(limits: Limits, files_each: int = 1) -> Limits:
+def affordable(limits: ClientLimits, files_each: int = 1) -> ClientLimits:
     """The limits with no more connections than this process may open files.
 
     Raises the soft limit of open files as far as needed and permitted. `files_each`: open files

@@ -111,7 +111,7 @@ class Assignment(Struct, tag=True, frozen=True):
     """A batch that takes longer counts as hung; None: the pool's limit."""
 
 
-class Ready(Struct, tag=True, frozen=True):
+class WorkerReady(Struct, tag=True, frozen=True):
     """The worker has taken its instance and serves."""
 
     parts_s: dict[str, float]
@@ -221,6 +221,6 @@ class Reaped(Struct, tag=True, frozen=True):
 
 
 ToWorker = Assignment | Infer | Swap | Release
-FromWorker = Ready | Scores | Swapped | Fault
+FromWorker = WorkerReady | Scores | Swapped | Fault
 ToForkserver = Build | Fork | Reap | Release
 FromForkserver = Built | GpuUsed | Forked | Reaped | Fault

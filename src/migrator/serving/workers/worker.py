@@ -32,11 +32,11 @@ from migrator.serving.workers.messages import (
     Assignment,
     FromWorker,
     Infer,
-    Ready,
     Scores,
     Swap,
     Swapped,
     ToWorker,
+    WorkerReady,
 )
 
 _EMPTY = memoryview(b"")
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class LoadedModel:
     """The model that answers now."""
 
     model: Model
@@ -90,7 +90,7 @@ class Worker:
         self._sending, self._log_lines = Lock(), LineLimiter()
         # batch follows batch under load: with a plain lock a swap might never get its turn
         self._answering = FairLock()
-        self._served: ServedModel | None = None
+        self._served: LoadedModel | None = None
         self._assignment: Assignment | None = None
         self._stream: Any = None
         """For copies beside the serving, on a GPU."""
@@ -127,8 +127,8 @@ class Worker:
             return Fault(FaultKind.INPUT, str(error))
         except Exception as error:
             return Fault(FaultKind.PROCESS, one_line(error))
-        self._served, self._assignment = ServedModel(model, assignment.version), assignment
-        return Ready({**parts_s, "total": sum(parts_s.values())})
+        self._served, self._assignment = LoadedModel(model, assignment.version), assignment
+        return WorkerReady({**parts_s, "total": sum(parts_s.values())})
 
     def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
         began = time.perf_counter()
@@ -189,7 +189,7 @@ class Worker:
                 return
             warm_up(fresh, assignment.batch)
         with self._answering:
-            self._served = ServedModel(fresh, version)
+            self._served = LoadedModel(fresh, version)
 
     def _exchange(self, old: Any, fresh: Model, version: int) -> bool:
         """Whether the model that serves keeps what it optimised and takes the weights of the copy.
@@ -206,7 +206,7 @@ class Worker:
                 if self._stream is not None:
                     self._stream.synchronize()  # the next batch must not see a part of it
                 raise
-            self._served = ServedModel(old, version)
+            self._served = LoadedModel(old, version)
         return True
 
     @contextmanager

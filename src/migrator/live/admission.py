@@ -1,8 +1,7 @@
-"""Changes of a running daemon: an operator's actions, and tenants that a cluster adds and removes.
+"""Tenants that a cluster adds to a running daemon and removes from it.
 
-Actions (pause, resume, replan, drain, undrain, roll back) are done immediately and recorded with
-their outcome. An added tenant gets a model, its shared weights and labels, and a place in the next
-plan. A removed tenant is drained first. The other tenants are served throughout.
+An added tenant gets a model, its shared weights and labels, and a place in the next plan. A removed
+tenant is drained first. The other tenants are served throughout.
 """
 
 from __future__ import annotations
@@ -11,16 +10,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
-from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
-from migrator.io.atomic_write import write_atomically
+from migrator.core.errors import HttpError, MigratorError
 from migrator.live.actuation import Actuation
 from migrator.live.context import (
     PREPARED,
@@ -30,190 +23,18 @@ from migrator.live.context import (
     queue_settings,
     wait_until,
 )
-from migrator.live.learning import Learning, Rollout
-from migrator.live.recording import Recorder
-from migrator.records.rows import ActionRecord
+from migrator.live.learning import Learning
+from migrator.live.operator_actions import EMPTY_S, REFUSAL
+from migrator.live.recorder import LiveRecorder
+from migrator.live.rollout import Rollout
 from migrator.workload.live import LiveScenario
 
-EMPTY_S = 30.0
-"""Seconds that a drain waits for requests that are queued or being answered."""
-REQUESTED = "asked for by an operator"
-REFUSAL = "it is drained and takes no requests; try again later, or elsewhere"
-
+_log = logging.getLogger(__name__)
 READY_S = 60.0
 """Seconds after which an added tenant without an instance is removed again."""
 STORE_S = 2.0
 """Seconds between two attempts to reach the shared store."""
 MOVED = "it is served elsewhere; ask there"
-
-_log = logging.getLogger(__name__)
-
-
-class ActionRefusedError(MigratorError):
-    """The action is not possible in the current state; nothing was changed."""
-
-
-class _DrainedFile(msgspec.Struct):
-    version: Literal[1] = 1
-    drained: tuple[str, ...] = ()
-
-
-class DrainedTenants:
-    """The names of drained tenants in the file `path`, so that they stay drained after a restart.
-
-    Without the file no tenant is drained.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            content = msgspec.json.decode(path.read_bytes(), type=_DrainedFile)
-        except FileNotFoundError:
-            content = _DrainedFile()
-        except (OSError, msgspec.MsgspecError) as error:
-            raise InputError(
-                f"{path}: cannot read the drained tenants ({error}); delete the file to undrain "
-                "all of them"
-            ) from error
-        self._names = frozenset(content.drained)
-
-    def __contains__(self, tenant: str) -> bool:
-        return tenant in self._names
-
-    def set(self, tenant: str, *, drained: bool) -> None:
-        """Record whether a tenant is drained; after an InputError nothing has changed."""
-        names = self._names | {tenant} if drained else self._names - {tenant}
-        content = _DrainedFile(drained=tuple(sorted(names)))
-        with write_atomically(self._path) as unfinished:
-            unfinished.write_bytes(msgspec.json.encode(content) + b"\n")
-        self._names = names
-
-
-class OperatorActions:
-    """The actions on one daemon; used in its event loop."""
-
-    def __init__(
-        self,
-        context: Context,
-        controller: Controller,
-        actuation: Actuation,
-        learning: Learning,
-        recorder: Recorder,
-        empty_s: float = EMPTY_S,
-    ) -> None:
-        self._context, self._actuation, self._learning = context, actuation, learning
-        self._planning, self._recorder, self._empty_s = controller.planning, recorder, empty_s
-        self._tenants, self._router = context.tenants, context.router
-        self._executor = context.executor
-        self._drained = DrainedTenants(context.serving.folder / "drained.json")
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-
-    def restore_drained(self) -> None:
-        """Drain the tenants that were drained when the daemon last ran."""
-        for name, tenant in self._tenants.items():
-            if name in self._drained:
-                tenant.drain()
-                self._router.refuse(name, REFUSAL)
-
-    async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
-        """Carry out an action, and record its origin and outcome."""
-        try:
-            acted = Acted(Outcome.DONE, await self._do(kind, tenant or ""))
-        except ActionRefusedError as error:
-            acted = Acted(Outcome.REFUSED, str(error))
-        except MigratorError as error:
-            acted = Acted(Outcome.FAILED, str(error), isinstance(error, NotWrittenError))
-        except Exception as error:  # every action is recorded with an outcome
-            _log.exception("%s failed", kind)
-            acted = Acted(Outcome.FAILED, f"unexpected error ({error!r}); see the daemon's log")
-        row = ActionRecord(time.time(), kind, tenant, who, acted.outcome, acted.words)
-        self._recorder.action(row)
-        return acted
-
-    async def _do(self, kind: ActionKind, tenant: str) -> str:
-        match kind:
-            case ActionKind.PAUSE:
-                return self._pause()
-            case ActionKind.RESUME:
-                return self._resume()
-            case ActionKind.REPLAN:
-                return self._replan()
-            case ActionKind.ROLL_BACK:
-                do = self._roll_back
-            case ActionKind.DRAIN:
-                do = self._drain
-            case ActionKind.UNDRAIN:
-                do = self._undrain
-        async with self._locks[tenant]:
-            return await do(tenant)
-
-    def _pause(self) -> str:
-        if self._executor.paused:
-            return "reconfiguration was paused already"
-        self._actuation.do(self._executor.pause(self._context.clock.now_s()))
-        return "reconfiguration is paused: instances stay as they are, plans are only recorded"
-
-    def _resume(self) -> str:
-        if not self._executor.paused:
-            return "reconfiguration was not paused"
-        self._actuation.do(self._executor.resume(self._context.clock.now_s()))
-        return "reconfiguration is resumed: the newest plan is followed"
-
-    def _replan(self) -> str:
-        if not any(tenant.planned for tenant in self._tenants.values()):
-            raise ActionRefusedError("every tenant is drained; undrain one, then replan")
-        self._planning.request_plan_now(REQUESTED)
-        return f"the policy is asked for another plan{self._unless_paused()}"
-
-    async def _roll_back(self, name: str) -> str:
-        was, now = self._tenants[name].version, await self._learning.roll_back(name)
-        if was is None or now is None:
-            raise ActionRefusedError(
-                f"{name} has no earlier version to go back to; retrain it, or give it other weights"
-            )
-        words = f"rolled back by an operator from version {was.number}"
-        self._recorder.begin_version(name, now, words)
-        words = f"{name}: version {now.number} serves again, version {was.number} is withdrawn"
-        workers = self._context.workers_of(name)
-        old = [worker.name for worker in workers if worker.assignment.version != now.number]
-        if old:
-            raise MigratorError(
-                f"{words}, but {', '.join(old)} could not load it; drain {name}, or restart the "
-                "daemon"
-            )
-        return words
-
-    async def _drain(self, name: str) -> str:
-        tenant = self._tenants[name]
-        if tenant.drained:
-            return f"{name} was drained already"
-        await asyncio.to_thread(self._drained.set, name, drained=True)
-        self._router.refuse(name, REFUSAL)
-        total = self._router.counts[name].total
-        await wait_until(lambda: not total.open, self._empty_s)
-        tenant.drain()
-        self._planning.changed(f"{name} is drained")
-        rest = f", {total.open} requests are still unanswered" if total.open else ""
-        return (
-            f"{name} takes no more requests{rest}; the next plan gives its instances to other "
-            f"tenants{self._unless_paused()}"
-        )
-
-    async def _undrain(self, name: str) -> str:
-        tenant = self._tenants[name]
-        if not tenant.drained:
-            return f"{name} was not drained"
-        await asyncio.to_thread(self._drained.set, name, drained=False)
-        tenant.undrain()
-        self._router.refuse(name, None)
-        self._planning.changed(f"{name} is no longer drained")
-        return (
-            f"{name} takes requests again; the next plan has instances for it"
-            f"{self._unless_paused()}"
-        )
-
-    def _unless_paused(self) -> str:
-        return ", which is followed once reconfiguration resumes" if self._executor.paused else ""
 
 
 class Admission:
@@ -226,7 +47,7 @@ class Admission:
         actuation: Actuation,
         learning: Learning,
         rollout: Rollout,
-        recorder: Recorder,
+        recorder: LiveRecorder,
     ) -> None:
         self._context, self._controller, self._actuation = context, controller, actuation
         self._learning, self._rollout, self._recorder = learning, rollout, recorder

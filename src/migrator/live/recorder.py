@@ -20,8 +20,9 @@ from migrator.core.problem import Holding, Plan
 from migrator.io.database import FileMovedError
 from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
+from migrator.live.goodput_counter import Goodput
 from migrator.live.instruments import ADOPTED, REFUSED, Decisions
-from migrator.live.outcomes import Goodput, SecondRows
+from migrator.live.second_rows import SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
 from migrator.records import recorder
@@ -30,7 +31,7 @@ from migrator.records.rows import ActionRecord, TenantWindowRecord
 _log = logging.getLogger(__name__)
 
 
-class Recorder(recorder.Recorder):
+class LiveRecorder(recorder.Recorder):
     """Writes the records of one daemon, and the log lines and counters that go with them."""
 
     def __init__(self, context: Context) -> None:

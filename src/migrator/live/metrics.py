@@ -1,0 +1,292 @@
+"""Metrics that are read from a daemon's state when they are asked for.
+
+docs/observability.md lists every metric; a test keeps it complete.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+import migrator
+from migrator.control.controller import Controller
+from migrator.control.retraining import Phase, Retraining
+from migrator.control.tenant_state import TenantState
+from migrator.control.units import State, Unit
+from migrator.core.catalogue import Place
+from migrator.core.problem import Instance, Share
+from migrator.live.context import Context
+from migrator.live.recorder import LiveRecorder
+from migrator.serving.http.metrics import counter, gauge, info
+
+
+def collectors(
+    context: Context, controller: Controller, recorder: LiveRecorder
+) -> tuple[Collector, ...]:
+    """All metrics except the router's, including those of the process."""
+    return (
+        RunMetrics(context),
+        TenantMetrics(context, recorder),
+        PlanMetrics(context, controller, recorder),
+        context.instruments.registry,
+        ProcessCollector(registry=None),
+    )
+
+
+class RunMetrics(Collector):
+    """The run: scenario, time, instances, disk."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._profiles = {
+            gpcs: profile.name for gpcs, profile in context.gpu.board.plain_profiles.items()
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        clock, scenario = self._context.clock, self._context.scenario
+        versions = {"version": migrator.__version__, "python": platform.python_version()}
+        yield info("migrator_build", "Versions of MIGRator and Python.", [versions])
+        about = {
+            "scenario": scenario.name,
+            "policy": scenario.policy,
+            "forecaster": scenario.forecaster,
+            "driver": self._context.serving.driver,
+            "board": scenario.board.name,
+        }
+        words = "What is served: scenario, policy, forecaster, driver and board."
+        yield info("migrator_run", words, [about])
+        yield _single("migrator_window", "Number of the current window.", clock.number)
+        yield _single("migrator_slot", "Current slot of the window, from 0.", clock.slot)
+        yield _single("migrator_slots", "Slots of a window.", clock.slots)
+        yield _single("migrator_window_seconds", "Length of a window.", clock.window_s)
+        words = "1 while an operator has paused reconfiguration, else 0."
+        yield _single("migrator_paused", words, self._context.executor.paused)
+        yield self._instances()
+        yield info(
+            "migrator_instance",
+            "Every instance and share that exists; gpu, UUID (of the GPU), GPU_I_ID and "
+            "GPU_I_PROFILE are those of dcgm-exporter.",
+            map(self._labels, self._context.executor.units),
+        )
+        yield self._disk()
+
+    def _instances(self) -> Metric:
+        units = self._context.executor.units
+        found = Counter((str(unit.state), self._profile(unit)) for unit in units)
+        profiles = list(self._profiles.values())
+        if any(isinstance(unit.instance, Share) for unit in units):
+            profiles.append("")
+        return gauge(
+            "migrator_instances",
+            "Instances by state and MIG profile; MPS shares have an empty profile.",
+            ["state", "GPU_I_PROFILE"],
+            {(state, profile): found[state, profile] for state in State for profile in profiles},
+        )
+
+    def _labels(self, unit: Unit) -> Mapping[str, str]:
+        gpu, holding = self._context.gpu, unit.instance
+        name, share, number = str(unit.site), "", ""
+        if isinstance(holding, Share):
+            name, share = f"{unit.site}#{holding.number}", f"{holding.percent:g}%"
+        else:
+            place = Place(holding.start, self._profiles[holding.gpcs])
+            number = str(self._context.gpu_thread.numbers.get(place, ""))
+        return {
+            "unit": name,
+            "gpu": str(gpu.index),
+            "UUID": gpu.uuid,
+            "GPU_I_ID": number,
+            "GPU_I_PROFILE": self._profile(unit),
+            "share": share,
+            "state": unit.state,
+            "tenant": unit.task.tenant if unit.task else "",
+            "task": unit.task.kind if unit.task else "",
+        }
+
+    def _profile(self, unit: Unit) -> str:
+        holding = unit.instance
+        return self._profiles[holding.gpcs] if isinstance(holding, Instance) else ""
+
+    def _disk(self) -> Metric:
+        values: dict[tuple[str, ...], float] = {}
+        try:
+            usage = shutil.disk_usage(self._context.serving.folder)
+            values = {("free",): usage.free, ("total",): usage.total}
+        except OSError:
+            pass  # the folder is gone; there is an alert on the missing value
+        words = "The file system that models, labels and records are written to."
+        return gauge("migrator_state_disk_bytes", words, ["kind"], values)
+
+
+class TenantMetrics(Collector):
+    """The state of every tenant."""
+
+    def __init__(self, context: Context, recorder: LiveRecorder) -> None:
+        self._context, self._tenants, self._recorder = context, context.tenants, recorder
+        self._goodput, self._forecasts = recorder.goodput, recorder.forecasts
+
+    def collect(self) -> Iterator[Metric]:
+        yield _per_tenant(
+            counter,
+            "migrator_goodput",
+            "Requests answered in time and correctly: those in time, times the share that this "
+            "window's labels confirm (with few labels: times the model's accuracy).",
+            {name: self._goodput.so_far(name) for name in self._tenants},
+        )
+        yield self._accuracy()
+        yield self._gauge(
+            "migrator_model_version",
+            "The version that serves; each adopted retraining is one more.",
+            _version,
+        )
+        yield info(
+            "migrator_model",
+            "The model of every tenant.",
+            [
+                {
+                    "tenant": name,
+                    "model": tenant.service.profile.model,
+                    "version": str(_version(tenant)),
+                }
+                for name, tenant in self._tenants.items()
+            ],
+        )
+        yield self._gauge(
+            "migrator_retraining_progress_ratio",
+            "Progress of this window's retraining, from 0 to 1; 0 if there is none.",
+            lambda tenant: tenant.retraining.progress if tenant.retraining else 0.0,
+        )
+        yield self._gauge(
+            "migrator_retraining_running",
+            "1 while a retraining runs, else 0.",
+            lambda tenant: _phase(tenant.retraining) is Phase.RUNNING,
+        )
+        yield self._not_retrained()
+        yield self._gauge(
+            "migrator_workers_prepared",
+            "Worker processes with a built model that wait for an instance.",
+            lambda tenant: self._context.workers.prepared(tenant.name),
+        )
+        yield self._gauge(
+            "migrator_drained",
+            "1 while an operator has drained the tenant, which then takes no requests, else 0.",
+            lambda tenant: tenant.drained,
+        )
+        yield self._gauge(
+            "migrator_overhead_seconds",
+            "Seconds until a new instance serves the tenant, as measured lately; plans use it.",
+            lambda tenant: tenant.overhead_s,
+        )
+        forecasts = self._forecasts
+        words = (
+            "Absolute errors of forecasts in requests, summed over slots; only for policies that "
+            "plan with a forecast."
+        )
+        yield _per_tenant(counter, "migrator_forecast_absolute_error", words, forecasts.absolute)
+        words = "Slots that were compared with a forecast."
+        yield _per_tenant(counter, "migrator_forecast_slots", words, forecasts.slots)
+        words = "Requests received in those slots."
+        yield _per_tenant(counter, "migrator_forecast_received", words, forecasts.received)
+        words = "Absolute forecast errors of the last window, divided by its requests."
+        yield _per_tenant(gauge, "migrator_forecast_error_ratio", words, forecasts.last)
+
+    def _accuracy(self) -> Metric:
+        values: dict[tuple[str, ...], float] = {}
+        for name, tenant in self._tenants.items():
+            values[name, "served"] = tenant.accuracy
+            measured, expected = self._goodput.measured(name), _expected(tenant)
+            if measured is not None:
+                values[name, "measured"] = measured
+            if expected is not None:
+                values[name, "estimated"] = expected
+        return gauge(
+            "migrator_accuracy_ratio",
+            "Accuracy of a model: served is assumed by plans, measured is by the labels of this "
+            "window, estimated is expected of the next retraining.",
+            ["tenant", "source"],
+            values,
+        )
+
+    def _not_retrained(self) -> Metric:
+        found = {name: self._recorder.why_not_retrained(name) for name in self._tenants}
+        return gauge(
+            "migrator_retraining_waiting",
+            "1 while a tenant is not being retrained and was not in this window, with the reason: "
+            "no_data, drained, paused, no_plan, planned, out_of_memory, too_long, no_room, "
+            "left_out or failed.",
+            ["tenant", "reason"],
+            {(name, waits.reason.value): 1 for name, waits in found.items() if waits is not None},
+        )
+
+    def _gauge(self, name: str, words: str, value: Callable[[TenantState], float]) -> Metric:
+        values = {tenant: value(state) for tenant, state in self._tenants.items()}
+        return _per_tenant(gauge, name, words, values)
+
+
+class PlanMetrics(Collector):
+    """The outcomes of the controller, and the plan that is being followed."""
+
+    def __init__(self, context: Context, controller: Controller, recorder: LiveRecorder) -> None:
+        self._clock, self._controller, self._recorder = context.clock, controller, recorder
+
+    def collect(self) -> Iterator[Metric]:
+        unused, recorder = self._controller.planning.unused, self._recorder
+        yield counter(
+            "migrator_plans",
+            "Plans by outcome: taken, dropped (too late for their window), lost (the policy "
+            "failed, died or took too long).",
+            ["outcome"],
+            {
+                ("taken",): recorder.plans_followed,
+                ("dropped",): unused.get("dropped", 0),
+                ("lost",): unused.get("lost", 0),
+            },
+        )
+        plan, since_s = recorder.last_plan, recorder.last_plan_s
+        yield _single(
+            "migrator_planner_gap_ratio",
+            "How far the best plan can be above the last one, as proven; absent if the policy "
+            "proves nothing.",
+            plan.gap if plan else None,
+        )
+        yield _single(
+            "migrator_plan_expected_goodput",
+            "Correct requests in time that the last plan expects until its window ends, with the "
+            "gaps that no order of steps avoids.",
+            recorder.predicted_goodput,
+        )
+        yield _single(
+            "migrator_plan_age_seconds",
+            "Seconds since the last plan was taken.",
+            None if since_s is None else self._clock.now_s() - since_s,
+        )
+
+
+def _single(name: str, words: str, value: float | None) -> Metric:
+    """A gauge without labels; None: it has no value at present."""
+    return gauge(name, words, [], {} if value is None else {(): value})
+
+
+def _per_tenant(
+    family: Callable[..., Metric], name: str, words: str, values: Mapping[str, float]
+) -> Metric:
+    return family(name, words, ["tenant"], {(each,): value for each, value in values.items()})
+
+
+def _version(tenant: TenantState) -> int:
+    return tenant.version.number if tenant.version else 0
+
+
+def _phase(job: Retraining | None) -> Phase:
+    return job.phase if job else Phase.NONE
+
+
+def _expected(tenant: TenantState) -> float | None:
+    job = tenant.retraining
+    return tenant.estimate if job is None or job.phase is Phase.DONE else job.expected

@@ -14,7 +14,7 @@ from migrator.core.problem import Charge, Problem
 from migrator.planning.arrays import Floats
 from migrator.planning.exact.best_path import best_path
 from migrator.planning.exact.bounds import tabulate_bounds
-from migrator.planning.exact.expand import _shrink, empty_room, expand
+from migrator.planning.exact.expand import _shrink, empty_scratch, expand
 from migrator.planning.exact.geometry import symmetries
 from migrator.planning.exact.prices import Prices, bound_at
 from migrator.planning.exact.schedule import Start, occupied_by
@@ -179,7 +179,7 @@ def test_the_labels_of_every_slot(seed: int, share: float | None) -> None:
     now, expected = first_labels(problem, space)
     then, count, used = empty_labels(ROWS, *space.joint.shape[::-1]), 1, 0
     nodes, seen = np.zeros((1 << 16, 4), np.int32), np.full(4 * ROWS, -1, np.int64)
-    rest = empty_step(space, tables), empty_room(ROWS, space, tables)
+    rest = empty_step(space, tables), empty_scratch(ROWS, space, tables)
     for slot in range(problem.slots):
         count, used, missed, _ = expand(
             slot, incumbent, ROWS, 1.0, space.arrays, tables, bounds, now, count, then,
@@ -244,7 +244,7 @@ def test_the_labels_that_stay_where_there_is_no_room_for_all(seed: int, keep: in
     stay = sorted(ranked[reference.labels_that_stay(phases, keep)].tolist())
     lost = labels.bound[[row for row in range(rows) if row not in stay]].max()
     seen = np.full(256, -1, np.int64)
-    kept = _shrink(rows, keep, 1.0, labels, seen, empty_room(rows, space, tables))
+    kept = _shrink(rows, keep, 1.0, labels, seen, empty_scratch(rows, space, tables))
     assert kept == (keep, lost)
     assert labels.end[:keep, 0].tolist() == stay
 

@@ -26,13 +26,13 @@ from migrator.planning.survivors.board import (
     WAITING,
     Shares,
     build_shares,
-    empty_found,
-    rooms_beside,
+    empty_best_shares,
+    extras_beside,
 )
 from migrator.planning.survivors.expansion import expand_states
 from migrator.planning.survivors.fixed_schedule import around_of
 from migrator.planning.survivors.menus import Menus, menus_of
-from migrator.planning.survivors.prices import Prices
+from migrator.planning.survivors.prices import ServingPrices
 from migrator.planning.survivors.selection import next_layer
 from migrator.planning.survivors.serving import Serving, build_serving, serving_patterns
 from migrator.planning.survivors.state_search import StateSearch
@@ -75,12 +75,12 @@ class Window:
         return ShareSearch(self.problem, self.space, self.menus, self.arrivals)
 
     @cached_property
-    def prices(self) -> Prices:
+    def prices(self) -> ServingPrices:
         """Random ones; multiples of 1/8 add up exactly."""
         rng, (tenants, width) = np.random.default_rng(self.seed), self.serving.counts.shape[:2]
         pattern = rng.integers(0, 40, (tenants, SLOTS, width)) / 8.0
         beside = rng.integers(0, 16, (2, SLOTS, len(self.problem.board.sizes))) / 8.0
-        return Prices(pattern, beside, np.inf)
+        return ServingPrices(pattern, beside, np.inf)
 
     @cached_property
     def reference_prices(self) -> reference.Prices:
@@ -152,14 +152,14 @@ def window(seed: int) -> Window:
 
 def evaluate(it: Window, pattern: Floats, beside: Floats) -> tuple[float, Floats, Floats]:
     """The bound at these prices, and its slopes."""
-    rooms = rooms_beside(it.shares, 0, it.space.most_waiting)
+    extras = extras_beside(it.shares, 0, it.space.most_waiting)
     surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
     width = pattern.shape[2]
     bound = price_steps._evaluate(
         it.serving,
         it.shares,
-        [(0, SLOTS, rooms)],
-        empty_found(it.shares, SLOTS),
+        [(0, SLOTS, extras)],
+        empty_best_shares(it.shares, SLOTS),
         price_steps._empty_ways(SLOTS, width),
         pattern,
         beside,

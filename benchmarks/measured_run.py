@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.replayed import (
+    MeasuredDurations,
+    MeasuredModel,
+    MeasuredWindow,
+    Samples,
+    Training,
+)
 from migrator.control.tenant_state import TrainingSettings
 from migrator.core.problem import Holding, Instance
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Scenario
 from migrator.policies.policy import Policy, Sharing
 from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
-from migrator.simulation.durations import (
-    MeasuredDurations,
-    ProfileDurations,
-    Removal,
-    Samples,
-    Training,
-)
+from migrator.simulation.durations import ProfileDurations, Removal
 from migrator.simulation.run import MeasuredRun
-from migrator.simulation.tenant import MeasuredModel, MeasuredWindow
 from migrator.workload.live import LiveScenario, LiveTenant
 
 Sent = Mapping[str, Any]

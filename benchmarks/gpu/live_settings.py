@@ -25,21 +25,14 @@ from benchmarks.gpu.live import adapt, asked_for, set_rates
 from benchmarks.gpu.live_results import OURS, Finished, finished_runs
 from benchmarks.live_daemon import write_scenario
 from benchmarks.measured_run import measured_run
+from benchmarks.replayed import MeasuredDurations, MeasuredModel, MeasuredWindow, Training
 from migrator.control.tenant_state import TrainingSettings
 from migrator.forecast.selection import forecaster
 from migrator.io.data_file import load_yaml
 from migrator.io.task_pool import open_pool
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy
-from migrator.simulation.durations import (
-    MeasuredDurations,
-    Training,
-)
 from migrator.simulation.run import MeasuredRun, run
-from migrator.simulation.tenant import (
-    MeasuredModel,
-    MeasuredWindow,
-)
 from migrator.workload.live import (
     LiveScenario,
     LiveTenant,

@@ -102,7 +102,7 @@ def test_all_kernels_are_compiled_however_slow_the_machine_is(
     passes: list[int] = []
     run = state_search.StateSearch.run
 
-    def counted(self: state_search.StateSearch, *args: Any) -> state_search.Outcome:
+    def counted(self: state_search.StateSearch, *args: Any) -> state_search.SearchPass:
         passes.append(1)
         return run(self, *args)
 

@@ -1,6 +1,8 @@
 """Kernels against the same things in slow, plain Python (tests/support/reference_planner.py)."""
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from migrator.core.problem import Charge, Problem
 from migrator.planning.arrays import Floats
 from migrator.planning.exact.best_path import best_path
 from migrator.planning.exact.bounds import tabulate_bounds
+from migrator.planning.exact.expand import _shrink, empty_scratch, expand
 from migrator.planning.exact.geometry import symmetries
 from migrator.planning.exact.prices import Prices, bound_at
 from migrator.planning.exact.schedule import Start, occupied_by
 from migrator.planning.exact.space import Space, build_space
 from migrator.planning.exact.tables import NEVER, Tables, build_tables
+from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
 from migrator.planning.ranking import descending
 from migrator.planning.survivors import selection
 from migrator.planning.survivors.arrivals import arrivals_of, expected
@@ -29,6 +33,8 @@ from migrator.planning.survivors.state_search import StateSearch
 from migrator.planning.survivors.states import Layer
 
 SEEDS = range(6)
+ROWS = 4096
+"""Room for labels; none is dropped for lack of it."""
 
 
 @cache
@@ -149,6 +155,98 @@ def test_the_best_inference_around_a_schedule(seed: int) -> None:
     later = sum(float(tables.later[m]) for m, start in enumerate(schedule) if start is not None)
     assert value - later == pytest.approx(expected_value)
     assert all(space.geometry.placeable[occupied[t], space.priced.total[path[t]]] for t in range(5))
+
+
+def first_labels(problem: Problem, space: Space) -> tuple[Labels, reference.Labels]:
+    """Before slot 0, for the kernel and for the reference."""
+    (joints, tenants), status = space.joint.shape, []
+    labels = empty_labels(ROWS, tenants, joints)
+    for m, tenant in enumerate(problem.tenants):
+        status.append(reference.first_status(problem, tenant))
+        labels.place[0, m] = WAITING if status[m] == reference.WAITING else DONE
+    labels.entries[0], labels.joint[0, 0], labels.value[0, 0] = 1, 0, 0.0
+    labels.end[0], labels.story[0, 0] = 0, -1
+    return labels, {reference.Label(tuple(status), (-1,) * tenants): {None: 0.0}}
+
+
+@pytest.mark.parametrize("share", [None, 0.7])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_labels_of_every_slot(seed: int, share: float | None) -> None:
+    problem, (space, tables) = window(seed), tabulated(seed)
+    rows, prices = random_prices(seed)
+    bounds = tabulate_bounds(space, tables, Prices(rows, 0.0))
+    incumbent = NEVER if share is None else share * reference.bound(problem, prices)
+    now, expected = first_labels(problem, space)
+    then, count, used = empty_labels(ROWS, *space.joint.shape[::-1]), 1, 0
+    nodes, seen = np.zeros((1 << 16, 4), np.int32), np.full(4 * ROWS, -1, np.int64)
+    rest = empty_step(space, tables), empty_scratch(ROWS, space, tables)
+    for slot in range(problem.slots):
+        count, used, missed, _ = expand(
+            slot, incumbent, ROWS, 1.0, space.arrays, tables, bounds, now, count, then,
+            nodes, used, seen, *rest,
+        )  # fmt: skip
+        assert missed == NEVER
+        expected = reference.following_labels(problem, slot, expected, prices, incumbent)
+        assert named_labels(space, then, count) == named_expected(problem, expected)
+        now, then = then, now
+
+
+Named = tuple[tuple[reference.Status, ...], tuple[int, ...], frozenset[tuple[Any, float]]]
+
+
+def named_labels(space: Space, labels: Labels, count: int) -> set[Named]:
+    """Status, sizes of the retrainings, and entries: placements that are alike give the same."""
+    sizes, codes = space.geometry.sizes, {WAITING: reference.WAITING, DONE: reference.DONE}
+    named = set()
+    for row in range(count):
+        place, used = labels.place[row].tolist(), labels.entries[row]
+        status = tuple(
+            codes.get(at, end) for at, end in zip(place, labels.end[row].tolist(), strict=True)
+        )
+        joints = space.joint[labels.joint[row, :used]]
+        patterns = (
+            tuple(own[p] for own, p in zip(space.patterns, joint, strict=True)) for joint in joints
+        )
+        entries = dict(zip(patterns, labels.value[row, :used].tolist(), strict=True))
+        on = tuple(sizes[space.geometry.place_size[at]] if at >= 0 else 0 for at in place)
+        named.add((status, on, rounded(entries)))
+    return named
+
+
+def named_expected(problem: Problem, labels: reference.Labels) -> set[Named]:
+    """The same of the reference's labels."""
+    places = placements(problem.board)
+    return {
+        (
+            label.status,
+            tuple(places[at].gpcs if at >= 0 else 0 for at in label.place),
+            rounded(entries),
+        )
+        for label, entries in labels.items()
+    }
+
+
+def rounded(entries: Mapping[Any, float]) -> frozenset[tuple[Any, float]]:
+    return frozenset((joint, round(value, 6)) for joint, value in entries.items())
+
+
+@pytest.mark.parametrize("keep", [8, 13, 30])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_labels_that_stay_where_there_is_no_room_for_all(seed: int, keep: int) -> None:
+    rows, tenants, rng = 40, 2, np.random.default_rng(seed)
+    space, tables = tabulated(seed)
+    labels = empty_labels(rows, tenants, 1)
+    labels.place[:] = rng.choice([WAITING, DONE, 0], (rows, tenants), p=[0.1, 0.6, 0.3])
+    labels.end[:] = np.arange(rows)[:, None]
+    labels.bound[:], labels.spot[:], labels.entries[:] = rng.permutation(rows), 0, 0
+    ranked = np.argsort(-labels.bound)
+    phases = [str(np.minimum(labels.place[row], 0).tolist()) for row in ranked]
+    stay = sorted(ranked[reference.labels_that_stay(phases, keep)].tolist())
+    lost = labels.bound[[row for row in range(rows) if row not in stay]].max()
+    seen = np.full(256, -1, np.int64)
+    kept = _shrink(rows, keep, 1.0, labels, seen, empty_scratch(rows, space, tables))
+    assert kept == (keep, lost)
+    assert labels.end[:keep, 0].tolist() == stay
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -139,7 +139,7 @@ def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(
     held = tuple(instance for instance in plan.slots[slot].instances if instance.task is not None)
     rates = [(1.0, 60.0), (20.0, 30.0), (30.0, 20.0), (60.0, 1.0), (35.0, 35.0)]
     quick = [again(problem, plan, slot, a, b, SLOTS - slot) for a, b in rates]
-    monkeypatch.setattr("migrator.planning.survivors.replanning._stays", lambda *_: False)
+    monkeypatch.setattr("migrator.planning.survivors.replanning._can_stay", lambda *_: False)
     stayed = 0
     for (a, b), allocations in zip(rates, quick, strict=True):
         if allocations[0].instances == held:

@@ -11,7 +11,7 @@ from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.planning.arrays import Floats
 from migrator.planning.exact.bounds import tabulate_bounds
-from migrator.planning.exact.expand import empty_room, expand
+from migrator.planning.exact.expand import empty_scratch, expand
 from migrator.planning.exact.prices import Prices, bound_at, find_prices
 from migrator.planning.exact.schedule import running_of
 from migrator.planning.exact.space import Space, build_space
@@ -89,7 +89,7 @@ def labels_after_slot_0() -> tuple[Labels, int]:
     count, _, missed, _ = expand(
         0, -1.0, 16, 1.0, space.arrays, goodput, bounds, before, 1, after,
         np.zeros((16, 4), np.int32), 0, np.full(64, -1, np.int64),
-        empty_step(space, goodput), empty_room(16, space, goodput),
+        empty_step(space, goodput), empty_scratch(16, space, goodput),
     )  # fmt: skip
     assert missed < -1.0, "nothing was dropped for lack of room"
     return after, count
@@ -215,7 +215,7 @@ def test_the_label_on_two_gpcs_is_dropped_once_the_best_plan_is_known() -> None:
     count, _, _, _ = expand(
         0, 108.0, 16, 1.0, space.arrays, goodput, bounds, before, 1, after,
         np.zeros((16, 4), np.int32), 0, np.full(64, -1, np.int64),
-        empty_step(space, goodput), empty_room(16, space, goodput),
+        empty_step(space, goodput), empty_scratch(16, space, goodput),
     )  # fmt: skip
     ends = [int(after.end[row, 0]) for row in range(count) if after.place[row, 0] >= 0]
     assert ends == [3]

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import pytest
 from support.scenarios import drift, profile
 
+from benchmarks.replayed import MeasuredModel, MeasuredWindow
 from migrator.control.events import TrainingCompleted
 from migrator.control.retraining import Phase, Retraining
 from migrator.control.tenant_state import TenantState, TrainingRoom, TrainingSettings
 from migrator.core.problem import Instance
 from migrator.core.profiles import Service
 from migrator.core.scenario import Drift
-from migrator.simulation.tenant import DriftingModel, MeasuredModel, MeasuredWindow
+from migrator.simulation.tenant import DriftingModel
 
 ROOM = TrainingRoom(64, 20.0)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import product
+from typing import NamedTuple
 
 from migrator.core.catalogue import (
     Board,
@@ -45,11 +46,11 @@ def patterns_of(problem: Problem, tenant: Tenant) -> list[Multiset]:
 def joint_patterns(problem: Problem) -> list[tuple[Multiset, ...]]:
     """One pattern per tenant, all of them together on the empty board."""
     every = product(*(patterns_of(problem, tenant) for tenant in problem.tenants))
-    return [joint for joint in every if _fits(problem.board, sum(joint, ()), 0)]
+    return [joint for joint in every if fits(problem.board, sum(joint, ()), 0)]
 
 
 @cache
-def _fits(board: Board, sizes: tuple[int, ...], mask: int) -> bool:
+def fits(board: Board, sizes: tuple[int, ...], mask: int) -> bool:
     """Whether instances of these sizes can be placed beside the occupied slices."""
     wanted = tuple(sorted(sizes, reverse=True))
     return any(
@@ -86,7 +87,7 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
     It pays for its patterns and, when a retraining starts, for all of its slots at once.
     """
     tenant = problem.tenants[m]
-    patterns = _occurring(problem, m)
+    patterns = occurring_patterns(problem, m)
 
     @cache
     def best(slot: int, status: Status, before: Multiset | None) -> float:
@@ -94,7 +95,7 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
             status = DONE
         if slot == problem.slots:
             if status == DONE:
-                return _later(problem, tenant)
+                return later_goodput(problem, tenant)
             return 0.0 if tenant.retraining_optional and status == WAITING else NEVER
         return max(
             paid + serve(slot, then, before)
@@ -114,12 +115,12 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
     return best
 
 
-def _occurring(problem: Problem, m: int) -> list[Multiset]:
+def occurring_patterns(problem: Problem, m: int) -> list[Multiset]:
     """The patterns of tenant m beside which every other tenant can have one."""
     return sorted({joint[m] for joint in joint_patterns(problem)})
 
 
-def _later(problem: Problem, tenant: Tenant) -> float:
+def later_goodput(problem: Problem, tenant: Tenant) -> float:
     return tenant.later_goodput if problem.may_retrain(tenant) else 0.0
 
 
@@ -155,7 +156,7 @@ def rent(problem: Problem, slot: int, mask: int, waiting: int, prices: Prices) -
             + sum(prices.retraining.get((slot, size), 0.0) for size in retraining)
             for joint in joint_patterns(problem)
             for retraining in beside
-            if _fits(problem.board, (*sum(joint, ()), *retraining), mask)
+            if fits(problem.board, (*sum(joint, ()), *retraining), mask)
         ),
         default=NEVER,
     )
@@ -175,6 +176,23 @@ _Values = dict[_Joint | None, tuple[float, list[_Joint]]]
 """Joint pattern that the last slot held -> (goodput so far, joint patterns so far)."""
 
 
+def goodput_of_joint(
+    problem: Problem, slot: int, joint: _Joint, before: _Joint | None, done: list[bool]
+) -> float:
+    """All tenants' goodput of the slot; `before`: what they held, None if it is not known."""
+    return sum(
+        goodput_of_slot(
+            problem,
+            tenant,
+            slot,
+            joint[m],
+            done=done[m],
+            kept=before is None or before[m] == joint[m],
+        )
+        for m, tenant in enumerate(problem.tenants)
+    )
+
+
 def best_inference(
     problem: Problem, occupied: list[int], done_from: list[int]
 ) -> tuple[float, list[tuple[Multiset, ...]]]:
@@ -185,30 +203,114 @@ def best_inference(
     joints = joint_patterns(problem)
     values: _Values = {None: (0.0, [])}
     for slot, mask in enumerate(occupied):
+        done = [slot >= begin for begin in done_from]
         following: _Values = {}
         for joint in joints:
-            if not _fits(problem.board, sum(joint, ()), mask):
+            if not fits(problem.board, sum(joint, ()), mask):
                 continue
             following[joint] = max(
                 (
-                    value
-                    + sum(
-                        goodput_of_slot(
-                            problem,
-                            tenant,
-                            slot,
-                            joint[m],
-                            done=slot >= done_from[m],
-                            kept=before is None or before[m] == joint[m],
-                        )
-                        for m, tenant in enumerate(problem.tenants)
-                    ),
+                    value + goodput_of_joint(problem, slot, joint, before, done),
                     [*path, joint],
                 )
                 for before, (value, path) in values.items()
             )
         values = following
     return max(values.values(), default=(NEVER, []))
+
+
+def starts(
+    problem: Problem, slot: int, status: tuple[Status, ...], place: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], tuple[Status, ...]]]:
+    """Every set of retrainings that can start in the slot: placements and statuses after it."""
+    places = placements(problem.board)
+    options: list[list[tuple[int, Status]]] = []
+    for m, tenant in enumerate(problem.tenants):
+        options.append([(place[m], status[m])])
+        for at, where in enumerate(places):
+            end = slot + (tenant.retraining_slots or {}).get(where.gpcs, problem.slots + 1)
+            if status[m] == WAITING and end <= problem.slots:
+                options[m].append((at, end))
+    for chosen in product(*options):
+        taken = [places[at] for at, _ in chosen if at >= 0]
+        if all(not a.mask & b.mask for i, a in enumerate(taken) for b in taken[:i]):
+            yield tuple(at for at, _ in chosen), tuple(s for _, s in chosen)
+
+
+def running_mask(
+    problem: Problem, status: tuple[Status, ...], place: tuple[int, ...], slot: int
+) -> int:
+    """The slices that the running retrainings occupy in the slot."""
+    running = [m for m, end in enumerate(status) if isinstance(end, int) and end > slot]
+    return sum(placements(problem.board)[place[m]].mask for m in running)
+
+
+class Label(NamedTuple):
+    """What the retrainings of a plan have come to."""
+
+    status: tuple[Status, ...]
+    place: tuple[int, ...]
+    """the placement each runs on, -1 none"""
+
+
+Labels = dict[Label, dict[_Joint | None, float]]
+"""Each with the best goodput so far for every joint pattern that the last slot can have held."""
+
+
+def following_labels(
+    problem: Problem, slot: int, labels: Labels, prices: Prices, incumbent: float
+) -> Labels:
+    """All labels after the slot, with the entries whose bound is above `incumbent`."""
+    then: Labels = {}
+    to_go = [value_to_go(problem, m, prices) for m in range(len(problem.tenants))]
+    rent_of = cache(partial(rent, problem, prices=prices))
+    for label, entries in labels.items():
+        before = tuple(DONE if s == slot else s for s in label.status)
+        place = tuple(
+            at if isinstance(s, int) else -1 for at, s in zip(label.place, before, strict=True)
+        )
+        done = [s == DONE for s in before]
+        values = {
+            joint: max(
+                value + goodput_of_joint(problem, slot, joint, held, done)
+                for held, value in entries.items()
+            )
+            for joint in joint_patterns(problem)
+        }
+        for places_now, status in starts(problem, slot, before, place):
+            masks = [
+                running_mask(problem, status, places_now, t) for t in range(slot, problem.slots)
+            ]
+            waiting = status.count(WAITING)
+            rent_ahead = sum(
+                rent_of(t, mask, waiting) for t, mask in enumerate(masks[1:], slot + 1)
+            )
+            for joint, value in values.items():
+                if not fits(problem.board, sum(joint, ()), masks[0]):
+                    continue
+                bound = value + rent_ahead
+                bound += sum(
+                    best(slot + 1, s, p) for best, s, p in zip(to_go, status, joint, strict=True)
+                )
+                if bound > incumbent:
+                    of_label = then.setdefault(Label(status, places_now), {})
+                    of_label[joint] = max(value, of_label.get(joint, NEVER))
+    return then
+
+
+def labels_that_stay(phases: list[str], keep: int) -> list[int]:
+    """Where there is room for `keep` of the labels, ranked; `phases`: their statuses.
+
+    Three quarters are the best ones, the others go to every phase in turn.
+    """
+    stay, share = list(range(keep - keep // 4)), 1
+    while len(stay) < keep:
+        for n, phase in enumerate(phases):
+            taken = sum(phases[other] == phase for other in stay)
+            if n not in stay and taken < share and len(stay) < keep:
+                stay.append(n)
+        share *= 2
+    return sorted(stay)
 
 
 Held = dict[int, tuple[int, int]]
@@ -230,8 +332,8 @@ def cost_of_changing(problem: Problem, slot: int, held: Held, wanted: Held) -> f
                     continue
                 mine = held.get(place)
                 has = mine[1] if mine is not None and mine[0] == m else None
-                share = _share(problem, tenant, age + 1 + t - slot)
-                share -= _share(problem, tenant, (0 if has is None else has + 1) + t - slot)
+                share = share_served(problem, tenant, age + 1 + t - slot)
+                share -= share_served(problem, tenant, (0 if has is None else has + 1) + t - slot)
                 missing += tenant.capability.get(places[place].gpcs, 0.0) * max(0.0, share)
             accuracy = tenant.accuracy_pre
             if problem.may_retrain(tenant):
@@ -240,6 +342,6 @@ def cost_of_changing(problem: Problem, slot: int, held: Held, wanted: Held) -> f
     return lost
 
 
-def _share(problem: Problem, tenant: Tenant, age: int) -> float:
+def share_served(problem: Problem, tenant: Tenant, age: int) -> float:
     """How much of a slot an instance serves that its tenant has held for `age` slots before."""
     return min(1.0, max(0.0, age + 1.0 - tenant.overhead_s / problem.slot_s))

@@ -179,7 +179,3 @@ class Trace:
         """Every rate times `factor`; rounding errors are carried over to later seconds."""
         total = np.floor(np.cumsum(self.counts * factor) + 0.5).astype(np.int64)
         return Trace(self.name, np.diff(total, prepend=0))
-
-    def from_second(self, second: int) -> Trace:
-        """The trace from `second` on."""
-        return Trace(self.name, self.counts[second:])

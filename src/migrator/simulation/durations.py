@@ -1,18 +1,18 @@
-"""Durations of a simulated run, from profiles or from the measurements of a live run."""
+"""Durations of a simulated run, from the profiles of its tenants."""
 
 # ruff: noqa: ARG002 (several implementations of one protocol)
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from migrator.control.observation import Policy, Sharing, Sight, sharing_on
-from migrator.core.problem import Holding, bare
+from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Overhead
 from migrator.core.scenario import Scenario
 
@@ -24,14 +24,6 @@ class Removal:
     seconds: float
     why: str = ""
     """Why it failed; empty if the instance was destroyed."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """One retraining from its start to its end."""
-
-    seconds: float
-    sms: float
 
 
 class Durations(Protocol):
@@ -136,117 +128,6 @@ class ProfileDurations:
     def swap_s(self, window: int, tenant: str) -> float:
         """Zero: swapping weights takes milliseconds."""
         return 0.0
-
-
-Key = tuple[object, ...]
-
-
-@dataclass
-class Samples:
-    """Measured seconds by key, from the most specific key to the least specific.
-
-    `take` returns the next unused sample of the first key that has one, in the order of
-    measurement. When all are used, it draws a sample of the last key.
-    """
-
-    seed: int
-    values: dict[Key, list[float]] = field(default_factory=dict)
-    _next: dict[Key, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._random = np.random.default_rng(self.seed)
-
-    def add(self, seconds: float, *keys: Key) -> None:
-        """Add a measured duration under each of the keys."""
-        for key in keys:
-            self.values.setdefault(key, []).append(seconds)
-
-    def take(self, *keys: Key) -> float | None:
-        """The next sample, or one drawn from the last key with samples; None if there is none."""
-        for key in keys[:-1]:
-            at = self._next.get(key, 0)
-            known = self.values.get(key, ())
-            if at < len(known):
-                self._next[key] = at + 1
-                return known[at]
-        known = self.values.get(keys[-1], ())
-        return float(self._random.choice(known)) if known else None
-
-
-@dataclass
-class MeasuredDurations:
-    """Durations from the records of a live run. Steps that were never measured use the profile.
-
-    `steps` keys are (step, window, holding), (step, window, tenant) and (step, tenant).
-    """
-
-    profile: ProfileDurations
-    steps: Samples
-    removals: dict[tuple[int, Holding], list[Removal]]
-    """All attempts in order, by window and instance."""
-    trainings: Mapping[tuple[str, int], Sequence[Training]]
-    """By tenant and window, on one or more sizes."""
-    swaps: Mapping[tuple[str, int], float]
-
-    def plan_s(self, window: int) -> float:
-        """The next one of that window, or one of any window."""
-        return self.steps.take(("plan", window), ("plan",)) or 0.0
-
-    def create_s(self, window: int, tenant: str, holding: Holding) -> float:
-        """As measured; shares need no creation."""
-        return self._step("create", window, tenant, holding, 0.0)
-
-    def destroy(self, window: int, holding: Holding) -> Removal:
-        """The removal of that instance in that window, including failed attempts."""
-        attempts = self.removals.get((window, bare(holding)))
-        if attempts:
-            return attempts.pop(0)
-        return Removal(self.steps.take(("destroy",)) or 0.0)
-
-    def warm_s(self, window: int, tenant: str, holding: Holding) -> float:
-        """Until the worker served."""
-        known = self.profile.warm_s(window, tenant, holding)
-        return self._step("warm", window, tenant, holding, known)
-
-    def take_over_s(self, window: int, tenant: str, holding: Holding) -> float:
-        """Until the router knew it."""
-        return self._step("take_over", window, tenant, holding, 0.0)
-
-    def stop_s(self, window: int, holding: Holding) -> float:
-        """Until the process had exited."""
-        return self.steps.take(("stop", window, bare(holding)), ("stop",)) or 0.0
-
-    def training_start_s(self, window: int, tenant: str) -> float:
-        """Zero: included in the retraining."""
-        return 0.0
-
-    def training_s(self, window: int, tenant: str, curve: Curve, sms: float) -> float | None:
-        """The measured duration on the nearest size, scaled to other SMs by the curve."""
-        measured = self.trainings.get((tenant, window))
-        if not measured:
-            return None
-        nearest = min(measured, key=lambda training: abs(math.log(training.sms / sms)))
-        return nearest.seconds * curve.at(sms) / curve.at(nearest.sms)
-
-    def slower(self, window: int, tenant: str) -> float:
-        """1: retrainings that were not measured take as long as the profile says."""
-        return 1.0
-
-    def swap_s(self, window: int, tenant: str) -> float:
-        """The duration in that window, or else the tenant's median."""
-        known = self.swaps.get((tenant, window))
-        if known is None:
-            own: Sequence[float] = [s for (name, _), s in self.swaps.items() if name == tenant]
-            known = float(np.median(own)) if own else 0.0
-        return known
-
-    def _step(
-        self, step: str, window: int, tenant: str, holding: Holding, otherwise_s: float
-    ) -> float:
-        found = self.steps.take(
-            (step, window, bare(holding)), (step, window, tenant), (step, tenant)
-        )
-        return otherwise_s if found is None else found
 
 
 def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:

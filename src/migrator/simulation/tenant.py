@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.events import RetrainingPlanned
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Retraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
 from migrator.core.outcome import Tally
 from migrator.core.problem import Kind
@@ -121,105 +120,6 @@ class DriftingModel:
         if drift is None or before is None:
             return 1.0
         return drift.accuracy_pre / before.accuracy_post if before.accuracy_post else 1.0
-
-
-@dataclass(frozen=True)
-class MeasuredWindow:
-    """Measurements of a tenant's model in one window of a live run."""
-
-    accuracy: Mapping[int, float]
-    """Accuracy on this window's requests, by the window for which the model was last retrained; key
-    -1: the model at the start of the run."""
-    believed: float | None
-    """The accuracy that the controller assumed when the window began."""
-    estimate: float | None
-    """Expected accuracy after a retraining."""
-    labelled: int
-    """Labels received in this window."""
-    adopted: bool
-    """Whether the model of this window's retraining served afterwards."""
-    judged: float | None
-    """Accuracy of that model on held-out labels."""
-    slower: float | None = None
-    """Planned duration of that retraining divided by the profile's duration for all labels not
-    learned yet; None if unknown."""
-
-
-@dataclass
-class MeasuredModel:
-    """A model with the accuracies of a live run."""
-
-    windows: tuple[MeasuredWindow, ...]
-    labelled_before: int = 0
-    """Labels received before the first window."""
-    accuracy: float = 1.0
-    switches: list[tuple[float, float]] = field(default_factory=list)
-    _window: int = -1
-    _trained_for: int = -1
-
-    def begin(self, now_s: float, window: int) -> None:
-        """Switch to the accuracy on the requests of another window."""
-        self._window = window
-        self.accuracy = self._measured(window, self._trained_for)
-        self.switches = [(now_s, self.accuracy)]
-
-    def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
-        """Plan the retraining on the labels not learned yet, as the daemon does."""
-        here = self._at(window)
-        labelled = self.labelled(state.since, window)
-        if here.estimate is not None:
-            state.set_estimate(here.estimate, window)
-        state.begin_window(window, labelled, here.believed, room)
-        job = state.retraining
-        if job is not None and job.phase is Phase.WAITING and here.slower is not None:
-            seconds = state.training_s(state.samples(labelled))
-            state.on(RetrainingPlanned(replace(job, seconds=seconds, slower=here.slower)))
-
-    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
-        """Serve the model once it is swapped in, if it was adopted in the live run."""
-        made = self._at(job.window)
-        if not made.adopted:
-            return
-        if made.judged is not None:
-            state.adopt(None, made.judged)
-        self._take_over(now_s + swap_s, job.window)
-
-    def labelled(self, first: int, window: int) -> int:
-        """The labels of the live run."""
-        before = self.labelled_before if first < 0 else 0
-        return before + sum(each.labelled for each in self.windows[max(0, first) : window])
-
-    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
-        """The duration by the profile."""
-        labelled = self.labelled(state.since, window)
-        return state.training_s(min(most_samples, state.samples(labelled)))
-
-    def end_estimate(self, state: TenantState, window: int) -> None:
-        """Do nothing: `plan` takes the estimates of the live run."""
-
-    def _take_over(self, at_s: float, trained_for: int) -> None:
-        self._trained_for = trained_for
-        self.accuracy = self._measured(self._window, trained_for)
-        self.switches.append((at_s, self.accuracy))
-
-    def _at(self, window: int) -> MeasuredWindow:
-        return self.windows[min(window, len(self.windows) - 1)]
-
-    def _measured(self, window: int, trained_for: int) -> float:
-        """The accuracy on the window's requests.
-
-        If that model did not serve in the window, scale its accuracy in the window before by the
-        change of the other models, or use that of the newest model that served.
-        """
-        here = self._at(window).accuracy
-        if trained_for in here:
-            return here[trained_for]
-        before = self._at(window - 1).accuracy if window > 0 else {}
-        both = [each for each in here if each in before and before[each] > 0]
-        if trained_for in before and both:
-            ratios = [here[each] / before[each] for each in both]
-            return min(1.0, before[trained_for] * sum(ratios) / len(ratios))
-        return here[max(here)]
 
 
 class RunningTenant:

@@ -20,7 +20,7 @@ from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.ranking import descending
 
 
-class Room(NamedTuple):
+class Scratch(NamedTuple):
     """Room for what is worked out of one label, and of all of them when some must go."""
 
     stories: Ints
@@ -49,12 +49,12 @@ class Room(NamedTuple):
     """[phase]"""
 
 
-def empty_room(rows: int, space: Space, tables: Tables) -> Room:
+def empty_scratch(rows: int, space: Space, tables: Tables) -> Scratch:
     """Room for layers of that many labels."""
     joints, tenants = space.joint.shape
     # each level pushes at most every start of every tenant, and there is a level per tenant
     most = tenants * tenants * space.arrays.starts.shape[1] + 1
-    return Room(
+    return Scratch(
         stories=np.empty(joints, np.int64),
         entry_of=np.full(joints, -1, np.int64),
         status=np.empty(tenants, np.int64),
@@ -86,7 +86,7 @@ def expand(
     used: int,
     seen: Ints,
     step: Step,
-    room: Room,
+    scratch: Scratch,
 ) -> tuple[int, int, float, int]:
     """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).
 
@@ -99,9 +99,14 @@ def expand(
     joint, fitting, starts, place_mask = space.joint, space.fitting, space.starts, space.place_mask
     joints, tenants = joint.shape
     slots, row_limit, patterns = tables.keep.shape[2], then.bound.shape[0], tables.patterns
-    reached, origin, stories, entry_of = step.reached, step.origin, room.stories, room.entry_of
-    status, until, ahead = room.status, room.until, room.ahead
-    stack, stack_next, rent_until = room.stack, room.stack_next, bounds.rent
+    reached, origin, stories, entry_of = (
+        step.reached,
+        step.origin,
+        scratch.stories,
+        scratch.entry_of,
+    )
+    status, until, ahead = scratch.status, scratch.until, scratch.ahead
+    stack, stack_next, rent_until = scratch.stack, scratch.stack_next, bounds.rent
     entries, joint_of, value_of, story = then.entries, then.joint, then.value, then.story
     rows_used, missed, work = 0, NEVER, 0
     for label in range(count):
@@ -188,7 +193,7 @@ def expand(
             if bound <= incumbent:
                 continue
             if rows_used == row_limit:  # make room before a row is written
-                rows_used, lost = _shrink(rows_used, row_limit // 2, urgency, then, seen, room)
+                rows_used, lost = _shrink(rows_used, row_limit // 2, urgency, then, seen, scratch)
                 missed = max(missed, lost)
             for m in range(tenants):
                 for p in range(patterns[m]):
@@ -242,7 +247,7 @@ def expand(
             for i in range(merged_entries):
                 entry_of[joint_of[row, i]] = -1
     if rows_used > width:
-        rows_used, lost = _shrink(rows_used, width, urgency, then, seen, room)
+        rows_used, lost = _shrink(rows_used, width, urgency, then, seen, scratch)
         missed = max(missed, lost)
     for row in range(rows_used):
         seen[then.spot[row]] = -1
@@ -274,7 +279,7 @@ def _find(row: int, place: Ints, end: Ints, seen: Ints) -> int:
 
 @compiled_inner
 def _shrink(
-    rows_used: int, keep: int, urgency: float, then: Labels, seen: Ints, room: Room
+    rows_used: int, keep: int, urgency: float, then: Labels, seen: Ints, scratch: Scratch
 ) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 
@@ -283,8 +288,8 @@ def _shrink(
     retrainings still to come can vanish before their bound shows it.
     """
     place, end, entries, bound = then.place, then.end, then.entries, then.bound
-    rank, phase, order = room.rank, room.phase, room.order
-    chosen, taken_of_phase = room.chosen, room.taken_of_phase
+    rank, phase, order = scratch.rank, scratch.phase, scratch.order
+    chosen, taken_of_phase = scratch.chosen, scratch.taken_of_phase
     tenants = place.shape[1]
     for row in range(rows_used):
         # ties go to the label with less retraining left, which must still fit

@@ -1,4 +1,4 @@
-"""Label search: every way to retrain, walked slot by slot, dropped when it cannot win.
+"""Label search: every way to retrain, labels_so_far slot by slot, dropped when it cannot win.
 
 A label is the retraining status of every tenant: waiting, running on a placement until a
 slot, or done. It carries the best goodput so far for each joint pattern held in the last
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.bounds import Bounds
-from migrator.planning.exact.expand import Room, empty_room, expand
+from migrator.planning.exact.expand import Scratch, empty_scratch, expand
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER, Tables
@@ -31,7 +31,7 @@ NARROW = 16
 
 
 @dataclass(frozen=True)
-class Found:
+class LabelPass:
     """What a search pass brought."""
 
     value: float
@@ -83,7 +83,7 @@ class LabelSearch:
         budget: float,
         late: Callable[[], bool],
         eager: bool = False,
-    ) -> Found:
+    ) -> LabelPass:
         """One pass that keeps at most `width` labels a slot and spends about `budget` work.
 
         Work is counted, not timed, so that the same problem gives the same plan on any
@@ -97,26 +97,26 @@ class LabelSearch:
         now, then = (_Layer.empty(rows, tenants, joints) for _ in range(2))
         self._seed(now)
         stories, seen = _Stories(), np.full(1 << (4 * rows).bit_length(), -1, np.int64)
-        room = empty_room(rows, self._space, self._tables)
-        missed, work, walked = NEVER, 0, 0
+        scratch = empty_scratch(rows, self._space, self._tables)
+        missed, work, labels_so_far = NEVER, 0, 0
         for slot in range(slots):
             allowed = width
             if work > budget / 2:
                 # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                work_per_label = max(1.0, work / max(1, walked))
+                work_per_label = max(1.0, work / max(1, labels_so_far))
                 allowed = int(
                     min(width, max(NARROW, (budget - work) / (slots - slot) / work_per_label))
                 )
             if late():
                 allowed = NARROW
-            walked += now.count
+            labels_so_far += now.count
             urgency = EAGER if eager else 1.0
             goal = incumbent, allowed, urgency
-            lost, spent = self._advance(slot, *goal, now, then, stories, seen, room)
+            lost, spent = self._advance(slot, *goal, now, then, stories, seen, scratch)
             missed, work = max(missed, lost), work + spent
             now, then = then, now
             if now.count == 0:
-                return Found(NEVER, None, missed, work)
+                return LabelPass(NEVER, None, missed, work)
         columns, count = now.columns, now.count
         unused = np.arange(joints) >= columns.entries[:count, None]
         completed = columns.place[:count] != WAITING
@@ -124,7 +124,7 @@ class LabelSearch:
         value += (completed @ self._tables.later)[:, None]
         row, entry = np.unravel_index(int(value.argmax()), value.shape)
         schedule = self._read(columns, int(row), int(entry), stories)
-        return Found(float(value[row, entry]), schedule, missed, work)
+        return LabelPass(float(value[row, entry]), schedule, missed, work)
 
     def _seed(self, layer: _Layer) -> None:
         layer.count = 1
@@ -147,7 +147,7 @@ class LabelSearch:
         then: _Layer,
         stories: _Stories,
         seen: Ints,
-        room: Room,
+        scratch: Scratch,
     ) -> tuple[float, int]:
         joints, tenants = self._space.joint.shape
         if stories.used + now.count * tenants * joints > len(stories.nodes):
@@ -168,7 +168,7 @@ class LabelSearch:
             stories.used,
             seen,
             self._step,
-            room,
+            scratch,
         )
         return missed, work
 

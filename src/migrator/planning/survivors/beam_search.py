@@ -128,7 +128,7 @@ class ShareSearch:
         """The best of a beam of `width` states; None where some slot cannot be shared out."""
         slots = self._problem.slots
         states = self.before()
-        came = np.zeros((slots, width, 2), np.int64)
+        origins = np.zeros((slots, width, 2), np.int64)
         for slot in range(slots):
             menu = self._menus.menu(int(around.masks[slot]))
             if len(menu.shares) == 0:
@@ -136,16 +136,16 @@ class ShareSearch:
             kept = HURRIED if late() else width
             running = self._running(around.schedule, slot)
             states, back = self._step(slot, kept, states, menu, running, around)
-            came[slot, : len(back)] = back
-        return self._trace(around, states.value, came)
+            origins[slot, : len(back)] = back
+        return self._trace(around, states.value, origins)
 
     def _step(
         self, slot: int, width: int, states: States, menu: Menu, running: Ints, around: Around
     ) -> tuple[States, Ints]:
         """The states that go on, and for each the (state before, share) it comes from."""
         all_warm = slot == 0 and self._problem.initial is None
-        room, places = 8 * width + 1024, states.owner.shape[1]
-        ranked = self._room(room)
+        rows, places = 8 * width + 1024, states.owner.shape[1]
+        ranked = self._ranked(rows)
         worth = self._arrivals, around.accuracy, around.ahead
         used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, ranked)
         order = np.argsort(-ranked.score[0, :used], kind="stable")
@@ -160,7 +160,7 @@ class ShareSearch:
         kept_states = States(then.owner[:kept], then.age[:kept], then.value[:kept])
         return kept_states, back[:kept]
 
-    def _room(self, choices: int) -> _Ranked:
+    def _ranked(self, choices: int) -> _Ranked:
         """Room for that many choices of one slot."""
         tenants, places = self.costs.capability.shape
         return _Ranked(
@@ -201,11 +201,11 @@ class ShareSearch:
         warm_age = int(self.costs.warm_age[m])
         return warm_age if cold <= 0 else min(warm_age, round(self.costs.over[m] - cold) - 1)
 
-    def _trace(self, around: Around, value: Floats, came: Ints) -> Shared:
+    def _trace(self, around: Around, value: Floats, origins: Ints) -> Shared:
         at = int(value.argmax())
-        owners = np.empty((len(came), len(self._space.geometry.places)), np.int64)
-        for slot in range(len(came) - 1, -1, -1):
-            before, share = came[slot, at]
+        owners = np.empty((len(origins), len(self._space.geometry.places)), np.int64)
+        for slot in range(len(origins) - 1, -1, -1):
+            before, share = origins[slot, at]
             owners[slot] = self._running(around.schedule, slot)
             for m, placement_set in enumerate(
                 self._menus.menu(int(around.masks[slot])).shares[share]
@@ -261,7 +261,7 @@ def _rank_shares(
     """List the best choices: `which` and `score`; returns how many."""
     which, score, brings = ranked.which, ranked.score, ranked.brings
     sets, shares = menu.sets, menu.shares
-    tenants, used, least = shares.shape[1], 0, -np.inf
+    tenants, used, lowest_rank = shares.shape[1], 0, -np.inf
     for state in range(states.value.shape[0]):
         # what a set brings depends on the tenant and the state, not on the share: once per set
         for m in range(tenants):
@@ -280,30 +280,30 @@ def _rank_shares(
             for m in range(tenants):
                 total += brings[m, shares[share, m], 1]
                 gain += brings[m, shares[share, m], 0]
-            if total > least:
+            if total > lowest_rank:
                 which[used, 0], which[used, 1] = state, share
                 score[0, used], score[1, used] = total, gain
                 used += 1
                 if used == which.shape[0]:
-                    used, least = _halve(which, score, ranked.order)
+                    used, lowest_rank = _halve(which, score, ranked.order)
     return used
 
 
 @compiled_inner
 def _halve(which: Ints, score: Floats, order: Ints) -> tuple[int, float]:
     """Keep the better half of the choices, in their order; (how many, the lowest rank)."""
-    room, used = which.shape[0], 0
-    by_rank = descending(room, score[0], order)
-    least = score[0, order[by_rank, room // 2 - 1]]
+    rows, used = which.shape[0], 0
+    by_rank = descending(rows, score[0], order)
+    lowest_rank = score[0, order[by_rank, rows // 2 - 1]]
     # the other row of `order` gets the rank of every choice
-    for i in range(room):
+    for i in range(rows):
         order[1 - by_rank, order[by_rank, i]] = i
-    for i in range(room):
-        if order[1 - by_rank, i] < room // 2:
+    for i in range(rows):
+        if order[1 - by_rank, i] < rows // 2:
             which[used, 0], which[used, 1] = which[i, 0], which[i, 1]
             score[0, used], score[1, used] = score[0, i], score[1, i]
             used += 1
-    return used, least
+    return used, lowest_rank
 
 
 @compiled
@@ -342,7 +342,7 @@ def _keep_best(
                 if m >= 0 and all_warm:
                     age[row, at] = warm_age[m]
                 elif m >= 0 and states.owner[before, at] == m:
-                    # ages count whole slots lived, up to the age from which nothing changes
+                    # ages count whole slots age_now, up to the age from which nothing changes
                     age[row, at] = min(warm_age[m], states.age[before, at] + 1)
             if not _crowded(row, owner, age, keys):
                 then.value[row], back[row, 0], back[row, 1] = gain[i], before, share
@@ -375,16 +375,16 @@ def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
 def _foresee(
     m: int, state: int, all_warm: bool, states: States, costs: Costs, parts: Floats
 ) -> None:
-    """parts[place, l]: capability of the place `l` slots from now, if tenant m holds it on."""
+    """parts[place, later]: its capability `later` slots from now, if tenant m holds it on."""
     warm_age, over = costs.warm_age[m], costs.over[m]
     for at in range(parts.shape[0]):
-        lived, capability = 0, costs.capability[m, at]
+        age_now, capability = 0, costs.capability[m, at]
         if all_warm:
-            lived = warm_age
+            age_now = warm_age
         elif states.owner[state, at] == m:
-            lived = states.age[state, at] + 1
+            age_now = states.age[state, at] + 1
         for later in range(warm_age + 1):
-            parts[at, later] = capability * min(1.0, max(0.0, lived + later + 1.0 - over))
+            parts[at, later] = capability * min(1.0, max(0.0, age_now + later + 1.0 - over))
 
 
 @compiled_inner

@@ -35,10 +35,10 @@ class Shares(NamedTuple):
 
     joint: Ints
     """[joint, tenant] -> serving pattern"""
-    room: Ints
-    """[joint] -> its room"""
-    rooms: Ints
-    """[room, 2]: (multiset of all instances that serve, minima still needed)"""
+    base: Ints
+    """[joint] -> its base: all that tells what may be rented out beside it"""
+    bases: Ints
+    """[base, 2]: (multiset of all instances that serve, minima still needed)"""
     union: Ints
     """[multiset, multiset]: both together; -1 if too large for the board"""
     has_minima: Bools
@@ -78,18 +78,18 @@ def _shares_of(
             if (union := tuple(sorted(held + pattern, reverse=True))) in index
         ]
     needs: dict[tuple[int, ...], int] = {}
-    rooms: dict[tuple[int, int], int] = {}
+    bases: dict[tuple[int, int], int] = {}
     numbers = []
     for held, _, needed in joints:
         need = needs.setdefault(tuple(sorted(needed, reverse=True)), len(needs))
-        numbers.append(rooms.setdefault((index[held], need), len(rooms)))
+        numbers.append(bases.setdefault((index[held], need), len(bases)))
     sizes = np.array(
         [[multiset.count(k) for k in geo.sizes] for multiset in all_multisets], np.float64
     )
     return Shares(
         joint=np.array([chosen for _, chosen, _ in joints], np.int64),
-        room=np.array(numbers, np.int64),
-        rooms=np.array(list(rooms), np.int64),
+        base=np.array(numbers, np.int64),
+        bases=np.array(list(bases), np.int64),
         union=np.array(
             [
                 [index.get(tuple(sorted(a + b, reverse=True)), -1) for b in all_multisets]
@@ -113,7 +113,7 @@ def _has(held: Multiset, needed: tuple[int, ...]) -> bool:
     return len(held) >= len(needed) and all(a >= b for a, b in zip(held, needed, strict=False))
 
 
-class Rooms(NamedTuple):
+class Extras(NamedTuple):
     """What fits beside a mask of occupied slices.
 
     A case is a multiset that serves or retrains, with the minima still needed.
@@ -122,28 +122,28 @@ class Rooms(NamedTuple):
     waiting: Ints
     """[n, 2]: (case, multiset that waits), those of a case together"""
     retraining: Ints
-    """[n, 3]: (room, multiset that retrains, case of both), those of a room together"""
+    """[n, 3]: (base, multiset that retrains, case of both), those of a base together"""
     fitting: Ints
     """[n]: the joint patterns that fit"""
 
 
-def rooms_beside(shares: Shares, mask: int, most: int) -> Rooms:
+def extras_beside(shares: Shares, mask: int, most: int) -> Extras:
     """What fits beside `mask` when at most `most` tenants retrain."""
     needs, sets = shares.has_minima.shape
     able = shares.retraining[shares.sizes[shares.retraining].sum(axis=1) <= most]
-    held = shares.union[shares.rooms[:, :1], able]
-    room, which = np.nonzero((held >= 0) & shares.placeable[mask, held])
-    cases = held[room, which] * needs + shares.rooms[room, 1]
+    held = shares.union[shares.bases[:, :1], able]
+    base, which = np.nonzero((held >= 0) & shares.placeable[mask, held])
+    cases = held[base, which] * needs + shares.bases[base, 1]
     wanted = np.unique(cases)
     waiting = np.empty((len(wanted) * sets, 2), np.int64)
     listed = _list_waiting(
         wanted, shares.union, shares.placeable[mask], shares.has_minima, shares.sizes, waiting
     )
     waiting = waiting[:listed].copy()
-    retraining = np.stack([room, able[which], cases], axis=1)
+    retraining = np.stack([base, able[which], cases], axis=1)
     retraining = retraining[np.isin(cases, waiting[:, 0])]
-    fitting = np.flatnonzero(np.isin(shares.room, retraining[:, 0]))
-    return Rooms(waiting, retraining, fitting)
+    fitting = np.flatnonzero(np.isin(shares.base, retraining[:, 0]))
+    return Extras(waiting, retraining, fitting)
 
 
 @compiled
@@ -176,8 +176,8 @@ def _list_waiting(
     return listed
 
 
-class Found(NamedTuple):
-    """What earns most in every slot, and room for finding it."""
+class BestShares(NamedTuple):
+    """What earns most in every slot, and numbers on the way to it."""
 
     rent: Floats
     """[slot]: what it earns"""
@@ -187,18 +187,18 @@ class Found(NamedTuple):
     """[WAITING or RETRAINING, multiset]"""
     of_case: Floats
     """[2, case]: (the most that can wait earns, that multiset)"""
-    of_room: Floats
-    """[3, room]: (the most that extra instances earn, what retrains, what waits)"""
+    of_base: Floats
+    """[3, base]: (the most that extra instances earn, what retrains, what waits)"""
 
 
-def empty_found(shares: Shares, slots: int) -> Found:
+def empty_best_shares(shares: Shares, slots: int) -> BestShares:
     """Room for the shares of all slots."""
-    return Found(
+    return BestShares(
         rent=np.empty(slots),
         chosen=np.empty((slots, 3), np.int64),
         earns=np.empty((2, len(shares.sizes))),
         of_case=np.empty((2, shares.has_minima.size)),
-        of_room=np.zeros((3, len(shares.rooms))),
+        of_base=np.zeros((3, len(shares.bases))),
     )
 
 
@@ -207,43 +207,48 @@ def find_shares(
     begin: int,
     end: int,
     shares: Shares,
-    rooms: Rooms,
+    extras: Extras,
     pattern: Floats,
     beside: Floats,
-    shared: Found,
+    best: BestShares,
 ) -> None:
-    """Find what earns most in every slot from `begin` to `end`: `rent` and `chosen`."""
-    waiting, retraining, fitting = rooms.waiting, rooms.retraining, rooms.fitting
-    earns, of_case, of_room, chosen = shared.earns, shared.of_case, shared.of_room, shared.chosen
-    sizes, room_of = shares.sizes, shares.room
+    """Find what earns most in every slot from `begin` to `end`: `rent` and `chosen`.
+
+    pattern [tenant, slot, serving pattern], beside [WAITING or RETRAINING, slot, size]: prices.
+    """
+    waiting, retraining, fitting = extras.waiting, extras.retraining, extras.fitting
+    earns, of_case, of_base, chosen = best.earns, best.of_case, best.of_base, best.chosen
+    sizes, base_of = shares.sizes, shares.base
     for t in range(begin, end):
         for kind in range(2):
-            for r in range(sizes.shape[0]):
+            for multiset in range(sizes.shape[0]):
                 earned = 0.0
                 for k in range(sizes.shape[1]):
-                    earned += sizes[r, k] * beside[kind, t, k]
-                earns[kind, r] = earned
+                    earned += sizes[multiset, k] * beside[kind, t, k]
+                earns[kind, multiset] = earned
+        # the best that can wait, by case; then the best that retrains with it, by base
         last = -1
         for i in range(waiting.shape[0]):
-            case, w = waiting[i, 0], waiting[i, 1]
-            if case != last or earns[WAITING, w] > of_case[0, case]:
-                of_case[0, case], of_case[1, case] = earns[WAITING, w], w
+            case, waits = waiting[i, 0], waiting[i, 1]
+            if case != last or earns[WAITING, waits] > of_case[0, case]:
+                of_case[0, case], of_case[1, case] = earns[WAITING, waits], waits
                 last = case
         last = -1
         for i in range(retraining.shape[0]):
-            room, r, case = retraining[i, 0], retraining[i, 1], retraining[i, 2]
-            earned = earns[RETRAINING, r] + of_case[0, case]
-            if room != last or earned > of_room[0, room]:
-                of_room[0, room], of_room[1, room], of_room[2, room] = earned, r, of_case[1, case]
-                last = room
+            base, retrained, case = retraining[i, 0], retraining[i, 1], retraining[i, 2]
+            earned = earns[RETRAINING, retrained] + of_case[0, case]
+            if base != last or earned > of_base[0, base]:
+                of_base[0, base], of_base[1, base] = earned, retrained
+                of_base[2, base] = of_case[1, case]
+                last = base
         most, joint = NEVER, 0
         for i in range(fitting.shape[0]):
             j = fitting[i]
-            earned = of_room[0, room_of[j]]
+            earned = of_base[0, base_of[j]]
             for m in range(pattern.shape[0]):
                 earned += pattern[m, t, shares.joint[j, m]]
             if earned > most:
                 most, joint = earned, j
-        room = room_of[joint]
-        shared.rent[t], chosen[t, 0] = most, joint
-        chosen[t, 1], chosen[t, 2] = of_room[1, room], of_room[2, room]
+        base = base_of[joint]
+        best.rent[t], chosen[t, 0] = most, joint
+        chosen[t, 1], chosen[t, 2] = of_base[1, base], of_base[2, base]

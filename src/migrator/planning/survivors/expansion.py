@@ -74,31 +74,31 @@ def expand_states(
     costs: Costs,
     arrivals: Arrivals,
     ahead: Ahead,
-    room: Scratch,
+    scratch: Scratch,
     candidates: Candidates,
 ) -> int:
     """Find every choice of every state whose bound beats the limit; returns the work."""
     tenants, slots, work = now.place.shape[1], ahead.rent.shape[2] - 1, 0
     sets, sizes = costs.set_places.shape[0], choices.durations.shape[1]
     starts, start_facts, share_begin = choices.starts, choices.start_facts, choices.share_begin
-    top = room.top
-    status_before, status_then, until = room.status_before, room.status_then, room.until
-    starts_on = room.starts_on
+    top = scratch.top
+    status_before, status_then, until = scratch.status_before, scratch.status_then, scratch.until
+    starts_on = scratch.starts_on
     for state in range(now.value.shape[0]):
         mask, waiting = _read_status(slot, state, now, choices, status_before)
         for m in range(tenants):
-            _look_at_places(slot, state, m, all_warm, now, choices, costs, ahead, room)
-            _look_at_sets(slot, m, choices, costs, arrivals, room)
+            _look_at_places(slot, state, m, all_warm, now, choices, costs, ahead, scratch)
+            _look_at_sets(slot, m, choices, costs, arrivals, scratch)
             for started in range(sizes + 1):
                 top[m, started] = np.inf  # not known yet
         work += 4 * tenants * sets
         for start in range(starts.shape[0]):
             taken, starting = start_facts[start, 0], start_facts[start, 1]
-            both = mask | taken
+            mask_then = mask | taken
             if starting & ~waiting or taken & mask or slot + start_facts[start, 2] > slots:
                 continue
             # a start that leaves no room for the minima has no shares; start 0 starts nothing
-            shares = share_begin[both + 1] - share_begin[both]
+            shares = share_begin[mask_then + 1] - share_begin[mask_then]
             if start > 0 and shares == 0:
                 continue
             for m in range(tenants):
@@ -108,21 +108,21 @@ def expand_states(
                     k = choices.place_size[place]
                     status_then[m] = place
                     until[m], starts_on[m] = slot + choices.durations[m, k], k + 1
-            bound = now.value[state] + _rent_ahead(slot + 1, choices, ahead, room)
+            bound = now.value[state] + _rent_ahead(slot + 1, choices, ahead, scratch)
             # the best score of every tenant, whether or not the sets fit together: if that is not
             # enough, no share is
             most_here = bound
             for m in range(tenants):
                 started = starts_on[m]
                 if top[m, started] == np.inf:
-                    top[m, started] = _score_sets(slot, m, started, choices, ahead, room)
+                    top[m, started] = _score_sets(slot, m, started, choices, ahead, scratch)
                     work += sets
                 most_here += top[m, started]
             work += 30
             if most_here > max(candidates.limits[0], IMPOSSIBLE):
                 if candidates.used[0] + shares > candidates.bound.shape[0]:
                     _halve(candidates)
-                _add(state, start, both, bound, now.value[state], choices, room, candidates)
+                _add(state, start, mask_then, bound, now.value[state], choices, scratch, candidates)
                 work += 2 * shares
     return work
 
@@ -155,7 +155,7 @@ def _look_at_places(
     choices: Choices,
     costs: Costs,
     ahead: Ahead,
-    room: Scratch,
+    scratch: Scratch,
 ) -> None:
     """What every placement brings tenant m in the slot, if it holds it: `serves`, `size_weight`.
 
@@ -163,7 +163,7 @@ def _look_at_places(
     to. A state whose instance still waits is credited what it has paid in the slots before.
     """
     lead, over, warm_age, waited = choices.lead[m], costs.over[m], costs.warm_age[m], ahead.waited
-    serves, size_weight = room.serves, room.size_weight
+    serves, size_weight = scratch.serves, scratch.size_weight
     for at in range(choices.place_size.shape[0]):
         age, k = 0, choices.place_size[at]
         if all_warm:
@@ -181,11 +181,11 @@ def _look_at_places(
 
 @compiled_inner
 def _look_at_sets(
-    slot: int, m: int, choices: Choices, costs: Costs, arrivals: Arrivals, room: Scratch
+    slot: int, m: int, choices: Choices, costs: Costs, arrivals: Arrivals, scratch: Scratch
 ) -> None:
     """`brings` and `serves_with` of every placement set of tenant m."""
-    serves, size_weight, brings = room.serves, room.size_weight, room.brings
-    serves_with = room.serves_with
+    serves, size_weight, brings = scratch.serves, scratch.size_weight, scratch.brings
+    serves_with = scratch.serves_with
     for i in range(choices.sets_of.shape[1]):
         placement_set = choices.sets_of[m, i]
         if placement_set < 0:
@@ -206,12 +206,12 @@ def _look_at_sets(
 
 
 @compiled_inner
-def _rent_ahead(slot: int, choices: Choices, ahead: Ahead, room: Scratch) -> float:
+def _rent_ahead(slot: int, choices: Choices, ahead: Ahead, scratch: Scratch) -> float:
     """What the slices that running retrainings leave free can be rented for from `slot` on.
 
     Stretch by stretch: the mask changes when a retraining ends.
     """
-    status_then, until, rent = room.status_then, room.until, ahead.rent
+    status_then, until, rent = scratch.status_then, scratch.until, ahead.rent
     total, waiting, slots = 0.0, 0, rent.shape[2] - 1
     for m in range(status_then.shape[0]):
         waiting += 1 if status_then[m] == STILL else 0
@@ -228,13 +228,13 @@ def _rent_ahead(slot: int, choices: Choices, ahead: Ahead, room: Scratch) -> flo
 
 @compiled_inner
 def _score_sets(
-    slot: int, m: int, started: int, choices: Choices, ahead: Ahead, room: Scratch
+    slot: int, m: int, started: int, choices: Choices, ahead: Ahead, scratch: Scratch
 ) -> float:
     """score[m, started, set]: goodput of the slot and bound on what follows; returns the best."""
-    brings, serves_with, status = room.brings, room.serves_with, room.status_then[m]
-    until = room.until[m]
+    brings, serves_with, status = scratch.brings, scratch.serves_with, scratch.status_then[m]
+    until = scratch.until[m]
     top, row, done = NEVER, 0, 1 if status == DONE else 0
-    accuracy = choices.accuracy[m, 1 if room.status_before[m] == DONE else 0]
+    accuracy = choices.accuracy[m, 1 if scratch.status_before[m] == DONE else 0]
     if status >= 0:
         size = choices.place_size[status]
         row = ahead.row[m, size, 0] + until * ahead.row[m, size, 1] + until - slot - 1
@@ -252,7 +252,7 @@ def _score_sets(
                 accuracy * brings[m, placement_set, 0] + brings[m, placement_set, 1] + worth_after
             )
             top = max(top, worth)
-        room.score[m, started, placement_set] = worth
+        scratch.score[m, started, placement_set] = worth
     return top
 
 
@@ -264,22 +264,22 @@ def _add(
     bound: float,
     earned: float,
     choices: Choices,
-    room: Scratch,
+    scratch: Scratch,
     candidates: Candidates,
 ) -> None:
     """Add every share of the slices that `mask` leaves free, if its bound beats the limit."""
-    shares, status_before, score = choices.shares, room.status_before, room.score
+    shares, status_before, score = choices.shares, scratch.status_before, scratch.score
     tenants, used = status_before.shape[0], candidates.used[0]
     limit = max(candidates.limits[0], IMPOSSIBLE)
     for share in range(choices.share_begin[mask], choices.share_begin[mask + 1]):
         total, value = bound, earned
         for m in range(tenants):
-            total += score[m, room.starts_on[m], shares[share, m]]
+            total += score[m, scratch.starts_on[m], shares[share, m]]
         if total <= limit:
             continue
         for m in range(tenants):
             accuracy = choices.accuracy[m, 1 if status_before[m] == DONE else 0]
-            value += accuracy * room.brings[m, shares[share, m], 0]
+            value += accuracy * scratch.brings[m, shares[share, m], 0]
         candidates.state[used], candidates.start[used], candidates.share[used] = state, start, share
         candidates.bound[used], candidates.value[used] = total, value
         used += 1

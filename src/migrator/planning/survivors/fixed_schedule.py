@@ -65,7 +65,7 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
         accuracy,
         endings,
         ahead,
-        _empty_room(space, patterns),
+        _empty_scratch(space, patterns),
     )
     return Around(schedule, masks, accuracy, ahead, later)
 
@@ -99,7 +99,7 @@ def _changes(counts: Floats, patterns: Ints) -> Changes:
     return Changes(number, kept, now)
 
 
-class _Room(NamedTuple):
+class _Scratch(NamedTuple):
     """Room for what is worked out of one slot."""
 
     gain: Floats
@@ -112,9 +112,9 @@ class _Room(NamedTuple):
     """[group]: slot for which `best` is known"""
 
 
-def _empty_room(space: Space, patterns: Ints) -> _Room:
+def _empty_scratch(space: Space, patterns: Ints) -> _Scratch:
     tenants, width, joints = len(patterns), int(patterns.max()), len(space.joint)
-    return _Room(
+    return _Scratch(
         gain=np.empty((tenants, width, width)),
         worth=np.empty(width * width + 1),
         best=np.empty((joints, width)),
@@ -136,7 +136,7 @@ def _fill(
     accuracy: Floats,
     endings: Ints,
     values: Floats,
-    room: _Room,
+    scratch: _Scratch,
 ) -> None:
     """values[slot, joint pattern held warm before it]: the goodput from that slot on.
 
@@ -145,25 +145,25 @@ def _fill(
     for t in range(masks.shape[0] - 1, -1, -1):
         for m in range(joint.shape[1]):
             freed = endings[m, 1] if endings[m, 0] == t else -1
-            cost = capability, over[m], arrivals, accuracy
-            _find_gains(t, m, freed, counts, changes, *cost, room.worth, room.gain)
-        _find_changes(t, joint, fitting, masks[t], groups, values, room)
+            rest = capability, over[m], arrivals, accuracy
+            _find_gains(t, m, freed, counts, changes, *rest, scratch.worth, scratch.gain)
+        _find_changes(t, joint, fitting, masks[t], groups, values, scratch)
 
 
 @compiled_inner
 def _find_changes(
-    t: int, joint: Ints, fitting: Ints, mask: int, groups: Ints, values: Floats, room: _Room
+    t: int, joint: Ints, fitting: Ints, mask: int, groups: Ints, values: Floats, scratch: _Scratch
 ) -> None:
     """values[t, joint]: the best change from it, with what is worth after it.
 
     First for every pattern that the last tenant changes to, then its own change.
     """
-    gain, best, last = room.gain, room.best, joint.shape[1] - 1
+    gain, best, last = scratch.gain, scratch.best, joint.shape[1] - 1
     for j in range(joint.shape[0]):
         group = groups[j]
         # all other tenants hold the same in a group: what they change to is worked out once
-        if room.seen[group] != t:
-            room.seen[group] = t
+        if scratch.seen[group] != t:
+            scratch.seen[group] = t
             for q in range(best.shape[1]):
                 best[group, q] = NEVER
             for n in range(fitting.shape[1]):

@@ -46,7 +46,7 @@ from migrator.planning.survivors.fixed_schedule import Around, around_of
 from migrator.planning.survivors.menus import menus_of
 from migrator.planning.survivors.prices import find_prices
 from migrator.planning.survivors.serving import build_serving
-from migrator.planning.survivors.state_search import Outcome, StateSearch
+from migrator.planning.survivors.state_search import SearchPass, StateSearch
 
 FEW = 3
 """Tenants up to which all real allocations are searched; with more there are too many."""
@@ -82,8 +82,10 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     search = ShareSearch(problem, space, menus, arrivals)
     schedules, bound = schedules_to_try(problem, space, budget / 8, late)
     many = len(problem.tenants) > FEW
-    walked = _walked(problem, space, search, arrivals, schedules, budget if many else 0.0, late)
-    plans = [] if walked is None else [walked]
+    beam_plan = _plan_of_beams(
+        problem, space, search, arrivals, schedules, budget if many else 0.0, late
+    )
+    plans = [] if beam_plan is None else [beam_plan]
     for schedule in schedules:
         if plans and late():
             break
@@ -91,7 +93,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         plans.append(_plan(problem, space, schedule, lay_out(problem, space, schedule, path)))
     best_plan = max(plans, key=lambda plan: plan.objective)
     if late():
-        return _ended(best_plan, bound, began)
+        return _with_bound(best_plan, bound, began)
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
     step_work = STEP_WORK * problem.slots * len(problem.tenants)
     steps = int(np.clip(PRICES_SHARE * budget / step_work, FEWEST_STEPS, MOST_STEPS))
@@ -117,10 +119,10 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
             best_plan = _plan_of(problem, space, outcome.schedule, outcome.owners)
         if bound <= enough(best_plan.objective):
             break
-    return _ended(best_plan, bound, began)
+    return _with_bound(best_plan, bound, began)
 
 
-def _walked(
+def _plan_of_beams(
     problem: Problem,
     space: Space,
     search: ShareSearch,
@@ -136,9 +138,9 @@ def _walked(
         if late():
             break
         around = around_of(problem, space, arrivals, schedule)
-        shared_here = search.run(around, NARROW, late)
-        if shared_here is not None and (best is None or shared_here.value + around.later > worth):
-            best, worth = (shared_here, around), shared_here.value + around.later
+        candidate = search.run(around, NARROW, late)
+        if candidate is not None and (best is None or candidate.value + around.later > worth):
+            best, worth = (candidate, around), candidate.value + around.later
     if best is None:
         return None
     shared, around = best
@@ -149,7 +151,7 @@ def _walked(
     return _plan_of(problem, space, around.schedule, shared.owners)
 
 
-def _ended(plan: Plan, bound: float, began: float) -> Plan:
+def _with_bound(plan: Plan, bound: float, began: float) -> Plan:
     """The plan with its bound and the seconds since `began`."""
     seconds = time.perf_counter() - began
     return replace(plan, upper_bound=max(plan.objective, bound), solve_s=seconds)
@@ -168,7 +170,7 @@ def widen(
     budget: float,
     hopeful: float,
     late: Callable[[], bool],
-) -> tuple[Outcome | None, float]:
+) -> tuple[SearchPass | None, float]:
     """Passes of growing width until the optimum is proven or the budget is spent.
 
     A pass that missed more than `hopeful` of the value is the last one. Returns the best plan above
@@ -230,13 +232,15 @@ def schedules_to_try(
             bound = searched
         if late():
             return [*schedules, schedule], bound
-        for candidate in (_gathered(problem, space, tables, schedule), schedule):
+        for candidate in (_off_warm_slices(problem, space, tables, schedule), schedule):
             if candidate not in schedules:
                 schedules.append(candidate)
     return schedules, bound
 
 
-def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule) -> Schedule:
+def _off_warm_slices(
+    problem: Problem, space: Space, tables: Tables, schedule: Schedule
+) -> Schedule:
     """The schedule with its retrainings moved off warm slices, onto those others have used."""
     worth, _ = best_path(space, tables, schedule)
     enough = worth - TOLERANCE * abs(worth)

@@ -25,12 +25,12 @@ from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.survivors.board import (
     RETRAINING,
     WAITING,
-    Found,
-    Rooms,
+    BestShares,
+    Extras,
     Shares,
-    empty_found,
+    empty_best_shares,
+    extras_beside,
     find_shares,
-    rooms_beside,
 )
 from migrator.planning.survivors.serving import Serving
 
@@ -41,7 +41,7 @@ _NEAR = 0.002
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class ServingPrices:
     """What a tenant pays in a slot."""
 
     pattern: Floats
@@ -55,30 +55,30 @@ class Prices:
 def find_prices(
     serving: Serving,
     shares: Shares,
-    first: Floats,
+    first_prices: Floats,
     occupied: Ints,
     most: int,
     steps: int,
     enough: float,
     late: Callable[[], bool] = lambda: False,
-) -> Prices:
-    """Good prices after `steps` steps from the prices `first` [slot, size].
+) -> ServingPrices:
+    """Good prices after `steps` steps from the prices `first_prices` [slot, size].
 
     `occupied` [slot]: slices that running retrainings hold; `most` tenants may start one. A bound
     of `enough` needs no further steps. Whenever it is `late`, the steps taken so far must do.
     """
     changes = [0, *(np.flatnonzero(np.diff(occupied)) + 1).tolist(), len(occupied)]
     stretches = [
-        (begin, end, rooms_beside(shares, int(occupied[begin]), most))
+        (begin, end, extras_beside(shares, int(occupied[begin]), most))
         for begin, end in pairwise(changes)
     ]
 
-    def ascend(pattern: Floats, beside: Floats, steps: int, length: float) -> Prices:
+    def ascend(pattern: Floats, beside: Floats, steps: int, length: float) -> ServingPrices:
         return _ascend(serving, shares, stretches, pattern, beside, steps, length, enough, late)
 
-    pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", serving.counts, first))
-    beside = np.stack([first, first])
-    length = _FIRST_STEP * max(float(first[:, 0].mean()), 1e-9)
+    pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", serving.counts, first_prices))
+    beside = np.stack([first_prices, first_prices])
+    length = _FIRST_STEP * max(float(first_prices[:, 0].mean()), 1e-9)
     priced = ascend(pattern, beside, steps, length)
     # Where the board is large enough for all tenants, all prices should be zero.
     free = ascend(np.zeros_like(pattern), np.zeros_like(beside), 1, 0.0)
@@ -88,14 +88,14 @@ def find_prices(
 def _ascend(
     serving: Serving,
     shares: Shares,
-    stretches: Sequence[tuple[int, int, Rooms]],
+    stretches: Sequence[tuple[int, int, Extras]],
     pattern: Floats,
     beside: Floats,
     steps: int,
     first_length: float,
     enough: float,
     late: Callable[[], bool],
-) -> Prices:
+) -> ServingPrices:
     """The best prices met; `pattern` and `beside` are changed.
 
     Where the bound is already near `enough`, half as many steps follow whose lengths would reach
@@ -103,7 +103,7 @@ def _ascend(
     """
     surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
     slots, width = pattern.shape[1:]
-    room = empty_found(shares, slots), _empty_ways(slots, width)
+    scratch = empty_best_shares(shares, slots), _empty_ways(slots, width)
     moved = [
         (
             _rows(prices),
@@ -114,12 +114,12 @@ def _ascend(
         )
         for prices, slope, least in ((pattern, surplus, -np.inf), (beside, surplus_beside, 0.0))
     ]
-    best = Prices(pattern.copy(), beside.copy(), np.inf)
+    best = ServingPrices(pattern.copy(), beside.copy(), np.inf)
     for step in range(steps + steps // 2):
-        board = shares, stretches, *room
+        board = shares, stretches, *scratch
         bound = _evaluate(serving, *board, pattern, beside, surplus, surplus_beside)
         if bound < best.bound:
-            best = Prices(pattern.copy(), beside.copy(), bound)
+            best = ServingPrices(pattern.copy(), beside.copy(), bound)
         if best.bound <= enough or late():
             break
         if step < steps:
@@ -146,8 +146,8 @@ def _rows(values: Floats) -> Floats:
 def _evaluate(
     serving: Serving,
     shares: Shares,
-    stretches: Sequence[tuple[int, int, Rooms]],
-    shared: Found,
+    stretches: Sequence[tuple[int, int, Extras]],
+    best: BestShares,
     ways: _Ways,
     pattern: Floats,
     beside: Floats,
@@ -155,9 +155,9 @@ def _evaluate(
     surplus_beside: Floats,
 ) -> float:
     """The bound at these prices; the surplus is what is rented out less what tenants use."""
-    slots, rent, chosen = pattern.shape[1], shared.rent, shared.chosen
-    for begin, end, rooms in stretches:
-        find_shares(begin, end, shares, rooms, pattern, beside, shared)
+    slots, rent, chosen = pattern.shape[1], best.rent, best.chosen
+    for begin, end, extras in stretches:
+        find_shares(begin, end, shares, extras, pattern, beside, best)
     surplus[:] = 0.0
     for m in range(len(surplus)):
         surplus[m, np.arange(slots), shares.joint[chosen[:, 0], m]] = 1.0
@@ -245,12 +245,12 @@ def _ask_tenants(
             p = steps[m, s, 1]
         for t in range(slots):
             s = follow[t, 0]
-            new = steps[m, s, 2]
+            begins = steps[m, s, 2]
             surplus[m, t, steps[m, s, 1]] -= 1.0
-            if new > 0:
+            if begins > 0:
                 for earlier in range(max(0, t - serving.lead[m]), t):
                     for k in range(rents.shape[1]):
-                        surplus_beside[WAITING, earlier, k] -= serving.counts[m, new, k]
+                        surplus_beside[WAITING, earlier, k] -= serving.counts[m, begins, k]
     return total
 
 
@@ -268,11 +268,11 @@ def fill_waited(m: int, serving: Serving, rents: Floats, waited: Floats) -> None
 
 
 @compiled_inner
-def _go_forward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+def _go_forward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
     """Fill `forward` (before slot 0: what may serve on), `came` and `held`."""
     forward, came, held, waited, rest = ways.forward, ways.came, ways.held, ways.waited, ways.rest
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 0]
-    slots, patterns, count = cost.shape[1], serving.patterns[m], fewer.shape[1] - 1
+    slots, patterns, count = price.shape[1], serving.patterns[m], fewer.shape[1] - 1
     while count > 0 and fewer[m, count - 1, 0] < 0:
         count -= 1
     for p in range(patterns):
@@ -286,37 +286,44 @@ def _go_forward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
             if rest[p] > rest[less]:
                 rest[less], held[t, less] = rest[p], held[t, p]
         for s in range(steps.shape[1]):
-            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
-            if u < 0:
+            stays, serves, begins = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+            if stays < 0:
                 break
-            if u != w and t < serving.first_new[m]:
+            if stays != serves and t < serving.first_new[m]:
                 continue
-            worth = rest[u] + accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new]
-            if worth > forward[t + 1, w]:
-                forward[t + 1, w], came[t, w] = worth, s
+            worth = (
+                rest[stays]
+                + accuracy * serving.served[m, t, s]
+                - price[m, t, serves]
+                - waited[t, begins]
+            )
+            if worth > forward[t + 1, serves]:
+                forward[t + 1, serves], came[t, serves] = worth, s
 
 
 @compiled_inner
-def _go_backward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+def _go_backward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
     """Fill `backward`, `follow` and `kept`."""
     backward, follow, kept = ways.backward, ways.follow, ways.kept
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
-    slots, patterns = cost.shape[1], serving.patterns[m]
+    slots, patterns = price.shape[1], serving.patterns[m]
     for p in range(patterns):
         backward[slots, p] = 0.0
     for t in range(slots - 1, -1, -1):
         for p in range(patterns):
             backward[t, p], follow[t, p], kept[t, p] = NEVER, 0, p
         for s in range(steps.shape[1]):
-            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
-            if u < 0:
+            stays, serves, begins = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+            if stays < 0:
                 break
-            if u != w and t < serving.first_new[m]:
+            if stays != serves and t < serving.first_new[m]:
                 continue
-            worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - ways.waited[t, new]
-            worth += backward[t + 1, w]
-            if worth > backward[t, u]:
-                backward[t, u], follow[t, u] = worth, s
+            worth = (
+                accuracy * serving.served[m, t, s] - price[m, t, serves] - ways.waited[t, begins]
+            )
+            worth += backward[t + 1, serves]
+            if worth > backward[t, stays]:
+                backward[t, stays], follow[t, stays] = worth, s
         for i in range(fewer.shape[1]):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if p < 0:
@@ -335,16 +342,16 @@ def _completion(
     """
     forward, backward, with_size = ways.forward, ways.backward, serving.with_size
     slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
-    value, at, on, before, after = NEVER, slots, -1, 0, 0
+    value, at, size, before, after = NEVER, slots, -1, 0, 0
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
-        size = serving.end_size[m]
+        at, size = fixed, serving.end_size[m]
         for p in range(patterns):
             then = p if size < 0 else with_size[m, p, size]
             worth = forward[fixed, p] + backward[fixed, then]
             if worth > value:
-                value, at, on, before, after = worth, fixed, size, p, then
-        return value + later, at, on, before, after
+                value, before, after = worth, p, then
+        return value + later, at, size, before, after
     if serving.optional[m]:
         for p in range(patterns):
             if forward[slots, p] > value:
@@ -360,5 +367,5 @@ def _completion(
                 then = with_size[m, p, k]
                 worth = forward[end, p] + backward[end, then] - paid + later
                 if worth > value:
-                    value, at, on, before, after = worth, end, k, p, then
-    return value, at, on, before, after
+                    value, at, size, before, after = worth, end, k, p, then
+    return value, at, size, before, after

@@ -76,7 +76,7 @@ def replan(
         for instance, slots_cold in (cold_slots or {}).items()
         if slots_cold > 0
     }
-    if not cold and _stays(held, problem, space, around, min(again_in, slots), least_gain):
+    if not cold and _can_stay(held, problem, space, around, min(again_in, slots), least_gain):
         return (
             Allocation(tuple(instance for instance in held if instance.task is not None)),
         ) * slots
@@ -88,7 +88,7 @@ def replan(
     return allocations_of(problem, space, shared.owners, schedule)
 
 
-def _stays(
+def _can_stay(
     held: tuple[Instance, ...],
     problem: Problem,
     space: Space,
@@ -100,12 +100,14 @@ def _stays(
 
     It stays if the best changes would bring too little, or as much if they began later.
     """
-    if not _trains_on(held, problem, space, around):
+    if not _keeps_retraining(held, problem, space, around):
         return False
     chosen, stayed = [], np.zeros((len(problem.tenants), problem.slots))
     for m, tenant in enumerate(problem.tenants):
         serving = Task(tenant.name, Kind.INFERENCE)
-        sizes = tuple(sorted((e.gpcs for e in held if e.task == serving), reverse=True))
+        sizes = tuple(
+            sorted((instance.gpcs for instance in held if instance.task == serving), reverse=True)
+        )
         if sizes not in space.patterns[m]:
             return False
         chosen.append(space.patterns[m].index(sizes))
@@ -120,7 +122,9 @@ def _stays(
     return best <= max(later * (1 + _ROUNDING), enough)
 
 
-def _trains_on(held: tuple[Instance, ...], problem: Problem, space: Space, around: Around) -> bool:
+def _keeps_retraining(
+    held: tuple[Instance, ...], problem: Problem, space: Space, around: Around
+) -> bool:
     """Whether just those retrain now that should, where they should, and go on to the end."""
     due, places = set(), space.geometry.places
     for tenant, start in zip(problem.tenants, around.schedule, strict=True):

@@ -37,17 +37,17 @@ def next_layer(
     Where it comes from: [state, (state before, how it was rearranged)].
     """
     order = np.argsort(-candidates.bound[: candidates.used[0]], kind="stable")
-    room, tenants, places = min(width, len(order)), now.place.shape[1], now.owner.shape[1]
+    rows, tenants, places = min(width, len(order)), now.place.shape[1], now.owner.shape[1]
     then = Layer(
-        place=np.empty((room, tenants), np.int64),
-        end=np.empty((room, tenants), np.int64),
-        owner=np.empty((room, places), np.int8),
-        age=np.empty((room, places), np.int32),
-        value=np.empty(room),
+        place=np.empty((rows, tenants), np.int64),
+        end=np.empty((rows, tenants), np.int64),
+        owner=np.empty((rows, places), np.int8),
+        age=np.empty((rows, places), np.int32),
+        value=np.empty(rows),
     )
-    back = np.empty((room, 2), np.int64)
+    back = np.empty((rows, 2), np.int64)
     context = choices, costs, arrivals
-    tables = _tables(len(order), room, tenants, places)
+    tables = _tables(len(order), rows, tenants, places)
     kept, lost, work = _keep_best(
         slot, width, all_warm, now, candidates, order, *context, tables, then, back
     )
@@ -79,14 +79,15 @@ class _Kept(NamedTuple):
 
 
 def _tables(ranks: int, rows: int, tenants: int, places: int) -> _Kept:
-    room = 64
-    while room < 4 * rows:
-        room *= 2
+    # a power of two: its bits less one mask a hash
+    spots = 64
+    while spots < 4 * rows:
+        spots *= 2
     return _Kept(
         used=np.zeros(ranks, np.bool_),
         taken=np.zeros(3**tenants, np.int64),
-        seen=np.full(room, -1, np.int64),
-        rows_of_status=np.full((room, 2), -1, np.int64),
+        seen=np.full(spots, -1, np.int64),
+        rows_of_status=np.full((spots, 2), -1, np.int64),
         next_of_status=np.empty(rows, np.int64),
         scratch=np.empty(places, np.int64),
     )
@@ -173,7 +174,7 @@ def _rearrange(row: int, choices: Choices, then: Layer, code: Ints) -> int:
     """
     place, owner, age, rearrangements = then.place, then.owner, then.age, choices.rearrangements
     places, tenants, best = owner.shape[1], place.shape[1], 0
-    # what counts of a placement as one number: holder, whether it retrains there, age
+    # what counts of a placement as one number: age (15 bits), whether it retrains there, holder
     for at in range(places):
         code[at] = (int(owner[row, at]) + 1) * 65536 + age[row, at]
     for m in range(tenants):
@@ -200,7 +201,10 @@ def _rearrange(row: int, choices: Choices, then: Layer, code: Ints) -> int:
 
 @compiled_inner
 def _find(row: int, then: Layer, seen: Ints, rows_of_status: Ints) -> tuple[int, int, bool]:
-    """(spot in `seen`, spot in `rows_of_status`, whether the state is known)."""
+    """(spot in `seen`, spot in `rows_of_status`, whether the state is known).
+
+    Open addressing: from the spot that the hash gives, on to the first that is free or right.
+    """
     owner, age, last, key = then.owner, then.age, seen.shape[0] - 1, 0
     for m in range(then.place.shape[1]):
         place = then.place[row, m]

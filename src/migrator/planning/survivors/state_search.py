@@ -27,7 +27,7 @@ from migrator.planning.survivors.beam_search import Costs, States
 from migrator.planning.survivors.board import Shares
 from migrator.planning.survivors.expansion import empty_scratch, expand_states
 from migrator.planning.survivors.menus import Menus
-from migrator.planning.survivors.prices import Prices
+from migrator.planning.survivors.prices import ServingPrices
 from migrator.planning.survivors.selection import next_layer
 from migrator.planning.survivors.serving import Serving
 from migrator.planning.survivors.states import DONE, STILL, Choices, Layer, empty_candidates
@@ -38,7 +38,7 @@ NARROW = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class SearchPass:
     """What a pass brought: its best plan, if any, and what it may have missed."""
 
     value: float
@@ -58,7 +58,7 @@ class StateSearch:
         space: Space,
         serving: Serving,
         shares: Shares,
-        prices: Prices,
+        prices: ServingPrices,
         menus: Menus,
         arrivals: Arrivals,
         costs: Costs,
@@ -81,13 +81,13 @@ class StateSearch:
         width: int,
         budget: float,
         late: Callable[[], bool],
-    ) -> Outcome:
+    ) -> SearchPass:
         """One pass that keeps at most `width` states a slot and spends about `budget` work.
 
         `held`: what is held before slot 0.
         """
         slots = self._problem.slots
-        now, missed, work, states_so_far = self._first(held), NEVER, 0, 0
+        now, missed, work, states_so_far = self._layer_before(held), NEVER, 0, 0
         layers: list[tuple[Layer, Ints]] = []
         for slot in range(slots):
             allowed = width
@@ -110,12 +110,12 @@ class StateSearch:
             now, back, lost, spent = next_layer(slot, allowed, all_warm, now, candidates, *rest)
             missed, work = max(missed, lost), work + spent
             if len(now.value) == 0:
-                return Outcome(NEVER, self._running, np.empty((0, 0), np.int64), missed, work)
+                return SearchPass(NEVER, self._running, np.empty((0, 0), np.int64), missed, work)
             layers.append((now, back))
         worth = now.value + (now.place != STILL) @ self._serving.later
         at = int(worth.argmax())
         owners, schedule = self._trace(layers, at)
-        return Outcome(float(worth[at]), schedule, owners, missed, work)
+        return SearchPass(float(worth[at]), schedule, owners, missed, work)
 
     def _trace(self, layers: list[tuple[Layer, Ints]], at: int) -> tuple[Ints, Schedule]:
         """What is held in every slot, and the retrainings, on the way to the last state `at`."""
@@ -137,7 +137,7 @@ class StateSearch:
                     schedule[m] = Start(int(real_places[where]), begin, ends)
         return owners, tuple(schedule)
 
-    def _first(self, held: States) -> Layer:
+    def _layer_before(self, held: States) -> Layer:
         """The state before slot 0."""
         place = np.full((1, len(self._running)), STILL, np.int64)
         end = np.zeros((1, len(self._running)), np.int64)
@@ -158,7 +158,8 @@ def _choices_of(problem: Problem, space: Space, serving: Serving, menus: Menus) 
     counts = [0 if menu_shares is None else len(menu_shares) for menu_shares in shares_of_mask]
     tenants = len(problem.tenants)
     shares = np.concatenate(
-        [np.empty((0, tenants), np.int64)] + [e for e in shares_of_mask if e is not None]
+        [np.empty((0, tenants), np.int64)]
+        + [shares for shares in shares_of_mask if shares is not None]
     )
     occurring_sets = [np.unique(shares[:, m]) for m in range(tenants)]
     listed = np.full((tenants, max(map(len, occurring_sets)) + 1), -1, np.int64)

@@ -72,10 +72,10 @@ class Candidates(NamedTuple):
     """[2, n]: see `descending`"""
 
 
-def empty_candidates(room: int, incumbent: float) -> Candidates:
+def empty_candidates(rows: int, incumbent: float) -> Candidates:
     """Room for candidates that may beat the incumbent."""
-    state, start, share = np.empty((3, room), np.int64)
-    bound, value = np.empty((2, room))
+    state, start, share = np.empty((3, rows), np.int64)
+    bound, value = np.empty((2, rows))
     limits = np.array([incumbent, NEVER])
-    used, order = np.zeros(1, np.int64), np.empty((2, room), np.int64)
+    used, order = np.zeros(1, np.int64), np.empty((2, rows), np.int64)
     return Candidates(state, start, share, bound, value, used, limits, order)

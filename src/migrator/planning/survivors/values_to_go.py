@@ -6,9 +6,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from migrator.planning.arrays import Floats, Ints
+from migrator.planning.arrays import Float32s, Floats, Ints
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER
 from migrator.planning.kernels import compiled, compiled_inner
@@ -16,14 +15,15 @@ from migrator.planning.survivors.board import (
     RETRAINING,
     WAITING,
     Shares,
-    empty_found,
+    empty_best_shares,
+    extras_beside,
     find_shares,
-    rooms_beside,
 )
-from migrator.planning.survivors.prices import Prices, fill_waited, sums_before
+from migrator.planning.survivors.prices import ServingPrices, fill_waited, sums_before
 from migrator.planning.survivors.serving import Serving
 
-Float32s = npt.NDArray[np.float32]
+AFTER, NOW = 0, 1
+"""What a pattern is worth from the next slot on, and from this one."""
 
 
 class Ahead(NamedTuple):
@@ -46,7 +46,7 @@ class Ahead(NamedTuple):
 
 
 def tabulate(
-    serving: Serving, shares: Shares, prices: Prices, space: Space, masks: Collection[int]
+    serving: Serving, shares: Shares, prices: ServingPrices, space: Space, masks: Collection[int]
 ) -> Ahead:
     """The values to go at these prices; `masks`: what retrainings may occupy."""
     tenants, slots, width = prices.pattern.shape
@@ -76,32 +76,34 @@ def tabulate(
     return ahead
 
 
-def _sum_rents(shares: Shares, prices: Prices, space: Space, masks: Collection[int]) -> Floats:
+def _sum_rents(
+    shares: Shares, prices: ServingPrices, space: Space, masks: Collection[int]
+) -> Floats:
     """[tenants still to start, mask, slot]: best rents of the free slices up to the slot."""
     slots = prices.pattern.shape[1]
     rent = np.zeros((space.most_waiting + 1, len(shares.placeable), slots + 1))
-    shared = empty_found(shares, slots)
+    best = empty_best_shares(shares, slots)
     for mask in sorted(masks):
         alike = int(space.geometry.alike[mask])
         if alike < mask and alike in masks:
             rent[:, mask] = rent[:, alike]
             continue
         for still in range(len(rent)):
-            rooms = rooms_beside(shares, mask, still)
-            find_shares(0, slots, shares, rooms, prices.pattern, prices.beside, shared)
-            rent[still, mask, 1:] = shared.rent.cumsum()
+            extras = extras_beside(shares, mask, still)
+            find_shares(0, slots, shares, extras, prices.pattern, prices.beside, best)
+            rent[still, mask, 1:] = best.rent.cumsum()
     return rent
 
 
 @compiled
 def _fill(
-    serving: Serving, cost: Floats, rents: Floats, ahead: Ahead, waited: Floats, room: Floats
+    serving: Serving, price: Floats, rents: Floats, ahead: Ahead, waited: Floats, worth: Floats
 ) -> None:
     """Fill `values` and `running` backwards from the window's end.
 
-    waited [slot, pattern], room [2, pattern]: room for numbers.
+    waited [slot, pattern], worth [AFTER or NOW, pattern]: room for numbers.
     """
-    tenants, slots, _ = cost.shape
+    tenants, slots, _ = price.shape
     values, lead, patterns = ahead.values, serving.lead, serving.patterns
     for m in range(tenants):
         fill_waited(m, serving, rents, waited)
@@ -109,24 +111,24 @@ def _fill(
         for done in range(1, -1, -1):
             accuracy = serving.accuracy[m, done]
             for t in range(slots - 1, -1, -1):
-                # c: slots in which nothing new can serve, as it has not waited for the lead yet
-                for c in range(lead[m] + 1):
+                # closed slots: nothing new can serve, as it has not waited for the lead yet
+                for closed in range(lead[m] + 1):
                     for p in range(patterns[m]):
-                        room[0, p] = values[done, m, t + 1, max(c - 1, 0), p]
-                    first_new = slots if c > 0 else serving.first_new[m]
-                    _step_back(t, m, first_new, accuracy, serving, cost, waited, room)
+                        worth[AFTER, p] = values[done, m, t + 1, max(closed - 1, 0), p]
+                    first_new = slots if closed > 0 else serving.first_new[m]
+                    _step_back(t, m, first_new, accuracy, serving, price, waited, worth)
                     for p in range(patterns[m]):
-                        values[done, m, t, c, p] = room[1, p]
+                        values[done, m, t, closed, p] = worth[NOW, p]
                     if done == 0:
-                        _start_now(t, m, c, serving, rents, ahead)
+                        _start_now(t, m, closed, serving, rents, ahead)
             if done == 1:
                 for k in range(rents.shape[1]):
                     if serving.durations[m, k] > 0 or k == serving.end_size[m]:
-                        _fill_running(m, k, serving, cost, waited, room, ahead)
+                        _fill_running(m, k, serving, price, waited, worth, ahead)
 
 
 @compiled_inner
-def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
+def _start_now(t: int, m: int, closed: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
     """Instead of waiting, start on some size in slot t and pay its price to the end."""
     values, row = ahead.values, ahead.row
     sizes, slots = rents.shape[1], rents.shape[2] - 1
@@ -138,31 +140,31 @@ def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: A
         at = row[m, k, 0] + end * row[m, k, 1] + duration
         paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, t]
         for p in range(serving.patterns[m]):
-            worth = ahead.running[at, p] - paid
-            values[0, m, t, c, p] = max(values[0, m, t, c, p], worth)
+            started = ahead.running[at, p] - paid
+            values[0, m, t, closed, p] = max(values[0, m, t, closed, p], started)
 
 
 @compiled_inner
 def _fill_running(
-    m: int, k: int, serving: Serving, cost: Floats, waited: Floats, room: Floats, ahead: Ahead
+    m: int, k: int, serving: Serving, price: Floats, waited: Floats, worth: Floats, ahead: Ahead
 ) -> None:
     """What tenant m can earn while it retrains on size k, for every end it may have."""
     patterns, first_row, stride = serving.patterns[m], ahead.row[m, k, 0], ahead.row[m, k, 1]
-    longest, low, high = serving.durations[m, k], 1, cost.shape[1]
+    longest, low, high = serving.durations[m, k], 1, price.shape[1]
     first_new, accuracy = serving.first_new[m], serving.accuracy[m, 0]
     if longest == 0:  # it runs already
         longest = low = high = serving.end[m]
     for end in range(low, high + 1):
         for p in range(patterns):
-            room[1, p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
+            worth[NOW, p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
         for slots_left in range(min(end, longest) + 1):
             if slots_left > 0:
                 for p in range(patterns):
-                    room[0, p] = room[1, p]
-                _step_back(end - slots_left, m, first_new, accuracy, serving, cost, waited, room)
+                    worth[AFTER, p] = worth[NOW, p]
+                _step_back(end - slots_left, m, first_new, accuracy, serving, price, waited, worth)
             for p in range(patterns):
                 # rounded up: single precision must keep it a bound
-                up = room[1, p] + abs(room[1, p]) * 1.2e-7 + 1e-6
+                up = worth[NOW, p] + abs(worth[NOW, p]) * 1.2e-7 + 1e-6
                 ahead.running[first_row + end * stride + slots_left, p] = up
 
 
@@ -173,27 +175,32 @@ def _step_back(
     first_new: int,
     accuracy: float,
     serving: Serving,
-    cost: Floats,
+    price: Floats,
     waited: Floats,
-    room: Floats,
+    worth: Floats,
 ) -> None:
-    """room[1, p]: best from slot t on when p served before; new ones begin from `first_new` on.
+    """worth[NOW, p]: best from slot t on when p served before; new ones begin from `first_new` on.
 
-    room[0, p]: the same from slot t + 1 on.
+    worth[AFTER, p]: the same from slot t + 1 on.
     """
     steps, fewer = serving.steps, serving.fewer
     for p in range(serving.patterns[m]):
-        room[1, p] = NEVER
+        worth[NOW, p] = NEVER
     for s in range(steps.shape[1]):
-        u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
-        if u < 0:
+        stays, serves, begins = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+        if stays < 0:
             break
-        if u != w and t < first_new:
+        if stays != serves and t < first_new:
             continue
-        worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new] + room[0, w]
-        room[1, u] = max(room[1, u], worth)
+        earned = (
+            accuracy * serving.served[m, t, s]
+            - price[m, t, serves]
+            - waited[t, begins]
+            + worth[AFTER, serves]
+        )
+        worth[NOW, stays] = max(worth[NOW, stays], earned)
     for i in range(fewer.shape[1]):
         p, less = fewer[m, i, 0], fewer[m, i, 1]
         if p < 0:
             break
-        room[1, p] = max(room[1, p], room[1, less])
+        worth[NOW, p] = max(worth[NOW, p], worth[NOW, less])

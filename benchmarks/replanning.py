@@ -47,11 +47,11 @@ def chosen(text: str | None) -> list[Pair]:
     if text is None:
         return list(PAIRS)
     pairs = []
-    for each in text.split(","):
-        first, _, second = each.strip().partition("+")
+    for pair_text in text.split(","):
+        first, _, second = pair_text.strip().partition("+")
         if first not in KINDS or second not in KINDS:
             kinds = ", ".join(name for name, kind in KINDS.items() if kind.file_name)
-            raise InputError(f"--pairs: {each!r} is no pair; join two of {kinds} by a plus")
+            raise InputError(f"--pairs: {pair_text!r} is no pair; join two of {kinds} by a plus")
         pairs.append((first, second))
     return pairs
 
@@ -65,7 +65,7 @@ def data_for(pairs: list[Pair]) -> Path:
         )
     missing = generated_kinds(pairs, Path(folder))
     if missing:
-        names = ", ".join(KINDS[each].file_name or each for each in missing)
+        names = ", ".join(KINDS[kind].file_name or kind for kind in missing)
         raise InputError(
             f"{VARIABLE}: its folder lacks {names}; docs/traces.md says where they are"
         )

@@ -87,7 +87,9 @@ def test_a_load_beyond_the_board_is_run() -> None:
 def test_changes_change_only_what_they_say() -> None:
     before = make(0, 2)
     unchanged = ChangedSource(make)(0, 2)
-    assert [e.drifts for e in unchanged.tenants] == [e.drifts for e in before.tenants]
+    assert [served.drifts for served in unchanged.tenants] == [
+        served.drifts for served in before.tenants
+    ]
     shorter = ChangedSource(make, knob=Knob.SHORTER)(0, 2).tenants[0].drifts
     assert [each.accuracy_post for each in shorter] == [0.9, 0.8]
     assert [each.seconds and each.seconds.at(16) for each in shorter] == [20, 20]
@@ -98,7 +100,7 @@ def test_changes_change_only_what_they_say() -> None:
     assert [label.seconds and label.seconds.at(16) for label in labels] == [80, 80]
     larger = ChangedSource(make, knob=Knob.BOARD)(0, 2)
     assert larger.board.sms > before.board.sms
-    assert {each.service.profile.board for each in larger.tenants} == {larger.board.name}
+    assert {served.service.profile.board for served in larger.tenants} == {larger.board.name}
     assert ChangedSource(cold, knob=Knob.PREPARED)(0, 2).prepared
 
 
@@ -179,6 +181,6 @@ def test_the_verb_prints_and_draws(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.exception
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [each["times"] for each in found["loads"]] == list(LOADS)
+    assert [load["times"] for load in found["loads"]] == list(LOADS)
     assert found["answer"][0].endswith("of the board).")
     assert figure.read_bytes().startswith(b"\x89PNG")

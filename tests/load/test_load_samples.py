@@ -55,7 +55,7 @@ def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
     train = set(STEADY.load(Origin()).train.rows(np.arange(40)).inputs[:, 0].tolist())
     seen = [set(asked.samples.inputs[asked.rows(window, 500), 0].tolist()) for window in range(3)]
     assert sum(map(len, seen)) == len(set.union(*seen))
-    first_classes = {each for each in train if each < 80}
+    first_classes = {row for row in train if row < 80}
     assert not first_classes & set.union(*seen)  # pre-training has had those
 
 
@@ -80,13 +80,13 @@ def test_no_request_is_a_sample_that_was_uploaded_to_train_on(name: str) -> None
     trained: list[bytes] = []
     for window in range(5):
         rows = asked.training_rows(window, window - 1 if window else None)
-        trained += [each.tobytes() for each in asked.samples.inputs[rows]]
+        trained += [sample.tobytes() for sample in asked.samples.inputs[rows]]
         known = min(2 * (window + 2), found.classes)
         requests = asked.rows(window, 500)
         assert set(asked.samples.labels[requests].tolist()) == set(range(known))
         if len(rows):
             assert set(asked.samples.labels[rows].tolist()) >= {known - 2, known - 1}
-        assert not {each.tobytes() for each in asked.samples.inputs[requests]} & set(trained)
+        assert not {sample.tobytes() for sample in asked.samples.inputs[requests]} & set(trained)
     assert len(trained) == len(set(trained)) > 0
 
 

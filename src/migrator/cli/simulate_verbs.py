@@ -13,10 +13,13 @@ import typer
 from migrator.cli.app import (
     AsJson,
     Drawn,
+    Figure,
     Forecaster,
     Jobs,
+    Processes,
     RayAddress,
     ScenarioFile,
+    Seed,
     Windows,
     app,
     print_json,
@@ -56,9 +59,7 @@ def simulate(
     ] = False,
     windows: Windows = None,
     forecaster: Forecaster = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")
-    ] = None,
+    seed: Seed = None,
     drawn: Drawn = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report with every window.")
@@ -230,15 +231,9 @@ def compare(
     windows: Windows = None,
     forecaster: Forecaster = None,
     drawn: Drawn = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Runs, or GPUs of a cluster, in parallel; default: one per core."),
-    ] = None,
+    processes: Processes = None,
     ray: RayAddress = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
-    ] = None,
+    figure: Figure = None,
     records: Annotated[
         Path | None,
         typer.Option(

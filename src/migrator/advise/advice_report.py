@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Knob
+from migrator.advise.lead_charts import LOOKS, goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     Axis,
     Bars,
     Page,
-    Paint,
     Picture,
     Section,
     Series,
     Table,
-    policy_paints,
 )
 from migrator.report.terminal import plural, table_lines, wrapped
 
@@ -30,7 +29,6 @@ _ANSWERS = {
     LeadVerdict.PEER: "Not with migrator: another policy does as well or better",
     LeadVerdict.STATIC: "No, a static split will do",
 }
-_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
 
 
@@ -118,7 +116,7 @@ def _knob_sentence(advice: Advice) -> str:
 
 def advice_page(advice: Advice) -> Page:
     """The advice as a page."""
-    charts = (_goodput_bars(advice), _leads_bars(advice))
+    charts = _load_charts(advice)
     lead = (
         f"{advice.scenario}: {plural(advice.tenants, 'tenant')} on {advice.board}; "
         f"{plural(advice.windows, 'window')} with {plural(advice.seeds, 'seed')} each. ± and error "
@@ -138,7 +136,7 @@ def advice_page(advice: Advice) -> Page:
 
 def advice_picture(advice: Advice) -> Picture:
     """The figure as a picture."""
-    charts = (_goodput_bars(advice), _leads_bars(advice), _knob_bars(advice))
+    charts = (*_load_charts(advice), _knob_bars(advice))
     return Picture("Is dynamic reconfiguration worth it?", next(sentences(advice)), charts)
 
 
@@ -154,18 +152,8 @@ def advice_json(advice: Advice) -> dict[str, Any]:
             {
                 "times": load.times,
                 "board_load": load.board_load,
-                "verdict": str(load.leads.verdict),
-                "goodput": load.leads.goodput,
-                "ceiling": load.leads.ceiling,
-                "goodput_of": dict(load.leads.shares),
                 "static_split": load.static,
-                "leads": {
-                    name: None
-                    if lead is None
-                    else {"mean": lead.mean, "half_width": lead.half_width}
-                    for name, lead in load.leads.over.items()
-                },
-                "most": dict(load.leads.most),
+                **leads_json(load.leads),
             }
             for load in advice.loads
         ],
@@ -174,28 +162,14 @@ def advice_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _goodput_bars(advice: Advice) -> Bars:
-    leads = [load.leads for load in advice.loads]
-    series = [
-        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
-    ]
-    for rival in RIVALS:
-        values = tuple(lead.shares[rival] for lead in leads)
-        series.append(Series(rival, values, paint=_LOOKS[rival]))
-    y = Axis("goodput over received", share=True)
-    return Bars("Goodput by load", _categories(advice), tuple(series), Axis("load"), y)
-
-
-def _leads_bars(advice: Advice) -> Bars:
-    series = []
-    for rival in RIVALS:
-        leads = [load.leads.over[rival] for load in advice.loads]
-        means = tuple(None if mean is None else mean.mean for mean in leads)
-        widths = tuple(None if mean is None else mean.half_width for mean in leads)
-        series.append(Series(rival, means, widths, _LOOKS[rival]))
-    y = Axis("lead in goodput", share=True)
-    return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)
+def _load_charts(advice: Advice) -> tuple[Bars, Bars]:
+    """Goodput and leads by load."""
+    categories, leads = _categories(advice), [load.leads for load in advice.loads]
+    x = Axis("load")
+    return (
+        goodput_bars("Goodput by load", categories, leads, x),
+        lead_bars("migrator's lead", categories, leads, x),
+    )
 
 
 def _categories(advice: Advice) -> tuple[str, ...]:
@@ -206,7 +180,7 @@ def _knob_bars(advice: Advice) -> Bars:
     return Bars(
         "Change of migrator's goodput at today's load",
         tuple(map(str, advice.knobs)),
-        (Series("change", tuple(advice.knobs.values()), paint=_LOOKS[OURS]),),
+        (Series("change", tuple(advice.knobs.values()), paint=LOOKS[OURS]),),
         Axis("change"),
         Axis("change of goodput", share=True),
     )

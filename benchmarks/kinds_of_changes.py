@@ -10,7 +10,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.visible import Room, asked_for
+from benchmarks.missed_instances import Room, asked_for
 from migrator.core.problem import Instance
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy

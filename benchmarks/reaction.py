@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.replanning import chosen, data_for
-from benchmarks.windows_apart import LOAD, WindowApart, pair_name
+from benchmarks.spread_windows import LOAD, SpreadWindow, pair_name
 from migrator.core.errors import InputError
 from migrator.forecast.nowcast import Nowcast
 from migrator.reproduce.traces import Pair
@@ -202,7 +202,7 @@ def shares(
 
     `overhead_s`: until an instance serves its new tenant; None: the profile's.
     """
-    scenarios = [WindowApart(pair, n, windows, data, load)(0, 1) for n in range(windows)]
+    scenarios = [SpreadWindow(pair, n, windows, data, load)(0, 1) for n in range(windows)]
     tenants = scenarios[0].tenants
     board = board_of(
         [tenant.service.capabilities_rps(scenarios[0].board)[1] for tenant in tenants],

@@ -26,7 +26,7 @@ from benchmarks.changing_policy import FILE, SLOTS
 from benchmarks.cold_start import Cold, measured
 from benchmarks.live_daemon import ROOT, LiveDaemon, environment, served, write_scenario
 from benchmarks.machine import describe_machine
-from benchmarks.visible import Asked, Decided, Room, Visible, asked_for, followed, visible
+from benchmarks.missed_instances import Asked, Decided, Room, Visible, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.learn.registry import benchmark, build
 from migrator.records.rows import RunRecords

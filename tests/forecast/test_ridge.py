@@ -74,14 +74,14 @@ def test_it_remembers_as_long_as_it_pays() -> None:
 def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that overlap with it would favour who learns them by heart."""
     known: list[int] = []
-    said = ridge._said
+    said = ridge._forecasts
 
-    def noted(seen: ridge._Seen, learned: ridge._Learned) -> NDArray[np.float64]:
+    def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
         known.append(learned.rows)
         return said(seen, learned)
 
-    monkeypatch.setattr(ridge, "_said", noted)
-    ridge._Walk(_bursts(900), np.arange(200, 600), 200, 200, 200)
+    monkeypatch.setattr(ridge, "_forecasts", noted)
+    ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
     # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
     assert known == [0, 0, 0, 0, 0, 50, 100, 150]
 

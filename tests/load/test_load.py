@@ -20,7 +20,7 @@ from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
 from migrator.learn.benchmarks.packaged import Synthetic
 from migrator.load.requests import times_s
-from migrator.load.run import LoadProgress, LoadSettings, load, questions_of
+from migrator.load.run import LoadProgress, LoadSettings, load, request_samples_of
 from migrator.simulation.tenant import RunningTenant
 
 
@@ -227,7 +227,7 @@ def test_samples_of_a_window_are_uploaded_before_it(server: Running, tmp_path: P
     stats = server.stats()
     assert not stats["labels"], "answers are not labelled"
     assert outcome.labels_at == "start"
-    asked = questions_of(live.tenants[0], held_out=True)
+    asked = request_samples_of(live.tenants[0], held_out=True)
     for window, (first, last) in enumerate(((0, 0), (1, 119))):
         own = [stat for stat in stats["uploads"] if f"a-{window}" in _window_of(stat["id"])]
         rows = asked.training_rows(window, window - 1 if window else None)

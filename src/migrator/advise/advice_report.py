@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrator.advise.advice import Advice, AtLoad, Knob
+from migrator.advise.advice import Advice, AtLoad, Change
 from migrator.advise.lead_charts import LOOKS, goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
@@ -21,7 +21,7 @@ from migrator.report.page import (
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005
-"""Relative change of goodput from which a knob helps."""
+"""Relative change of goodput from which a change helps."""
 _ANSWERS = {
     LeadVerdict.PAYS: "Yes, dynamic reconfiguration pays",
     LeadVerdict.UNSURE: "Probably: migrator is ahead of everything else, but not by more than the "
@@ -67,7 +67,7 @@ def sentences(advice: Advice) -> Iterator[str]:
     yield f"{_ANSWERS[today.leads.verdict]}, at today's load ({today.board_load:.2f} of the board)."
     yield f"{_comparison(today)}."
     yield " ".join(f"{_elsewhere(load)}." for load in advice.loads if load is not today)
-    yield _knob_sentence(advice)
+    yield _change_sentence(advice)
 
 
 def _comparison(at: AtLoad) -> str:
@@ -93,24 +93,24 @@ def _elsewhere(at: AtLoad) -> str:
     return f"At {at.times:g} times the load {verdict} ({static} over static)"
 
 
-def _knob_sentence(advice: Advice) -> str:
-    helping = {knob: part for knob, part in advice.knobs.items() if part >= _LEAST_CHANGE}
+def _change_sentence(advice: Advice) -> str:
+    helping = {change: part for change, part in advice.changes.items() if part >= _LEAST_CHANGE}
     if not helping:
         first = "Nothing that was tried helps by half a percent or more."
     else:
-        best, *others = (f"{knob} ({_percent(part)})" for knob, part in helping.items())
+        best, *others = (f"{change} ({_percent(part)})" for change, part in helping.items())
         rest = f"; then {', '.join(others)}" if others else ""
         first = f"What helps migrator's goodput most: {best}{rest}."
     idle = [
-        f"{knob} ({_percent(change)})"
-        for knob, change in advice.knobs.items()
-        if knob not in helping
+        f"{change} ({_percent(part)})"
+        for change, part in advice.changes.items()
+        if change not in helping
     ]
     if idle and helping:
         first += f" These do not help: {', '.join(idle)}."
-    if Knob.BOARD in advice.knobs:
+    if Change.BOARD in advice.changes:
         first += f" The larger board is {advice.larger}."
-    left = "; ".join(f"{knob}: {why}" for knob, why in advice.unused.items())
+    left = "; ".join(f"{change}: {why}" for change, why in advice.unused.items())
     return f"{first} Not tried: {left}." if left else first
 
 
@@ -129,14 +129,14 @@ def advice_page(advice: Advice) -> Page:
         lead,
         (
             Section("Answer", "answer", tuple(sentences(advice)), (*charts, _table(advice))),
-            Section("What helps", "knobs", (), (_knob_bars(advice),)),
+            Section("What helps", "changes", (), (_change_bars(advice),)),
         ),
     )
 
 
 def advice_picture(advice: Advice) -> Picture:
     """The figure as a picture."""
-    charts = (*_load_charts(advice), _knob_bars(advice))
+    charts = (*_load_charts(advice), _change_bars(advice))
     return Picture("Is dynamic reconfiguration worth it?", next(sentences(advice)), charts)
 
 
@@ -157,8 +157,8 @@ def advice_json(advice: Advice) -> dict[str, Any]:
             }
             for load in advice.loads
         ],
-        "knobs": {str(knob): part for knob, part in advice.knobs.items()},
-        "not_tried": {str(knob): why for knob, why in advice.unused.items()},
+        "changes": {str(change): part for change, part in advice.changes.items()},
+        "not_tried": {str(change): why for change, why in advice.unused.items()},
     }
 
 
@@ -176,11 +176,11 @@ def _categories(advice: Advice) -> tuple[str, ...]:
     return tuple(f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads)
 
 
-def _knob_bars(advice: Advice) -> Bars:
+def _change_bars(advice: Advice) -> Bars:
     return Bars(
         "Change of migrator's goodput at today's load",
-        tuple(map(str, advice.knobs)),
-        (Series("change", tuple(advice.knobs.values()), paint=LOOKS[OURS]),),
+        tuple(map(str, advice.changes)),
+        (Series("change", tuple(advice.changes.values()), paint=LOOKS[OURS]),),
         Axis("change"),
         Axis("change of goodput", share=True),
     )

@@ -313,7 +313,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _ScenarioRuns:
     """A scenario to compare on."""
 
     path: Path
@@ -324,7 +324,7 @@ class _Given:
     forecaster: str
 
 
-def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
+def _read_all(paths: Sequence[Path], seeds: int) -> list[_ScenarioRuns]:
     """Read every scenario once, before anything runs."""
     from migrator.cluster.file import is_cluster, read_cluster
     from migrator.workload.file import read_scenario
@@ -335,7 +335,7 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
     }
     names = [scenario.name for scenario in read.values()]
     return [
-        _Given(
+        _ScenarioRuns(
             path,
             scenario.name if names.count(scenario.name) == 1 else str(path),
             range(scenario.seed, scenario.seed + seeds),
@@ -347,7 +347,7 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
 
 
 def _record_files(
-    folder: Path, policies: Sequence[str], clusters: Sequence[_Given]
+    folder: Path, policies: Sequence[str], clusters: Sequence[_ScenarioRuns]
 ) -> Mapping[str, Path]:
     """Create a folder for a file per policy; InputError if that fails."""
     from migrator.records.simulated import check_records_path

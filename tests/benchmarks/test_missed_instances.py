@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.visible import Decided, Room, asked_for, followed, visible
+from benchmarks.missed_instances import Decided, Room, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
 from migrator.records.rows import UnitRecord

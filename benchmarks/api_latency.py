@@ -193,10 +193,10 @@ def shown(rows: list[Row]) -> str:
     """The rows and their difference as a table."""
     ours, echo = rows[:2]
     lines = [f"{'':10} {'requests':>8} {'refused':>8} {'median':>8} {'90%':>8} {'99%':>8}  ms"]
-    for each in rows:
+    for result in rows:
         lines.append(
-            f"{each.server:10} {each.requests:8} {each.refused:8} {each.median_ms:8.2f} "
-            f"{each.p90_ms:8.2f} {each.p99_ms:8.2f}"
+            f"{result.server:10} {result.requests:8} {result.refused:8} {result.median_ms:8.2f} "
+            f"{result.p90_ms:8.2f} {result.p99_ms:8.2f}"
         )
     differences = [getattr(ours, key) - getattr(echo, key) for key in MEASURED]
     lines.append(
@@ -215,9 +215,9 @@ def cpu_times(rows: list[Row]) -> dict[str, tuple[float, float]]:
     if echo_us is None:
         return {}
     return {
-        each.server: (each.cpu_us, round(each.cpu_us / echo_us, 2))
-        for each in rows
-        if each.cpu_us is not None
+        result.server: (result.cpu_us, round(result.cpu_us / echo_us, 2))
+        for result in rows
+        if result.cpu_us is not None
     }
 
 
@@ -253,7 +253,7 @@ def main() -> None:
         added = {key: getattr(rows[0], key) - getattr(rows[1], key) for key in MEASURED}
         result = {"machine": describe_machine(), "rate_rps": options.rate, "json": options.json}
         result |= {"load_average": round(load_average, 2)}
-        result |= {"rows": [asdict(each) for each in rows], "added": added}
+        result |= {"rows": [asdict(result) for result in rows], "added": added}
         ratios = {kind: ratio for kind, (_, ratio) in cpu_times(rows).items()}
         result |= {"cpu_times_echo": ratios}
         options.out.write_text(json.dumps(result, indent=1) + "\n")

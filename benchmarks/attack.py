@@ -241,7 +241,7 @@ def best_of_json(target: Target) -> str:
     if status != "200":
         return status
     data = {load["name"]: load["data"] for load in json.loads(body)["outputs"]}
-    numbers = [np.nan if each is None else each for each in data["scores"]]
+    numbers = [np.nan if score is None else score for score in data["scores"]]
     finite = bool(np.isfinite(numbers).all())
     return f"200, {'finite' if finite else 'not finite'}, {agreement(numbers, data['label'][0])}"
 

@@ -193,24 +193,24 @@ def round_of(
     its_ray = [process[0].process.pid for process in node.all_processes.values()]
     of_case = {"killed": [gpu["pid"], pid], "stopped": family([*its_ray, pid]), "hung": [pid]}
     every = of_case.get(case, [])
-    for each in every:
-        os.kill(each, signal.SIGKILL if case == "killed" else signal.SIGSTOP)
+    for outcome in every:
+        os.kill(outcome, signal.SIGKILL if case == "killed" else signal.SIGSTOP)
     if case in ("killed", "removed"):
         cluster.remove_node(nodes.pop(name), allow_graceful=case == "removed")
-    before = {each: status["tenants"][each]["url"] for each in lost}
+    before = {outcome: status["tenants"][outcome]["url"] for outcome in lost}
 
     def moved() -> bool:
         homes = msgspec.json.decode(ray.get(head.map.remote(), timeout=30), type=ClusterMap).homes
-        return all(homes.get(each, before[each]) != before[each] for each in lost)
+        return all(homes.get(outcome, before[outcome]) != before[outcome] for outcome in lost)
 
     until(moved)
     time.sleep(3)
     for client in clients:
         client.stop()
-    given_up = [e for e in overview()["events"] if "given up" in e["words"]]
+    given_up = [event for event in overview()["events"] if "given up" in event["words"]]
     if case == "stopped":
-        for each in every:
-            os.kill(each, signal.SIGKILL)
+        for outcome in every:
+            os.kill(outcome, signal.SIGKILL)
         cluster.remove_node(nodes.pop(name), allow_graceful=False)
     elif case == "hung":
         with suppress(ProcessLookupError):  # its agent may have ended it
@@ -233,7 +233,7 @@ def round_of(
     }
     if name not in nodes:
         nodes[name] = cluster.add_node(**NODE, node_name=name)
-    until(lambda: all(each["state"] == "up" for each in overview()["gpus"]))
+    until(lambda: all(gpu["state"] == "up" for gpu in overview()["gpus"]))
     time.sleep(8)  # what to do the next time is thought out
     return found
 

@@ -141,7 +141,7 @@ def _example_request() -> bytes:
     """One input of zeros, as the model's metadata describes it."""
     with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/v2/models/photos", timeout=30) as reply:
         described = json.loads(reply.read())["inputs"][0]
-    shape = [max(1, each) for each in described["shape"]]
+    shape = [max(1, part) for part in described["shape"]]
     tensor = {**{key: described[key] for key in ("name", "datatype")}, "shape": shape}
     return json.dumps({"inputs": [{**tensor, "data": [0] * prod(shape)}]}).encode()
 

@@ -57,7 +57,7 @@ def measured(folder: Path, gpu: str, tenant: LiveTenant, weights: Path, runs: in
                 "destroy_s": time.monotonic() - ending_s,
             }
         )
-    medians = {key: statistics.median(each[key] for each in times) for key in times[0]}
+    medians = {key: statistics.median(taken[key] for taken in times) for key in times[0]}
     return Cold(**medians, runs=runs)
 
 

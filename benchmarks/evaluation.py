@@ -98,23 +98,24 @@ def text(found: Json) -> str:
         "|---|---|---|---|",
     ]
     sweep = of["slot-length"]
-    for slot_s, each in sweep["migrator-paper"].items():
+    for slot_s, point in sweep["migrator-paper"].items():
         truth = sweep["migrator-paper-truth"][slot_s]["goodput"]
-        lines.append(
-            f"| {slot_s} | {each['goodput']:.1%} | {truth:.1%} | {each['plan_s_per_window']:.2f} |"
-        )
+        shares = f"{point['goodput']:.1%} | {truth:.1%}"
+        lines.append(f"| {slot_s} | {shares} | {point['plan_s_per_window']:.2f} |")
     return "\n".join([*lines, *gap_lines(found["plans"]), ""])
 
 
 def _ranking(of: Json) -> Iterator[str]:
     """A row per policy, highest goodput first."""
-    for name, mean in sorted(of["average"].items(), key=lambda each: -each[1]):
+    for name, mean in sorted(of["average"].items(), key=lambda average: -average[1]):
         measured = (of["measures"][measure][name] for measure in _MEASURES)
-        yield _row(name, f"{mean:.1%}", *(f"{each:.1%}" for each in measured), *_compared(of, name))
+        yield _row(
+            name, f"{mean:.1%}", *(f"{share:.1%}" for share in measured), *_compared(of, name)
+        )
 
 
 def _high_load(of: Json) -> Iterator[str]:
-    for name, mean in sorted(of["average"].items(), key=lambda each: -each[1]):
+    for name, mean in sorted(of["average"].items(), key=lambda average: -average[1]):
         yield _row(name, f"{mean:.1%}", *_compared(of, name), f"{of['ceiling'] / mean - 1:+.1%}")
 
 

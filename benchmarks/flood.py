@@ -149,8 +149,8 @@ def request(url: str) -> bytes:
     with urlopen(f"{url}/v2/models/images") as answer:
         shape = json.load(answer)["inputs"][0]["shape"][1:]
     size = 1
-    for each in shape:
-        size *= each
+    for part in shape:
+        size *= part
     tensor = {
         "name": "input",
         "datatype": "UINT8",
@@ -230,7 +230,7 @@ def phase(
     """Goodput is until the last of them is answered, which is some time after the last came."""
     in_time = [answer for answer in answers if answer.ok and answer.took_s <= slo_s]
     ok = sum(answer.ok for answer in answers)
-    until_s = max([seconds, *(each.ended_s for each in in_time)])
+    until_s = max([seconds, *(count.ended_s for count in in_time)])
     late, refused = ok - len(in_time), len(answers) - ok
     return Phase(name, rate_rps, len(in_time) / until_s, late, refused, memory_mib)
 

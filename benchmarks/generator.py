@@ -58,7 +58,7 @@ def _generated(kind: ArrivalKind, seconds: int, seed: int) -> NDArray[np.int64]:
 
 
 def _row(kind: str, source: str, found: Statistics) -> str:
-    lags = "".join(f" {round(each, 2) + 0.0:.2f} |" for each in found.autocorrelation)
+    lags = "".join(f" {round(value, 2) + 0.0:.2f} |" for value in found.autocorrelation)
     return (
         f"| {kind} | {source} | {found.mean_rps:.2f} | {found.dispersion:.2f} |{lags}"
         f" {found.empty_share:.1%} |"

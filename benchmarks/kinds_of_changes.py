@@ -10,7 +10,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.visible import Room, asked_for
+from benchmarks.missed_instances import Room, asked_for
 from migrator.core.problem import Instance
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--policy", default="migrator", help="one on MIG instances")
     options = parser.parse_args()
     found: Counter[Room] = Counter()
-    for path in [each for pattern in FILES for each in sorted(EXAMPLES.glob(pattern))]:
+    for path in [path for pattern in FILES for path in sorted(EXAMPLES.glob(pattern))]:
         found += kinds(path, options.policy)
     for room in Room:
         print(f"{room:24} {found[room]:5} {found[room] / found.total():7.1%}")

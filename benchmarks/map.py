@@ -39,7 +39,7 @@ def text(found: Json, name: str) -> str:
         "",
         "Goodput over received, then migrator's leads with 95% confidence intervals, and in "
         "brackets the lead that the ceiling would have. Nearest to the paper's "
-        + ", ".join(f"{100 * each:+.0f}% over {peer}" for peer, each in found["paper"].items())
+        + ", ".join(f"{100 * lead:+.0f}% over {peer}" for peer, lead in found["paper"].items())
         + f": load {nearest['load']:g}, gains {nearest['gain']}.",
         "",
         "| load | gain | other | verdict | migrator | ceiling | "

@@ -67,9 +67,9 @@ class LiveRun:
     def tenant_window(self, tenant: str, window: int) -> TenantWindowRecord | None:
         """What was counted of a tenant in a window of the run."""
         number = self.records.windows[window].window
-        for each in self.records.tenant_windows:
-            if (each.window, each.tenant) == (number, tenant):
-                return each
+        for row in self.records.tenant_windows:
+            if (row.window, row.tenant) == (number, tenant):
+                return row
         return None
 
     @cached_property
@@ -426,13 +426,13 @@ def _expected(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[
 def _planned(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
     """Per window whose plan has a retraining of the tenant: its duration over the profile's."""
     for window, record in enumerate(run.records.windows):
-        for each in (record.plan or {}).get("retrainings", ()):
+        for retraining in (record.plan or {}).get("retrainings", ()):
             profile = _profile_s(run, tenant, window)
-            if each["tenant"] == tenant.name and profile is not None:
-                seconds = (each["end"] - each["start"]) * scenario.slot_s
+            if retraining["tenant"] == tenant.name and profile is not None:
+                seconds = (retraining["end"] - retraining["start"]) * scenario.slot_s
                 # its start was part of the plan, and half a slot is lost to rounding up
                 seconds -= _overhead_s(tenant, run, window) + 0.5 * scenario.slot_s
-                sms = scenario.board.sms_of(each["gpcs"])
+                sms = scenario.board.sms_of(retraining["gpcs"])
                 yield window, max(1.0, seconds / profile.at(sms))
 
 
@@ -451,8 +451,8 @@ def _profile_s(run: LiveRun, tenant: LiveTenant, window: int) -> Curve | None:
     trained = [at for at, *_ in run.outcomes(tenant.name) if at < window]
     labelled = sum(
         told.labelled
-        for each in range(max(trained, default=0), window)
-        if (told := run.tenant_window(tenant.name, each)) is not None
+        for number in range(max(trained, default=0), window)
+        if (told := run.tenant_window(tenant.name, number)) is not None
     )
     if not trained:
         labelled += run.labelled_before(tenant.name)

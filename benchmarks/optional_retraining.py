@@ -137,7 +137,7 @@ def table(found: Found, names: Sequence[str]) -> str:
     ]
     seeds = list(found.values())
     for factor, by_workload in seeds[0].items():
-        runs = [each for seed in seeds for each in seed[factor].values()]
+        runs = [goodput for seed in seeds for goodput in seed[factor].values()]
         means = [mean(run[name] for run in runs) for name in names]
         ahead = [run[OPTIONAL] - run[REQUIRED] for run in runs]
         workload_means = [

@@ -101,7 +101,7 @@ def measured(url: str, times: int) -> dict[str, Any]:
         browser = playwright.chromium.launch(executable_path=program, args=options)
         found = [opened(browser, url) for _ in range(times)]
         browser.close()
-    usable = [round(each) for each, _ in found]
+    usable = [round(problem) for problem, _ in found]
     return {
         "usable_ms": usable,
         "usable_median_ms": statistics.median(usable),

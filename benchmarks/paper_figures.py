@@ -101,7 +101,7 @@ def _best_allocation(of: Json) -> tuple[str, str]:
 
 
 def _retraining_split(of: Json) -> tuple[str, str]:
-    best = (f"{key.replace('_', ' ')}: {', '.join(each['best'])}" for key, each in of.items())
+    best = (f"{key.replace('_', ' ')}: {', '.join(values['best'])}" for key, values in of.items())
     return "no split is best in every window", f"best in windows 1 to 4, {'; '.join(best)}"
 
 
@@ -174,7 +174,7 @@ def _batch_4(of: Json) -> tuple[str, str]:
 
 
 def _slots(of: Json) -> tuple[str, str]:
-    sentence = ", ".join(f"{slot} s {each['goodput']:.1%}" for slot, each in of.items())
+    sentence = ", ".join(f"{slot} s {values['goodput']:.1%}" for slot, values in of.items())
     return "0.5 s best, 1 s close, 10 s clearly worse", sentence
 
 
@@ -188,7 +188,9 @@ def reasons(of: Json, drawn: Json) -> Iterable[str]:
         f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}. "
         f"migrator's leads there: {_leads(low)} and {_leads(high)}."
     )
-    published, papers = (_near(base, 0.8, each) for each in ("published weights", "the paper's"))
+    published, papers = (
+        _near(base, 0.8, gain_name) for gain_name in ("published weights", "the paper's")
+    )
     yield (
         "**Gain of a retraining.** Accuracies of the paper's models were measured from random "
         f"weights. At load {published['load']:g} with the gains of published weights the leads are "
@@ -211,8 +213,8 @@ def _what_it_takes(cells: list[Json]) -> Iterable[str]:
     reached = [cell for cell in cells if _lead(cell, PARIS) >= WANTED]
     if reached:
         sentence = "; ".join(
-            f"{conditions(each)} ({_with_width(each, PARIS)})"
-            for each in sorted(reached, key=lambda each: -_lead(each, PARIS))
+            f"{conditions(cell)} ({_with_width(cell, PARIS)})"
+            for cell in sorted(reached, key=lambda cell: -_lead(cell, PARIS))
         )
         yield (
             f"**What {WANTED:+.0%} over PARIS as the paper runs it takes**, of all "
@@ -247,7 +249,7 @@ def _is_base(cell: Json) -> bool:
 def _near(cells: list[Json], load: float, gain_of: str) -> Json:
     """The cell of that gain whose load is nearest."""
     same = [cell for cell in cells if cell["gain"] == gain_of]
-    return min(same, key=lambda each: abs(each["load"] - load))
+    return min(same, key=lambda cell: abs(cell["load"] - load))
 
 
 def _lead(cell: Json, peer: str) -> float:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.replanning import chosen, data_for
-from benchmarks.windows_apart import LOAD, WindowApart, pair_name
+from benchmarks.spread_windows import LOAD, SpreadWindow, pair_name
 from migrator.core.errors import InputError
 from migrator.forecast.nowcast import Nowcast
 from migrator.reproduce.traces import Pair
@@ -202,7 +202,7 @@ def shares(
 
     `overhead_s`: until an instance serves its new tenant; None: the profile's.
     """
-    scenarios = [WindowApart(pair, n, windows, data, load)(0, 1) for n in range(windows)]
+    scenarios = [SpreadWindow(pair, n, windows, data, load)(0, 1) for n in range(windows)]
     tenants = scenarios[0].tenants
     board = board_of(
         [tenant.service.capabilities_rps(scenarios[0].board)[1] for tenant in tenants],
@@ -229,7 +229,7 @@ def shares(
         truth = [expected(arrivals[tenant][None], board.levels[tenant]) for tenant in range(2)]
         oracle += float(best_moves(board, truth[0], truth[1])[1][board.start])
         ahead = [forecasts(counts[tenant], begins[tenant][n]) for tenant in range(2)]
-        plans = [replanned(board, arrivals, (ahead[0], ahead[1]), each) for each in KNOWN_S]
+        plans = [replanned(board, arrivals, (ahead[0], ahead[1]), seconds) for seconds in KNOWN_S]
         for table, seen in tables:
             plans.append([table[:, seen[0][n, t], seen[1][n, t]] for t in range(WINDOW_S)])
         totals += [goodput(board, arrivals, plan) for plan in plans]
@@ -252,8 +252,8 @@ def main() -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    known = [f"knows {each} s" for each in KNOWN_S]
-    tables = [f"table of {(each + 1) ** 2} classes" for each in CLASSES]
+    known = [f"knows {seconds} s" for seconds in KNOWN_S]
+    tables = [f"table of {(traffic_class + 1) ** 2} classes" for traffic_class in CLASSES]
     print(f"| traces | {' | '.join([*known, *tables])} |\n|{'---|' * (1 + len(known + tables))}")
     for pair in pairs:
         found = shares(pair, options.load, options.windows, data, options.overhead_s)

@@ -26,7 +26,7 @@ from benchmarks.changing_policy import FILE, SLOTS
 from benchmarks.cold_start import Cold, measured
 from benchmarks.live_daemon import ROOT, LiveDaemon, environment, served, write_scenario
 from benchmarks.machine import describe_machine
-from benchmarks.visible import Asked, Decided, Room, Visible, asked_for, followed, visible
+from benchmarks.missed_instances import Asked, Decided, Room, Visible, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.learn.registry import benchmark, build
 from migrator.records.rows import RunRecords
@@ -243,11 +243,11 @@ def shown(result: Mapping[str, Any]) -> str:
         f"{'new instances':24} {'count':>5} {'made':>5} {'cold s':>7} {'missed s':>9} {'90%':>6} "
         f"{'most':>6} {'hidden':>7}",
     ]
-    for each in result["hidden"]:
+    for row in result["hidden"]:
         lines.append(
-            f"{each['kind']:24} {each['count']:5} {each['made']:5} {each['cold_s']:7.2f} "
-            f"{each['missed_median_s']:9.3f} {each['missed_p90_s']:6.2f} "
-            f"{each['missed_most_s']:6.2f} {each['hidden']:7.1%}"
+            f"{row['kind']:24} {row['count']:5} {row['made']:5} {row['cold_s']:7.2f} "
+            f"{row['missed_median_s']:9.3f} {row['missed_p90_s']:6.2f} "
+            f"{row['missed_most_s']:6.2f} {row['hidden']:7.1%}"
         )
     lines.append(f"{'as in plans of ours':72} {result['hidden_in_plans_of_ours']:7.1%}")
     return "\n".join(lines)

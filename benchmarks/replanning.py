@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.windows_apart import LOAD, WindowApart, jobs_apart, pair_name
+from benchmarks.spread_windows import LOAD, SpreadWindow, pair_name, spread_jobs
 from migrator.core.errors import InputError
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
@@ -47,11 +47,11 @@ def chosen(text: str | None) -> list[Pair]:
     if text is None:
         return list(PAIRS)
     pairs = []
-    for each in text.split(","):
-        first, _, second = each.strip().partition("+")
+    for pair_text in text.split(","):
+        first, _, second = pair_text.strip().partition("+")
         if first not in KINDS or second not in KINDS:
             kinds = ", ".join(name for name, kind in KINDS.items() if kind.file_name)
-            raise InputError(f"--pairs: {each!r} is no pair; join two of {kinds} by a plus")
+            raise InputError(f"--pairs: {pair_text!r} is no pair; join two of {kinds} by a plus")
         pairs.append((first, second))
     return pairs
 
@@ -65,7 +65,7 @@ def data_for(pairs: list[Pair]) -> Path:
         )
     missing = generated_kinds(pairs, Path(folder))
     if missing:
-        names = ", ".join(KINDS[each].file_name or each for each in missing)
+        names = ", ".join(KINDS[kind].file_name or kind for kind in missing)
         raise InputError(
             f"{VARIABLE}: its folder lacks {names}; docs/traces.md says where they are"
         )
@@ -83,7 +83,7 @@ def measure(
     policies: Sequence[str] = POLICIES,
 ) -> list[Row]:
     """All windows of a pair under the policies, a row per window; `known` rows are completed."""
-    sources = [WindowApart(pair, n, windows, data, load, retrain) for n in range(windows)]
+    sources = [SpreadWindow(pair, n, windows, data, load, retrain) for n in range(windows)]
     rows: dict[object, Row] = {}
     for source in sources:
         about: Row = {"pair": pair_name(pair), "load": load, "retrain": retrain}
@@ -92,7 +92,7 @@ def measure(
         rows[source] = next(same, about)
     jobs = [
         job
-        for job in jobs_apart(sources, policies=policies)
+        for job in spread_jobs(sources, policies=policies)
         if str(job.policy) not in rows[job.source]
     ]
     for place, outcome in run_all(jobs, processes):
@@ -126,7 +126,7 @@ def times_row(pair: Pair, windows: int, data: Path, load: float, retrain: bool) 
     """A line of the table of times: how long the replans of all windows of a pair took."""
     timed = TimedPolicy()
     for number in range(windows):
-        source = WindowApart(pair, number, windows, data, load, retrain)
+        source = SpreadWindow(pair, number, windows, data, load, retrain)
         Job(source, cast("Policy", timed), windows=1).run()
     taken = np.array(timed.taken_ms)
     cells = [f"{value:.1f}" for value in (*np.quantile(taken, (0.5, 0.9, 0.99)), taken.max())]

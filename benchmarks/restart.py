@@ -130,7 +130,7 @@ def moments(url: str) -> dict[str, Callable[[], bool]]:
 
     def retrains() -> bool:
         now = status(url)
-        return now is not None and any(each["state"] == "training" for each in now["units"])
+        return now is not None and any(unit["state"] == "training" for unit in now["units"])
 
     return {"edge": between(0, 2), "middle": between(9, 12), "retraining": retrains}
 

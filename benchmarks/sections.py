@@ -192,7 +192,7 @@ def growth_axes(record: Record) -> dict[str, list[float]]:
 
 def _growth_row(rows: list[Row]) -> Lines:
     solve_s = numbers(rows, "solve_s")
-    spread = [seconds(each) for each in (median(solve_s), min(solve_s), max(solve_s))]
+    spread = [seconds(value) for value in (median(solve_s), min(solve_s), max(solve_s))]
     return [*spread, percent(max(numbers(rows, "gap")), 3), percent(share_proven(rows), 0)]
 
 
@@ -219,7 +219,7 @@ def _survivors_row(rows: list[Row]) -> Lines:
         str(len(rows)),
         percent(median(gap), 2),
         percent(max(gap), 2),
-        *([percent(each, 2) for each in against] or ["", ""]),
+        *([percent(row, 2) for row in against] or ["", ""]),
         seconds(median(solve_s)),
         seconds(max(solve_s)),
     ]

@@ -337,7 +337,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="folder for settings.json")
     given = parser.parse_args()
-    only = [each for each in given.only.split(",") if each]
+    only = [name for name in given.only.split(",") if name]
     chosen = [s for s in settings() if not only or s.group in only or s.name in only]
     seeds = [int(seed) for seed in given.seeds.split(",")]
     policies = given.policies.split(",")

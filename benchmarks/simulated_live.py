@@ -129,8 +129,8 @@ def from_records(folder: Path) -> list[Row]:
     live = read_live(path)
     with tempfile.TemporaryDirectory(prefix="simulated-live-") as temporary:
         runs = {
-            each.name.removesuffix(".records.db"): _live_run(each, Path(temporary))
-            for each in sorted(folder.glob("*.records.db"))
+            path.name.removesuffix(".records.db"): _live_run(path, Path(temporary))
+            for path in sorted(folder.glob("*.records.db"))
         }
     if not runs:
         raise SystemExit(f"{folder}: no POLICY.records.db with its POLICY.load.json; give another")

@@ -348,7 +348,7 @@ class Daemon:
 
 def _children(pid: int) -> list[int]:
     with suppress(OSError):
-        return [int(e) for e in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
 
 
@@ -456,7 +456,7 @@ def checked(
         "labels missing": {name: len(labels) for name, labels in missing.items()},
         "retrained in the last five windows": retrained,
         "retrainings": {name: _retrained(runs, name, -1) for name in TENANTS},
-        "memory MiB": [round(each, 1) for each in memory],
+        "memory MiB": [round(sample, 1) for sample in memory],
         "memory growth": round(growth, 3),
         "requests": seen.requests,
         "failed": len(seen.failures),
@@ -509,17 +509,17 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
     learned = [window for run in runs for _, window in _judged(run, tenant)]
     before = max([*learned, int(newest.about.get("window", 0)) if newest else 0])
     given = [label for label in seen.labels if label.tenant == tenant]
-    after = Counter(each.label for each in given)  # those of a class that came later
+    after = Counter(option.label for option in given)  # those of a class that came later
     missing = []
-    for each in given:
-        after[each.label] -= 1
-        if each.request not in kept:
+    for option in given:
+        after[option.label] -= 1
+        if option.request not in kept:
             # at a window's edge the label may have come in the one before
-            at = max(0, bisect.bisect_right(begins, each.at_s) - 1)
+            at = max(0, bisect.bisect_right(begins, option.at_s) - 1)
             window = windows[at][1]
             old = window <= windows[-1][1] - LabelLimits.windows
-            if not (window < before and old and after[each.label] >= LabelLimits.per_class):
-                missing.append(each)
+            if not (window < before and old and after[option.label] >= LabelLimits.per_class):
+                missing.append(option)
     return missing
 
 

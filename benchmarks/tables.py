@@ -14,7 +14,7 @@ Lines = list[str]
 def numbers(rows: Iterable[Row], key: str) -> list[float]:
     """A column, without the rows that have no such number."""
     found = (row.get(key) for row in rows)
-    return [float(each) for each in found if isinstance(each, int | float)]
+    return [float(value) for value in found if isinstance(value, int | float)]
 
 
 def at(rows: Iterable[Row], key: str, value: object) -> list[Row]:

@@ -19,8 +19,8 @@ import uvloop
 from migrator.io.http_client import NoAnswerError
 from migrator.io.http_pool import HttpPool
 from migrator.load.messages import ModelInput, encode_label, encode_request, read_answer
-from migrator.load.requests import Questions, schedule
-from migrator.load.run import questions_of
+from migrator.load.requests import RequestSamples, schedule
+from migrator.load.run import request_samples_of
 from migrator.load.server import TargetServer
 from migrator.workload.live import LiveScenario, read_live
 
@@ -38,7 +38,7 @@ class WatchedLoad:
         self._pool = HttpPool(url, most=512, timeout_s=10)
         self._labels = HttpPool(url, most=32, timeout_s=10)
         self._server = TargetServer(url, self._pool, {})
-        self._asked: list[tuple[str, Questions, ModelInput]] = []
+        self._asked: list[tuple[str, RequestSamples, ModelInput]] = []
         self.rows: list[tuple[float, ...]] = []
         self._told_s: dict[int, float] = {}
 
@@ -46,7 +46,7 @@ class WatchedLoad:
         """Send all of it and wait for the last answer."""
         live = self._live
         for tenant in live.tenants:
-            questions = questions_of(tenant)
+            questions = request_samples_of(tenant)
             self._asked.append(
                 (tenant.name, questions, await self._server.model_input(tenant.name))
             )

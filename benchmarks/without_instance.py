@@ -46,7 +46,7 @@ class Watched(World):
     without_s = 0.0
 
     def _pass(self, at_s: float) -> None:
-        tasks = [each for each in self.wanted().values() if each is not None]
+        tasks = [share for share in self.wanted().values() if share is not None]
         for tenant in {task.tenant for task in tasks if task.kind is Kind.INFERENCE}:
             bodies = [body for body in self.bodies.values() if body.tenant == tenant]
             if self.now_s > BEGUN_S and not any(
@@ -84,7 +84,7 @@ class Assumed(Watched):
 
     def _pass(self, at_s: float) -> None:
         slot = int((self.now_s - self.begun_s) / self.slot_s + 1e-6)
-        for task in {each for each in self.wanted().values() if each is not None}:
+        for task in {share for share in self.wanted().values() if share is not None}:
             if task.kind is Kind.INFERENCE and not self.serving(task.tenant):
                 found = self.shares.setdefault(task.tenant, {})
                 found[slot] = found.get(slot, 0.0) + (at_s - self.now_s) / self.slot_s

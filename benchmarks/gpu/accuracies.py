@@ -253,7 +253,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def jobs_of(arguments: argparse.Namespace) -> list[Job]:
     """What is asked for, longest first."""
-    pairs = [tuple(each.split(":")) for each in arguments.only] if arguments.only else PAIRS
+    pairs = [tuple(name.split(":")) for name in arguments.only] if arguments.only else PAIRS
     given = dict(weight.split("=", 1) for weight in arguments.weights)
     there = torch.cuda.is_available() and arguments.device != "cpu"
     return [

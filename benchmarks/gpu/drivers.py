@@ -66,7 +66,7 @@ def modes(index: int) -> dict[str, str]:
     done = subprocess.run(
         [*question, "-i", str(index)], capture_output=True, text=True, check=True, timeout=30
     )
-    answers = (each.strip() for each in done.stdout.split(","))
+    answers = (name.strip() for name in done.stdout.split(","))
     return dict(zip(MODES, answers, strict=True))
 
 
@@ -124,7 +124,7 @@ def faults_of(result: Json) -> list[str]:
     found = list(result["mps"]["faults"])
     if "fault" in result.get("mig", ()):
         found.append(result["mig"]["fault"])
-    found += [f"{each} is left behind" for each in result["left_behind"]]
+    found += [f"{line} is left behind" for line in result["left_behind"]]
     return found + (["a mode of the GPU was changed"] if result["modes_changed"] else [])
 
 

@@ -30,7 +30,7 @@ class Product:
 def sizes(board: Board) -> list[MigProfile]:
     """The profiles that differ in SMs, smallest first."""
     plain = [profile for profile in board.profiles if not profile.has_suffix]
-    return sorted(plain, key=lambda each: (each.gpcs, each.memory_slices))
+    return sorted(plain, key=lambda value: (value.gpcs, value.memory_slices))
 
 
 def pair(board: Board) -> list[Place]:

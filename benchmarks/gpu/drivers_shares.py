@@ -137,10 +137,12 @@ class Bench:
             worker.send(task)
         ready = [worker.receive() for worker in workers]
         watch.seen("ready_s")
-        self._look_who_holds([each["pid"] for each in ready])
+        self._look_who_holds([message["pid"] for message in ready])
         for worker in workers:
             worker.send({})
-        results = [{**one, **worker.receive()} for one, worker in zip(ready, workers, strict=True)]
+        results = [
+            {**message, **worker.receive()} for message, worker in zip(ready, workers, strict=True)
+        ]
         watch.seen("measure_s")
         return results
 

@@ -50,11 +50,11 @@ def studies(board: Board, trained: str, models: list[str]) -> Iterator[Measureme
     fed = (sms[0], Job(Task.INFERENCE, FEEDING, 1))
     yield Measurement(Study.INTERFERENCE, (*((fed,) * FEEDERS), half))
     served = [(sms[-1], Job(Task.INFERENCE, model, batch)) for model in models for batch in (1, 4)]
-    yield from (Measurement(Study.INTERFERENCE, (each, whole)) for each in served)
+    yield from (Measurement(Study.INTERFERENCE, (tenant, whole)) for tenant in served)
     yield Measurement(Study.TRAINING, (whole,), Partition.NONE)
-    for each in served:
-        yield Measurement(Study.INTERFERENCE, (each,), Partition.NONE)
-        yield Measurement(Study.INTERFERENCE, (each, whole), Partition.NONE)
+    for tenant in served:
+        yield Measurement(Study.INTERFERENCE, (tenant,), Partition.NONE)
+        yield Measurement(Study.INTERFERENCE, (tenant, whole), Partition.NONE)
 
 
 def summary(todo: list[Measurement], results: Results) -> Iterator[str]:

@@ -77,7 +77,7 @@ def schedule(policies: Sequence[str], seeds: int) -> list[Run]:
     runs: list[Run] = []
     for group in groups:
         for seed in range(seeds):
-            runs += [Run(seed, each) for each in random.Random(seed).sample(group, len(group))]
+            runs += [Run(seed, policy) for policy in random.Random(seed).sample(group, len(group))]
     return runs
 
 
@@ -89,8 +89,8 @@ def is_done(folder: Path, run: Run) -> bool:
 def left_to_do(folder: Path, runs: Iterable[Run]) -> list[Run]:
     """The runs without a marker. What is left of them is removed."""
     left = [run for run in runs if not is_done(folder, run)]
-    for each in left:
-        shutil.rmtree(folder / each.folder, ignore_errors=True)
+    for run in left:
+        shutil.rmtree(folder / run.folder, ignore_errors=True)
     return left
 
 
@@ -220,12 +220,12 @@ def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
     document["forecaster"] = asked.forecaster or document["forecaster"]
     if asked.bursty is not None:
         document["tenants"][-1]["arrivals"]["generator"] = asked.bursty
-    for each in document["tenants"]:
+    for tenant in document["tenants"]:
         if asked.history_s is not None:
-            each["arrivals"]["offset_s"] = asked.history_s
+            tenant["arrivals"]["offset_s"] = asked.history_s
         if asked.epochs is not None:
-            each["live"]["epochs"] = asked.epochs
-        for window in each["retraining"]["windows"]:
+            tenant["live"]["epochs"] = asked.epochs
+        for window in tenant["retraining"]["windows"]:
             seconds = window["seconds"]
             window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}
 
@@ -240,11 +240,11 @@ def set_rates(document: dict[str, Any], profiles: Path) -> None:
     known = board(document["gpu"])
     size = known.sizes[0]
     instances = known.compute_slices / size / len(document["tenants"])
-    for each in document["tenants"]:
-        profile = read_profile(profiles, each["model"])
-        full_s = profile.latency_s(each["batch"], known.sms_of(size))
-        able_rps = instances * each["batch"] / full_s
-        arrivals = each["arrivals"]
+    for tenant in document["tenants"]:
+        profile = read_profile(profiles, tenant["model"])
+        full_s = profile.latency_s(tenant["batch"], known.sms_of(size))
+        able_rps = instances * tenant["batch"] / full_s
+        arrivals = tenant["arrivals"]
         drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)
         busy = 1 - statistics_of(drawn.counts).empty_share
         arrivals["mean_rps"] = round(LOAD * busy * able_rps, 1)
@@ -252,11 +252,11 @@ def set_rates(document: dict[str, Any], profiles: Path) -> None:
 
 def _make_small(document: dict[str, Any]) -> None:
     """For a machine without a GPU: other models, pictures made from the seed, slow answers."""
-    for each in document["tenants"]:
-        each["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
-        each["slo_ms"] = 4000
-        each["live"] |= {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
-        each["live"] |= {"epochs": 2, "replay": 25}
+    for tenant in document["tenants"]:
+        tenant["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
+        tenant["slo_ms"] = 4000
+        tenant["live"] |= {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
+        tenant["live"] |= {"epochs": 2, "replay": 25}
 
 
 SMALL = {
@@ -281,7 +281,7 @@ def _profile(document: Mapping[str, Any], out: Path, asked: argparse.Namespace) 
         return
     # a profile is of SMs, whatever divides them
     document = {**document, "gpu": document["gpu"].removesuffix("-MPS")}
-    bare = [{k: v for k, v in each.items() if k != "profile"} for each in document["tenants"]]
+    bare = [{k: v for k, v in tenant.items() if k != "profile"} for tenant in document["tenants"]]
     path = write_scenario(out.with_name("profiled.yaml"), {**document, "tenants": bare})
     words = ["profile", str(path), "--driver", asked.driver, "--batches", "1,4", "--pace", "0.4"]
     words += ["--budget-s", f"{asked.profile_s:g}", "--out", str(out)]
@@ -293,9 +293,9 @@ def _compiling(scenario: Path, policies: Iterable[str]) -> Iterator[None]:
     """Compile the planners, which takes up to a minute once per machine, meanwhile."""
     command = [*MIGRATOR, "simulate", str(scenario), "--windows", "1", "--policy"]
     running = [
-        subprocess.Popen([*command, each], stdout=subprocess.DEVNULL, env=environment())
-        for each in ("migrator", "migrator-paper")
-        if each in policies
+        subprocess.Popen([*command, name], stdout=subprocess.DEVNULL, env=environment())
+        for name in ("migrator", "migrator-paper")
+        if name in policies
     ]
     try:
         yield

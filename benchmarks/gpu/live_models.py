@@ -26,12 +26,12 @@ def views(images: Tensor) -> Tensor:
     side = images.shape[-1]
     margin = max(1, round(side * _MARGIN))
     wide = nn.functional.pad(images, (margin,) * 4, mode="replicate")
-    steps = [round(2 * margin * each / 3) for each in range(4)]
+    steps = [round(2 * margin * number / 3) for number in range(4)]
     moved = [
         wide[..., steps[down] : steps[down] + side, steps[right] : steps[right] + side]
         for down, right in _PLACES
     ]
-    both = torch.stack([each for one in moved for each in (one, one.flip(-1))], dim=1)
+    both = torch.stack([view for image in moved for view in (image, image.flip(-1))], dim=1)
     return both.flatten(0, 1).contiguous(memory_format=_layout_of(images))
 
 

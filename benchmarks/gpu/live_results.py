@@ -300,7 +300,7 @@ def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 def planned_well(retrainings: Iterable[Retraining]) -> tuple[int, int]:
     """Of the retrainings after the first window: how many took what was planned, of how many."""
     later = [retraining for retraining in retrainings if retraining.window > 0]
-    return sum(NEAR[0] <= each.ratio <= NEAR[1] for each in later), len(later)
+    return sum(NEAR[0] <= event.ratio <= NEAR[1] for event in later), len(later)
 
 
 # Tables and the page
@@ -343,7 +343,7 @@ def _leads_table(rows: Sequence[Row]) -> Table:
         (
             name,
             f"{lead['mean']:+.1%}",
-            ", ".join(f"{each:+.1%}" for each in lead["by_seed"].values()),
+            ", ".join(f"{lead_of_seed:+.1%}" for lead_of_seed in lead["by_seed"].values()),
         )
         for name, lead in leads(rows).items()
     ]
@@ -459,14 +459,14 @@ def _means(rows: Iterable[Row], value: str) -> dict[str, list[float]]:
     """
     whole = [row for row in rows if row.tenant == ALL]
     seeds: dict[str, set[int]] = {}
-    for each in whole:
-        seeds.setdefault(each.policy, set()).add(each.seed)
+    for row in whole:
+        seeds.setdefault(row.policy, set()).add(row.seed)
     common = set.intersection(*seeds.values()) or set.union(*seeds.values())
     found: dict[str, list[float]] = {}
-    for each in whole:
-        counted = getattr(each, value)
-        if each.seed in common and counted is not None:
-            found.setdefault(each.policy, []).append(counted / max(1, each.sent))
+    for row in whole:
+        counted = getattr(row, value)
+        if row.seed in common and counted is not None:
+            found.setdefault(row.policy, []).append(counted / max(1, row.sent))
     return found
 
 

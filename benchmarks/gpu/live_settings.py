@@ -103,9 +103,9 @@ def scenario_of(setting: Setting, seed: int, profiles: Path) -> LiveScenario:
     """The setting with the arrivals of a seed."""
     document = setting.document()
     set_rates(document, profiles)
-    for each in document["tenants"]:
-        each["profile"] = str(profiles)
-        each["arrivals"]["overload"] = True
+    for tenant in document["tenants"]:
+        tenant["profile"] = str(profiles)
+        tenant["arrivals"]["overload"] = True
     with tempfile.TemporaryDirectory() as folder:
         live = read_live(write_scenario(Path(folder, "live.yaml"), {**document, "seed": seed}))
     return live if setting.interference is None else _interfering(live, setting.interference)
@@ -179,7 +179,9 @@ def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
     """The measured retraining with another number of epochs."""
     durations = _measured(folder).durations
     assert isinstance(durations, MeasuredDurations)
-    first, last = (durations.trainings[tenant.name, each][0] for each in range(MEASURED_WINDOWS))
+    first, last = (
+        durations.trainings[tenant.name, number][0] for number in range(MEASURED_WINDOWS)
+    )
     curve = tenant.training_s(1)
     step_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
     at = min(window, MEASURED_WINDOWS - 1)
@@ -215,7 +217,11 @@ def _model(
 ) -> MeasuredModel:
     known = _measured(folder).models[tenant.name]
     assert isinstance(known, MeasuredModel)
-    drifts = next(e.drifts for e in live.scenario.tenants if e.service.tenant == tenant.name)
+    drifts = next(
+        live_tenant.drifts
+        for live_tenant in live.scenario.tenants
+        if live_tenant.service.tenant == tenant.name
+    )
     labelled = known.windows[0].labelled
     windows = []
     for window in range(live.scenario.windows):
@@ -261,7 +267,7 @@ def goodput(job: tuple[Path, Setting, int, str]) -> float:
 
 def rows(folder: Path, names: Sequence[str], seeds: int, processes: int) -> Iterator[str]:
     """A table: goodput of ours, and leads over every peer with their standard deviation."""
-    yield f"| setting | `{OURS}` | {' | '.join(f'over `{each}`' for each in PEERS)} |"
+    yield f"| setting | `{OURS}` | {' | '.join(f'over `{peer}`' for peer in PEERS)} |"
     yield "|" + "---|" * (2 + len(PEERS))
     with open_pool(processes) as pool:
         for name in names:

@@ -115,8 +115,8 @@ def capacity(found: Driver, model: str, number: int, for_s: float) -> Json:
         "processes": number,
         "percentage": round(100 / number, 2),
         "sms": sorted(set(sms)),
-        "inferences_per_s": sum(each["inferences"] / each["seconds"] for each in done),
-        "batch_ms": median(each["batch_ms"] for each in done),
+        "inferences_per_s": sum(row["inferences"] / row["seconds"] for row in done),
+        "batch_ms": median(row["batch_ms"] for row in done),
     }
 
 

@@ -84,7 +84,11 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
                 seen.add((name, extra))
                 more = (Requirement(require) for require in package.requires or ())
                 here = {**target, "extra": extra}
-                waiting += [e for e in more if e.marker is None or e.marker.evaluate(here)]
+                waiting += [
+                    requirement
+                    for requirement in more
+                    if requirement.marker is None or requirement.marker.evaluate(here)
+                ]
     return found
 
 
@@ -139,7 +143,7 @@ def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
 
 def download(packages: Mapping[str, str], python: str, machine: str, into: Path) -> None:
     """Download the wheels of these versions for that machine."""
-    platforms = [f"--platform=manylinux{each}_{machine}" for each in _GLIBC]
+    platforms = [f"--platform=manylinux{version}_{machine}" for version in _GLIBC]
     named = [f"{name}=={version}" for name, version in packages.items()]
     options = ["--no-deps", "--only-binary=:all:", f"--python-version={python}", *platforms]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(into)]
@@ -204,9 +208,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Print the parts with their sizes."""
-    for each in pack(parser().parse_args()):
-        size = sum(path.stat().st_size for path in each.rglob("*") if path.is_file())
-        print(f"{each}: {size / _MIB:.0f} MiB")
+    for part in pack(parser().parse_args()):
+        size = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
+        print(f"{part}: {size / _MIB:.0f} MiB")
 
 
 if __name__ == "__main__":

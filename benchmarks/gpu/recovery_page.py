@@ -43,7 +43,7 @@ python -m benchmarks.gpu.recovery_page docs/results/h200-published.json --out do
 
 def page(found: Json) -> str:
     """The whole page."""
-    courses = sorted(found["courses"], key=lambda each: (not each["complete"], each["key"]))
+    courses = sorted(found["courses"], key=lambda course: (not course["complete"], course["key"]))
     first = courses[0]
     keys = ("memory", "batch")
     head = _HEAD.format(**found["provenance"], **{key: first[key] for key in keys})

@@ -41,12 +41,16 @@ def packaged(files: Sequence[Json]) -> str:
 
 def _dataset(name: str, files: Sequence[Json]) -> str:
     first, *further = files
-    courses = {e["model"]: (e, first) for e in first["courses"] if e["benchmark"] == name}
+    courses = {
+        course["model"]: (course, first)
+        for course in first["courses"]
+        if course["benchmark"] == name
+    }
     head = next(iter(courses.values()))[0]
     for found in further:
-        for each in found["courses"]:
-            if each["benchmark"] == name and each["complete"] and not each["shuffle"]:
-                courses.setdefault(each["model"], (each, found))
+        for course in found["courses"]:
+            if course["benchmark"] == name and course["complete"] and not course["shuffle"]:
+                courses.setdefault(course["model"], (course, found))
     samples = [row["samples"] for row in head["rows"]]
     about = {
         "classes": CLASSES[name],

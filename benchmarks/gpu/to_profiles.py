@@ -35,7 +35,7 @@ EARLIER = {
 
 def packaged(files: Sequence[dict[str, Any]]) -> str:
     """The text of profiles.json, a line per profile."""
-    entries = [_entry(each) for file in files for each in file["profiles"]]
+    entries = [_entry(profile) for file in files for profile in file["profiles"]]
     lines = ",\n".join(f"  {json.dumps(entry)}" for entry in entries)
     return f'{{\n "version": 1,\n "about": {json.dumps(ABOUT)},\n "profiles": [\n{lines}\n ]\n}}\n'
 

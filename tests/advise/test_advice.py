@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from migrator.advise.advice import (
     LOADS,
     Advice,
+    Change,
     ChangedSource,
-    Knob,
     board_load,
     consult,
 )
@@ -51,11 +51,11 @@ def _result(ours: float, theirs: float, static: float) -> TrialResult:
 def _advice(static: float = 480.0) -> Advice:
     consultation = consult(make)
     results = {key: _result(600, 500, static) for key in consultation.trials()}
-    for load, knob, seed in results:
+    for load, change, seed in results:
         if load == 0.5:
-            results[load, knob, seed] = _result(660, 655, 659)
-        if knob is Knob.SHORTER:
-            results[load, knob, seed] = _result(720, 0, 0)
+            results[load, change, seed] = _result(660, 655, 659)
+        if change is Change.SHORTER:
+            results[load, change, seed] = _result(720, 0, 0)
     return consultation.advice(results)
 
 
@@ -63,11 +63,11 @@ def test_two_windows_are_run_with_two_seeds() -> None:
     consultation = consult(make)
     assert (consultation.windows, consultation.seeds) == (2, (0, 1))
     trials = consultation.trials()
-    assert {load for load, knob, _ in trials if knob is None} == set(LOADS)
-    tried = {knob for _, knob, _ in trials if knob is not None}
-    assert tried == {Knob.LABELS, Knob.SHORTER, Knob.BOARD}
-    assert consultation.unused == {Knob.PREPARED: "they are already"}
-    assert Knob.PREPARED not in consult(cold).unused
+    assert {load for load, change, _ in trials if change is None} == set(LOADS)
+    tried = {change for _, change, _ in trials if change is not None}
+    assert tried == {Change.LABELS, Change.SHORTER, Change.BOARD}
+    assert consultation.unused == {Change.PREPARED: "they are already"}
+    assert Change.PREPARED not in consult(cold).unused
     assert consult(make, 4).seeds == (0,)
 
 
@@ -87,26 +87,28 @@ def test_a_load_beyond_the_board_is_run() -> None:
 def test_changes_change_only_what_they_say() -> None:
     before = make(0, 2)
     unchanged = ChangedSource(make)(0, 2)
-    assert [e.drifts for e in unchanged.tenants] == [e.drifts for e in before.tenants]
-    shorter = ChangedSource(make, knob=Knob.SHORTER)(0, 2).tenants[0].drifts
+    assert [served.drifts for served in unchanged.tenants] == [
+        served.drifts for served in before.tenants
+    ]
+    shorter = ChangedSource(make, change=Change.SHORTER)(0, 2).tenants[0].drifts
     assert [each.accuracy_post for each in shorter] == [0.9, 0.8]
     assert [each.seconds and each.seconds.at(16) for each in shorter] == [20, 20]
-    labels = ChangedSource(make, knob=Knob.LABELS)(0, 2).tenants[0].drifts
+    labels = ChangedSource(make, change=Change.LABELS)(0, 2).tenants[0].drifts
     first, second = 1 - 0.1 * 2**-0.3, 1 - 0.2 * 2**-0.3
     assert [label.accuracy_post for label in labels] == pytest.approx([first, second])
     assert [label.accuracy_pre for label in labels] == pytest.approx([0.5, 0.45 * first / 0.9])
     assert [label.seconds and label.seconds.at(16) for label in labels] == [80, 80]
-    larger = ChangedSource(make, knob=Knob.BOARD)(0, 2)
+    larger = ChangedSource(make, change=Change.BOARD)(0, 2)
     assert larger.board.sms > before.board.sms
-    assert {each.service.profile.board for each in larger.tenants} == {larger.board.name}
-    assert ChangedSource(cold, knob=Knob.PREPARED)(0, 2).prepared
+    assert {served.service.profile.board for served in larger.tenants} == {larger.board.name}
+    assert ChangedSource(cold, change=Change.PREPARED)(0, 2).prepared
 
 
-def test_nothing_to_retrain_leaves_fewer_knobs() -> None:
+def test_nothing_to_retrain_leaves_fewer_changes_to_try() -> None:
     def still(seed: int | None, windows: int | None) -> Scenario:
         return replace(make(seed, windows), tenants=make(seed, windows).tenants[1:])
 
-    assert consult(still).unused[Knob.LABELS] == "nothing is retrained"
+    assert consult(still).unused[Change.LABELS] == "nothing is retrained"
 
 
 def test_a_scenario_without_requests_is_refused() -> None:
@@ -128,7 +130,7 @@ def test_the_answer_in_words(tmp_path: Path) -> None:
     assert "no planner could answer more than 50.0% more" in compared
     assert "At 0.5 times the load a static split will do (+0.2% over static)" in elsewhere
     assert "most: retraining in half the time (+20.0%); then a second GPU" in helps
-    assert advice.knobs[Knob.SECOND] == pytest.approx(0.1)
+    assert advice.changes[Change.SECOND] == pytest.approx(0.1)
     assert "prepared workers: they are already" in helps
     assert "x 1.5" in advice_text(advice)
     json.dumps(advice_json(advice), allow_nan=False)
@@ -179,6 +181,6 @@ def test_the_verb_prints_and_draws(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.exception
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [each["times"] for each in found["loads"]] == list(LOADS)
+    assert [load["times"] for load in found["loads"]] == list(LOADS)
     assert found["answer"][0].endswith("of the board).")
     assert figure.read_bytes().startswith(b"\x89PNG")

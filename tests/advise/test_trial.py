@@ -89,7 +89,7 @@ PLANNERS = (
     "migrator-replanned",
 )
 """Policies that plan under the charge `survivors`, which takes seconds."""
-OTHERS = [each for each in policies() if each not in (*PLANNERS, "static-1-6")]
+OTHERS = [rival for rival in policies() if rival not in (*PLANNERS, "static-1-6")]
 """The last one has no room to serve two tenants."""
 
 
@@ -145,8 +145,8 @@ def test_no_planner_passes_it(name: str, data: st.DataObject, slo_s: float) -> N
 
 def _check_not_passed(name: str, data: st.DataObject, slo_s: float) -> None:
     tenants = [
-        tenant(each, data.draw(rates), drifts=data.draw(drifting), slo_s=slo_s)
-        for each in ("a", "b")
+        tenant(name, data.draw(rates), drifts=data.draw(drifting), slo_s=slo_s)
+        for name in ("a", "b")
     ]
     this = scenario(*tenants, windows=3)
     most = ceiling(this)

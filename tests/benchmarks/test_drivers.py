@@ -118,13 +118,13 @@ def test_it_says_what_it_would_do_without_a_gpu() -> None:
 def test_all_of_it_leaves_nothing(programs: NvidiaPrograms, tmp_path: Path) -> None:
     result = drivers.run(0, worker(tmp_path))
     assert drivers.faults_of(result) == []
-    assert [each["sms_seen"] for each in result["mps"]["alone"]] == [16, 32, 32, 64, 64, 132]
-    assert [each["beside"] for each in result["mps"]["side_by_side"]] == ["3g.71gb", "4g.71gb"]
+    assert [row["sms_seen"] for row in result["mps"]["alone"]] == [16, 32, 32, 64, 64, 132]
+    assert [row["beside"] for row in result["mps"]["side_by_side"]] == ["3g.71gb", "4g.71gb"]
     assert result["mps"]["allocated_of_limit"] == {0.5: True, 1.5: False}
     assert result["mig"]["differences"] == []
     assert result["left_behind"] == []
     assert json.loads(json.dumps(result))["mps"]["table"] == result["mps"]["table"]
-    assert sum(each == "quit -t 5" for each in programs.log()) == 8
+    assert sum(line == "quit -t 5" for line in programs.log()) == 8
 
 
 @pytest.mark.usefixtures("programs")
@@ -139,7 +139,7 @@ def test_shares_that_do_not_limit_are_faults(tmp_path: Path) -> None:
 def test_a_worker_that_dies_is_a_fault_and_the_rest_is_measured(tmp_path: Path) -> None:
     result = drivers.run(0, worker(tmp_path, "(sms != 132 or sys.exit(7))"))
     found = drivers.faults_of(result)
-    assert [each.partition(":")[0] for each in found] == ["7g.141gb"]
+    assert [fault.partition(":")[0] for fault in found] == ["7g.141gb"]
     assert len(result["mps"]["alone"]) == 5
     assert result["left_behind"] == []
 
@@ -153,7 +153,7 @@ def test_a_signal_ends_it_without_a_trace(programs: NvidiaPrograms, tmp_path: Pa
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        while not any(each.startswith("get_server_list") for each in programs.log()):
+        while not any(line.startswith("get_server_list") for line in programs.log()):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate()

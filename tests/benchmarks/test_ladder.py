@@ -26,7 +26,7 @@ def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
         ]
         for a, b in pairwise(found)
     ]
-    assert [each for each in changed if len(each) != 1] == []
+    assert [step for step in changed if len(step) != 1] == []
     assert sorted(name for (name,) in changed) == sorted(field.name for field in fields(PeerLimits))
     assert steps()[DEFAULT] == DEFAULT_LIMITS
 
@@ -44,7 +44,7 @@ def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
         }
         for words, limits in steps().items()
     }
-    assert all(each == made[DEFAULT] for each in made.values())
+    assert all(job == made[DEFAULT] for job in made.values())
 
 
 def scenario_without_limits(job: Job) -> tuple[object, ...]:

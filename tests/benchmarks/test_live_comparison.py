@@ -120,13 +120,13 @@ def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
     assert (usual["forecaster"], usual["gpu"]) == ("auto", "H200-141GB-MPS")
     assert set(usual["tenants"][0]["retraining"]["windows"][0]["seconds"]) == {"1", "2"}
     assert told("--driver", "mig")["gpu"] == "H200-141GB"
-    assert [each["live"]["epochs"] for each in usual["tenants"]] == [8, 8]
+    assert [tenant["live"]["epochs"] for tenant in usual["tenants"]] == [8, 8]
     words = "--epochs 4 --history-s 600 --forecaster last-mean --bursty batch --window-s 80"
     asked = told(*words.split())
     assert (asked["forecaster"], asked["window_s"]) == ("last-mean", 80)
-    assert [each["live"]["epochs"] for each in asked["tenants"]] == [4, 4]
-    assert [each["arrivals"]["offset_s"] for each in asked["tenants"]] == [600, 600]
-    kinds = [each["arrivals"]["generator"] for each in asked["tenants"]]
+    assert [tenant["live"]["epochs"] for tenant in asked["tenants"]] == [4, 4]
+    assert [tenant["arrivals"]["offset_s"] for tenant in asked["tenants"]] == [600, 600]
+    kinds = [tenant["arrivals"]["generator"] for tenant in asked["tenants"]]
     assert kinds == [usual["tenants"][0]["arrivals"]["generator"], "batch"]
 
 

@@ -13,8 +13,8 @@ import pytest
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the records of a run belong in a state folder of the test's own; no tokens are set."""
     monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN", "COLUMNS", "NO_COLOR"):
-        monkeypatch.delenv(each, raising=False)
+    for variable in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN", "COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
     return tmp_path / "state" / "live" / "quick" / "records.db"
 
 

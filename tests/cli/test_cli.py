@@ -200,18 +200,18 @@ def require_shape(plan: Json) -> None:
         assert list(slot) == ["instances"]
         for instance in slot["instances"]:
             assert typed(instance) == {"start": int, "gpcs": int, "task": str}
-    tasks = {each["task"] for slot in plan["slots"] for each in slot["instances"]}
+    tasks = {instance["task"] for slot in plan["slots"] for instance in slot["instances"]}
     assert tasks == {"a/inference", "a/retraining", "b/inference"}
     held = [
         at
         for at, slot in enumerate(plan["slots"])
-        if any(each["task"] == "a/retraining" for each in slot["instances"])
+        if any(instance["task"] == "a/retraining" for instance in slot["instances"])
     ]
     assert held == list(range(retraining["start"], retraining["end"]))
 
 
 def typed(value: Json) -> dict[str, type]:
-    return {key: type(each) for key, each in value.items()}
+    return {key: type(member) for key, member in value.items()}
 
 
 def test_check_names_what_a_plan_breaks(write: Write) -> None:
@@ -284,9 +284,9 @@ def test_boards() -> None:
     assert "4-3" in one.splitlines()[-1].split()
 
     every = json.loads(answer("boards", "--json"))
-    assert [each["name"] for each in every] == list(boards())
+    assert [board["name"] for board in every] == list(boards())
     (a30,) = json.loads(answer("boards", "A30-24GB", "--json"))
-    assert a30 == next(each for each in every if each["name"] == "A30-24GB")
+    assert a30 == next(board for board in every if board["name"] == "A30-24GB")
     assert a30["sizes"] == [1, 2, 4]
     assert a30["configurations"] == [[4], [2, 2], [2, 1, 1], [1, 1, 1, 1]]
 
@@ -297,7 +297,7 @@ def test_example_can_be_piped_into_plan() -> None:
     assert load_yaml(printed) == example_problem()
     plan = json.loads(process("plan", "/dev/stdin", "--json", input=printed, stdout=PIPE).stdout)
     assert len(plan["slots"]) == 200
-    assert {each["tenant"] for each in plan["retrainings"]} == {"bert", "resnet50"}
+    assert {retraining["tenant"] for retraining in plan["retrainings"]} == {"bert", "resnet50"}
 
 
 def test_version() -> None:

@@ -90,8 +90,8 @@ def answer(*arguments: object) -> Any:
 
 def without_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_times(each) for key, each in value.items() if key != "plan_s"}
-    return [without_times(each) for each in value] if isinstance(value, list) else value
+        return {key: without_times(member) for key, member in value.items() if key != "plan_s"}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def refused(*arguments: object) -> str:
@@ -113,9 +113,9 @@ def test_every_count_is_in_the_json(small: Path) -> None:
     for part in (*found["windows"], *found["tenants"]):
         assert keys - {"policy", "plan_s"} <= set(part)
     assert len(found["windows"]) == 2
-    for each in (found, *found["windows"], *found["windows"][0]["tenants"]):
-        whole = sum(each[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
-        assert each["received"] == pytest.approx(whole)
+    for counts in (found, *found["windows"], *found["windows"][0]["tenants"]):
+        whole = sum(counts[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
+        assert counts["received"] == pytest.approx(whole)
 
 
 def test_a_seed_gives_one_result_and_another_seed_another(small: Path) -> None:
@@ -154,7 +154,7 @@ def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Pa
     report = tmp_path / "report.html"
     done = migrator("simulate", short, "--side-by-side", "--report", report)
     assert done.code == OK, done.err
-    under = [f"short under {each} (" for each in SIDE_BY_SIDE]
+    under = [f"short under {policy} (" for policy in SIDE_BY_SIDE]
     assert [line.split("(")[0] + "(" for line in done.out.splitlines() if " under " in line] == (
         under
     )
@@ -168,8 +168,8 @@ def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Pa
 
 def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
     found = answer("simulate", short, "--side-by-side", "--json")
-    assert [each["policy"] for each in found["runs"]] == list(SIDE_BY_SIDE)
-    shares = [each["goodput_share"] for each in found["runs"]]
+    assert [run["policy"] for run in found["runs"]] == list(SIDE_BY_SIDE)
+    shares = [run["goodput_share"] for run in found["runs"]]
     lead = found["lead"]
     assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
     tenants = [run["windows"][-1]["tenants"][0] for run in found["runs"]]
@@ -191,9 +191,9 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     alone = answer("compare", small, *chosen, "--processes", 1, "--json")
     together = answer("compare", small, *chosen, "--processes", 2, "--json")
     assert without_times(alone["runs"]) == without_times(together["runs"])
-    assert {each["policy"] for each in alone["rows"]} == {"ekya", "equal-mig"}
+    assert {row["policy"] for row in alone["rows"]} == {"ekya", "equal-mig"}
     assert alone["leads"] == []
-    ekya, equal = (each["goodput_share"] for each in alone["rows"])
+    ekya, equal = (row["goodput_share"] for row in alone["rows"])
     assert ekya["difference"] is None
     assert set(equal["by_seed"]) == {"0", "1"}
     gaps = [equal["by_seed"][seed] - ekya["by_seed"][seed] for seed in ("0", "1")]
@@ -208,13 +208,13 @@ def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
     one = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
     found = answer("compare", *paths, *one, "--json")
-    assert {each["scenario"] for each in found["runs"]} == {str(path) for path in paths}
+    assert {run["scenario"] for run in found["runs"]} == {str(path) for path in paths}
 
 
 def test_policies_and_forecasters_are_listed() -> None:
     listed = answer("policies", "--json")
-    assert [each["name"] for each in listed] == list(policies())
-    assert [each["name"] for each in answer("policies", "ekya", "--json")] == ["ekya"]
+    assert [policy["name"] for policy in listed] == list(policies())
+    assert [policy["name"] for policy in answer("policies", "ekya", "--json")] == ["ekya"]
     assert "thief" in migrator("policies", "ekya").out
     assert "last-mean" in migrator("forecasters").out
     assert {"migrator", "oracle", "ekya", "astraea", "paris", "gpulet", "infless", "miso"} <= set(

@@ -78,7 +78,7 @@ def test_a_plan_has_tenants_gpus_and_the_upper_bound(small: Path) -> None:
     found = answer("cluster", "plan", small)
     assert set(found["placement"]) == {"shop-001", "shop-002", "mail"}
     assert found["goodput_rps"] <= found["upper_bound_rps"]
-    assert sum(each["goodput_rps"] for each in found["gpus"]) == pytest.approx(found["goodput_rps"])
+    assert sum(gpu["goodput_rps"] for gpu in found["gpus"]) == pytest.approx(found["goodput_rps"])
 
 
 def test_a_rerun_from_the_answer_moves_no_tenant(small: Path, tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_tenants_without_room_are_named_and_the_exit_code_is_2(tmp_path: Path) -
 
 def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
     found = answer("simulate", small)
-    assert found["received"] == sum(each["received"] for each in found["gpus"])
-    assert {each["gpu"] for each in found["gpus"]} <= {"gpu-1", "gpu-2"}
+    assert found["received"] == sum(gpu["received"] for gpu in found["gpus"])
+    assert {gpu["gpu"] for gpu in found["gpus"]} <= {"gpu-1", "gpu-2"}
     assert found["policy"] == "equal-mig"
     text = ran("simulate", small, "--jobs", 1, "--policy", "equal-mig,unpartitioned").stdout
     assert "under equal-mig" in text
@@ -125,7 +125,7 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
 
 def test_side_by_side_has_what_replanning_regains(small: Path) -> None:
     found = answer("simulate", small, "--side-by-side")
-    assert [each["policy"] for each in found["runs"]] == list(SIDE_BY_SIDE)
+    assert [run["policy"] for run in found["runs"]] == list(SIDE_BY_SIDE)
     assert found["lead"]["window_plan"] == found["runs"][0]["goodput_share"]
 
 
@@ -146,8 +146,8 @@ def compared(*words: object) -> Any:
 def test_policies_are_compared_on_a_cluster(small: Path) -> None:
     chosen = ("--policies", "equal-mig,unpartitioned", "--seeds", 2)
     found = compared(small, *chosen)
-    assert [each["policy"] for each in found["rows"]] == ["equal-mig", "unpartitioned"]
-    assert {each["seeds"] for each in found["rows"]} == {2}
+    assert [row["policy"] for row in found["rows"]] == ["equal-mig", "unpartitioned"]
+    assert {row["seeds"] for row in found["rows"]} == {2}
     alone = [answer("simulate", small, "--seed", seed)["goodput_share"] for seed in (0, 1)]
     assert found["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
     runs = found["runs"]

@@ -34,7 +34,7 @@ def test_two_files_are_two_sources_and_nothing_can_be_done(tmp_path: Path) -> No
         write_run(path, Made(ends=True))
     with shown(*paths) as url:
         answer = httpx.get(f"{url}/dashboard/sources", timeout=20).json()
-        assert [each["name"] for each in answer["sources"]] == ["one", "two"]
+        assert [source["name"] for source in answer["sources"]] == ["one", "two"]
         assert not httpx.get(f"{url}/dashboard/about", timeout=20).json()["acts"]
         answer = httpx.post(f"{url}/admin/actions", json={"action": "pause"}, timeout=20)
         assert answer.status_code == 404

@@ -75,7 +75,7 @@ def pages() -> dict[str, list[str]]:
 
 
 def is_elsewhere(command: str) -> bool:
-    return any(re.search(each, command) for each in ELSEWHERE)
+    return any(re.search(place, command) for place in ELSEWHERE)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,6 @@ def shorten(file: Path) -> None:
 def test_what_does_not_run_is_on_some_page() -> None:
     every = [line for lines in PAGES.values() for line in lines]
     for pattern in ELSEWHERE:
-        assert any(re.search(pattern, each) for each in every), pattern
-    run_here = [each for each in every if not is_elsewhere(each)]
+        assert any(re.search(pattern, command) for command in every), pattern
+    run_here = [command for command in every if not is_elsewhere(command)]
     assert len(run_here) >= 30, f"{len(run_here)} of {len(every)}"

@@ -299,7 +299,7 @@ def test_a_policy_file_is_no_name() -> None:
 
 def test_every_verb_is_in_a_group_of_the_help() -> None:
     text = migrator("--help").out
-    places = [text.index(each) for each in GROUPS]
+    places = [text.index(group) for group in GROUPS]
     assert places == sorted(places)
     assert "Commands" not in text
 

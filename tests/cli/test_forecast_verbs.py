@@ -148,7 +148,7 @@ def test_a_model_trained_before_the_split_or_elsewhere_moves_nothing(
     other.write_text(trace.read_text().replace("\n5,", "\n5,1"))
     _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
     found = _answer("evaluate", trace, other, "--forecasters", "ewma", "--model", out, *WINDOW)
-    assert [each["from_slot"] for each in found["splits"]] == [180, 180]
+    assert [split["from_slot"] for split in found["splits"]] == [180, 180]
     assert "was trained on its first 150 slots, evaluated on the 120 slots" in found["notes"][0]
     assert "was trained on another trace, evaluated on the 120 slots" in found["notes"][1]
 

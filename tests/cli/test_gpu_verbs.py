@@ -204,7 +204,7 @@ def test_show_as_json_has_owners_and_what_still_fits(tmp_path: Path) -> None:
     assert (instance["start"], instance["gpcs"], instance["profile"]) == (4, 3, "3g.20gb")
     assert (instance["owner"], instance["holders"]) == ("migrator", [])
     assert instance["uuid"].startswith("MIG-")
-    fits = {each["profile"]: each["fits_at"] for each in shown["profiles"]}
+    fits = {profile["profile"]: profile["fits_at"] for profile in shown["profiles"]}
     assert fits["1g.5gb"] == [0, 1, 2, 3]
     assert fits["2g.10gb"] == [0, 2]
     assert fits["3g.20gb"] == [0]
@@ -218,7 +218,7 @@ def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
     rows = emulated("list", "--json").json["gpus"]
     assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
     assert [(row["index"], len(row["instances"])) for row in rows] == [(0, 0), (2, 1)]
-    assert [each["index"] for each in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
+    assert [row["index"] for row in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
 
 
 def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
     VirtualBoard(path, board("A100-40GB"), uuid).create_gpu_instance(Place(4, "3g.20gb"))
     ill = emulated("doctor", "--json")
     assert ill.code == REFUSED
-    (found,) = [each for each in ill.json["checks"] if each["verdict"] == "problem"]
+    (found,) = [check for check in ill.json["checks"] if check["verdict"] == "problem"]
     assert found["name"] == "half-made"
     assert "3g.20gb at 4 has no compute instance" in found["words"]
     assert found["run"] is None, "nvidia-smi does not know emulated GPUs"
@@ -352,7 +352,7 @@ def test_bad_input_is_one_sentence_and_nothing_happens(
     done = emulated(*words)
     assert done.code == BAD_INPUT
     assert sentence in done.refusal
-    assert not [each for each in emulated("list", "--json").json["gpus"] if each["instances"]]
+    assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
 
 
 def test_another_board_than_last_time(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     assert done.json == {"steps": []}
     assert "the journal was damaged and is kept as" in done.err
     assert done.err.count("is left: not ours") == 2
-    words = [each["words"] for each in emulated("doctor", "--json").json["checks"]]
+    words = [check["words"] for check in emulated("doctor", "--json").json["checks"]]
     assert any("a damaged one was kept aside" in word for word in words)
 
 

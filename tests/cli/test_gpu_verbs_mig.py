@@ -79,7 +79,7 @@ def test_mig_mode_is_switched_on_only_where_asked_for(fake: FakeNvml) -> None:
     without = mig("apply", BOTH, "--dry-run")
     assert "MIG mode of GPU 0 is off; without --dry-run give --enable-mig too" in without.err
     assert "off" in mig("list", "--gpu", "0").out
-    checks = {each["name"]: each for each in mig("doctor", "--json").json["checks"]}
+    checks = {check["name"]: check for check in mig("doctor", "--json").json["checks"]}
     assert checks["MIG mode"]["verdict"] == "problem"
     assert checks["MIG mode"]["run"] == "sudo nvidia-smi -i 0 -mig 1"
     done = mig("apply", BOTH, "--enable-mig")
@@ -111,7 +111,7 @@ def test_a_foreign_half_made_instance_is_reported_with_its_remedy(fake: FakeNvml
     other = fake.foreign(4, "3g.20gb", whole=False)
     done = mig("doctor", "--json")
     assert done.code == REFUSED
-    (found,) = [each for each in done.json["checks"] if each["name"] == "half-made"]
+    (found,) = [check for check in done.json["checks"] if check["name"] == "half-made"]
     assert found["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
 
 
@@ -145,7 +145,7 @@ def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
     listed = mig("list", "--json")
     assert listed.code == BAD_INPUT
     assert words in listed.refusal
-    checks = {each["name"]: each for each in mig("doctor", "--json").json["checks"]}
+    checks = {check["name"]: check for check in mig("doctor", "--json").json["checks"]}
     assert words in checks["driver"]["words"]
     assert gpu("list", "--json").json["driver"] == "emulated"
 
@@ -164,8 +164,8 @@ def test_a_process_on_an_instance_shows_and_blocks(fake: FakeNvml) -> None:
     fake.hold(4, os.getpid())
     assert f"(process {os.getpid()})" in mig("show").out
     assert mig("apply", EXAMPLES / "small-services.yaml").code == REFUSED
-    held = [each for each in mig("doctor", "--json").json["checks"] if each["name"] == "held by"]
-    assert any(f"(process {os.getpid()})" in each["words"] for each in held)
+    held = [check for check in mig("doctor", "--json").json["checks"] if check["name"] == "held by"]
+    assert any(f"(process {os.getpid()})" in holder["words"] for holder in held)
     assert mig("clear", "--json").json["steps"] == [
         {"op": "destroy", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
     ]
@@ -190,7 +190,7 @@ def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path:
         assert "the state folder cannot be made" in done.err
     assert mig("apply", BOTH, "--state", file).code == BAD_INPUT
     checks = {
-        each["name"]: each for each in mig("doctor", "--json", "--state", file).json["checks"]
+        check["name"]: check for check in mig("doctor", "--json", "--state", file).json["checks"]
     }
     assert checks["state folder"]["verdict"] == "problem"
     assert checks["driver"]["verdict"] == "ok"

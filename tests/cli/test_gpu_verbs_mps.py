@@ -30,7 +30,7 @@ def mps(*words: str | Path) -> Answer:
 def daemons() -> list[dict[str, Any]]:
     """What the doctor says of daemons of ours; other tests may have some at the same time."""
     found = mps("doctor", "--json").json["checks"]
-    return [each for each in found if each["name"] == "MPS" and "our daemon" in each["words"]]
+    return [share for share in found if share["name"] == "MPS" and "our daemon" in share["words"]]
 
 
 def test_without_nvidia_smi_it_says_what_is_missing(
@@ -92,8 +92,8 @@ def test_clearing_another_driver_forgets_no_shares(tmp_path: Path) -> None:
 def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
     mps("apply", SERVICES, "--limit-memory")
     limits = [
-        each["environment"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
-        for each in mps("show", "--json").json["instances"]
+        instance["environment"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
+        for instance in mps("show", "--json").json["instances"]
     ]
     assert len(limits) == 4
     driver = MpsDriver.open(0, state)
@@ -103,8 +103,8 @@ def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
     ] == limits
     mps("clear")
     mps("apply", SERVICES)
-    for each in mps("show", "--json").json["instances"]:
-        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in each["environment"]
+    for instance in mps("show", "--json").json["instances"]:
+        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in instance["environment"]
 
 
 @pytest.mark.usefixtures("programs")

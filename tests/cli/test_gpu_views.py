@@ -51,4 +51,4 @@ def test_every_profile_has_room_for_its_name(name: str) -> None:
             column = (len(row) - len("slice ")) // board(name).memory_slices
             assert row.index("[") == len("slice ") + start * column
             assert row.index("]") == len("slice ") + (start + profile.memory_slices) * column - 1
-            assert head.split()[1:] == [str(each) for each in range(board(name).memory_slices)]
+            assert head.split()[1:] == [str(number) for number in range(board(name).memory_slices)]

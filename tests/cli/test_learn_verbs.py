@@ -32,9 +32,9 @@ def test_models_and_benchmarks_are_listed() -> None:
     assert "small-cnn" in listed
     assert "hf:FOLDER_OR_ID" in listed
     assert "nc-core50" in run("benchmarks").stdout
-    models = {each["name"]: each for each in answered("models")}
+    models = {model["name"]: model for model in answered("models")}
     assert models["bert-base"]["modality"] == "text"
-    found = {each["name"]: each for each in answered("benchmarks")}
+    found = {benchmark["name"]: benchmark for benchmark in answered("benchmarks")}
     assert found["nc-20-newsgroups"]["windows"] == 9
     assert found["nc-20-newsgroups"]["classes_per_window"] == 2
 

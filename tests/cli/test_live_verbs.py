@@ -63,8 +63,8 @@ def test_status_as_json_has_all_of_it(records: Path) -> None:
     write_run(records)
     output = json.loads(asked("status", "--json"))
     assert (output["life"], output["answered"], output["window"]) == ("running", False, 2)
-    assert [each["name"] for each in output["tenants"]] == ["cameras", "photos"]
-    assert {each["state"] for each in output["units"]} == {"ready", "idle"}
+    assert [tenant["name"] for tenant in output["tenants"]] == ["cameras", "photos"]
+    assert {unit["state"] for unit in output["units"]} == {"ready", "idle"}
 
 
 def test_an_earlier_run_can_be_looked_at(records: Path) -> None:
@@ -92,7 +92,7 @@ def test_windows_promised_and_measured(records: Path) -> None:
 def test_windows_as_json_count_what_has_not_ended_by_its_seconds(records: Path) -> None:
     write_run(records)
     output = json.loads(asked("windows", "--json"))
-    assert [each["ended"] for each in output["windows"]] == [True, True, False]
+    assert [window["ended"] for window in output["windows"]] == [True, True, False]
     last = output["windows"][2]["tenants"]["cameras"]
     assert (last["received"], last["late"], last["goodput"]) == (300, 10, None)
     assert output["whole"]["received"] == 3600
@@ -115,7 +115,7 @@ def test_one_window_in_detail(records: Path) -> None:
     assert max(map(len, output.splitlines())) <= 100
     whole = json.loads(asked("windows", "1", "--json"))
     assert whole["plan"]["solver"] == "exact"
-    assert [each["number"] for each in whole["versions"]] == [0, 2]
+    assert [version["number"] for version in whole["versions"]] == [0, 2]
 
 
 def test_a_window_that_is_not_there(records: Path) -> None:

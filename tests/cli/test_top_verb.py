@@ -54,7 +54,7 @@ def test_as_json(records: Path) -> None:
     write_run(records)
     output = json.loads(asked("--json"))
     assert (output["scenario"], output["life"], output["paused"]) == ("quick", "running", False)
-    assert {each["name"] for each in output["tenants"]} == {"photos", "cameras"}
+    assert {tenant["name"] for tenant in output["tenants"]} == {"photos", "cameras"}
     assert output["planned"][0]["tenant"] == "photos"
 
 

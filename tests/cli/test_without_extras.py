@@ -103,7 +103,7 @@ NO_DAEMON = {
 def requirements(given: Iterable[str]) -> set[str]:
     """The distributions that these requirements install, with those that they need in turn."""
     found: dict[tuple[str, frozenset[str]], None] = {}
-    todo = [Requirement(each) for each in given]
+    todo = [Requirement(text) for text in given]
     while todo:
         one = todo.pop()
         key = (one.name, frozenset(one.extras))
@@ -133,7 +133,7 @@ def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 VERBS = sorted(verbs(typer.main.get_command(app)))
 COMMANDS = sorted({*NEEDS, *WORK, *NO_DAEMON})
 UNNAMED = [
-    verb for verb in VERBS if not any(f"{each} ".startswith(f"{verb} ") for each in COMMANDS)
+    verb for verb in VERBS if not any(f"{command} ".startswith(f"{verb} ") for command in COMMANDS)
 ]
 
 
@@ -214,7 +214,7 @@ class Environment:
         listed = [*PROJECT["dependencies"]]
         for extra in extras:
             listed += PROJECT["optional-dependencies"][extra]
-        plain = [one for one in listed if Requirement(one).name != "migrator"]
+        plain = [text for text in listed if Requirement(text).name != "migrator"]
         for name in requirements(plain):
             try:
                 found = distribution(name)
@@ -315,5 +315,7 @@ def test_what_needs_a_daemon_says_that_there_is_none(bare: dict[str, Done], comm
 
 def test_the_tables_name_verbs_that_there_are() -> None:
     assert not [
-        each for each in COMMANDS if not any(f"{each} ".startswith(f"{verb} ") for verb in VERBS)
+        command
+        for command in COMMANDS
+        if not any(f"{command} ".startswith(f"{verb} ") for verb in VERBS)
     ]

@@ -62,17 +62,17 @@ def test_all_pages_get_the_same_bytes_from_one_reading(
         assert not readings, "no page is open"
         put(records, 0)
         many = [feed.follow(Marker()) for _ in range(5)]
-        for each in many:
-            assert parsed(await begun(each))["seconds"]["photos"][0] == [0]
+        for follower in many:
+            assert parsed(await begun(follower))["seconds"]["photos"][0] == [0]
         assert feed.followers == 5
         put(records, 1)
         before = len(readings)
-        frames = [await anext(each) for each in many]
+        frames = [await anext(follower) for follower in many]
         assert len(set(map(id, frames))) == 1
         assert parsed(frames[0])["seconds"]["photos"][0] == [1]
         assert len(readings) <= before + 2
-        for each in many:
-            await each.aclose()
+        for follower in many:
+            await follower.aclose()
         assert feed.followers == 0
         quiet = len(readings)
         put(records, 2)
@@ -96,8 +96,8 @@ def test_a_page_that_reconnects_gets_what_it_missed(records: Records) -> None:
         assert parsed(await anext(other))["seconds"]["photos"][0][-1] in (1, 2)
         back = feed.follow(marker)
         assert parsed(await begun(back))["seconds"]["photos"][0] == [1, 2]
-        for each in (other, back):
-            await each.aclose()
+        for follower in (other, back):
+            await follower.aclose()
 
     asyncio.run(followed())
 
@@ -114,7 +114,7 @@ def test_a_slow_page_is_disconnected_and_the_others_are_not(records: Records) ->
             last += 1
             put(records, last)
             await anext(quick)
-        assert [each async for each in slow] == []
+        assert [frame async for frame in slow] == []
         put(records, last + 1)
         assert parsed(await anext(quick))["seconds"]["photos"][0] == [last + 1]
         await quick.aclose()
@@ -153,7 +153,7 @@ def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
         feed = Feed(records.path, records.run, EVERY_S)
         records.close()
         records.path.write_bytes(b"no records any more")
-        found = [each async for each in feed.follow(Marker())]
+        found = [frame async for frame in feed.follow(Marker())]
         assert len(found) == 1
         assert feed.followers == 0
 

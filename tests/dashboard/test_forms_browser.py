@@ -64,10 +64,10 @@ def test_a_legend_names_the_parts_of_a_start(browser: Browsed, address: str) -> 
     legend = page.locator("[aria-label='Parts of a start'] li")
     names = legend.all_inner_texts()
     fill = "(each) => getComputedStyle(each).backgroundColor"
-    shown = [each.evaluate(fill) for each in legend.locator(".swatch").all()]
+    shown = [swatch.evaluate(fill) for swatch in legend.locator(".swatch").all()]
     bar = page.locator("td .parts").first
     said = [re.sub(r" [\d.]+ m?s$", "", part) for part in bar.get_attribute("title").split(", ")]
-    drawn = [each.evaluate(fill) for each in bar.locator("i").all()]
+    drawn = [part.evaluate(fill) for part in bar.locator("i").all()]
     assert len(said) == len(drawn) >= 3
     assert (
         dict(zip(said, drawn, strict=True)).items() <= dict(zip(names, shown, strict=True)).items()

@@ -54,8 +54,8 @@ def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:
 
 def test_a_page_begins_with_everything(path: Path) -> None:
     update, records = parsed(read_run_update(path, 1, history=True)), read_records(path)
-    assert [each["window"] for each in update["windows"]] == [0, 1, 2]
-    assert all("plan" not in each for each in update["windows"])
+    assert [window["window"] for window in update["windows"]] == [0, 1, 2]
+    assert all("plan" not in window for window in update["windows"])
     assert len(update["tenant_windows"]) == 4
     assert len(update["units"]) == len(records.units)
     assert update["run"] == {"run": 1, "ended_s": None, "last_run": 1}
@@ -81,11 +81,11 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
     records.flush()
     update = parsed(read_run_update(records.path, 1))
     # the seconds are counted from the first one
-    assert [each["window"] for each in update["windows"]] == [0, 5, 6, 7]
-    assert [each["window"] for each in update["tenant_windows"]] == [5, 6, 7]
-    versions = [(each["tenant"], each["number"]) for each in update["versions"]]
+    assert [window["window"] for window in update["windows"]] == [0, 5, 6, 7]
+    assert [tenant_window["window"] for tenant_window in update["tenant_windows"]] == [5, 6, 7]
+    versions = [(version["tenant"], version["number"]) for version in update["versions"]]
     assert versions == [("cameras", 1), ("photos", 2)]
-    assert [each["words"] for each in update["events"]] == list("01234567")
+    assert [event["words"] for event in update["events"]] == list("01234567")
     monkeypatch.setattr(news_module, "_MOST_WINDOWS", 8)
     everything = parsed(read_run_update(records.path, 1))
     assert (len(everything["windows"]), len(everything["versions"])) == (8, 3)
@@ -133,11 +133,11 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         found = read_news(path, records.run, start.marker)
         update = parsed(found)
         assert not found.empty
-        assert [each["ended_s"] is None for each in update["windows"]] == [False]
+        assert [window["ended_s"] is None for window in update["windows"]] == [False]
         assert seconds(update, "photos", "in_time") == [5]
         assert seconds(update, "cameras", "wrong") == [1.24]
-        assert [each["kind"] for each in update["actions"]] == ["pause"]
-        assert [each["words"] for each in update["events"]] == ["something"]
+        assert [action["kind"] for action in update["actions"]] == ["pause"]
+        assert [event["words"] for event in update["events"]] == ["something"]
         assert "versions" not in update
         assert read_news(path, records.run, found.marker).empty
 

@@ -85,8 +85,8 @@ def test_it_shows_the_running_daemon_and_follows_it(live: Any) -> None:
     live.wait_for_selector(".slices .now", state="attached")
     assert live.locator(".tenant h3").all_inner_texts() == ["photos", "cameras"]
     facts = live.locator(".facts").inner_text()
-    for each in ("small", "A100-40GB", "emulated", "static-4-3", "slot"):
-        assert each in facts
+    for word in ("small", "A100-40GB", "emulated", "static-4-3", "slot"):
+        assert word in facts
     windows = live.locator(".strip button").count()
     live.wait_for_selector(f".strip button:nth-child({windows + 1})")
     kept(live, "live")
@@ -196,8 +196,8 @@ def test_records_that_became_others_are_shown_in_their_place(
     browser: Browsed, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "records.db", tmp_path / "other" / "records.db"
-    for each in (path, path, other):
-        write_run(each, Made(ends=True))
+    for record_path in (path, path, other):
+        write_run(record_path, Made(ends=True))
     with served(path) as address:
         page = browser.page(address)
         page.wait_for_selector(".facts:has-text('ended')")

@@ -59,7 +59,7 @@ def test_the_page_needs_nothing_from_elsewhere(path: Path) -> None:
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "http:" not in page.text.replace("http://www.w3.org", "")
     assert "https:" not in page.text
-    names = [each.split('"')[0] for each in page.text.split("/dashboard/static/")[1:]]
+    names = [word.split('"')[0] for word in page.text.split("/dashboard/static/")[1:]]
     answers = asyncio.run(asked(path, *(f"/dashboard/static/{name}" for name in names)))
     assert {answer.status_code for answer in answers} == {200}
     assert len(names) > 5
@@ -122,12 +122,12 @@ def test_sources_a_run_and_a_window(path: Path) -> None:
     assert len(run.json()["windows"]) == 3
     opened = window.json()
     assert opened["seconds"]["photos"][0] == list(range(20, 40))
-    assert {each["state"] for each in opened["units"]} >= {"training", "ready", "draining"}
+    assert {unit["state"] for unit in opened["units"]} >= {"training", "ready", "draining"}
 
 
 def test_a_windows_charts_have_their_words(path: Path) -> None:
     (answer,) = asyncio.run(asked(path, "/dashboard/0/1/windows/1/figures"))
-    charts = {each["title"]: each for each in answer.json()["charts"]}
+    charts = {chart["title"]: chart for chart in answer.json()["charts"]}
     assert "Window 1: held" in charts
     arrivals = charts["photos: arrivals against the forecast"]
     assert arrivals["figure"]["data"][1]["fill"] == "tonexty"
@@ -193,7 +193,7 @@ def test_news_stream_to_an_open_page_until_the_server_ends(path: Path) -> None:
         assert stopping.is_closed
         return lines
 
-    data = [each for each in asyncio.run(ended()) if each.startswith("data: ")]
+    data = [event for event in asyncio.run(ended()) if event.startswith("data: ")]
     update = json.loads(data[0].removeprefix("data: "))
     assert "windows" not in update
     assert update["run"]["run"] == 1

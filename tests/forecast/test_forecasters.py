@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from support.amount import amount
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import SCENARIOS, Forecaster
+from migrator.forecast.forecaster import SCENARIOS, Forecaster, PointForecaster
+from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.selection import forecaster, forecasters
 from migrator.forecast.simple import Ewma, LastMean, LastWindow, LongMean
 
-SIMPLE = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())
-EVERY = pytest.mark.parametrize("each", SIMPLE, ids=lambda each: each.name)
+FORECASTERS = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal(), Ridge())
+EVERY = pytest.mark.parametrize("each", FORECASTERS, ids=lambda each: each.name)
 
 HISTORIES = st.integers(0, 120).flatmap(
     lambda slots: st.one_of(
@@ -32,10 +33,10 @@ def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
 
 
 def test_all_of_them_are_found_by_name() -> None:
-    assert {each.name for each in SIMPLE} <= set(forecasters())
-    for name, each in forecasters().items():
-        assert each.name == name
-        assert each.summary
+    assert {registered.name for registered in FORECASTERS} <= set(forecasters())
+    for name, registered in forecasters().items():
+        assert registered.name == name
+        assert registered.summary
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -62,7 +63,7 @@ def test_scenarios_are_rows_of_counts(
 @settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
 def test_the_mean_is_the_point_forecast(
-    each: LastMean | LastWindow | LongMean | Ewma | Seasonal,
+    each: PointForecaster,
     history: NDArray[np.float64],
     slots: int,
     window_slots: int,

@@ -29,15 +29,15 @@ def test_it_comes_back_as_it_was(model: TrainedInformer, path: Path) -> None:
     again = load(path)
     assert (again.shape, again.slot_s, again.trust) == (model.shape, 0.5, model.trust)
     assert (again.data_hash, again.summary) == (model.data_hash, model.summary)
-    for name, each in model.network.state_dict().items():
-        assert again.network.state_dict()[name].equal(each)
+    for name, tensor in model.network.state_dict().items():
+        assert again.network.state_dict()[name].equal(tensor)
     np.testing.assert_array_equal(again.ahead(HISTORY, 20, 20), model.ahead(HISTORY, 20, 20))
 
 
 def test_the_same_model_gives_the_same_file(model: TrainedInformer, path: Path) -> None:
     save(model, path.with_name("again"))
     assert path.read_bytes() == path.with_name("again").read_bytes()
-    assert sorted(each.name for each in path.parent.iterdir()) == ["again", "tenant.informer"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["again", "tenant.informer"]
 
 
 def test_every_cut_and_changed_byte_is_noticed(path: Path) -> None:

@@ -32,7 +32,7 @@ def test_what_comes_later_changes_nothing() -> None:
     longer = _bursts(1600)
     other = longer.copy()
     other[1000:] = 7.0
-    first, second = (train(each[:1000], 1.0, TINY, QUICK) for each in (longer, other))
+    first, second = (train(history[:1000], 1.0, TINY, QUICK) for history in (longer, other))
     assert _weights(first.network) == _weights(second.network)
     assert first.summary == second.summary
     assert first.data_hash == second.data_hash
@@ -58,7 +58,7 @@ def test_weights_depend_on_the_part_before_the_border_alone() -> None:
     other = history.copy()
     other[750:] = np.random.default_rng(3).poisson(50, 250)
     at_most = Settings(steps=8, batch=8, every=8, stride=4)
-    first, second = (train(each, 1.0, TINY, at_most) for each in (history, other))
+    first, second = (train(counts, 1.0, TINY, at_most) for counts in (history, other))
     assert first.summary.best_step == second.summary.best_step == 8
     assert _weights(first.network) == _weights(second.network)
 

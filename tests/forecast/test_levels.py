@@ -21,7 +21,9 @@ HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 TO_EIGHT = np.arange(1.0, 9.0)
 SLOTS = np.arange(3000)
 RNG = np.random.default_rng(11)
-ALL = [each.points for each in (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())]
+ALL = [
+    forecaster.points for forecaster in (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())
+]
 
 
 def _at(points: Points, origin: int, slots: int, window_slots: int) -> list[float]:

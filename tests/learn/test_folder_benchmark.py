@@ -17,7 +17,7 @@ from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Origin, require_every_class, window_data
 from migrator.learn.model import Modality
 from migrator.learn.registry import benchmark
-from migrator.load.requests import Questions
+from migrator.load.requests import RequestSamples
 
 FIVE = ("a", "b", "c", "d", "e")
 
@@ -32,7 +32,7 @@ def test_classes_arrive_in_their_order_and_the_last_group_may_be_smaller(tmp_pat
     last = window_data(found, material, 2, memory=3, seed=0)
     assert last.new_classes == {4}
     assert np.bincount(last.replay.labels).tolist() == [3] * 4
-    asked = Questions(found, material, 0)
+    asked = RequestSamples(found, material, 0)
     assert set(asked.samples.labels[asked.rows(0, 300)]) == {0, 1, 2, 3}
     assert set(asked.samples.labels[asked.rows(1, 300)]) == {0, 1, 2, 3, 4}
     assert benchmark(f"folder:{tmp_path / 'own'}@3").windows == 1

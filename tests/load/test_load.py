@@ -20,7 +20,7 @@ from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
 from migrator.learn.benchmarks.packaged import Synthetic
 from migrator.load.requests import times_s
-from migrator.load.run import LoadProgress, LoadSettings, load, questions_of
+from migrator.load.run import LoadProgress, LoadSettings, load, request_samples_of
 from migrator.simulation.tenant import RunningTenant
 
 
@@ -51,7 +51,7 @@ def test_every_request_is_counted_once_and_judged_by_its_label(
     due = labels_due(live)
     assert outcome.ended is None
     assert [outcome.tenants[name].sent for name in "ab"] == [50, 100]
-    assert [outcome.tenants[name].goodput for name in "ab"] == [each[1] for each in due]
+    assert [outcome.tenants[name].goodput for name in "ab"] == [request[1] for request in due]
     assert outcome.whole.goodput + outcome.whole.wrong == 150
     assert [(window.window, window.whole.sent) for window in outcome.windows] == [(0, 60), (1, 90)]
     assert balanced(outcome)
@@ -121,7 +121,7 @@ def test_servers_that_do_it_otherwise(
     live = live_scenario(tmp_path, 20)
     running.tell(label=1, **behaviour)
     outcome = loaded(live, running.url)
-    assert outcome.whole.goodput == sum(each[1] for each in labels_due(live))
+    assert outcome.whole.goodput == sum(due_s[1] for due_s in labels_due(live))
     assert outcome.whole.in_time == 60
 
 
@@ -173,7 +173,7 @@ def test_it_begins_with_the_servers_next_window(
     (window,) = outcome.windows
     assert window.window >= 3
     due = labels_due(live, first=window.window)
-    assert outcome.whole.goodput == sum(each[1] for each in due)
+    assert outcome.whole.goodput == sum(request[1] for request in due)
 
 
 def test_or_at_once_in_the_middle_of_it(running: Running, tmp_path: Path) -> None:
@@ -227,12 +227,12 @@ def test_samples_of_a_window_are_uploaded_before_it(server: Running, tmp_path: P
     stats = server.stats()
     assert not stats["labels"], "answers are not labelled"
     assert outcome.labels_at == "start"
-    asked = questions_of(live.tenants[0], held_out=True)
+    asked = request_samples_of(live.tenants[0], held_out=True)
     for window, (first, last) in enumerate(((0, 0), (1, 119))):
         own = [stat for stat in stats["uploads"] if f"a-{window}" in _window_of(stat["id"])]
         rows = asked.training_rows(window, window - 1 if window else None)
         assert len(own) == len(rows) == outcome.windows[window].tenants["a"].labels_stored
-        assert all(first <= each["before"] <= last for each in own)
+        assert all(first <= row["before"] <= last for row in own)
 
 
 def _window_of(upload: str) -> str:

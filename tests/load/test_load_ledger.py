@@ -27,7 +27,7 @@ def test_windows_and_tenants_add_up() -> None:
 
 def test_percentiles_are_over_all_windows_and_none_without_answers() -> None:
     outcome = load_outcome()
-    answered = [each / 1000 for each in range(100) if each % 10 > 2]
+    answered = [number / 1000 for number in range(100) if number % 10 > 2]
     assert outcome.whole.latencies is not None
     assert outcome.whole.latencies.p95_s == pytest.approx(np.percentile(answered, 95))
     quiet = outcome.tenants["quiet"]

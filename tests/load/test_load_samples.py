@@ -15,8 +15,8 @@ from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality, Samples
 from migrator.learn.registry import benchmark
 from migrator.load.messages import ModelInput
-from migrator.load.requests import Questions
-from migrator.load.run import questions_of
+from migrator.load.requests import RequestSamples
+from migrator.load.run import request_samples_of
 from migrator.workload.live import LiveTenant
 
 
@@ -36,8 +36,8 @@ BOARD = "A100-40GB"
 STEADY = Steady("steady", 4, 2, Modality.IMAGES, "steady")
 
 
-def steady(seed: int = 0) -> Questions:
-    return Questions(STEADY, STEADY.load(Origin()), seed)
+def steady(seed: int = 0) -> RequestSamples:
+    return RequestSamples(STEADY, STEADY.load(Origin()), seed)
 
 
 @pytest.mark.parametrize("window", range(6))
@@ -55,7 +55,7 @@ def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
     train = set(STEADY.load(Origin()).train.rows(np.arange(40)).inputs[:, 0].tolist())
     seen = [set(asked.samples.inputs[asked.rows(window, 500), 0].tolist()) for window in range(3)]
     assert sum(map(len, seen)) == len(set.union(*seen))
-    first_classes = {each for each in train if each < 80}
+    first_classes = {row for row in train if row < 80}
     assert not first_classes & set.union(*seen)  # pre-training has had those
 
 
@@ -67,7 +67,7 @@ def test_the_seed_decides() -> None:
 
 def test_classes_that_drift_are_asked_as_they_look_now() -> None:
     found = benchmark("nc-synthetic")
-    asked = Questions(found, found.load(Origin(seed=3)), 3)
+    asked = RequestSamples(found, found.load(Origin(seed=3)), 3)
     for window in range(5):
         rows = asked.rows(window, 300)
         assert set(asked.samples.arrives[rows].tolist()) == {min(window + 1, 4)}
@@ -76,22 +76,22 @@ def test_classes_that_drift_are_asked_as_they_look_now() -> None:
 @pytest.mark.parametrize("name", ["steady", "nc-synthetic"])
 def test_no_request_is_a_sample_that_was_uploaded_to_train_on(name: str) -> None:
     found = STEADY if name == "steady" else benchmark(name)
-    asked = Questions(found, found.load(Origin()), 0, held_out=True)
+    asked = RequestSamples(found, found.load(Origin()), 0, held_out=True)
     trained: list[bytes] = []
     for window in range(5):
         rows = asked.training_rows(window, window - 1 if window else None)
-        trained += [each.tobytes() for each in asked.samples.inputs[rows]]
+        trained += [sample.tobytes() for sample in asked.samples.inputs[rows]]
         known = min(2 * (window + 2), found.classes)
         requests = asked.rows(window, 500)
         assert set(asked.samples.labels[requests].tolist()) == set(range(known))
         if len(rows):
             assert set(asked.samples.labels[rows].tolist()) >= {known - 2, known - 1}
-        assert not {each.tobytes() for each in asked.samples.inputs[requests]} & set(trained)
+        assert not {sample.tobytes() for sample in asked.samples.inputs[requests]} & set(trained)
     assert len(trained) == len(set(trained)) > 0
 
 
 def test_a_load_that_begins_later_uploads_all_that_the_model_has_not_seen() -> None:
-    asked = Questions(STEADY, STEADY.load(Origin()), 0, held_out=True)
+    asked = RequestSamples(STEADY, STEADY.load(Origin()), 0, held_out=True)
     labels = asked.samples.labels[asked.training_rows(2, None)]
     assert set(labels.tolist()) == {2, 3, 4, 5, 6, 7}
     assert not len(asked.training_rows(3, 2)), "after the last scenario the data stays the same"
@@ -104,7 +104,7 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_tenants_model(
     write_newsgroups(tmp_path)
     monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
     small, hashed = (
-        questions_of(
+        request_samples_of(
             LiveTenant(
                 service=Service("texts", replace(profile("bert-base", BOARD), model=model), 0.1, 1),
                 classes=None,
@@ -136,7 +136,7 @@ def test_own_pictures_get_the_size_that_the_server_takes(tmp_path: Path) -> None
         held_out=0.2,
     )
     takes = ModelInput("images", "UINT8", (3, 12, 12))
-    asked = questions_of(tenant, pixels=takes.pixels)
+    asked = request_samples_of(tenant, pixels=takes.pixels)
     assert takes.fits(asked.samples.inputs[0])
-    assert not takes.fits(questions_of(tenant).samples.inputs[0])
+    assert not takes.fits(request_samples_of(tenant).samples.inputs[0])
     assert ModelInput("words", "INT32", (128,)).pixels is None

@@ -45,7 +45,7 @@ def test_only_the_last_seconds_count() -> None:
     pace = RateMeter()
     for second in range(60):
         rate = 100 if second < 40 else 10
-        so_far = sum(100 if each < 40 else 10 for each in range(second))
+        so_far = sum(100 if number < 40 else 10 for number in range(second))
         pace.add(float(second), answer(so_far + rate, so_far))
     assert pace.pace("a").rate_rps == 10.0
 

@@ -28,7 +28,7 @@ def known(holding: Holding) -> tuple[object, ...]:
 
 def at(blocks: tuple[Block, ...], slot: int) -> set[tuple[object, ...]]:
     present = [block for block in blocks if block["from"] <= slot < block["until"]]
-    return {(each["start"], each["task"], each.get("number")) for each in present}
+    return {(block["start"], block["task"], block.get("number")) for block in present}
 
 
 @settings(deadline=None, max_examples=50)
@@ -38,7 +38,7 @@ def test_blocks_hold_in_every_slot_what_the_slots_held(
 ) -> None:
     blocks = held_blocks([tuple(slot) for slot in slots], H200, first)
     for number, held in enumerate(slots, first):
-        assert at(blocks, number) == {known(each) for each in held}
+        assert at(blocks, number) == {known(block) for block in held}
     assert not at(blocks, first + len(slots))
 
 

@@ -114,7 +114,9 @@ def test_a_retraining_has_its_durations_and_its_versions() -> None:
 def test_recording_changes_nothing_that_is_decided() -> None:
     this = scenario(tenant("a", [20] * 20, drifts=(drift(seconds=9.0),) * 2), windows=2)
     slots = (serves("a", 0, 3), trains("a", 4, 3)), (serves("a", 0, 2),)
-    plain, watched = (run(this, Fixed(*slots), Flat(), record=each) for each in (False, True))
+    plain, watched = (
+        run(this, Fixed(*slots), Flat(), record=is_recorded) for is_recorded in (False, True)
+    )
     assert plain.records is None
     untimed = [
         [(window.slots, window.tenants, window.fluid) for window in outcome.windows]

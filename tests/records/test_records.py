@@ -129,8 +129,8 @@ def test_old_seconds_are_counted_together_and_no_request_is_lost(
     with begun(path, seconds_kept_s=25) as records:
         records.put(SecondRecord("text", 0))
     earlier = read_records(path, 1).seconds
-    assert {each.span_s for each in earlier} == {10}
-    assert sum(each.received for each in earlier) == 2 * sum(range(100))
+    assert {record.span_s for record in earlier} == {10}
+    assert sum(record.received for record in earlier) == 2 * sum(range(100))
 
 
 def test_events_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_events_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyP
             records.event("note", str(number))
             records.flush()
     words = [event.words for event in read_records(tmp_path / "records.db").events]
-    assert words == [str(each) for each in range(40, 50)]
+    assert words == [str(number) for number in range(40, 50)]
 
 
 def test_putting_while_another_thread_flushes_loses_nothing(tmp_path: Path) -> None:

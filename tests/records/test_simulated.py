@@ -120,7 +120,7 @@ def test_the_same_run_writes_the_same_records(tmp_path: Path) -> None:
         write_simulations(tmp_path / name, [recorded(made(), Fixed(*SLOTS))] * 2)
     assert dump(tmp_path / "one.db") == dump(tmp_path / "two.db")
     assert [row.run for row in read_runs(tmp_path / "one.db")] == [1, 2]
-    first, second = (read_records(tmp_path / "one.db", each) for each in (1, 2))
+    first, second = (read_records(tmp_path / "one.db", seed) for seed in (1, 2))
     assert first.seconds == second.seconds
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "two.db"]
 

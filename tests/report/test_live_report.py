@@ -38,8 +38,12 @@ def run(tmp_path: Path) -> RecordedRun:
 
 def blocks(page: Page, kind: type[B], title: str = "") -> list[B]:
     found: list[Block] = [block for section in page.sections for block in section.blocks]
-    named = [each for each in found if isinstance(each, kind)]
-    return [e for e in named if (e.caption if isinstance(e, Table) else e.title).startswith(title)]
+    named = [block for block in found if isinstance(block, kind)]
+    return [
+        block
+        for block in named
+        if (block.caption if isinstance(block, Table) else block.title).startswith(title)
+    ]
 
 
 def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
@@ -108,7 +112,7 @@ def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
     assert parts["dropped"] == (20.0, 20.0, 10.0)
     assert parts["failed"] == (3.0, 3.0, 0.0)
     assert parts["in time, not judged yet"] == (0.0, 0.0, 580.0)
-    sums = [sum(each or 0.0 for each in column) for column in zip(*parts.values(), strict=True)]
+    sums = [sum(value or 0.0 for value in column) for column in zip(*parts.values(), strict=True)]
     assert sums == [pytest.approx(1200), pytest.approx(1200), pytest.approx(600)]
 
 
@@ -128,7 +132,7 @@ def test_the_forecast_is_drawn_as_a_band_with_one_key(run: RecordedRun) -> None:
     (lines,) = blocks(run_page([run], A100), Lines, "photos: arrivals")
     low, high, received, mean = figure_of(lines)["data"]
     assert (high["fill"], low["line"]["width"], high["line"]["width"]) == ("tonexty", 0, 0)
-    assert all("fill" not in each for each in (low, received, mean))
+    assert all("fill" not in trace for trace in (low, received, mean))
     names = [name for name, _, _ in legend_of(lines)]
     assert names == ["forecast, 10% to 90%", "received", "forecast, mean"]
 

@@ -35,14 +35,14 @@ def test_an_early_end_and_another_speed_are_stated() -> None:
 def test_versions() -> None:
     assert versions_text({}) == ""
     assert versions_text({"2": 5, "10": 1}) == "2,10"
-    assert versions_text({str(each): 1 for each in range(1, 13)}) == "1..12"
+    assert versions_text({str(number): 1 for number in range(1, 13)}) == "1..12"
 
 
 def test_as_json_it_says_the_same() -> None:
     found = json.loads(json.dumps(load_json(load_outcome()), allow_nan=False))
     assert (found["sent"], found["goodput"], found["in_time"]) == (101, 50, 70)
     assert found["tenants"]["busy"]["slo_attainment"] == 0.7
-    assert [each["window"] for each in found["windows"]] == [3, 4]
+    assert [window["window"] for window in found["windows"]] == [3, 4]
     assert found["windows"][1]["tenants"]["quiet"]["failed"] == {"connection refused": 1}
     assert found["tenants"]["quiet"]["latencies"] is None
     assert len(found["seconds"]["busy"]["sent"]) == 4

@@ -126,21 +126,21 @@ def test_the_page_says_its_language_and_fits_a_phone() -> None:
         "meta"
     )
     assert found.tags["h1"] == found.tags["main"] == found.tags["nav"] == 1
-    assert [each["id"] for each in found.all("section")] == ["first", "second"]
+    assert [part["id"] for part in found.all("section")] == ["first", "second"]
 
 
 def test_every_table_has_caption_scopes_and_a_box_to_scroll_in() -> None:
     found = parsed(page(TABLE, *CHARTS))
     assert found.tags["table"] == found.tags["caption"] == 1 + len(CHARTS)
-    assert {each["scope"] for each in found.all("th")} == {"col", "row"}
-    boxes = [each for each in found.all("div") if each.get("class") == "box"]
+    assert {head["scope"] for head in found.all("th")} == {"col", "row"}
+    boxes = [box for box in found.all("div") if box.get("class") == "box"]
     assert len(boxes) == found.tags["table"]
     assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
 
 
 def test_every_chart_has_words_and_its_numbers_without_javascript() -> None:
     found = parsed(page(*CHARTS))
-    plots = [each for each in found.all("div") if each.get("class") == "plot"]
+    plots = [box for box in found.all("div") if box.get("class") == "plot"]
     assert [plot["role"] for plot in plots] == ["img"] * len(CHARTS)
     assert plots[0]["aria-label"] == (
         "Bars: bars of goodput share by scenario. migrator: 70.0% to 80.0%; ekya: 60.0%."
@@ -162,7 +162,7 @@ def test_a_folded_table_is_shown_when_asked_for() -> None:
 
 def test_neighbouring_notes_share_a_row() -> None:
     found = parsed(page(NOTES[0], NOTES[1], TABLE, NOTES[0]))
-    assert [each.get("class") for each in found.all("div")] == ["notes", "box", "notes"]
+    assert [box.get("class") for box in found.all("div")] == ["notes", "box", "notes"]
     assert found.tags["aside"] == 3
 
 
@@ -182,7 +182,7 @@ def test_any_name_can_be_drawn(chart: Chart) -> None:
     renamed["title"] = EVIL
     if "series" in renamed:
         renamed["series"] = tuple(
-            Series(EVIL, each.values, each.half_widths) for each in renamed["series"]
+            Series(EVIL, row.values, row.half_widths) for row in renamed["series"]
         )
     for name in ("categories", "columns", "rows"):
         if name in renamed:
@@ -295,7 +295,7 @@ def test_an_interruption_leaves_the_old_file_and_nothing_else(
     monkeypatch.setattr("migrator.report.png.write", lambda _, path: path.write_bytes(b"half"))
     with pytest.raises(failure):
         draw(tmp_path / name)
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "the old one"
 
 

@@ -28,7 +28,7 @@ def test_values_are_said_as_their_axis_measures(
 
 
 def test_axes_name_their_unit() -> None:
-    assert [each.label for each in (TIME, Axis("x", share=True), Axis("window"))] == [
+    assert [axis.label for axis in (TIME, Axis("x", share=True), Axis("window"))] == [
         "time (s)",
         "x (%)",
         "window",

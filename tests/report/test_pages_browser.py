@@ -65,7 +65,7 @@ def run_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_page(page, folder / "simulated.html")
     live = read_records(folder / "records.db", write_run(folder / "records.db", Made(ends=True)))
     write_page(run_page([recorded_run(live)], board("A100-40GB")), folder / "live.html")
-    return {each: folder / f"{each}.html" for each in ("simulated", "live")}
+    return {kind: folder / f"{kind}.html" for kind in ("simulated", "live")}
 
 
 @pytest.mark.parametrize("kind", ["simulated", "live"])

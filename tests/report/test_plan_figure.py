@@ -174,7 +174,7 @@ def test_the_series_add_up_to_what_the_checker_counts(charge: Charge) -> None:
         slot_s = chance.choice((1.0, 2.0))
         given = Problem(board("A100-40GB"), slot_s, len(drawn), charge, tenants, initial)
         plan = replace(PLAN, slots=tuple(map(Allocation, drawn)), retrainings=())
-        total = sum(series(given, plan, each).goodput.sum() for each in "ab")
+        total = sum(series(given, plan, name).goodput.sum() for name in "ab")
         assert total == pytest.approx(goodput_of(given, plan)), seed
 
 
@@ -192,7 +192,7 @@ def test_goodput_is_the_mean_over_scenarios_not_of_their_mean() -> None:
     assert bert.arrivals[0] == 50
     assert bert.goodput[0] == pytest.approx(0.5 * (10 + 20 + 8 * 30) / 11)
     assert bert.band is not None
-    assert [each[0] for each in bert.band] == pytest.approx([10, 90])
+    assert [quantile[0] for quantile in bert.band] == pytest.approx([10, 90])
 
 
 def test_a_point_forecast_has_no_band() -> None:

@@ -25,11 +25,13 @@ def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
     assert set(found) == COUNTED | planned | {
         *("policy", "scenario", "forecaster", "seed", "labels", "windows"),
     }
-    assert [set(each) for each in found["windows"]] == [COUNTED | planned | {"window", "plans"}] * 2
-    assert [set(each) for each in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2
+    assert [set(window) for window in found["windows"]] == [
+        COUNTED | planned | {"window", "plans"}
+    ] * 2
+    assert [set(tenant) for tenant in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2
     for window in found["windows"]:
-        assert [each["tenant"] for each in window["tenants"]] == ["bert", "vit"]
-        assert all(set(each) > COUNTED for each in window["tenants"])
+        assert [tenant["tenant"] for tenant in window["tenants"]] == ["bert", "vit"]
+        assert all(set(tenant) > COUNTED for tenant in window["tenants"])
 
 
 def test_parts_add_up_to_the_whole() -> None:
@@ -38,7 +40,7 @@ def test_parts_add_up_to_the_whole() -> None:
         for parts in (found["windows"], found["tenants"]):
             assert sum(part[name] for part in parts) == pytest.approx(found[name])
     for name in ("plan_s", "predicted", "fluid"):
-        assert sum(each[name] for each in found["windows"]) == pytest.approx(found[name])
+        assert sum(window[name] for window in found["windows"]) == pytest.approx(found[name])
     assert found["goodput_share"] == pytest.approx(found["goodput"] / found["received"])
 
 
@@ -72,7 +74,7 @@ def test_a_run_of_nothing_is_all_zero() -> None:
 
 def test_every_tenant_of_a_window_names_its_forecaster() -> None:
     first, second = run_json(auto(run(windows=2)))["windows"]
-    assert [each["forecast_by"] for each in (*first["tenants"], *second["tenants"])] == [
+    assert [tenant["forecast_by"] for tenant in (*first["tenants"], *second["tenants"])] == [
         "ridge: less loss for bert in 0",
         "ridge: less loss for vit in 0",
         "ridge: less loss for bert in 1",

@@ -53,7 +53,7 @@ def test_the_tables_have_every_figure_of_the_outcome() -> None:
 
 
 def section(page: Page, anchor: str) -> Section:
-    return next(each for each in page.sections if each.anchor.endswith(anchor))
+    return next(part for part in page.sections if part.anchor.endswith(anchor))
 
 
 def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
@@ -74,8 +74,8 @@ def test_one_run_leads_with_what_was_held_over_all_windows() -> None:
         for block in section(report(run(windows=3)), "slices").blocks
         if isinstance(block, Slices)
     ]
-    held = [each for each in apart if each.title.endswith("held")]
-    assert len(lead.slabs) == sum(len(each.slabs) for each in held)
+    held = [chart for chart in apart if chart.title.endswith("held")]
+    assert len(lead.slabs) == sum(len(chart.slabs) for chart in held)
     assert {slab.from_s // 6 for slab in lead.slabs} == {0, 1, 2}
 
 
@@ -116,9 +116,9 @@ def test_several_runs_are_ranked_and_named() -> None:
     assert isinstance(ranking, Bars)
     assert ranking.categories == ("migrator", "ekya")
     assert table(page, "All windows").highlights == {(1, 4)}
-    names = [each.title for each in report(run(seed=1), run(seed=2)).sections]
+    names = [part.title for part in report(run(seed=1), run(seed=2)).sections]
     assert names[1] == "migrator, seed 1: Windows"
-    anchors = [each.anchor for each in report(run(), run()).sections]
+    anchors = [part.anchor for part in report(run(), run()).sections]
     assert len(set(anchors)) == len(anchors)
 
 
@@ -154,11 +154,15 @@ def test_many_windows_side_by_side_are_lines() -> None:
 def test_the_lead_is_stated_where_all_three_were_run() -> None:
     late = {"migrator-once": 80, "migrator-replanned": 60, "oracle": 40}
     words = (
-        report(*(run(policy, late=each) for policy, each in late.items())).sections[0].paragraphs
+        report(*(run(policy, late=late_requests) for policy, late_requests in late.items()))
+        .sections[0]
+        .paragraphs
     )
     assert words[1].startswith("Window plan ")
     assert words[1].endswith("replanning regains 50% of the oracle's lead.")
-    several = [run(p, name, late=e) for name in ("a", "b") for p, e in late.items()]
+    several = [
+        run(p, name, late=late_requests) for name in ("a", "b") for p, late_requests in late.items()
+    ]
     words = report(*several).sections[0].paragraphs
     assert [word.partition(":")[0] for word in words[1:]] == ["a", "b", "all scenarios"]
     assert len(report(run(), run("oracle")).sections[0].paragraphs) == 2
@@ -184,6 +188,6 @@ def test_a_run_of_nothing_is_still_a_page() -> None:
 def test_the_page_is_well_formed() -> None:
     page = report(run(), run("ekya", mps=True))
     found = ParsedPage(page_text(page, "/* plotly */"))
-    folds = sum(each.shown is not None and len(each.blocks) > each.shown for each in page.sections)
+    folds = sum(part.shown is not None and len(part.blocks) > part.shown for part in page.sections)
     assert found.tags["figure"] + folds == found.tags["details"]
     assert "bert" in found.words

@@ -19,7 +19,9 @@ from migrator.report.terminal import COLUMNS, count, relation
 
 def compared(**late: int) -> tuple[Row, ...]:
     return summarise(
-        run(policy, seed=seed, late=each + seed) for policy, each in late.items() for seed in (0, 1)
+        run(policy, seed=seed, late=late_requests + seed)
+        for policy, late_requests in late.items()
+        for seed in (0, 1)
     )
 
 
@@ -191,7 +193,9 @@ def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
 
 def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
     late = {"migrator-once": window_plan, "migrator-replanned": replanned, "oracle": oracle}
-    return comparison_table(summarise(run(policy, late=each) for policy, each in late.items()))
+    return comparison_table(
+        summarise(run(policy, late=late_requests) for policy, late_requests in late.items())
+    )
 
 
 def test_replanning_stands_between_the_window_plan_and_the_oracle() -> None:

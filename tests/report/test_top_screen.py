@@ -45,12 +45,12 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> RecentRows:
 
 def test_what_the_driver_reports_is_shown_by_tenant(rows: RecentRows) -> None:
     view = current_run(rows, RUNNING, NOW_S)
-    start = next(each.start for each in view.held if each.tenant is not None)
-    owner = next(each.tenant for each in view.held if each.start == start)
+    start = next(unit.start for unit in view.held if unit.tenant is not None)
+    owner = next(unit.tenant for unit in view.held if unit.start == start)
     usage = (UnitUsage(start, None, 1536, 20_480), UnitUsage(None, 0.25, 1024, 40_960))
-    (line,) = [each for each in drawn(replace(view, usage=usage)) if each.startswith("used")]
+    (line,) = [line for line in drawn(replace(view, usage=usage)) if line.startswith("used")]
     assert line == f"used    {owner} @{start} - busy 1.5 of 20.0 GiB, GPU 25% busy 1.0 of 40.0 GiB"
-    assert not [each for each in drawn(view) if each.startswith("used")]
+    assert not [line for line in drawn(view) if line.startswith("used")]
 
 
 def drawn(view: CurrentRun, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:
@@ -131,7 +131,9 @@ def test_the_newest_plan_of_the_window_is_the_one_shown(rows: RecentRows) -> Non
     later = PlanRecord(2, NOW_S - 2, 8, "again", blocks=(block,))
     view = current_run(replace(rows, plans=(later,)), RUNNING, NOW_S, RateMeter())
     assert view.planned is not None
-    assert [(e.gpcs, e.tenant, e.kind) for e in view.planned] == [(7, "cameras", "retraining")]
+    assert [(unit.gpcs, unit.tenant, unit.kind) for unit in view.planned] == [
+        (7, "cameras", "retraining")
+    ]
     assert "/cameras 7g/" in drawn(view)[4]
 
 
@@ -188,7 +190,7 @@ def test_before_the_first_window(rows: RecentRows) -> None:
 
 def test_a_reason_to_plan_again_is_shown_once(rows: RecentRows) -> None:
     said = (("replan", "2g@0 is late"), ("plan", "asked for a plan: 2g@0 is late"), ("replan", "x"))
-    events = tuple(EventRecord(NOW_S, *each) for each in said)
+    events = tuple(EventRecord(NOW_S, *kind_and_words) for kind_and_words in said)
     view = current_run(replace(rows, events=events), RUNNING, NOW_S, RateMeter())
     assert [event.kind for event in view.distinct_events] == ["plan", "replan"]
 

@@ -3,7 +3,7 @@ import pytest
 
 from migrator.core.catalogue import board
 from migrator.reproduce.best_allocation import best_splits, capability_pairs
-from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, MotivationSource, TracedModel
 
 PAIRS = {"1-2": [[10.0, 20.0]], "2-1": [[20.0, 10.0]]}
 
@@ -38,7 +38,7 @@ def test_a_second_may_be_laid_out_otherwise_than_the_next() -> None:
 
 def test_splits_of_a_board_are_all_there_and_legal() -> None:
     source = MotivationSource(
-        "two", (Arriving(INCEPTION, AZURE, 0.1), Arriving(RESNET, AZURE, 0.1))
+        "two", (TracedModel(INCEPTION, AZURE, 0.1), TracedModel(RESNET, AZURE, 0.1))
     )
     scenario = source(0, 1)
     services = [tenant.service for tenant in scenario.tenants]

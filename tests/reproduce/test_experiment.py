@@ -3,7 +3,7 @@ from migrator.reproduce.experiment import cell, listed, points, signed
 
 
 def test_changes_have_a_sign_and_zero_has_no_minus() -> None:
-    assert [points(each) for each in (0.0123, -0.2, -0.0001)] == ["+1.2", "\u221220.0", "+0.0"]
+    assert [points(change) for change in (0.0123, -0.2, -0.0001)] == ["+1.2", "\u221220.0", "+0.0"]
     assert signed(0.17) == "+17.0%"
 
 

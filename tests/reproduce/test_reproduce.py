@@ -50,7 +50,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_equal_runs_are_shared() -> None:
-    alone = [set(EXPERIMENTS[each].jobs(SMALL)) for each in NAMES]
+    alone = [set(EXPERIMENTS[name].jobs(SMALL)) for name in NAMES]
     shared = jobs_of([ALL], SMALL)
     assert set(shared) == set.union(*alone)
     assert len(shared) == len(set(shared)) < sum(map(len, alone))
@@ -86,7 +86,7 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     (table,) = summary.blocks
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == [section.title for section in sections]
-    assert all(each.endswith(".") and len(each) > 30 for row in table.rows for each in row[1:])
+    assert all(cell.endswith(".") and len(cell) > 30 for row in table.rows for cell in row[1:])
     assert page == page_of([ALL], SMALL, outcomes)
     write_page(page, tmp_path / "all.html")
     text = (tmp_path / "all.html").read_text(encoding="utf-8")

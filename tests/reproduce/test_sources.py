@@ -11,8 +11,8 @@ from migrator.reproduce.sources import (
     AZURE,
     INCEPTION,
     RESNET,
-    Arriving,
     MotivationSource,
+    TracedModel,
     WorkloadSource,
 )
 from migrator.workload.capacity import highest_rps
@@ -44,7 +44,7 @@ def test_a_workload_keeps_its_arrivals_when_it_is_run_otherwise() -> None:
 
 def test_the_motivation_has_the_load_it_asks_for() -> None:
     source = MotivationSource(
-        "both", (Arriving(INCEPTION, AZURE, 0.45), Arriving(RESNET, ALIBABA, 0.2))
+        "both", (TracedModel(INCEPTION, AZURE, 0.45), TracedModel(RESNET, ALIBABA, 0.2))
     )
     made = source(0, None)
     assert [tenant.name for tenant in made.tenants] == [INCEPTION, RESNET]
@@ -55,7 +55,7 @@ def test_the_motivation_has_the_load_it_asks_for() -> None:
 
 def test_one_trace_for_two_models_is_the_same_requests() -> None:
     source = MotivationSource(
-        "same", (Arriving(INCEPTION, AZURE, 0.1), Arriving(RESNET, AZURE, 0.1, INCEPTION))
+        "same", (TracedModel(INCEPTION, AZURE, 0.1), TracedModel(RESNET, AZURE, 0.1, INCEPTION))
     )
     first, second = source(1, 1).tenants
     assert np.array_equal(first.trace.counts, second.trace.counts)

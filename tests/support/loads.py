@@ -8,7 +8,7 @@ from typing import Any
 
 from migrator.core.outcome import ClientTally, LoadOutcome
 from migrator.load.requests import schedule
-from migrator.load.run import LoadSettings, load, questions_of
+from migrator.load.run import LoadSettings, load, request_samples_of
 from migrator.workload.live import LiveScenario
 
 
@@ -19,7 +19,7 @@ def loaded(live: LiveScenario, url: str, **keys: Any) -> LoadOutcome:
 
 def labels_due(live: LiveScenario, first: int = 0) -> list[Counter[int]]:
     """Of every tenant, how often each label is asked."""
-    asked = [questions_of(tenant) for tenant in live.tenants]
+    asked = [request_samples_of(tenant) for tenant in live.tenants]
     due = schedule(live.scenario, [0, 1], asked, first, live.scenario.windows, 1.0)
     return [
         Counter(questions.samples.labels[due.row[due.tenant == place]].tolist())

@@ -34,9 +34,9 @@ def test_every_model_has_its_data_sets() -> None:
 def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
     for dataset in datasets().values():
         for found in dataset.measured.values():
-            for each in (found.pre, found.estimated, found.post):
-                assert len(each) == dataset.windows
-                assert all(0 < value < 1 for value in each)
+            for accuracies in (found.pre, found.estimated, found.post):
+                assert len(accuracies) == dataset.windows
+                assert all(0 < value < 1 for value in accuracies)
             assert "weights random" in found.provenance or "weights ImageNet" in found.provenance
             assert "H200" in found.provenance
 

@@ -556,8 +556,8 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
             yield part
         part = list(part.values())
     if isinstance(part, list):
-        for each in part:
-            yield from objects(each)
+        for item in part:
+            yield from objects(item)
 
 
 def test_it_is_json_and_names_the_version() -> None:

@@ -93,7 +93,9 @@ def test_a_simulation_is_the_same_with_and_without() -> None:
     plain = copy.deepcopy(smallest())
     data = smallest() | {"live": {"port": 1234}}
     data["tenants"][0]["live"] = {"benchmark": "nc-synthetic", "seed": 9}
-    scenario, wanted = (parse_scenario(each, folder=Path(), name="test") for each in (data, plain))
+    scenario, wanted = (
+        parse_scenario(entry, folder=Path(), name="test") for entry in (data, plain)
+    )
     assert scenario.tenants[0].trace.counts.tolist() == wanted.tenants[0].trace.counts.tolist()
     assert scenario.tenants[0].drifts == wanted.tenants[0].drifts
 

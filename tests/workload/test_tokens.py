@@ -67,7 +67,7 @@ def test_refused_without_being_shown(changed: dict[str, Any], said: str, tmp_pat
         from_file(tmp_path, lines(GOOD | changed))
     assert said in str(error.value)
     assert not [
-        each for each in (*GOOD.values(), *changed.values()) if str(each) in str(error.value)
+        token for token in (*GOOD.values(), *changed.values()) if str(token) in str(error.value)
     ]
 
 

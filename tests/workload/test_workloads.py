@@ -42,7 +42,7 @@ def test_the_papers_table(row: tuple[str, str, str, str, str]) -> None:
 
 def test_there_are_sixteen() -> None:
     assert set(workloads()) == {row[0] for row in ROWS}
-    assert len({(each.models, each.datasets) for each in workloads().values()}) == 16
+    assert len({(row.models, row.datasets) for row in workloads().values()}) == 16
 
 
 @pytest.mark.parametrize("name", all_workloads())

@@ -30,7 +30,7 @@ _ERROR_OF_TWICE_THE_LABELS = 2**-0.3
 typical one of learning curves of image classifiers."""
 
 
-class Knob(StrEnum):
+class Change(StrEnum):
     """A change that may help."""
 
     LABELS = "twice the labels"
@@ -46,7 +46,7 @@ class ChangedSource:
 
     source: Source
     load: float = 1.0
-    knob: Knob | None = None
+    change: Change | None = None
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario; rates may exceed what the board can answer."""
@@ -56,7 +56,7 @@ class ChangedSource:
                 replace(tenant, trace=tenant.trace.scaled(self.load)) for tenant in scenario.tenants
             )
             scenario = replace(scenario, tenants=tuple(tenants))
-        return scenario if self.knob is None else _turned(scenario, self.knob)
+        return scenario if self.change is None else _with_change(scenario, self.change)
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Advice:
     windows: int
     seeds: int
     loads: tuple[AtLoad, ...]
-    knobs: Mapping[Knob, float]
+    changes: Mapping[Change, float]
     """Change -> relative change of migrator's goodput at today's load, the best first."""
-    unused: Mapping[Knob, str]
+    unused: Mapping[Change, str]
     """Change that does not apply -> why."""
     larger: str | None
     """The larger board that was tried."""
@@ -94,7 +94,7 @@ class Advice:
         return next(load for load in self.loads if load.times == 1.0)
 
 
-_Key = tuple[float, Knob | None, int]
+_Key = tuple[float, Change | None, int]
 """Multiple of the load, change and seed."""
 
 
@@ -108,7 +108,7 @@ class Consultation:
     seeds: tuple[int, ...]
 
     @property
-    def unused(self) -> dict[Knob, str]:
+    def unused(self) -> dict[Change, str]:
         """Changes that do not apply, and why."""
         return _unused(self.scenario)
 
@@ -118,10 +118,10 @@ class Consultation:
         for seed in self.seeds:
             for load in sorted(LOADS, reverse=True):
                 trials[load, None, seed] = self._trial(ChangedSource(self.source, load), seed)
-            for knob in Knob:
-                if knob is not Knob.SECOND and knob not in self.unused:
-                    source = ChangedSource(self.source, knob=knob)
-                    trials[1.0, knob, seed] = self._trial(source, seed, ())
+            for change in Change:
+                if change is not Change.SECOND and change not in self.unused:
+                    source = ChangedSource(self.source, change=change)
+                    trials[1.0, change, seed] = self._trial(source, seed, ())
         return trials
 
     def advice(self, results: Mapping[_Key, TrialResult]) -> Advice:
@@ -129,10 +129,10 @@ class Consultation:
         loads = tuple(self._at_load(load, results) for load in LOADS)
         ours = {load: at_load.leads.goodput for load, at_load in zip(LOADS, loads, strict=True)}
         today = ours[1.0]
-        changes = {Knob.SECOND: ours[0.5]} | {
-            knob: _goodput([results[1.0, knob, seed] for seed in self.seeds])
-            for _, knob, _ in results
-            if knob is not None
+        changes = {Change.SECOND: ours[0.5]} | {
+            change: _goodput([results[1.0, change, seed] for seed in self.seeds])
+            for _, change, _ in results
+            if change is not None
         }
         ranked = sorted(changes.items(), key=lambda change: -change[1])
         this = self.scenario
@@ -143,7 +143,7 @@ class Consultation:
             self.windows,
             len(self.seeds),
             loads,
-            {knob: goodput / today - 1 if today else 0.0 for knob, goodput in ranked},
+            {change: goodput / today - 1 if today else 0.0 for change, goodput in ranked},
             self.unused,
             larger.name if (larger := _larger(this.board)) else None,
         )
@@ -213,26 +213,26 @@ def _goodput(results: list[TrialResult]) -> float:
     return sum(result.goodput(OURS) for result in results) / received if received else 0.0
 
 
-def _unused(scenario: Scenario) -> dict[Knob, str]:
-    reasons: dict[Knob, str] = {}
+def _unused(scenario: Scenario) -> dict[Change, str]:
+    reasons: dict[Change, str] = {}
     if not any(drift.seconds for tenant in scenario.tenants for drift in tenant.drifts):
-        reasons |= dict.fromkeys((Knob.LABELS, Knob.SHORTER), "nothing is retrained")
+        reasons |= dict.fromkeys((Change.LABELS, Change.SHORTER), "nothing is retrained")
     if _larger(scenario.board) is None:
-        reasons[Knob.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
+        reasons[Change.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
     if scenario.prepared:
-        reasons[Knob.PREPARED] = "they are already"
+        reasons[Change.PREPARED] = "they are already"
     return reasons
 
 
-def _turned(scenario: Scenario, knob: Knob) -> Scenario:
-    if knob is Knob.PREPARED:
+def _with_change(scenario: Scenario, change: Change) -> Scenario:
+    if change is Change.PREPARED:
         return replace(scenario, prepared=True)
-    if knob is Knob.BOARD:
+    if change is Change.BOARD:
         larger = _larger(scenario.board)
         assert larger is not None, "a board that no other exceeds is not changed"
         tenants = tuple(_moved(tenant, larger) for tenant in scenario.tenants)
         return replace(scenario, board=larger, tenants=tenants)
-    changed = _labelled if knob is Knob.LABELS else _shortened
+    changed = _labelled if change is Change.LABELS else _shortened
     tenants = tuple(replace(tenant, drifts=changed(tenant.drifts)) for tenant in scenario.tenants)
     return replace(scenario, tenants=tenants)
 

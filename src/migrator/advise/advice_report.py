@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrator.advise.advice import Advice, AtLoad, Knob
+from migrator.advise.advice import Advice, AtLoad, Change
+from migrator.advise.lead_charts import LOOKS, goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     Axis,
     Bars,
     Page,
-    Paint,
     Picture,
     Section,
     Series,
     Table,
-    policy_paints,
 )
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005
-"""Relative change of goodput from which a knob helps."""
+"""Relative change of goodput from which a change helps."""
 _ANSWERS = {
     LeadVerdict.PAYS: "Yes, dynamic reconfiguration pays",
     LeadVerdict.UNSURE: "Probably: migrator is ahead of everything else, but not by more than the "
@@ -30,7 +29,6 @@ _ANSWERS = {
     LeadVerdict.PEER: "Not with migrator: another policy does as well or better",
     LeadVerdict.STATIC: "No, a static split will do",
 }
-_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
 
 
@@ -69,7 +67,7 @@ def sentences(advice: Advice) -> Iterator[str]:
     yield f"{_ANSWERS[today.leads.verdict]}, at today's load ({today.board_load:.2f} of the board)."
     yield f"{_comparison(today)}."
     yield " ".join(f"{_elsewhere(load)}." for load in advice.loads if load is not today)
-    yield _knob_sentence(advice)
+    yield _change_sentence(advice)
 
 
 def _comparison(at: AtLoad) -> str:
@@ -95,30 +93,30 @@ def _elsewhere(at: AtLoad) -> str:
     return f"At {at.times:g} times the load {verdict} ({static} over static)"
 
 
-def _knob_sentence(advice: Advice) -> str:
-    helping = {knob: part for knob, part in advice.knobs.items() if part >= _LEAST_CHANGE}
+def _change_sentence(advice: Advice) -> str:
+    helping = {change: part for change, part in advice.changes.items() if part >= _LEAST_CHANGE}
     if not helping:
         first = "Nothing that was tried helps by half a percent or more."
     else:
-        best, *others = (f"{knob} ({_percent(part)})" for knob, part in helping.items())
+        best, *others = (f"{change} ({_percent(part)})" for change, part in helping.items())
         rest = f"; then {', '.join(others)}" if others else ""
         first = f"What helps migrator's goodput most: {best}{rest}."
     idle = [
-        f"{knob} ({_percent(change)})"
-        for knob, change in advice.knobs.items()
-        if knob not in helping
+        f"{change} ({_percent(part)})"
+        for change, part in advice.changes.items()
+        if change not in helping
     ]
     if idle and helping:
         first += f" These do not help: {', '.join(idle)}."
-    if Knob.BOARD in advice.knobs:
+    if Change.BOARD in advice.changes:
         first += f" The larger board is {advice.larger}."
-    left = "; ".join(f"{knob}: {why}" for knob, why in advice.unused.items())
+    left = "; ".join(f"{change}: {why}" for change, why in advice.unused.items())
     return f"{first} Not tried: {left}." if left else first
 
 
 def advice_page(advice: Advice) -> Page:
     """The advice as a page."""
-    charts = (_goodput_bars(advice), _leads_bars(advice))
+    charts = _load_charts(advice)
     lead = (
         f"{advice.scenario}: {plural(advice.tenants, 'tenant')} on {advice.board}; "
         f"{plural(advice.windows, 'window')} with {plural(advice.seeds, 'seed')} each. ± and error "
@@ -131,14 +129,14 @@ def advice_page(advice: Advice) -> Page:
         lead,
         (
             Section("Answer", "answer", tuple(sentences(advice)), (*charts, _table(advice))),
-            Section("What helps", "knobs", (), (_knob_bars(advice),)),
+            Section("What helps", "changes", (), (_change_bars(advice),)),
         ),
     )
 
 
 def advice_picture(advice: Advice) -> Picture:
     """The figure as a picture."""
-    charts = (_goodput_bars(advice), _leads_bars(advice), _knob_bars(advice))
+    charts = (*_load_charts(advice), _change_bars(advice))
     return Picture("Is dynamic reconfiguration worth it?", next(sentences(advice)), charts)
 
 
@@ -154,59 +152,35 @@ def advice_json(advice: Advice) -> dict[str, Any]:
             {
                 "times": load.times,
                 "board_load": load.board_load,
-                "verdict": str(load.leads.verdict),
-                "goodput": load.leads.goodput,
-                "ceiling": load.leads.ceiling,
-                "goodput_of": dict(load.leads.shares),
                 "static_split": load.static,
-                "leads": {
-                    name: None
-                    if lead is None
-                    else {"mean": lead.mean, "half_width": lead.half_width}
-                    for name, lead in load.leads.over.items()
-                },
-                "most": dict(load.leads.most),
+                **leads_json(load.leads),
             }
             for load in advice.loads
         ],
-        "knobs": {str(knob): part for knob, part in advice.knobs.items()},
-        "not_tried": {str(knob): why for knob, why in advice.unused.items()},
+        "changes": {str(change): part for change, part in advice.changes.items()},
+        "not_tried": {str(change): why for change, why in advice.unused.items()},
     }
 
 
-def _goodput_bars(advice: Advice) -> Bars:
-    leads = [load.leads for load in advice.loads]
-    series = [
-        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
-    ]
-    for rival in RIVALS:
-        values = tuple(lead.shares[rival] for lead in leads)
-        series.append(Series(rival, values, paint=_LOOKS[rival]))
-    y = Axis("goodput over received", share=True)
-    return Bars("Goodput by load", _categories(advice), tuple(series), Axis("load"), y)
-
-
-def _leads_bars(advice: Advice) -> Bars:
-    series = []
-    for rival in RIVALS:
-        leads = [load.leads.over[rival] for load in advice.loads]
-        means = tuple(None if mean is None else mean.mean for mean in leads)
-        widths = tuple(None if mean is None else mean.half_width for mean in leads)
-        series.append(Series(rival, means, widths, _LOOKS[rival]))
-    y = Axis("lead in goodput", share=True)
-    return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)
+def _load_charts(advice: Advice) -> tuple[Bars, Bars]:
+    """Goodput and leads by load."""
+    categories, leads = _categories(advice), [load.leads for load in advice.loads]
+    x = Axis("load")
+    return (
+        goodput_bars("Goodput by load", categories, leads, x),
+        lead_bars("migrator's lead", categories, leads, x),
+    )
 
 
 def _categories(advice: Advice) -> tuple[str, ...]:
     return tuple(f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads)
 
 
-def _knob_bars(advice: Advice) -> Bars:
+def _change_bars(advice: Advice) -> Bars:
     return Bars(
         "Change of migrator's goodput at today's load",
-        tuple(map(str, advice.knobs)),
-        (Series("change", tuple(advice.knobs.values()), paint=_LOOKS[OURS]),),
+        tuple(map(str, advice.changes)),
+        (Series("change", tuple(advice.changes.values()), paint=LOOKS[OURS]),),
         Axis("change"),
         Axis("change of goodput", share=True),
     )

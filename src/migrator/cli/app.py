@@ -40,6 +40,13 @@ Forecaster = Annotated[
 Windows = Annotated[
     int | None, typer.Option(metavar="N", help="Number of windows; default: the scenario's.")
 ]
+Seed = Annotated[int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")]
+Figure = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw the result as FILE.html or FILE.png.")
+]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
+]
 Drawn = Annotated[
     bool,
     typer.Option(

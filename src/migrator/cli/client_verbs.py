@@ -19,6 +19,7 @@ from migrator.cli.app import (
     AsJson,
     ScenarioFile,
     ScenarioName,
+    Seed,
     State,
     TokenFile,
     Url,
@@ -64,9 +65,7 @@ def load(
     speed: Annotated[
         float, typer.Option(min=0.01, max=100, help="Seconds of the trace sent per second.")
     ] = 1.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")
-    ] = None,
+    seed: Seed = None,
     token: Annotated[
         str | None,
         typer.Option(

@@ -22,6 +22,7 @@ from migrator.cli.app import (
     BAD_INPUT,
     FAILED,
     AsJson,
+    Figure,
     Jobs,
     RayAddress,
     Yes,
@@ -79,9 +80,7 @@ def plan_cluster(
     ] = 60.0,
     jobs: Jobs = None,
     ray: RayAddress = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the placement as FILE.html or .png.")
-    ] = None,
+    out: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Place tenants on GPUs for the highest goodput, with an upper bound.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import AsJson, app, print_json, progress
+from migrator.cli.app import AsJson, Figure, app, print_json, progress
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
@@ -96,9 +96,7 @@ def evaluate(
     ] = None,
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the results as FILE.html or .png.")
-    ] = None,
+    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""

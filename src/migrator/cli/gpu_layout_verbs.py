@@ -14,7 +14,7 @@ from migrator.cli.gpu_verbs import (
     BoardName,
     DriverOption,
     Index,
-    Looking,
+    ReadOnly,
     State,
     group,
     say,
@@ -65,7 +65,7 @@ def assert_layout(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: Looking = False,
+    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Exit with 0 if the GPU has the layout LAYOUT; otherwise print the differences and exit with
@@ -100,7 +100,7 @@ def export(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: Looking = False,
+    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the current layout as a layout file, to be applied or asserted later.

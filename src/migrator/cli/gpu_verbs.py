@@ -68,7 +68,7 @@ BoardName = Annotated[
         help="What the emulated GPU is when it is first used (`migrator boards` lists them).",
     ),
 ]
-Looking = Annotated[
+ReadOnly = Annotated[
     bool, typer.Option("--dry-run", hidden=True, help="This verb never changes anything.")
 ]
 
@@ -164,7 +164,7 @@ def list_gpus(
     ] = None,
     state: State = None,
     board: BoardName = None,
-    dry_run: Looking = False,
+    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """List every GPU with its board, its MIG mode and its instances as PROFILE@START.
@@ -197,7 +197,7 @@ def show(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: Looking = False,
+    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw a GPU: its slices, its instances with owners and processes, and what still fits.
@@ -236,7 +236,7 @@ def doctor(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: Looking = False,
+    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Check for problems and print what to run; exit with 3 if there is one.

@@ -16,7 +16,16 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import FAILED, AsJson, app, compile_first, naming, print_json, require_known
+from migrator.cli.app import (
+    FAILED,
+    AsJson,
+    Figure,
+    app,
+    compile_first,
+    naming,
+    print_json,
+    require_known,
+)
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError
@@ -299,10 +308,7 @@ def plan(
     warm_start: Annotated[
         bool, typer.Option("--warm-start", help="Start the ILP from the exact planner's plan.")
     ] = False,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the plan as FILE.html or FILE.png."),
-    ] = None,
+    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan a window: which instance on which slices serves or retrains which model per slot."""

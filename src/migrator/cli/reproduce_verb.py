@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import AsJson, RayAddress, ScenarioFile, app, print_json, progress, warm
+from migrator.cli.app import (
+    AsJson,
+    Figure,
+    Processes,
+    RayAddress,
+    ScenarioFile,
+    app,
+    print_json,
+    progress,
+    warm,
+)
 from migrator.cli.cluster_verbs import ray_address
 from migrator.core.errors import InputError
 
@@ -52,9 +62,7 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="Most windows of a run; default: 2 of a workload."),
     ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
-    ] = None,
+    processes: Processes = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Of `map`: fewer cells, in two minutes.")
     ] = False,
@@ -279,13 +287,9 @@ def advise(
             metavar="N", help="Windows to run; default: the scenario's, at most 4 of them."
         ),
     ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Trials in parallel; default: one per core.")
-    ] = None,
+    processes: Processes = None,
     ray: RayAddress = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the advice as FILE.html or FILE.png.")
-    ] = None,
+    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether dynamic reconfiguration pays for a scenario's tenants, and what would help.

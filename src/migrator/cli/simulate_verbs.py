@@ -13,10 +13,13 @@ import typer
 from migrator.cli.app import (
     AsJson,
     Drawn,
+    Figure,
     Forecaster,
     Jobs,
+    Processes,
     RayAddress,
     ScenarioFile,
+    Seed,
     Windows,
     app,
     print_json,
@@ -56,9 +59,7 @@ def simulate(
     ] = False,
     windows: Windows = None,
     forecaster: Forecaster = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")
-    ] = None,
+    seed: Seed = None,
     drawn: Drawn = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report with every window.")
@@ -230,15 +231,9 @@ def compare(
     windows: Windows = None,
     forecaster: Forecaster = None,
     drawn: Drawn = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Runs, or GPUs of a cluster, in parallel; default: one per core."),
-    ] = None,
+    processes: Processes = None,
     ray: RayAddress = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
-    ] = None,
+    figure: Figure = None,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -318,7 +313,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _ScenarioRuns:
     """A scenario to compare on."""
 
     path: Path
@@ -329,7 +324,7 @@ class _Given:
     forecaster: str
 
 
-def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
+def _read_all(paths: Sequence[Path], seeds: int) -> list[_ScenarioRuns]:
     """Read every scenario once, before anything runs."""
     from migrator.cluster.file import is_cluster, read_cluster
     from migrator.workload.file import read_scenario
@@ -340,7 +335,7 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
     }
     names = [scenario.name for scenario in read.values()]
     return [
-        _Given(
+        _ScenarioRuns(
             path,
             scenario.name if names.count(scenario.name) == 1 else str(path),
             range(scenario.seed, scenario.seed + seeds),
@@ -352,7 +347,7 @@ def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
 
 
 def _record_files(
-    folder: Path, policies: Sequence[str], clusters: Sequence[_Given]
+    folder: Path, policies: Sequence[str], clusters: Sequence[_ScenarioRuns]
 ) -> Mapping[str, Path]:
     """Create a folder for a file per policy; InputError if that fails."""
     from migrator.records.simulated import check_records_path

@@ -17,7 +17,7 @@ Counts = NDArray[np.float64]
 
 
 class Forecaster(Protocol):
-    """One way to look ahead. Implementations are values: the same history gives the same answer."""
+    """A forecaster. The same history always gives the same forecast."""
 
     name: str
     summary: str
@@ -32,17 +32,17 @@ class Forecaster(Protocol):
 
 
 SCENARIOS = 16
-"""Rows of a forecast, and the most origins of its residuals: a whole block each."""
+"""Rows of a forecast, and the most past moments from which its errors are taken."""
 RECENT_WINDOWS = 15
-"""What is older tells little of the next window and costs time."""
+"""Windows of history that are used: older ones tell little of the next window."""
 _PARTS = 3
-"""A history too short for whole windows is parted: one to forecast from, one for the errors."""
+"""Parts of a history too short for whole windows: at least one is forecast from."""
 _MOST_RATIO = 4.0
-"""Of levels: beyond it their root is no guide."""
+"""Most ratio of levels by which errors are scaled."""
 _STRIDE = 5
 """Rows between the blocks that follow each other in one scenario, so that they differ."""
 Origins = NDArray[np.intp]
-"""Slots of the history at which a forecast is made: it may see what is before."""
+"""Slots of the history at which forecasts are made, each from what is before it."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,10 +56,9 @@ class Points(Protocol):
 
 
 def without_gaps(history: Counts) -> Counts:
-    """The history with a number in every slot: where none can be right, the mean of the others.
+    """The history with gaps (not finite, or negative) replaced by the mean of the other slots.
 
-    None is right that is not finite or negative. A gap taken for zero would look like a tenant
-    that went quiet; without any slot left, one request each as where nothing is known.
+    Zero would look like a tenant that went quiet. If no slot has a number, all have one request.
     """
     if len(history) == 0 or (history.min() >= 0 and history.max() < np.inf):
         return history
@@ -71,7 +70,7 @@ def without_gaps(history: Counts) -> Counts:
 
 @cache
 def _warn_of_gaps() -> None:
-    """Once: a gap stays in a history for long."""
+    """Once per process: a gap stays in a history for long."""
     _log.warning(
         "a history has slots that are no number of requests; they are taken for the mean of the "
         "others"
@@ -81,7 +80,7 @@ def _warn_of_gaps() -> None:
 def scenarios(
     points: Points, history: Counts, slots: int, window_slots: int, count: int = SCENARIOS
 ) -> NDArray[np.float64]:
-    """`count` scenarios around what `points` says now; their mean in every slot is that point."""
+    """`count` scenarios around the point forecast of now, which is their mean in every slot."""
     if len(history) == 0 or slots == 0:
         return np.ones((count, slots))
     seen = without_gaps(history)[-RECENT_WINDOWS * window_slots :]
@@ -97,9 +96,9 @@ def scenarios(
 def point_and_errors(
     points: Points, history: Counts, slots: int, window_slots: int, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The point forecast of now, and what came less what was forecast, one block per origin.
+    """The point forecast of now, and past errors (arrivals less forecast), a block per origin.
 
-    Blocks may be shorter than `slots`, and errors are as large as at the level forecast now.
+    Blocks may be shorter than `slots`; errors are scaled to the level forecast now.
     The first origin has a whole window before it and every block is `slots` long where the
     history allows it. Blocks overlap where it is short: their errors still fall on other slots.
     Now and the past are asked for in one call: a forecaster that learns does so once.

@@ -1,13 +1,12 @@
-"""The next seconds: how far what came just now will carry.
+"""Short-term forecast: predicts the next 30 s from the last few, for replanning inside a window.
 
-Bursts cannot be seen a window ahead, but most arrivals remember for seconds. Each slot ahead is
-the level of the last window plus a part of how far the recent past was above or below it, as
-seen through averages over a few spans; the parts are fitted to the history by least squares,
-per slot ahead, and fade out by themselves. Noise around a level and a level that has moved ask
-for different parts, so slots where the recent past stands out of the noise are fitted apart.
-Scenarios are what followed the moments most like this one, whole stretches of it: arrivals that
-come in bursts or not at all stay so. It is made for replanning inside a window; for a whole one
-it is close to `last-mean`.
+Bursts cannot be seen a window ahead, but most arrivals are correlated over seconds. The forecast
+of a slot is the last window's mean plus a weighted sum of how far means over short spans of the
+recent past are from it. The weights are fitted to the history by least squares, one set per slot
+ahead, and fall to zero as the correlation does. Noise around a level and a level that has moved
+need different weights, so moments at which the recent past stands out of the noise are fitted
+apart. Scenarios are what followed the most similar moments, whole stretches of it, so arrivals
+that come in bursts or not at all stay so. For a whole window it is close to `last-mean`.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ Floats = NDArray[np.float64]
 SPANS = (1, 3, 10, 30, 60)
 """Slots over which the recent past is averaged."""
 GATE = 2
-"""Which of the spans tells whether the recent past stands out."""
+"""Place of the span whose mean decides whether the recent past stands out of the noise."""
 STANDS_OUT = 2.5
-"""Standard deviations of the noise from which a level has moved rather than wavered."""
+"""Standard deviations of the noise beyond which the level is taken to have moved."""
 
 MEMORY_WINDOWS = 100
-"""Bursts are rare: a fit that has seen few of them does not know how long they last."""
+"""Windows of history that are used. Bursts are rare, and a fit needs several of them."""
 _MOST_ORIGINS = 2000
-"""Origins are taken so sparsely that there are no more."""
+"""Most origins of a fit; of a longer history only every n-th moment is one."""
 _OWN = 100.0
-"""Origins of its own from which those that stand out count more than all together."""
+"""Weight, in origins, of the fit to all origins when those that are alike are fitted apart."""
 _SHRINK = 10.0
-"""How many observations of nothing the fit begins with: short histories say little."""
+"""Weight, in origins, of the ridge penalty: with a short history the weights stay near zero."""
 _MOMENTS = 16
-"""At which the nowcast is compared with the last window's mean."""
+"""Moments at which `skill` compares the forecast with the last window's mean."""
 NEAREST = 4 * SCENARIOS
-"""Moments whose sequels are the scenarios: many, because neighbours in time are nearly the same
-moment, and replans on few of them follow their noise."""
+"""Scenarios. Many, because neighbours in time are nearly the same moment, and a plan for few
+scenarios follows their noise."""
 _SOON = 10
 """Slots that count twice when moments are compared."""
 _MOST_RATIO = 4.0
-"""Of levels: beyond it what came at one is no guide for the other."""
+"""Most by which a scenario is scaled from the level at its moment to that of now."""
 _FLOOR = 0.05
-"""Of the mean so far: nothing is measured in less than that."""
+"""Least scale, as a part of the mean of the history."""
 
 
 class Skill(NamedTuple):
@@ -60,7 +59,7 @@ class Skill(NamedTuple):
 
 
 class Nowcast:
-    """Least squares on what came just now."""
+    """Least squares on the last seconds."""
 
     name = "nowcast"
     summary = "the recent seconds, fading into the mean of the last window"
@@ -71,7 +70,7 @@ class Nowcast:
             return np.ones((NEAREST, slots))
         seen = without_gaps(history)[-MEMORY_WINDOWS * window_slots :]
         origins = _origins(len(seen), slots, window_slots)
-        now, then = _looks(seen, origins, window_slots)
+        now, then = _features(seen, origins, window_slots)
         now = now.within(then)
         if len(origins) < 2 * len(SPANS):
             return np.full((NEAREST, slots), max(0.0, float(now.level[0])))
@@ -110,24 +109,24 @@ class Nowcast:
         return Skill(float(share), error)
 
 
-class _Looks(NamedTuple):
-    """What is seen back from some origins."""
+class _Features(NamedTuple):
+    """The inputs of the fit at some origins."""
 
     level: Floats
     """The last window's mean."""
     scale: Floats
-    """What the noise's variance grows with: the level, if it is not next to nothing."""
+    """The level, but at least `_FLOOR` of the mean: the variance of the noise grows with it."""
     deviations: Floats
-    """How far the means of `SPANS` are from the level."""
+    """Differences of the means over `SPANS` from the level."""
     stands_out: NDArray[np.bool_]
 
     def with_weights(self, weights: Floats) -> Floats:
-        """Per origin what is said of the slots ahead."""
+        """Per origin the forecast of the slots ahead."""
         predicted: Floats = np.maximum(self.level[:, None] + self.deviations @ weights, 0.0)
         return predicted
 
-    def within(self, others: _Looks) -> _Looks:
-        """Deviations no further, for their scale, than those of others: weights know no more."""
+    def within(self, others: _Features) -> _Features:
+        """With deviations clipped to the range of `others`, each relative to its scale."""
         if len(others.scale) == 0:
             return self
         relative = others.deviations / others.scale[:, None]
@@ -135,9 +134,9 @@ class _Looks(NamedTuple):
         wide = self.scale[:, None]
         return self._replace(deviations=np.clip(self.deviations, wide * low, wide * high))
 
-    def at(self, place: slice) -> _Looks:
-        """Those of some origins."""
-        return _Looks._make(column[place] for column in self)
+    def at(self, place: slice) -> _Features:
+        """The inputs at some of the origins."""
+        return _Features._make(column[place] for column in self)
 
 
 def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
@@ -147,15 +146,17 @@ def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
     return np.arange(length - slots, first - 1, -stride, dtype=np.intp)[::-1]
 
 
-def _looks(seen: Counts, origins: NDArray[np.intp], window_slots: int) -> tuple[_Looks, _Looks]:
-    """What is seen now, and what was seen at the origins."""
+def _features(
+    seen: Counts, origins: NDArray[np.intp], window_slots: int
+) -> tuple[_Features, _Features]:
+    """The inputs now, and at the origins."""
     means = means_before(seen, np.append(origins, len(seen)), np.array([window_slots, *SPANS]))
     level = means[:, 0]
     scale = np.maximum(level, _FLOOR * float(seen.mean()) + 1e-9)
     deviations = means[:, 1:] - level[:, None]
     bound = STANDS_OUT * np.sqrt(scale * _noise(seen, float(seen.mean())) / SPANS[GATE])
-    looks = _Looks(level, scale, deviations, np.abs(deviations[:, GATE]) > bound)
-    return looks.at(slice(-1, None)), looks.at(slice(0, -1))
+    features = _Features(level, scale, deviations, np.abs(deviations[:, GATE]) > bound)
+    return features.at(slice(-1, None)), features.at(slice(0, -1))
 
 
 def _noise(seen: Counts, mean: float) -> float:
@@ -165,19 +166,21 @@ def _noise(seen: Counts, mean: float) -> float:
 
 
 def _nearest(point: Floats, predicted: Floats, alike: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The origins at which nearly the same was said as now, in the order of time."""
+    """The origins whose forecasts are nearest to that of now, in the order of time."""
     apart = predicted - point
     np.abs(apart, out=apart)
     far = apart[:, :_SOON].mean(axis=1) + apart.mean(axis=1)
-    # those that are not alike come after all that are, the nearest of them first
+    # origins that are not alike come after all that are
     far = np.where(alike, far, far + far.max() + 1.0)
     first = np.sort(np.argsort(far, kind="stable")[:NEAREST])
     return first[np.linspace(0, len(first) - 1, NEAREST).astype(np.intp)]
 
 
-def _fit(then: _Looks, errors: Floats, alike: NDArray[np.bool_]) -> Floats:
-    """Per slot ahead, the weights of the deviations: of origins alike, held to those of all."""
-    heft = 1 / np.sqrt(then.scale)[:, None]  # errors in their own noise, so bursts do not drown all
+def _fit(then: _Features, errors: Floats, alike: NDArray[np.bool_]) -> Floats:
+    """Per slot ahead the weights of the deviations: fitted to origins alike, and drawn towards the
+    weights fitted to all origins."""
+    # in units of the noise, so that bursts do not outweigh everything else
+    heft = 1 / np.sqrt(then.scale)[:, None]
     seen, wanted = then.deviations * heft, errors * heft
     gram, mixed = seen.T @ seen / len(seen), seen.T @ wanted / len(seen)
     spread = np.trace(gram) / len(gram)

@@ -1,9 +1,9 @@
 """A ridge regression from the last ten minutes or so to the next window, fitted on the spot.
 
-Inputs are the latest slots, one by one near the origin and pooled further back, outputs the
-slots ahead, both as deviations from the last window's mean over that mean. Three strengths, how
-far coefficients are held to zero, and plain means of the latest slots, short and long, are put
-together weighted by their past errors; on noise the means are left.
+Inputs are the latest slots, single ones near the origin and means of more and more slots further
+back; outputs are the slots ahead. Both are deviations from the last window's mean, relative to the
+mean of the history. Forecasts with three penalties and plain means over short and long spans are
+mixed, weighted by their past errors; on noise the mix is the means.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ LOOKBACK = 600
 LEAST_WINDOWS = 4
 """With fewer windows of history there is nothing to fit: the level is the forecast."""
 _MOST_ROWS = 700
-"""Examples are taken so sparsely that there are no more."""
+"""Most examples; of a longer history only every n-th moment is one."""
 _PART = 50
-"""Examples that are learned from together; with fewer nothing is fitted."""
+"""Examples that are added to the fit at once; with fewer nothing is fitted."""
 _POOLING = 1.25
 """Each pool of slots is this many times as long as the one after it."""
 _STRENGTHS = (0.1, 1.0, 10.0)
-"""Per example, of deviations relative to the level."""
-_RIVALS = len(SPANS) + len(_STRENGTHS)
+"""Ridge penalties, per example."""
+_MODELS = len(SPANS) + len(_STRENGTHS)
 _FLOOR = 0.05
 """Of the mean so far: deviations from a lower level are not taken relative to it."""
 _NOTHING = 1e-6
 """Requests per slot: fewer are none, or squared deviations relative to them would overflow."""
 _STEPS = 200
-"""Shares have settled to about a thousandth after as many."""
+"""Gradient steps after which shares have settled to about a thousandth."""
 
 
 class Ridge(PointForecaster):
@@ -47,7 +47,7 @@ class Ridge(PointForecaster):
     def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        """Per origin what was learned before it says; the level where there is too little."""
+        """Per origin the forecast of a fit to the history before it; the level if that is short."""
         level = last_window_mean(history, origins, window_slots)
         points = constant(level, slots)
         # at least a window, and never so long that few examples remain
@@ -58,7 +58,7 @@ class Ridge(PointForecaster):
             return points
         stride = -(-(stop - first) // _MOST_ROWS)
         rows = np.arange(first, stop + 1, stride, dtype=np.intp)
-        walk = _Walk(history, rows[: len(rows) // _PART * _PART], slots, first, window_slots)
+        walk = _RollingFit(history, rows[: len(rows) // _PART * _PART], slots, first, window_slots)
         points[able] = walk.points(origins[able])
         return points
 
@@ -66,14 +66,14 @@ class Ridge(PointForecaster):
 def level_and_scale(
     history: Counts, origins: Origins, window_slots: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per origin the last window's mean and what deviations from it are measured in."""
+    """Per origin the last window's mean, and the scale of deviations from it."""
     level = last_window_mean(history, origins, window_slots)
     scale = np.maximum(level, _FLOOR * _mean_so_far(history, origins))
     return level, np.where(scale < _NOTHING, 0.0, scale)
 
 
 def over_scale(deviation: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows relative to their scale; nothing where no request has come yet."""
+    """Rows divided by their scale; zero where no request has arrived yet."""
     wide = np.broadcast_to(scale[:, None], deviation.shape)
     return np.divide(deviation, wide, out=np.zeros_like(deviation), where=wide > 0)
 
@@ -92,10 +92,10 @@ def _edges(lookback: int) -> NDArray[np.intp]:
     return np.array(edges, dtype=np.intp)
 
 
-class _Seen(NamedTuple):
-    """What is seen at each origin (row); deviations in the unit, which is the mean so far.
+class _Inputs(NamedTuple):
+    """The inputs at every origin (row), divided by the unit, which is the mean so far.
 
-    In requests, not relative ones: where more come than before an error counts more.
+    Not by the level of now: where more requests arrive than before, an error counts more.
     """
 
     level: NDArray[np.float64]
@@ -105,12 +105,12 @@ class _Seen(NamedTuple):
     pooled: NDArray[np.float64]
     """Deviations of the pools."""
 
-    def part(self, rows: slice | NDArray[np.bool_]) -> _Seen:
+    def part(self, rows: slice | NDArray[np.bool_]) -> _Inputs:
         """Some of the rows."""
-        return _Seen._make(column[rows] for column in self)
+        return _Inputs._make(column[rows] for column in self)
 
 
-def _seen(history: Counts, origins: Origins, lookback: int, window_slots: int) -> _Seen:
+def _inputs(history: Counts, origins: Origins, lookback: int, window_slots: int) -> _Inputs:
     """At each origin the level and the deviations from it."""
     sums = np.concatenate(([0.0], np.cumsum(history)))
     level, scale = level_and_scale(history, origins, window_slots)
@@ -122,30 +122,30 @@ def _seen(history: Counts, origins: Origins, lookback: int, window_slots: int) -
     # a mean of many slots is less noisy by their root, so it may weigh that much more
     pooled = over_scale((pools - level[:, None]) * np.sqrt(lengths), unit)
     means = over_scale(levels(history, origins, window_slots) - level[:, None], unit)
-    return _Seen(level, unit, means, pooled)
+    return _Inputs(level, unit, means, pooled)
 
 
-class _Learned(NamedTuple):
-    """What some parts of the examples taught: sums of products over their rows."""
+class _FitSums(NamedTuple):
+    """Sums of products over the examples of some parts, from which coefficients follow."""
 
     rows: int
     gram: NDArray[np.float64]
     mixed: NDArray[np.float64]
-    """Of inputs and what came."""
+    """Of inputs and arrivals."""
     errors: NDArray[np.float64]
-    """Of the errors of every two rivals."""
+    """Of the errors of every two models."""
 
     def fitted(self, strength: float) -> NDArray[np.float64]:
-        """Coefficients held to zero so strongly; all zero before anything is learned."""
+        """Coefficients with this penalty; all zero before any example."""
         held = self.gram + max(1, self.rows) * strength * np.eye(len(self.gram))
         return np.linalg.solve(held, self.mixed).astype(np.float64, copy=False)
 
 
-class _Walk:
-    """Rivals that learn as the history grows: an origin is answered by what ended before it.
+class _RollingFit:
+    """Models that are fitted again as the history grows; a forecast uses what ended before it.
 
-    Examples are taken in parts. Each part is first forecast, by every model, from the parts that
-    had ended when it began: an answer that is still to come would favour models that overfit.
+    Examples are added in parts. Every model first forecasts a part from the parts that had ended
+    when it began, which gives its error: later answers would favour models that overfit.
     """
 
     def __init__(
@@ -156,13 +156,13 @@ class _Walk:
         self.ends = rows[_PART - 1 :: _PART] + slots
         self.windows_of_part = _PART * (rows[1] - rows[0]) / window_slots if len(rows) else 0.0
         width = len(_edges(lookback)) - 1
-        empty = (np.zeros((width, width)), np.zeros((width, slots)), np.zeros((_RIVALS, _RIVALS)))
-        self.learned = [_Learned(0, *empty)]
+        empty = (np.zeros((width, width)), np.zeros((width, slots)), np.zeros((_MODELS, _MODELS)))
+        self.learned = [_FitSums(0, *empty)]
         self._learn()
 
     def points(self, origins: Origins) -> NDArray[np.float64]:
-        """Per origin what the rivals say together, in requests."""
-        seen = _seen(self.history, origins, self.lookback, self.window_slots)
+        """Per origin the mixed forecast of all models, in requests."""
+        seen = _inputs(self.history, origins, self.lookback, self.window_slots)
         deviations = np.empty((len(origins), self.slots))
         counts, part_of = np.unique(self._ended(origins), return_inverse=True)
         learned = [self.learned[count] for count in counts]
@@ -171,7 +171,9 @@ class _Walk:
         share = shares(np.stack([sums.errors for sums in learned]), SPANS.index(1), price)
         for number, sums in enumerate(learned):
             here = part_of == number
-            deviations[here] = np.tensordot(share[number], _said(seen.part(here), sums), axes=1)
+            deviations[here] = np.tensordot(
+                share[number], _forecasts(seen.part(here), sums), axes=1
+            )
         return np.maximum(seen.level[:, None] + seen.unit[:, None] * deviations, 0.0)
 
     def _ended(self, origins: Origins) -> NDArray[np.intp]:
@@ -179,19 +181,19 @@ class _Walk:
         return np.searchsorted(self.ends, origins, side="right")
 
     def _learn(self) -> None:
-        """Part by part; the products stay so small that the linear algebra starts no threads."""
-        seen = _seen(self.history, self.rows, self.lookback, self.window_slots)
+        """Add part by part; products this small start no threads in the linear algebra."""
+        seen = _inputs(self.history, self.rows, self.lookback, self.window_slots)
         for begin in range(0, len(self.rows), _PART):
             rows = slice(begin, begin + _PART)
             here, before = seen.part(rows), self.learned[-1]
             received = self.history[self.rows[rows, None] + np.arange(self.slots)]
             received = over_scale(received - here.level[:, None], here.unit)
             learned = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
-            missed = (_said(here, learned) - received).reshape(_RIVALS, -1)
+            missed = (_forecasts(here, learned) - received).reshape(_MODELS, -1)
             # a model fitted on little data then says little about its quality now
             weight = max(1, learned.rows)
             self.learned.append(
-                _Learned(
+                _FitSums(
                     before.rows + _PART,
                     before.gram + here.pooled.T @ here.pooled,
                     before.mixed + here.pooled.T @ received,
@@ -200,8 +202,8 @@ class _Walk:
             )
 
 
-def _said(seen: _Seen, learned: _Learned) -> NDArray[np.float64]:
-    """Per rival, row and slot the deviation from the level: the means, then the strengths."""
+def _forecasts(seen: _Inputs, learned: _FitSums) -> NDArray[np.float64]:
+    """Per model, row and slot the deviation from the level: means first, then ridge fits."""
     slots = learned.mixed.shape[1]
     flat = np.repeat(seen.means.T[:, :, None], slots, axis=2)
     fitted = [seen.pooled @ learned.fitted(strength) for strength in _STRENGTHS]
@@ -220,10 +222,10 @@ def shares(
     `price`, of the mean squared error, is paid for taking everything from the simple forecast.
     Projected gradients with momentum (Nesterov), for all matrices at once.
     """
-    rivals = products.shape[-1]
+    models = products.shape[-1]
     start = np.zeros(products.shape[:-1])
     start[:, simple] = 1.0
-    mean = np.trace(products, axis1=1, axis2=2) / rivals
+    mean = np.trace(products, axis1=1, axis2=2) / models
     curved = products / np.where(mean > 0, mean, 1.0)[:, None, None]
     reach = np.linalg.eigvalsh(curved)[:, -1:]
     pace = 1 / np.where(reach > 0, reach, 1.0)

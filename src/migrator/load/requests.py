@@ -28,7 +28,7 @@ REFUSED = {429: "queue full", 503: "no instance ready"}
 GIVEN_UP = 504
 
 
-class Questions:
+class RequestSamples:
     """A benchmark's samples as requests, window by window."""
 
     def __init__(
@@ -133,7 +133,7 @@ def times_s(scenario: Scenario, index: int, windows: int, speed: float) -> NDArr
 def schedule(
     scenario: Scenario,
     tenants: Sequence[int],
-    questions: Sequence[Questions],
+    questions: Sequence[RequestSamples],
     first: int,
     windows: int,
     speed: float,

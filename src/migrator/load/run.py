@@ -21,7 +21,7 @@ from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
 from migrator.load.ledger import Ledger
 from migrator.load.messages import encode_label, encode_request, error_in, read_answer
-from migrator.load.requests import GIVEN_UP, REFUSED, Questions, Schedule, schedule
+from migrator.load.requests import GIVEN_UP, REFUSED, RequestSamples, Schedule, schedule
 from migrator.load.server import ServerWindow, TargetServer
 from migrator.load.uploads import LoadTarget, Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
@@ -76,9 +76,9 @@ class LoadProgress:
     goodput: int
 
 
-def questions_of(
+def request_samples_of(
     tenant: LiveTenant, *, held_out: bool = False, pixels: int | None = None
-) -> Questions:
+) -> RequestSamples:
     """A tenant's labelled samples; InputError if the scenario does not name their source.
 
     `held_out`: requests use held-out samples only. `pixels`: side of the model's images.
@@ -91,7 +91,7 @@ def questions_of(
     samples_of = benchmark(tenant.benchmark)
     encode = encoder(tenant.model, samples_of.modality)
     origin = Origin(seed=tenant.seed, encode=encode, pixels=pixels)
-    return Questions(samples_of, samples_of.load(origin), tenant.seed, held_out=held_out)
+    return RequestSamples(samples_of, samples_of.load(origin), tenant.seed, held_out=held_out)
 
 
 async def load(
@@ -173,7 +173,7 @@ async def _targets(
     targets = []
     for tenant in tenants:
         model_input = await server.model_input(tenant.name)
-        asked = questions_of(tenant, held_out=held_out, pixels=model_input.pixels)
+        asked = request_samples_of(tenant, held_out=held_out, pixels=model_input.pixels)
         target = LoadTarget(tenant, model_input, asked)
         sample = target.inputs(np.array([0]))[0]
         if not model_input.fits(sample):

@@ -19,7 +19,7 @@ from migrator.learn.benchmarks.benchmark import resize_images
 from migrator.learn.model import Inputs
 from migrator.load.ledger import Ledger
 from migrator.load.messages import ModelInput, encode_samples, error_in
-from migrator.load.requests import Questions, Rows
+from migrator.load.requests import RequestSamples, Rows
 from migrator.load.server import TargetServer
 from migrator.workload.live import LiveTenant
 
@@ -36,7 +36,7 @@ class LoadTarget:
 
     tenant: LiveTenant
     input: ModelInput
-    questions: Questions
+    questions: RequestSamples
     run: str = field(default_factory=lambda: uuid4().hex[:8])
     """Part of every request id, which makes ids of different loads distinct."""
 

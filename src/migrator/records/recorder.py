@@ -37,7 +37,13 @@ from migrator.records.rows import (
 )
 from migrator.records.runs import held_blocks
 
-_TOLD = (Reason.NO_DATA, Reason.OUT_OF_MEMORY, Reason.TOO_LONG, Reason.NO_ROOM, Reason.LEFT_OUT)
+_RECORDED_REASONS = (
+    Reason.NO_DATA,
+    Reason.OUT_OF_MEMORY,
+    Reason.TOO_LONG,
+    Reason.NO_ROOM,
+    Reason.LEFT_OUT,
+)
 """Reasons of a missing retraining that are recorded as events; the others have an event already."""
 
 
@@ -290,7 +296,7 @@ class Recorder:
         waits = self.why_not_retrained(name)
         if waits is not None:
             row = replace(row, reason=waits.reason.value, why=waits.words)
-            self._tell_why(name, waits)
+            self._record_reason(name, waits)
         trained = self._trained.get(name)
         if job is not None and trained is not None and trained.window == job.window:
             row = replace(
@@ -303,9 +309,9 @@ class Recorder:
             self._retrainings[name] = row
             self._sink.put(row)
 
-    def _tell_why(self, name: str, waits: NotRetrained) -> None:
+    def _record_reason(self, name: str, waits: NotRetrained) -> None:
         """Record as an event why a tenant is not retrained, once per window."""
-        if waits.reason in _TOLD and self._explained_in.get(name) != self._clock.number:
+        if waits.reason in _RECORDED_REASONS and self._explained_in.get(name) != self._clock.number:
             self._explained_in[name] = self._clock.number
             sentence = f"{name}: {waits.words}"
             self.event("retraining", sentence, tenant=name, reason=waits.reason.value)

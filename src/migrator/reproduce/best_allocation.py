@@ -31,8 +31,8 @@ from migrator.reproduce.sources import (
     AZURE,
     INCEPTION,
     RESNET,
-    Arriving,
     MotivationSource,
+    TracedModel,
 )
 
 LOAD = 0.45
@@ -192,7 +192,7 @@ def _figures(setting: Setting, _: Outcomes) -> Figures:
 
 
 def _scenario(setting: Setting) -> Scenario:
-    tenants = (Arriving(INCEPTION, AZURE, LOAD), Arriving(RESNET, ALIBABA, LOAD))
+    tenants = (TracedModel(INCEPTION, AZURE, LOAD), TracedModel(RESNET, ALIBABA, LOAD))
     return MotivationSource("two models", tenants, setting.data)(setting.seeds[0], 1)
 
 

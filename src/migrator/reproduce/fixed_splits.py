@@ -27,7 +27,7 @@ from migrator.reproduce.experiment import (
     serving_and_training,
     table,
 )
-from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, MotivationSource, TracedModel
 from migrator.simulation.compare import Job
 from migrator.workload.datasets import datasets
 from migrator.workload.workloads import GPU
@@ -90,7 +90,7 @@ _MEASURES: Mapping[str, Callable[[Tally], float]] = {
 
 
 def _tasks_jobs(setting: Setting, split: str) -> list[Job]:
-    tenants = (Arriving(RESNET, AZURE, TASKS_LOAD),)
+    tenants = (TracedModel(RESNET, AZURE, TASKS_LOAD),)
     source = MotivationSource("ResNet-50 alone", tenants, setting.data)
     return [
         Job(source, f"static-{split}", seed=seed, windows=setting.windows(4))
@@ -203,7 +203,10 @@ def model_splits() -> dict[str, tuple[int, int]]:
 
 def _models_jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
     first, second = model_splits()[split]
-    tenants = Arriving(INCEPTION, AZURE, MODELS_LOAD), Arriving(RESNET, AZURE, MODELS_LOAD, like)
+    tenants = (
+        TracedModel(INCEPTION, AZURE, MODELS_LOAD),
+        TracedModel(RESNET, AZURE, MODELS_LOAD, like),
+    )
     source = MotivationSource("two retrainings", tenants, setting.data)
     layout = serving_and_training(
         {INCEPTION: SERVING_GPCS, RESNET: SERVING_GPCS}, {INCEPTION: first, RESNET: second}

@@ -17,9 +17,9 @@ from migrator.reproduce.map_cells import (
     LOADS,
     QUICK_LOADS,
     TRACES,
-    AxisOfMap,
     Cell,
     CellSource,
+    VariedCondition,
     axes,
     grid,
 )
@@ -61,7 +61,7 @@ class MapSetting:
         return grid(self.loads)
 
     @property
-    def axes(self) -> tuple[AxisOfMap, ...]:
+    def axes(self) -> tuple[VariedCondition, ...]:
         """Conditions varied one at a time; a quick map has none."""
         return () if self.quick else axes()
 

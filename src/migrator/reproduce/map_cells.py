@@ -86,7 +86,7 @@ BASE = Cell()
 
 
 @dataclass(frozen=True)
-class AxisOfMap:
+class VariedCondition:
     """One condition varied, all others as in the base cell."""
 
     name: str
@@ -99,18 +99,18 @@ def grid(loads: Sequence[float]) -> tuple[tuple[Cell, ...], ...]:
     return tuple(tuple(replace(BASE, gain=gain, load=load) for load in loads) for gain in Gain)
 
 
-def axes() -> tuple[AxisOfMap, ...]:
+def axes() -> tuple[VariedCondition, ...]:
     """The conditions that are varied one at a time."""
     return (
-        AxisOfMap(
+        VariedCondition(
             "length of retraining",
             {f"retraining x {length:g}": replace(BASE, length=length) for length in LENGTHS},
         ),
-        AxisOfMap("traces", {trace: replace(BASE, traces=trace) for trace in TRACES}),
-        AxisOfMap(
+        VariedCondition("traces", {trace: replace(BASE, traces=trace) for trace in TRACES}),
+        VariedCondition(
             "tenants", {f"{tenant} tenants": replace(BASE, tenants=tenant) for tenant in TENANTS}
         ),
-        AxisOfMap(
+        VariedCondition(
             "workers", {"prepared workers": BASE, "cold workers": replace(BASE, prepared=False)}
         ),
     )

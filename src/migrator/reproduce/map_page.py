@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from migrator.advise.leads import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, LeadVerdict
+from migrator.advise.lead_charts import goodput_bars, lead_bars, leads_json
+from migrator.advise.leads import LEAST, PEERS, RIVALS, STATIC, Leads, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import (
     GOOD,
@@ -21,9 +22,7 @@ from migrator.report.page import (
     Paint,
     Picture,
     Section,
-    Series,
     Table,
-    policy_paints,
 )
 from migrator.reproduce.experiment import listed, percent, signed, table
 from migrator.reproduce.map import MapResults, MapSetting
@@ -43,7 +42,6 @@ _ROWS = {
     Gain.PUBLISHED: "published\nweights",
     Gain.PAPER: "the paper's\ndrop",
 }
-_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 _SHORT = {"paris-reconfiguring": "paris-reconf."}
 
 
@@ -101,12 +99,7 @@ def map_figures(results: MapResults) -> dict[str, Any]:
                 "tenants": cell.tenants,
                 "workers": "prepared" if cell.prepared else "cold",
                 "runs": leads.samples,
-                "goodput": leads.goodput,
-                "ceiling": leads.ceiling,
-                "goodput_of": dict(leads.shares),
-                "leads": {name: _lead_json(mean) for name, mean in leads.over.items()},
-                "most": dict(leads.most),
-                "verdict": str(leads.verdict),
+                **leads_json(leads),
                 "static_splits": list(results.static[cell]),
             }
             for cell, leads in results.leads.items()
@@ -178,44 +171,17 @@ def _distance(leads: Leads) -> float:
 
 
 def _by_load(results: MapResults) -> Bars:
-    cells = [replace(BASE, load=load) for load in results.setting.loads]
-    leads = [results.leads[cell] for cell in cells]
-    series = [
-        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
-    ]
-    for rival in RIVALS:
-        values = tuple(lead.shares[rival] for lead in leads)
-        series.append(Series(rival, values, paint=_LOOKS[rival]))
-    return Bars(
-        title="Goodput by load (published weights)",
-        categories=tuple(f"{load:g}" for load in results.setting.loads),
-        series=tuple(series),
-        x=Axis("load"),
-        y=Axis("goodput over received", share=True),
-    )
+    loads = results.setting.loads
+    leads = [results.leads[replace(BASE, load=load)] for load in loads]
+    title = "Goodput by load (published weights)"
+    return goodput_bars(title, [f"{load:g}" for load in loads], leads, Axis("load"))
 
 
 def _by_axis(results: MapResults) -> Bars:
-    named = [(name, cell) for axis in results.setting.axes for name, cell in axis.cells.items()]
-    leads = [results.leads[cell] for _, cell in named]
-    return Bars(
-        title="migrator's lead over each rival, one condition at a time",
-        categories=tuple(name for name, _ in named),
-        series=tuple(_axis_series(rival, leads) for rival in RIVALS),
-        x=Axis("condition"),
-        y=Axis("lead in goodput", share=True),
-    )
-
-
-def _axis_series(rival: str, leads: list[Leads]) -> Series:
-    means = [lead.over[rival] for lead in leads]
-    return Series(
-        rival,
-        tuple(None if mean is None else mean.mean for mean in means),
-        tuple(None if mean is None else mean.half_width for mean in means),
-        _LOOKS[rival],
-    )
+    cells = {name: cell for axis in results.setting.axes for name, cell in axis.cells.items()}
+    leads = [results.leads[cell] for cell in cells.values()]
+    title = "migrator's lead over each rival, one condition at a time"
+    return lead_bars(title, list(cells), leads, Axis("condition"))
 
 
 def _cells_table(results: MapResults) -> Table:
@@ -351,10 +317,6 @@ def _method(setting: MapSetting) -> Iterator[str]:
 
 def _gain(gain: Gain) -> str:
     return _ROWS[gain].replace("\n", " ")
-
-
-def _lead_json(lead: SeedMean | None) -> dict[str, float | None] | None:
-    return None if lead is None else {"mean": lead.mean, "half_width": lead.half_width}
 
 
 def summary(results: MapResults) -> str:

@@ -84,7 +84,7 @@ class PassJob(Job):
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenOverhead:
     """Results of the pass, summed over all plans."""
 
     instances: int
@@ -95,18 +95,18 @@ class Hidden:
 
     @property
     def share(self) -> float:
-        """Hidden part of the overhead; 0 if there is no overhead."""
+        """HiddenOverhead part of the overhead; 0 if there is no overhead."""
         return self.hidden_s / self.overhead_s if self.overhead_s else 0.0
 
 
-def hidden_in(passes: Iterable[Preinitialization]) -> Hidden:
+def hidden_in(passes: Iterable[Preinitialization]) -> HiddenOverhead:
     """Sum the results of several passes."""
     new = [
         preparation
         for preinitialization in passes
         for preparation in preinitialization.preparations
     ]
-    return Hidden(
+    return HiddenOverhead(
         len(new),
         sum(preparation.overhead_s for preparation in new),
         sum(preparation.hidden_s for preparation in new),
@@ -194,7 +194,7 @@ def _evaluation(prepared: bool) -> Evaluation:
 @dataclass(frozen=True)
 class _Result:
     measured: PolicyResults
-    hidden: Hidden
+    hidden: HiddenOverhead
     tallies: dict[str, Tally]
     """Variant -> tally over all workloads."""
     held_gpcs: float

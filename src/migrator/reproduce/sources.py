@@ -89,7 +89,7 @@ def _moved(tenant: ServedTenant, mean_rps: float, number: int, windows: int) -> 
 
 
 @dataclass(frozen=True)
-class Arriving:
+class TracedModel:
     """A model of the motivation with its trace and load."""
 
     model: str
@@ -104,7 +104,7 @@ class MotivationSource:
     """Inception-v3, ResNet-50 or both, each on a trace and at a load of its own."""
 
     name: str
-    tenants: tuple[Arriving, ...]
+    tenants: tuple[TracedModel, ...]
     data: Path | None = None
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
@@ -114,7 +114,7 @@ class MotivationSource:
         return replace(both, name=self.name, tenants=tenants, windows=windows or both.windows)
 
 
-def _recut(both: Scenario, arriving: Arriving) -> ServedTenant:
+def _recut(both: Scenario, arriving: TracedModel) -> ServedTenant:
     """The model's tenant of W7 with the given arrivals."""
     tenants = {tenant.name: tenant for tenant in both.tenants}
     measure = tenants[arriving.load_of or arriving.model]

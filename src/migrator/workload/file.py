@@ -96,9 +96,11 @@ def parse_scenario(
     count = windows or file.windows or default_windows(drifting, sources, window_s)
     tenants = [
         ServedTenant(
-            service, *scaled_arrivals(come, service, board, window_s, count, (seed, index)), drift
+            service, *scaled_arrivals(source, service, board, window_s, count, (seed, index)), drift
         )
-        for index, (service, come, drift) in enumerate(zip(served, sources, drifting, strict=True))
+        for index, (service, source, drift) in enumerate(
+            zip(served, sources, drifting, strict=True)
+        )
     ]
     return Scenario(
         name=scenario_name(file, name),

@@ -103,7 +103,7 @@ def workload(
     """The workload as a scenario, on the real traces in the folder `data` if it is given."""
     row = _known(name)
     means = _means_rps(row, batch, load)
-    arrivals = [
+    arrival_entries = [
         {"generator": kind, "mean_rps": mean}
         if data is None
         else _real(kind, mean, data, row.windows)
@@ -120,10 +120,12 @@ def workload(
                 "model": model,
                 "slo_ms": SLO_MS,
                 "batch": batch,
-                "arrivals": come,
+                "arrivals": arrivals,
                 "retraining": {"dataset": dataset},
             }
-            for model, come, dataset in zip(row.models, arrivals, row.datasets, strict=True)
+            for model, arrivals, dataset in zip(
+                row.models, arrival_entries, row.datasets, strict=True
+            )
         ],
     }
     return parse_scenario(entry, folder=Path(), name=row.name)

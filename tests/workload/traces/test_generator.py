@@ -175,8 +175,8 @@ def test_by_hand() -> None:
 
 def test_lags_beyond_the_end_are_nan() -> None:
     found = statistics_of(np.array([1, 2] * 20))
-    assert [math.isnan(each) for each in found.autocorrelation] == [False, False, True, True]
+    assert [math.isnan(value) for value in found.autocorrelation] == [False, False, True, True]
 
 
 def test_a_constant_trace_has_no_autocorrelation() -> None:
-    assert all(math.isnan(each) for each in statistics_of(np.full(300, 7)).autocorrelation)
+    assert all(math.isnan(value) for value in statistics_of(np.full(300, 7)).autocorrelation)

@@ -64,7 +64,9 @@ def test_every_format_has_an_example() -> None:
 @each_format
 def test_one_format_recognises_it(name: str) -> None:
     first = EXAMPLES[name][:2]
-    assert [key for key, each in FORMATS.items() if each.recognises(first)] == [name]
+    assert [key for key, trace_format in FORMATS.items() if trace_format.recognises(first)] == [
+        name
+    ]
 
 
 @each_format

@@ -40,8 +40,8 @@ class Decided:
         """As changing_policy.py writes it."""
         told = json.loads(line)
         slots = tuple(
-            tuple(Instance(start, gpcs, Task(who, Kind(kind))) for start, gpcs, who, kind in one)
-            for one in told["slots"]
+            tuple(Instance(start, gpcs, Task(who, Kind(kind))) for start, gpcs, who, kind in slot)
+            for slot in told["slots"]
         )
         return cls(told["at_s"], told["slot"], slots)
 
@@ -131,12 +131,14 @@ def visible(asked: Iterable[Asked], units: Iterable[UnitRecord]) -> Iterator[Vis
 
 
 def _room(board: Board, instance: Instance, before: Iterable[Instance]) -> Room:
-    overlapping = [each for each in before if _overlap(board, instance, each)]
+    overlapping = [earlier for earlier in before if _overlap(board, instance, earlier)]
     if not overlapping:
         return Room.IDLE
-    if [(each.start, each.gpcs) for each in overlapping] == [(instance.start, instance.gpcs)]:
+    if [(earlier.start, earlier.gpcs) for earlier in overlapping] == [
+        (instance.start, instance.gpcs)
+    ]:
         return Room.SAME
-    trained = all(each.task and each.task.kind is Kind.RETRAINING for each in overlapping)
+    trained = all(earlier.task and earlier.task.kind is Kind.RETRAINING for earlier in overlapping)
     return Room.RETRAINED if trained else Room.TAKEN
 
 

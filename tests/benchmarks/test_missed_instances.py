@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.visible import Decided, Room, asked_for, followed, visible
+from benchmarks.missed_instances import Decided, Room, asked_for, followed, visible
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
 from migrator.records.rows import UnitRecord
@@ -63,8 +63,8 @@ def test_it_is_missed_from_its_slot_until_it_serves() -> None:
 
 def test_what_never_serves_is_missed_as_long_as_it_is_asked_for() -> None:
     asked = list(asked_for(A100, [(OLD,), (NEW,), (OLD,)], [0.0, 1.0, 3.0]))
-    found = list(visible([each for each in asked if each.instance == NEW], []))
-    assert [(each.missed_s, each.came) for each in found] == [(2.0, False)]
+    found = list(visible([instance for instance in asked if instance.instance == NEW], []))
+    assert [(instance.missed_s, instance.came) for instance in found] == [(2.0, False)]
 
 
 def test_one_that_was_never_taken_away_is_not_new_again() -> None:
@@ -72,9 +72,9 @@ def test_one_that_was_never_taken_away_is_not_new_again() -> None:
     asked = list(asked_for(A100, slots, [0.0, 1.0, 2.0, 3.0]))
     assert len(asked) == 2
     kept = list(visible(asked, [ready("u1", 1.2, None, NEW)]))
-    assert [each.missed_s for each in kept] == [pytest.approx(0.2)]
+    assert [instance.missed_s for instance in kept] == [pytest.approx(0.2)]
     again = list(visible(asked, [ready("u1", 1.2, 2.1, NEW), ready("u1", 2.9, None, NEW)]))
-    assert [(each.missed_s, each.made) for each in again] == [
+    assert [(instance.missed_s, instance.made) for instance in again] == [
         (pytest.approx(0.2), True),
         (0.0, False),
     ]

@@ -31,7 +31,7 @@ def pair_name(pair: Pair) -> str:
 
 
 @dataclass(frozen=True)
-class WindowApart:
+class SpreadWindow:
     """Window `number` of `of` windows that are spread evenly over a pair of traces."""
 
     pair: Pair
@@ -72,8 +72,8 @@ class WindowApart:
         return (*known[first:], *known[:first])
 
 
-def jobs_apart(
-    sources: Iterable[WindowApart],
+def spread_jobs(
+    sources: Iterable[SpreadWindow],
     seeds: Iterable[int] = (0,),
     policies: Sequence[str] = SIDE_BY_SIDE,
 ) -> tuple[Job, ...]:

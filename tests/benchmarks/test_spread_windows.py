@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.windows_apart import MODELS, WindowApart, jobs_apart
+from benchmarks.spread_windows import MODELS, SpreadWindow, spread_jobs
 from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
@@ -33,7 +33,7 @@ def write(folder: Path, kind: str, seconds: int = 1000) -> None:
 
 
 def test_sources_are_values() -> None:
-    apart, same = (WindowApart(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
+    apart, same = (SpreadWindow(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
     assert apart == same
     assert hash(apart) == hash(same)
     assert pickle.loads(pickle.dumps(apart)) == apart
@@ -58,7 +58,7 @@ def test_one_window_is_the_first_and_a_short_trace_has_none() -> None:
 
 
 def test_the_load_is_the_whole_traces_and_not_the_windows() -> None:
-    made = WindowApart(PAIR, 3, 4, load=0.5)(0, None)
+    made = SpreadWindow(PAIR, 3, 4, load=0.5)(0, None)
     assert [tenant.name for tenant in made.tenants] == list(MODELS)
     assert (made.windows, made.window_s, made.prepared) == (1, 200.0, True)
     for tenant, kind in zip(made.tenants, PAIR, strict=True):
@@ -67,15 +67,15 @@ def test_the_load_is_the_whole_traces_and_not_the_windows() -> None:
         most = highest_rps(tenant.service, made.board)
         assert tenant.trace.mean_rps == pytest.approx(0.25 * most, rel=1e-3)
         assert tenant.drifts == ()
-    other = WindowApart(PAIR, 0, 4, load=0.5)(0, None)
+    other = SpreadWindow(PAIR, 0, 4, load=0.5)(0, None)
     assert np.array_equal(other.tenants[0].trace.counts, made.tenants[0].trace.counts)
-    seeded = WindowApart(PAIR, 3, 4, load=0.5)(1, None)
+    seeded = SpreadWindow(PAIR, 3, 4, load=0.5)(1, None)
     assert not np.array_equal(seeded.tenants[0].trace.counts, made.tenants[0].trace.counts)
 
 
 def test_retrainings_take_their_turn() -> None:
     first, second, fifth = (
-        WindowApart(PAIR, n, 8, retrain=True)(0, None).tenants[0].drifts for n in (0, 1, 4)
+        SpreadWindow(PAIR, n, 8, retrain=True)(0, None).tenants[0].drifts for n in (0, 1, 4)
     )
     assert first == fifth
     assert first[1] == second[0] != first[0]
@@ -92,7 +92,7 @@ def test_what_the_folder_lacks_is_generated(tmp_path: Path) -> None:
 
 
 def test_a_window_can_be_run_alone() -> None:
-    job = Job(WindowApart(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
+    job = Job(SpreadWindow(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
     made, outcome = job.scenario(), job.run()
     assert outcome.scenario == "azure + azure-bursty, window 2 of 3"
     for tenant in made.tenants:
@@ -101,8 +101,8 @@ def test_a_window_can_be_run_alone() -> None:
 
 
 def test_a_job_per_window_policy_and_seed() -> None:
-    sources = [WindowApart(PAIR, number, 2) for number in range(2)]
-    jobs = jobs_apart(sources, (0, 1))
+    sources = [SpreadWindow(PAIR, number, 2) for number in range(2)]
+    jobs = spread_jobs(sources, (0, 1))
     assert len(jobs) == len(set(jobs)) == 2 * 3 * 2
     assert {job.policy for job in jobs} == set(SIDE_BY_SIDE)
     assert {(job.source, job.seed, job.windows) for job in jobs} == {

@@ -38,16 +38,17 @@ GROUPS = {
     ),
     "GPUs and clusters": ("gpu", "cluster", "gateway"),
 }
-"""Groups of verbs in `migrator --help`, in this order."""
+"""Groups of verbs in `migrator --help`, in this order. Verbs that are in none of them come last."""
+OTHER_VERBS = "Other verbs"
 
 _group_of = {verb: group for group, verbs in GROUPS.items() for verb in verbs}
-_order = list(_group_of)
+_order = {verb: position for position, verb in enumerate(_group_of)}
 for _command in app.registered_commands:
     _command.name = _command.name or str(getattr(_command.callback, "__name__", ""))
-    _command.rich_help_panel = _group_of[_command.name]
+    _command.rich_help_panel = _group_of.get(_command.name, OTHER_VERBS)
 for _verbs in app.registered_groups:
-    _verbs.rich_help_panel = _group_of[_verbs.name or ""]
-app.registered_commands.sort(key=lambda command: _order.index(command.name or ""))
-app.registered_groups.sort(key=lambda group: _order.index(group.name or ""))
+    _verbs.rich_help_panel = _group_of.get(_verbs.name or "", OTHER_VERBS)
+app.registered_commands.sort(key=lambda verb: _order.get(verb.name or "", len(_order)))
+app.registered_groups.sort(key=lambda verbs: _order.get(verbs.name or "", len(_order)))
 
 __all__ = ["app", "main"]

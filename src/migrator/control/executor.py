@@ -384,6 +384,8 @@ class Executor:
                 self._step_serving(unit, situation, now_s)
             case State.TRAINING:
                 self._step_training(unit, situation.planned, now_s)
+            case _:
+                pass
 
     def _step_idle(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float

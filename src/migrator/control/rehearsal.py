@@ -200,6 +200,8 @@ class _Rehearsal:
                     self._push(
                         self._lengths_s.get(place, 0.0), TrainingEnded(instance, tenant, True)
                     )
+                case _:
+                    pass  # shares and standbys are not rehearsed
 
     def _push(self, seconds: float, event: Event) -> None:
         self._number += 1

@@ -344,6 +344,8 @@ def apply_event(
             given_up = site_retries.destroy_failed(unit.site, now_s, slot_s)
             reason = f"{unit.bare} cannot be destroyed and its place is avoided: {why}"
             outcome = Outcome(idle, (), "destroy", reason if given_up else "")
+        case _:
+            pass
     return outcome
 
 

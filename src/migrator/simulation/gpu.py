@@ -26,6 +26,7 @@ from migrator.control.events import (
     Prepare,
     Prepared,
     Ready,
+    Replan,
     RetrainingEvent,
     Stopped,
     StopTraining,
@@ -224,8 +225,8 @@ class SimulatedGpu:
                     self._stop_training(instance, tenant)
                 case Train(instance, tenant):
                     self._train(instance, tenant)
-                case _:
-                    pass  # the controller handles a replan
+                case Replan():
+                    pass  # the controller handles it
 
     def wake(self, at_s: float) -> None:
         """Make `next_events` return at that time."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
-from migrator.workload.traces.formats import FORMATS, load_trace
+from migrator.workload.traces.formats import formats, load_trace
 
 LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger,1,2\n"
@@ -145,12 +145,12 @@ def test_the_line_is_named_in_a_large_file(tmp_path: Path) -> None:
     assert "line 512346 is '512345;1'" in refused(path)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", formats())
 def test_loaders_refuse_by_themselves(name: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.csv"
     path.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=r"empty\.csv: "):
-        FORMATS[name].load(path)
+        formats()[name].load(path)
 
 
 CELLS = st.sampled_from(

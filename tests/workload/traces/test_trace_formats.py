@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from migrator.core.scenario import Trace
-from migrator.workload.traces.formats import FORMATS, load_trace
+from migrator.workload.traces.formats import formats, load_trace
 
 MINUTES = ",".join(str(minute) for minute in range(1, 1441))
 
@@ -58,13 +58,13 @@ def written(folder: Path, lines: list[str], name: str = "some.csv") -> Path:
 
 
 def test_every_format_has_an_example() -> None:
-    assert set(FORMATS) == set(EXAMPLES)
+    assert set(formats()) == set(EXAMPLES)
 
 
 @each_format
 def test_one_format_recognises_it(name: str) -> None:
     first = EXAMPLES[name][:2]
-    assert [key for key, trace_format in FORMATS.items() if trace_format.recognises(first)] == [
+    assert [key for key, trace_format in formats().items() if trace_format.recognises(first)] == [
         name
     ]
 
@@ -74,7 +74,7 @@ def test_recognised_and_read(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, EXAMPLES[name])
     trace = load_trace(path)
     assert trace.name == "some"
-    assert same(trace, FORMATS[name].load(path))
+    assert same(trace, formats()[name].load(path))
     if name in COUNTS:
         assert trace.counts.tolist() == COUNTS[name]
 

@@ -1,7 +1,7 @@
 """The formats of trace files: plain lists, and public traces as they are published.
 
 The first lines of a file decide its format. Random draws are seeded, so that a file always gives
-the same trace.
+the same trace. A module here lists its own formats in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
+from migrator.core.registry import found_in
 from migrator.core.scenario import Trace
 from migrator.io.data_file import TRACE, wrong_kind
 from migrator.workload.traces.reading import (
@@ -39,9 +41,16 @@ _LARGEST_COUNT = 10**9
 class TraceFormat:
     """One format of trace files."""
 
+    name: str
     recognises: Callable[[list[str]], bool]
     """Takes the first one or two lines that are not blank. At most one format returns True."""
     load: Callable[[Path], Trace]
+
+
+@cache
+def formats() -> dict[str, TraceFormat]:
+    """Every format by name."""
+    return found_in("migrator.workload.traces", "FORMATS")
 
 
 def load_trace(path: Path) -> Trace:
@@ -58,7 +67,7 @@ def _load(path: Path) -> Trace:
     first = head(path)
     # The second line is used only if the first one, which may be any header, is not recognised.
     for lines in (first[:1], first):
-        for trace_format in FORMATS.values():
+        for trace_format in formats().values():
             if trace_format.recognises(lines):
                 return trace_format.load(path)
     raise InputError(
@@ -323,16 +332,16 @@ def _recognises_servegen(lines: list[str]) -> bool:
     )
 
 
-FORMATS = {
-    "second-counts": TraceFormat(lambda lines: lines[0].count(",") == 1, _load_counts),
-    "timestamps": TraceFormat(_recognises_times, _load_times),
-    "azure-llm": TraceFormat(lambda lines: _is_azure_llm_header(lines[0]), _load_azure_llm),
-    "azure-functions": TraceFormat(
+FORMATS = (
+    TraceFormat("second-counts", lambda lines: lines[0].count(",") == 1, _load_counts),
+    TraceFormat("timestamps", _recognises_times, _load_times),
+    TraceFormat("azure-llm", lambda lines: _is_azure_llm_header(lines[0]), _load_azure_llm),
+    TraceFormat(
+        "azure-functions",
         lambda lines: _is_functions_header(lines[0]) and lines[0].count(",") >= len(_TITLES),
         _load_azure_functions,
     ),
-    "alibaba-v2017": TraceFormat(_ALIBABA_2017.recognises, _ALIBABA_2017.load),
-    "alibaba-v2018": TraceFormat(_ALIBABA_2018.recognises, _ALIBABA_2018.load),
-    "servegen": TraceFormat(_recognises_servegen, _load_servegen),
-}
-"""All formats by name."""
+    TraceFormat("alibaba-v2017", _ALIBABA_2017.recognises, _ALIBABA_2017.load),
+    TraceFormat("alibaba-v2018", _ALIBABA_2018.recognises, _ALIBABA_2018.load),
+    TraceFormat("servegen", _recognises_servegen, _load_servegen),
+)

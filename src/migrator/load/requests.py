@@ -28,7 +28,8 @@ from migrator.core.scenario import Scenario
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, resize_images
-from migrator.learn.model import Inputs, Samples, concatenate
+from migrator.learn.model import Inputs
+from migrator.learn.samples import Samples, concatenate
 from migrator.load.server import ModelInput, Server, encode_samples, error_in
 from migrator.workload.arrivals import TenantArrivals
 from migrator.workload.live import LiveTenant

@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
 from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
-from migrator.learn.model import CHARACTERS
+from migrator.learn.tokens import CHARACTERS
 from migrator.serving.workers.messages import ModelInterface
 
 Identifier = Annotated[str, Meta(max_length=128)]

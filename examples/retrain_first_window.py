@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from migrator.core.errors import InputError
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
 from migrator.learn.benchmarks.benchmark import Material, Origin
-from migrator.learn.course import Course, CourseSettings
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 
@@ -38,14 +38,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=8)
     asked = parser.parse_args(words)
     name, material = loaded(asked.benchmark, asked.data)
-    settings = CourseSettings(
+    settings = BenchmarkSettings(
         name,
         "small-cnn",
         RetrainingSettings(epochs=asked.epochs),
         per_class=asked.samples,
         pixels=asked.pixels,
     )
-    row = Course(settings, material).run(windows=1).rows[0]
+    row = BenchmarkRun(settings, material).run(windows=1).rows[0]
     print(f"{name}: {material.source}")
     print(f"new classes   {row.accuracy_new_pre:.0%} -> {row.accuracy_new_post:.0%}")
     print(f"all classes   {row.accuracy_pre:.0%} -> {row.accuracy_post:.0%}")

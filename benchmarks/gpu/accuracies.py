@@ -1,9 +1,9 @@
 """Accuracies of the paper's models, window by window: `python -m benchmarks.gpu.accuracies`.
 
 Runs every pair of model and benchmark of the paper's evaluation (five vision models on NC-CIFAR-10
-and NC-CORe50, BERT-base on NC-20-Newsgroups) through `migrator.learn.course`: pre-training, then
-per window the estimate, the retraining and the adoption. Several courses share the GPU, each in a
-process of its own. Needs torch, transformers, safetensors, numpy and Pillow (torchvision for
+and NC-CORe50, BERT-base on NC-20-Newsgroups) through `migrator.learn.benchmark_run`: pre-training,
+then per window the estimate, the retraining and the adoption. Several courses share the GPU, each
+in a process of its own. Needs torch, transformers, safetensors, numpy and Pillow (torchvision for
 Inception-v3), and the sources beside this folder; `PYTHONPATH=src` where MIGRator is not
 installed.
 
@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
 from migrator.learn.benchmarks.benchmark import Origin, window_data
-from migrator.learn.course import Course, CourseSettings
 from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, model_class
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
@@ -80,7 +80,7 @@ class Job:
 def lived_through(job: Job) -> Iterator[Json]:
     """The course after pre-training and after every window, until the deadline."""
     known = benchmark(job.benchmark)
-    settings = CourseSettings(
+    settings = BenchmarkSettings(
         job.benchmark,
         job.model,
         RetrainingSettings(job.epochs, job.batch, job.seed),
@@ -90,7 +90,7 @@ def lived_through(job: Job) -> Iterator[Json]:
         shuffle=job.shuffle and not known.drifts,
         weights=job.weights,
     )
-    course = Course(settings, known.load(Origin(job.data, job.seed)), job.device)
+    course = BenchmarkRun(settings, known.load(Origin(job.data, job.seed)), job.device)
     last = known.windows if job.windows is None else min(job.windows, known.windows)
     bounds: list[Json] = []
     initial, first = copy.deepcopy(course.model), course.model
@@ -117,7 +117,7 @@ def lived_through(job: Job) -> Iterator[Json]:
         }
 
 
-def bounds_of(course: Course, window: int, initial: Model, first: Model) -> Json:
+def bounds_of(course: BenchmarkRun, window: int, initial: Model, first: Model) -> Json:
     """Accuracies on a window's held-out samples without any retraining and with all samples.
 
     `initial`: the model before pre-training, which learns all samples so far at once; `first`: the

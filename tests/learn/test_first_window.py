@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import InputError
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
 from migrator.learn.benchmarks.benchmark import VARIABLE, Material, Origin
-from migrator.learn.course import Course, CourseSettings
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "retrain_first_window.py"
-SETTINGS = CourseSettings(
+SETTINGS = BenchmarkSettings(
     "nc-cifar-10", "small-cnn", RetrainingSettings(epochs=4), per_class=200, pixels=16
 )
 
@@ -34,7 +34,7 @@ def test_the_example_runs_on_made_up_classes_where_there_is_no_data(
 
 
 def test_a_small_model_learns_two_classes_of_cifar() -> None:
-    row = Course(SETTINGS, _loaded()).run(1).rows[0]
+    row = BenchmarkRun(SETTINGS, _loaded()).run(1).rows[0]
     assert row.adopted
     assert row.accuracy_new_post >= row.accuracy_new_pre + 0.2
 

@@ -18,10 +18,10 @@ ASK = """
 import sys
 from migrator.core.errors import InputError
 from migrator.learn.model_folder import model_folder
-for each in sys.argv[1:]:
+for name in sys.argv[1:]:
     try:
-        found = model_folder(each, "hf:FOLDER")
-        print(found.words, *sorted(file.name for file in found.path.iterdir()))
+        folder = model_folder(name, "hf:FOLDER")
+        print(folder.origin, *sorted(file.name for file in folder.path.iterdir()))
     except InputError as error:
         print(error)
 assert "torch" not in sys.modules, "it takes seconds to import"

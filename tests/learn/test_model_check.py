@@ -9,8 +9,8 @@ import pytest
 from support.own_model import NearestMean
 
 from migrator.core.errors import InputError
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
 from migrator.learn.benchmarks.benchmark import Material, Origin
-from migrator.learn.course import Course, CourseSettings
 from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, require_works
 from migrator.learn.retraining import RetrainingSettings
@@ -44,9 +44,11 @@ def material() -> Material:
 def test_a_class_that_is_almost_a_model_is_told_what_is_wrong(
     material: Material, name: str, said: str
 ) -> None:
-    settings = CourseSettings("nc-synthetic", f"support.faulty_models:{name}", RetrainingSettings())
+    settings = BenchmarkSettings(
+        "nc-synthetic", f"support.faulty_models:{name}", RetrainingSettings()
+    )
     with pytest.raises(InputError, match=said):
-        Course(settings, material)
+        BenchmarkRun(settings, material)
 
 
 def test_the_model_itself_is_left_as_it_is(material: Material) -> None:

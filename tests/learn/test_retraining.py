@@ -19,7 +19,7 @@ from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Inputs, Labels, Model, Samples, WindowData, split_validation
+from migrator.learn.model import Inputs, Labels, Model
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import (
     RetrainingSettings,
@@ -33,6 +33,7 @@ from migrator.learn.retraining import (
     retrain,
     steps_per_epoch,
 )
+from migrator.learn.samples import Samples, WindowData, split_validation
 
 KNOWN = benchmark("nc-synthetic")
 SETTINGS = RetrainingSettings(epochs=4, batch=32)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.learn.benchmarks.packaged import body_of
-from migrator.learn.model import BEGIN, CHARACTERS, PADDING, TOKENS, VOCABULARY, tokens_of
+from migrator.learn.benchmarks.newsgroups import body_of
+from migrator.learn.tokens import BEGIN, CHARACTERS, PADDING, TOKENS, VOCABULARY, tokens_of
 
 MESSAGE = """From: somebody@example.org (A Name)
 Subject: hockey

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import save_file
 
 from migrator.core.errors import InputError
-from migrator.learn.image_model import TimmNamed
 from migrator.learn.model import Modality
 from migrator.learn.registry import build, model_class, timm
+from migrator.learn.timm_models import TimmNamed
 
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 SMALL = "test_vit2"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.io.database import FileMovedError, transaction
-from migrator.learn.model import Samples, WindowData
+from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as labels_module
 from migrator.live.labels import (
     PRETRAINED,

@@ -18,7 +18,7 @@ from support.oip_server import Running, oip_server
 from migrator.core.errors import InputError
 from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
-from migrator.learn.benchmarks.packaged import Synthetic
+from migrator.learn.benchmarks.synthetic import Synthetic
 from migrator.load.requests import times_s
 from migrator.load.run import LoadProgress, LoadSettings, load, request_samples_of
 from migrator.simulation.tenant import RunningTenant

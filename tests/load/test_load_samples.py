@@ -12,8 +12,9 @@ from support.small_models import WORDS, save_bert, write_newsgroups
 
 from migrator.core.profiles import Service, profile
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
-from migrator.learn.model import Modality, Samples
+from migrator.learn.model import Modality
 from migrator.learn.registry import benchmark
+from migrator.learn.samples import Samples
 from migrator.load.messages import ModelInput
 from migrator.load.requests import RequestSamples
 from migrator.load.run import request_samples_of

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
-from migrator.learn.model import Inputs, Labels, Samples, WindowData
+from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import RetrainingSettings, retrain
+from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as kept
 from migrator.live.training import PREPARE, JobKind, TrainingJob, Trainings
 from migrator.live.training_data import remember

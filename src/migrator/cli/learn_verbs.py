@@ -12,7 +12,7 @@ from migrator.cli.app import AsJson, app, print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.learn.course import CourseResult
+    from migrator.learn.benchmark_run import BenchmarkResult
 
 
 @app.command()
@@ -91,13 +91,13 @@ def retrain(
     figures = None if out is None else AnswerFile(out)
     benchmark_named(benchmark)  # report a misspelt name before torch is loaded
     require_torch()
-    from migrator.learn.course import CourseRun, CourseSettings
+    from migrator.learn.benchmark_run import BenchmarkRequest, BenchmarkSettings
 
     retraining = RetrainingSettings(epochs, batch, seed)
-    settings = CourseSettings(
+    settings = BenchmarkSettings(
         benchmark, model, retraining, replay, samples, pixels, shuffle, weights
     )
-    run = CourseRun(settings, windows, device, data, checkpoint, resume)
+    run = BenchmarkRequest(settings, windows, device, data, checkpoint, resume)
     result = run.result(_warn, progress)
     answer = run.answer(result)
     for sentence in result.stops:
@@ -172,7 +172,7 @@ def _warn(sentence: str) -> None:
     print(f"warning: {sentence}", file=sys.stderr)
 
 
-def _print_course(result: CourseResult, board: str) -> None:
+def _print_course(result: BenchmarkResult, board: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

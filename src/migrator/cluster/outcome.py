@@ -19,32 +19,26 @@ class ClusterOutcome:
 
     @property
     def scenario(self) -> str:
-        """Name of the scenario."""
         return self.plan.scenario
 
     @property
     def policy(self) -> str:
-        """The policy of every GPU."""
         return self.runs[0].policy
 
     @property
     def forecaster(self) -> str:
-        """The forecaster of every GPU."""
         return self.runs[0].forecaster
 
     @property
     def seed(self) -> int:
-        """The seed of the arrivals."""
         return self.runs[0].seed
 
     @property
     def tally(self) -> Tally:
-        """The counts of all GPUs."""
         return sum((run.tally for run in self.runs), Tally())
 
     @property
     def reconfigurations(self) -> int:
-        """Reconfigurations on all GPUs."""
         return sum(run.reconfigurations for run in self.runs)
 
     @property

@@ -102,7 +102,6 @@ class ClusterScenario:
 
     @property
     def slots(self) -> int:
-        """Slots of a window."""
         return round(self.window_s / self.slot_s)
 
     @property
@@ -170,7 +169,6 @@ class ClusterPlan:
 
     @property
     def goodput_rps(self) -> float:
-        """Goodput of all GPUs together."""
         return sum(gpu.goodput_rps for gpu in self.gpus)
 
     @property

@@ -100,7 +100,6 @@ class SharedFiles:
         return f"{self._root}/{name}"
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file atomically."""
         if self.local:
             self._whole(name, lambda unfinished: unfinished.write_bytes(content))
         else:

@@ -137,7 +137,6 @@ class Difference:
         return bool(self.missing or self.fewer or self.unexpected or self.half_made)
 
     def lines(self) -> list[str]:
-        """One line per difference."""
         return [
             *(f"missing: {place}" for place in self.missing),
             *(f"missing: {count} of {profile}, anywhere" for profile, count in self.fewer.items()),

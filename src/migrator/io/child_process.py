@@ -96,7 +96,6 @@ class ChildProcess(asyncio.BufferedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the process accepts requests."""
         return self._lost is None
 
     async def request(

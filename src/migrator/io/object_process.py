@@ -86,7 +86,6 @@ class ObjectProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     def call(self, method: str, *arguments: object) -> None:

@@ -36,6 +36,24 @@ Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 
 _Entry = TypeVar("_Entry", bound="Entry")
 _Parts = Mapping[tuple[str, ...], "type[Entry]"]
+_WRONG: dict[str, tuple[str, str]] = {
+    "finite_number": ("is not finite", "a finite number"),
+    "greater_than": ("is not above {gt:g}", "a number above {gt:g}"),
+    "greater_than_equal": ("is less than {ge:g}", "a number of at least {ge:g}"),
+    "less_than_equal": ("is more than {le:g}", "a number of at most {le:g}"),
+    "int_type": ("is not an integer", "an integer, without quotes or decimals"),
+    "int_from_float": ("is not an integer", "an integer, without quotes or decimals"),
+    "float_type": ("is not a number", "a number, without quotes"),
+    "string_type": ("is not text", "text in double quotes"),
+    "string_unicode": ("is not valid Unicode text", "text without lone surrogates"),
+    "list_type": ("is not a list", "a list of numbers"),
+    "union_tag_not_found": ("is not a list", "a list"),
+    "dict_type": ("is not an object", "an object"),
+    "model_type": ("is not an object", "an object with {keys}"),
+    "literal_error": ("is not known", "{expected}"),
+    "too_short": ("is not enough", "at least one"),
+}
+"""Pydantic's error type -> what is wrong with the value, and what to provide instead."""
 
 
 class Entry(BaseModel):
@@ -129,26 +147,6 @@ def listed(values: Sequence[object], last: str = "or") -> str:
     """The values as an enumeration: a, b or c."""
     *head, tail = [str(value) for value in values]
     return f"{', '.join(head)} {last} {tail}" if head else tail
-
-
-_WRONG: dict[str, tuple[str, str]] = {
-    "finite_number": ("is not finite", "a finite number"),
-    "greater_than": ("is not above {gt:g}", "a number above {gt:g}"),
-    "greater_than_equal": ("is less than {ge:g}", "a number of at least {ge:g}"),
-    "less_than_equal": ("is more than {le:g}", "a number of at most {le:g}"),
-    "int_type": ("is not an integer", "an integer, without quotes or decimals"),
-    "int_from_float": ("is not an integer", "an integer, without quotes or decimals"),
-    "float_type": ("is not a number", "a number, without quotes"),
-    "string_type": ("is not text", "text in double quotes"),
-    "string_unicode": ("is not valid Unicode text", "text without lone surrogates"),
-    "list_type": ("is not a list", "a list of numbers"),
-    "union_tag_not_found": ("is not a list", "a list"),
-    "dict_type": ("is not an object", "an object"),
-    "model_type": ("is not an object", "an object with {keys}"),
-    "literal_error": ("is not known", "{expected}"),
-    "too_short": ("is not enough", "at least one"),
-}
-"""Pydantic's error type -> what is wrong with the value, and what to provide instead."""
 
 
 def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:

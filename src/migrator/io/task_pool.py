@@ -45,7 +45,6 @@ class TaskPool:
     def map(
         self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]
     ) -> Iterator[_Result]:
-        """Yield the results in the order of the tasks."""
         waiting = deque([self._submit(function, task) for task in tasks])
         while waiting:
             yield _result(waiting.popleft())

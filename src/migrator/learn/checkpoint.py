@@ -31,7 +31,7 @@ FREE_S = 0.2
 _BYTES_PER_S = 300e6
 """Assumed write speed until the first checkpoint has been timed."""
 
-_SETTINGS, _COURSE, _WINDOW = "settings.json", "course", "window-"
+_SETTINGS, _SERVED, _WINDOW = "settings.json", "course", "window-"
 
 Warn = Callable[[str], None]
 
@@ -88,7 +88,6 @@ class Checkpoints:
         return None
 
     def has_any(self) -> bool:
-        """Whether there is one, good or not."""
         return bool(self._weights.numbers())
 
     def clear(self) -> None:
@@ -128,22 +127,22 @@ class CheckpointSchedule:
         self._cost_s = self._last_s - began_s
 
 
-class CourseFolder:
-    """The folder that a course is resumed from; locked while the course runs.
+class RunFolder:
+    """The folder that a benchmark's run is resumed from; locked while it runs.
 
     `course/` holds the serving model after every scenario, `window-N/` the epochs of the scenario
-    in progress, `settings.json` the settings, data and weights of the course.
+    in progress, `settings.json` the settings, data and weights.
     """
 
     def __init__(self, folder: Path, warn: Warn) -> None:
         self.folder, self.warn = folder, warn
-        self.course = Checkpoints(folder / _COURSE, warn)
+        self.served = Checkpoints(folder / _SERVED, warn)
         self._claim: FolderLock | None = None
 
     def begin(self, identity: Mapping[str, Any], *, resume: bool) -> Checkpoint | None:
-        """Lock the folder. With `resume`, the last good checkpoint of this very course.
+        """Lock the folder. With `resume`, the last good checkpoint of this very run.
 
-        None at the beginning of a course. InputError if the folder belongs to another one.
+        None at the beginning of a run. InputError if the folder belongs to another one.
         """
         if resume and not (self.folder / _SETTINGS).exists():
             raise InputError(f"--resume: {self.folder} holds no run; leave --resume out")
@@ -156,36 +155,34 @@ class CourseFolder:
                 unfinished.write_text(settings, encoding="utf-8")
             return None
         self._require_same(settings)
-        checkpoint = self.course.newest_good()
-        if checkpoint is None and self.course.has_any():
+        checkpoint = self.served.newest_good()
+        if checkpoint is None and self.served.has_any():
             raise InputError(
                 f"{self.folder}: all its checkpoints are damaged; delete it and start again"
             )
         return checkpoint
 
     def epochs(self, scenario: int) -> Checkpoints:
-        """The checkpoints of one scenario's retraining."""
         return Checkpoints(self.folder / f"{_WINDOW}{scenario}", self.warn)
 
     def finish(self, scenario: int, model: Model, about: dict[str, Any]) -> None:
         """Save the model that serves after a scenario; delete the scenario's epochs."""
-        self.course.write(scenario, model, about, training=False)
+        self.served.write(scenario, model, about, training=False)
         self.epochs(scenario).clear()
 
     def close(self) -> None:
-        """Unlock the folder."""
         if self._claim is not None:
             self._claim.release()
             self._claim = None
 
     def _require_empty(self) -> None:
-        """A new course must not resume from another course's checkpoints."""
+        """A new run must not resume from another run's checkpoints."""
         if (self.folder / _SETTINGS).exists():
             raise InputError(
                 f"--checkpoint: {self.folder} holds a run already; add --resume or name another "
                 "folder"
             )
-        left = [*self.folder.glob(_COURSE), *self.folder.glob(f"{_WINDOW}*")]
+        left = [*self.folder.glob(_SERVED), *self.folder.glob(f"{_WINDOW}*")]
         if left:
             raise InputError(
                 f"--checkpoint: {self.folder} holds {left[0].name} of an unknown run; remove that "

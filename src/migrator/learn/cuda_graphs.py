@@ -163,7 +163,7 @@ Forward = Callable[[Tensor], Tensor]
 
 def graph_sizes(batch: int) -> tuple[int, ...]:
     """The batch sizes with a graph: doubling, so that at most half of the rows are spare."""
-    doubled = [2**each for each in range(batch.bit_length()) if 2**each < batch]
+    doubled = [2**exponent for exponent in range(batch.bit_length()) if 2**exponent < batch]
     return (*doubled, batch)
 
 
@@ -226,12 +226,12 @@ def load_cudnn() -> None:
 def convert_to_bf16(network: nn.Module) -> None:
     """Convert weights, and floating-point inputs of every call, to bf16."""
 
-    def converted(each: Any) -> Any:
-        floating = isinstance(each, Tensor) and each.is_floating_point()
-        return each.to(torch.bfloat16) if floating else each
+    def converted(value: Any) -> Any:
+        floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(torch.bfloat16) if floating else value
 
     def hook(_network: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return tuple(map(converted, given)), {n: converted(each) for n, each in named.items()}
+        return tuple(map(converted, given)), {n: converted(value) for n, value in named.items()}
 
     network.to(torch.bfloat16)
     network.register_forward_pre_hook(hook, with_kwargs=True)

@@ -120,8 +120,9 @@ def launch_for(given: Convolution) -> Launch:
 def convolve(given: Convolution) -> Tensor:
     """The convolution on the GPU; without gradients."""
     launch = launch_for(given)
+    tensors = (launch.inputs, launch.weights, launch.outputs)
     arguments = [
-        *(ctypes.c_void_p(e.data_ptr()) for e in (launch.inputs, launch.weights, launch.outputs)),
+        *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors),
         *map(ctypes.c_int, launch.numbers),
         ctypes.c_longlong(launch.threads),
     ]
@@ -145,7 +146,6 @@ class DepthwiseKernels(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Compute one call of torch."""
         del types
         named = dict(kwargs or {})
         if func is torch.conv2d:
@@ -181,9 +181,9 @@ def _functions() -> Mapping[str, Function]:
     _require(driver.cuModuleLoadData(ctypes.byref(module), binary), "loads the kernels")
 
     def function(name: str) -> Function:
-        found = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         _require(
-            driver.cuModuleGetFunction(ctypes.byref(found), module, name.encode()), f"has {name}"
+            driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode()), f"has {name}"
         )
 
         def launch(blocks: int, arguments: Sequence[Any]) -> None:
@@ -193,7 +193,7 @@ def _functions() -> Mapping[str, Function]:
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
             shape = (blocks, 1, 1, _THREADS, 1, 1, 0)
             _require(
-                driver.cuLaunchKernel(found, *shape, stream, pointers, None), f"launches {name}"
+                driver.cuLaunchKernel(handle, *shape, stream, pointers, None), f"launches {name}"
             )
 
         return launch
@@ -261,6 +261,6 @@ def _require(result: int, what: str) -> None:
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    found = [value] if isinstance(value, int) else list(value)
-    down, right = found * 2 if len(found) == 1 else found
+    values = [value] if isinstance(value, int) else list(value)
+    down, right = values * 2 if len(values) == 1 else values
     return down, right

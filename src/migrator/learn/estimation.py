@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.learn.model import Model, Stream, WindowData, concatenate, random_stream
+from migrator.learn.model import Model
 from migrator.learn.retraining import (
     DivergedError,
     RetrainingSettings,
@@ -24,6 +24,7 @@ from migrator.learn.retraining import (
     begin_training,
     train_epoch,
 )
+from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
@@ -110,9 +111,9 @@ def estimate(
 
 def expected(limit: float, before: float, new_part: float, past: Sequence[Past]) -> float:
     """The accuracy that all data reaches, from the sample's limit and earlier retrainings."""
-    removed = _faded([each.removed for each in past] or [_DEFAULT_REMOVED])
+    removed = _faded([earlier.removed for earlier in past] or [_DEFAULT_REMOVED])
     by_sample = limit + removed * (1 - limit)
-    lifts = [each.lift for each in past if each.lift is not None]
+    lifts = [earlier.lift for earlier in past if earlier.lift is not None]
     if not lifts:
         return float(np.clip(by_sample, 0, 1))
     by_lift = before + new_part * _faded(lifts)

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from migrator.core.errors import InputError
 from migrator.learn.image_model import ImageModel, is_normalisation
-from migrator.learn.model import TOKENS, Inputs, Modality, damaged
+from migrator.learn.model import Inputs, Modality, damaged
 from migrator.learn.model_folder import ModelFolder, model_folder, trusts_remote_code
 from migrator.learn.registry import transformers
+from migrator.learn.tokens import TOKENS
 from migrator.learn.torch_model import TextModel, TorchModel
 
 PREFIX = "hf:"
@@ -45,13 +46,14 @@ _NOT_CROPPED = 384
 
 
 _MOST_CLASSES = 10**6
+_PROCESSORS = ("preprocessor", "processor")
 
 
 def hf_class(name: str) -> type[TorchModel]:
     """The class of the model called `name`; reads config.json only."""
     folder = model_folder(name.removeprefix(PREFIX), "hf:FOLDER")
     images = _modality(name, folder) is Modality.IMAGES
-    about = {"name": name, "summary": folder.words, "folder": folder}
+    about = {"name": name, "summary": folder.origin, "folder": folder}
     base: type[TorchModel] = HfImages if images else HfText
     return type(name, (base,), about)
 
@@ -79,15 +81,12 @@ class HfImages(ImageModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """The network that config.json describes, with random weights."""
         return _new_network(cls.folder, Modality.IMAGES, classes)
 
     def load_pretrained(self) -> None:
-        """Load the folder's weights."""
         _load_weights(self, self.folder)
 
     def image_logits(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
         output: Tensor = self.network(pixel_values=images).logits
         return output
 
@@ -123,7 +122,6 @@ class HfText(TextModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """The network that config.json describes, with random weights."""
         return _new_network(cls.folder, Modality.TEXT, classes)
 
     @classmethod
@@ -142,18 +140,9 @@ class HfText(TextModel):
         return np.array(rows, dtype=np.int32).reshape(-1, encoding.length)
 
     def load_pretrained(self) -> None:
-        """Load the folder's weights."""
         _load_weights(self, self.folder)
 
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Scores of token numbers."""
-        tokens = inputs.to(torch.int64)
-        there = (tokens != self.padding).to(torch.int64)
-        output: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
-        return output
-
     def example(self, batch: int) -> Inputs:
-        """Random tokens."""
         size = (batch, self._length)
         tokens = np.random.default_rng(0).integers(0, self.vocabulary, size, dtype=np.int32)
         return np.where(tokens == self.padding, (self.padding + 1) % self.vocabulary, tokens)
@@ -242,8 +231,8 @@ def _head(network: nn.Module, classes: int) -> tuple[str, ...]:
     base = f"{getattr(network, 'base_model_prefix', '')}."
     return tuple(
         name
-        for name, each in network.state_dict().items()
-        if not name.startswith(base) and each.ndim and each.shape[0] == classes
+        for name, tensor in network.state_dict().items()
+        if not name.startswith(base) and tensor.ndim and tensor.shape[0] == classes
     )
 
 
@@ -273,22 +262,20 @@ def _load_weights(model: TorchModel, folder: ModelFolder) -> None:
     _require_fitting(theirs, info, folder)
     head = _head(theirs, classes)
     trained = classes > 1 and not set(head) & set(info["missing_keys"])
-    known = classes if trained and _chooses_one(theirs.config) else None
-    model.begin_from(theirs.state_dict(), known, folder.words, folder.path)
+    usable = classes if trained and _chooses_one(theirs.config) else None
+    model.begin_from(theirs.state_dict(), usable, folder.origin, folder.path)
 
 
 def _require_fitting(theirs: Any, info: Any, folder: ModelFolder) -> None:
     """A missing head or pooler is common; anything else belongs to another network."""
     if info["mismatched_keys"]:
-        name, found, wanted = next(iter(info["mismatched_keys"]))
+        name, shape, expected = next(iter(info["mismatched_keys"]))
         raise InputError(
-            f"{folder.path}: {name} is of shape {tuple(found)} in its weights and "
-            f"{tuple(wanted)} by its config.json; save both again with save_pretrained()"
+            f"{folder.path}: {name} is of shape {tuple(shape)} in its weights and "
+            f"{tuple(expected)} by its config.json; save both again with save_pretrained()"
         )
     base = f"{theirs.base_model_prefix}."
-    missing = [
-        each for each in info["missing_keys"] if each.startswith(base) and "pooler" not in each
-    ]
+    missing = [key for key in info["missing_keys"] if key.startswith(base) and "pooler" not in key]
     if missing:
         raise InputError(
             f"{folder.path}: {len(missing)} tensors of its network, such as {sorted(missing)[0]}, "
@@ -304,19 +291,21 @@ def _read_processor(kind: type[HfImages]) -> None:
     """Take size, mean, deviation and resampling over from the folder's image processor."""
     folder, library = kind.folder, transformers()
     _config(folder)
-    if not any((folder.path / f"{e}_config.json").exists() for e in ("preprocessor", "processor")):
+    if not any((folder.path / f"{part}_config.json").exists() for part in _PROCESSORS):
         raise InputError(
             f"{folder.path}: holds no preprocessor_config.json; save the model's image processor "
             "there with save_pretrained()"
         )
     with _reading(folder, "image processor"):
-        found = library.AutoImageProcessor.from_pretrained(folder.path, **_options())
-        scale = 1 / found.rescale_factor if found.do_rescale else 1.0
-        normal = bool(found.do_normalize)
-        kind.mean = tuple(scale * each for each in found.image_mean) if normal else (0.0,) * 3
-        kind.spread = tuple(scale * each for each in found.image_std) if normal else (scale,) * 3
-        kind.interpolation = _INTERPOLATIONS.get(int(found.resample or 2), "bilinear")
-        kind.own_pixels, kind.crop = _sides(found)
+        processor = library.AutoImageProcessor.from_pretrained(folder.path, **_options())
+        scale = 1 / processor.rescale_factor if processor.do_rescale else 1.0
+        normal = bool(processor.do_normalize)
+        kind.mean = tuple(scale * value for value in processor.image_mean) if normal else (0.0,) * 3
+        kind.spread = (
+            tuple(scale * value for value in processor.image_std) if normal else (scale,) * 3
+        )
+        kind.interpolation = _INTERPOLATIONS.get(int(processor.resample or 2), "bilinear")
+        kind.own_pixels, kind.crop = _sides(processor)
         if not is_normalisation(kind.mean, kind.spread):
             raise ValueError("image_mean and image_std are not three usable numbers each")
 
@@ -325,7 +314,7 @@ def _sides(processor: Any) -> tuple[int, float]:
     """The side of the network's images, and which part of a resized picture they are."""
 
     def side(size: Any) -> int:
-        sides = {key: each for key, each in dict(size or {}).items() if each}
+        sides = {key: value for key, value in dict(size or {}).items() if value}
         if len({*sides.values()}) != 1:
             raise ValueError(f"images of size {sides} are not square")
         return int(next(iter(sides.values())))

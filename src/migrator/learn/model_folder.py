@@ -38,7 +38,7 @@ class ModelFolder:
     """A folder with config.json and weights as safetensors."""
 
     path: Path
-    words: str
+    origin: str
     """Its origin."""
 
     def config(self) -> dict[str, Any]:
@@ -58,30 +58,30 @@ class ModelFolder:
         if any(self.path.glob("*.safetensors")):
             self._require_unquantised()
             return
-        pickled = next((p for e in ("*.bin", "*.pt", "*.pth") for p in self.path.glob(e)), None)
-        if pickled is not None:
+        pickled = [path for path in self.path.iterdir() if path.suffix in (".bin", ".pt", ".pth")]
+        if pickled:
             raise InputError(
-                f"{self.path}: its weights are pickled ({pickled.name}), which can run code when "
-                "read; save them as safetensors with save_pretrained()"
+                f"{self.path}: its weights are pickled ({min(pickled).name}), which can run code "
+                "when read; save them as safetensors with save_pretrained()"
             )
         raise InputError(f"{self.path}: holds no weights; put model.safetensors beside config.json")
 
     def _require_unquantised(self) -> None:
         """Refuse weights of whole numbers, which libraries would read without their scales."""
         kind = self.config().get("quantization_config")
-        found = f"by {kind.get('quant_method')}" if isinstance(kind, dict) else None
+        reason = f"by {kind.get('quant_method')}" if isinstance(kind, dict) else None
         for file in sorted(self.path.glob("*.safetensors")):
             try:
                 with safe_open(file, "pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 - not a mapping
                         dtype = tensors.get_slice(name).get_dtype()
                         if name.endswith(".weight") and not dtype.startswith(("F", "BF")):
-                            found = found or f"{name} is {dtype}"
+                            reason = reason or f"{name} is {dtype}"
             except (OSError, SafetensorError) as error:
                 raise damaged(file) from error
-        if found is not None:
+        if reason is not None:
             raise InputError(
-                f"{self.path}: its weights are quantised ({found}), so they cannot be trained; "
+                f"{self.path}: its weights are quantised ({reason}), so they cannot be trained; "
                 "name the model that they were made from"
             )
 
@@ -90,7 +90,7 @@ class ModelFolder:
         listed = _object_in(index).get("weight_map")
         if not isinstance(listed, dict):
             raise InputError(f"{index}: lists no files in weight_map; copy it again")
-        for name in sorted({str(each) for each in listed.values()}):
+        for name in sorted({str(file) for file in listed.values()}):
             if Path(name).name != name:
                 raise InputError(
                     f"{index}: lists {name[:200]!r}, which is outside of its folder; copy the "
@@ -103,12 +103,12 @@ class ModelFolder:
 def _object_in(file: Path) -> dict[str, Any]:
     """The JSON object in a file; InputError if there is none."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: not readable as JSON; copy it again") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{file}: not an object; copy it again")
-    return found
+    return content
 
 
 def trusts_remote_code() -> bool:
@@ -139,8 +139,8 @@ def _from_hub(name: str, revision: str, form: str) -> ModelFolder:
     pin = cache_folder("hub") / f"{name.replace('/', '--')}@{revision.replace('/', '--')}"
     commit = ""
     with suppress(OSError, UnicodeDecodeError):
-        found = pin.read_text(encoding="ascii").strip()
-        commit = found if _COMMIT.fullmatch(found) else ""  # a damaged file is replaced
+        pinned = pin.read_text(encoding="ascii").strip()
+        commit = pinned if _COMMIT.fullmatch(pinned) else ""  # a damaged file is replaced
     try:
         hub: Any = import_module("huggingface_hub")
     except ModuleNotFoundError as error:
@@ -200,7 +200,7 @@ def _downloaded(hub: Any, name: str, revision: str, form: str) -> str:
 def _snapshot(hub: Any, name: str, revision: str, *, local_files_only: bool) -> str:
     """The folder of a revision with the files that models need."""
     code = ("*.py",) if trusts_remote_code() else ()
-    found: str = hub.snapshot_download(
+    folder: str = hub.snapshot_download(
         name,
         revision=revision,
         allow_patterns=[*_PATTERNS, *code],
@@ -208,7 +208,7 @@ def _snapshot(hub: Any, name: str, revision: str, *, local_files_only: bool) -> 
         etag_timeout=_TIMEOUT_S,
         local_files_only=local_files_only,
     )
-    return found
+    return folder
 
 
 def _unreachable(name: str, revision: str, form: str, error: Exception) -> InputError:

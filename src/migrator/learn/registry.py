@@ -24,10 +24,13 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.registry import LIBRARIES, found_in, import_class, pick
 from migrator.learn.benchmarks.benchmark import Benchmark, Encode
 from migrator.learn.benchmarks.folder import PREFIX, folder_benchmark
-from migrator.learn.model import Modality, Model, Samples, all_tokens, require_model
+from migrator.learn.model import Modality, Model, require_model
+from migrator.learn.samples import Samples
+from migrator.learn.tokens import all_tokens
 
 if TYPE_CHECKING:
     from migrator.learn.torch_model import TorchModel
+_ROWS = 4
 
 
 def transformers() -> Any:
@@ -109,7 +112,7 @@ def models() -> dict[str, type[TorchModel]]:
     """Every built-in model by name."""
     require_torch()
     offered: tuple[type[TorchModel], ...] = import_module("migrator.learn.zoo").MODELS
-    return {each.name: each for each in offered}
+    return {model.name: model for model in offered}
 
 
 def model_class(name: str) -> type[Model]:
@@ -128,9 +131,10 @@ def _library_model(name: str) -> type[TorchModel]:
     """One class per name, whose library is loaded when a model is built."""
     require_torch()
     is_timm = name.startswith("timm:")
-    library, function = ("image_model", "timm_class") if is_timm else ("hf_models", "hf_class")
-    found: type[TorchModel] = getattr(import_module(f"migrator.learn.{library}"), function)(name)
-    return found
+    library, function = ("timm_models", "timm_class") if is_timm else ("hf_models", "hf_class")
+    find_class = getattr(import_module(f"migrator.learn.{library}"), function)
+    library_class: type[TorchModel] = find_class(name)
+    return library_class
 
 
 def encoder(name: str, modality: Modality) -> Encode:
@@ -187,9 +191,6 @@ def require_torch() -> None:
             ) from error
 
 
-_ROWS = 4
-
-
 @contextmanager
 def naming_method(name: str, method: str) -> Iterator[None]:
     """Turn any exception of a model's method into an InputError that names method and cause."""
@@ -244,10 +245,10 @@ def require_works(name: str, model: Model, samples: Samples, classes: int) -> No
 
 def _copy(name: str, model: Model) -> Model:
     with naming_method(name, "copy.deepcopy()"):
-        made = copy.deepcopy(model)
-    if made is model:
+        copied = copy.deepcopy(model)
+    if copied is model:
         raise model_error(name, "copy.deepcopy()", "returned the model itself, not a copy")
-    return made
+    return copied
 
 
 def _require_scores(name: str, model: Model, few: Samples, classes: int) -> None:

@@ -17,21 +17,24 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
-from migrator.learn.model import (
-    Labels,
-    Model,
-    NoSamplesError,
-    Samples,
-    Stream,
-    WindowData,
-    random_stream,
-)
+from migrator.learn.model import Labels, Model
+from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
 START, DATA, FIRST, EPOCHS = "start_s", "data_s", "first_s", "epochs_s"
 EVALUATION, CHECKPOINTS, SAVE, HAND_OVER = "evaluation_s", "checkpoints_s", "save_s", "hand_over_s"
 """Names of the parts. Start: process and model on its instance. First: the steps in which a GPU
 chooses kernels and captures the step; epochs: the other steps. Handing over: after the
 retraining, until the workers have the new model."""
+FIRST_STEPS = 3
+"""Steps after which a GPU has chosen kernels and captured the step."""
+_LEAST_PATIENCE = 3
+"""Epochs without improvement, or three quarters of all, after which a training ends. Plans count
+with all epochs, so one that ends early takes less than planned."""
+_FEATURE_SAMPLES = 64
+"""Samples of a class whose features give its initial weights."""
+INFER_BATCH = 256
+_WARM_UP = 0.1
+"""The part of the steps over which the learning rate rises."""
 
 
 class Laps:
@@ -174,7 +177,6 @@ class _Training:
         return training
 
     def _resume(self, serving: Model) -> None:
-        """Continue after the newest checkpoint, if there is one."""
         checkpoint = self._checkpoints.newest_good() if self._checkpoints is not None else None
         if self._checkpoints is None or checkpoint is None:
             return
@@ -190,13 +192,11 @@ class _Training:
 
     @property
     def has_more(self) -> bool:
-        """Whether another epoch follows."""
         done, epochs = len(self.curve), self._settings.epochs
         worse = done - 1 - best_epoch(self.curve) if done else 0
         return done < epochs and worse < max(_LEAST_PATIENCE, 3 * epochs // 4)
 
     def run_epoch(self, step_done: Callable[[], None]) -> None:
-        """Train one epoch and judge it."""
         epoch, began = len(self.curve), time.perf_counter()
         try:
             if epoch and best_epoch(self.curve) == epoch - 1:
@@ -211,7 +211,6 @@ class _Training:
             self._laps.end(CHECKPOINTS)
 
     def best_model(self) -> Model:
-        """The model of the best epoch."""
         return self._model if self._best is None else self._best
 
     def _train(self, epoch: int, step_done: Callable[[], None]) -> float:
@@ -247,16 +246,7 @@ class _Training:
 def best_epoch(curve: Sequence[float]) -> int:
     """The last of several equally good epochs: its learning rate was lower."""
     best = max(curve)
-    return max(epoch for epoch, each in enumerate(curve) if each == best)
-
-
-FIRST_STEPS = 3
-"""Steps after which a GPU has chosen kernels and captured the step."""
-_LEAST_PATIENCE = 3
-"""Epochs without improvement, or three quarters of all, after which a training ends. Plans count
-with all epochs, so one that ends early takes less than planned."""
-_FEATURE_SAMPLES = 64
-"""Samples of a class whose features give its initial weights."""
+    return max(epoch for epoch, reached in enumerate(curve) if reached == best)
 
 
 def begin_training(model: Model, samples: Samples, seed: int) -> None:
@@ -265,11 +255,6 @@ def begin_training(model: Model, samples: Samples, seed: int) -> None:
         return
     few = samples.at_most(_FEATURE_SAMPLES, random_stream(seed, Stream.FEATURES))
     model.begin_training(few.inputs, few.labels, np.bincount(samples.labels))
-
-
-INFER_BATCH = 256
-_WARM_UP = 0.1
-"""The part of the steps over which the learning rate rises."""
 
 
 class DivergedError(MigratorError):
@@ -304,12 +289,12 @@ def balanced_order(labels: Labels, draw: np.random.Generator) -> NDArray[np.intp
     classes would hardly count.
     """
     classes, counts = np.unique(labels, return_counts=True)
-    each = -(-len(labels) // len(classes))
+    per_class = -(-len(labels) // len(classes))
     chosen = []
     for label, count in zip(classes, counts, strict=True):
         rows = np.flatnonzero(labels == label)
-        rounds = [draw.permutation(rows) for _ in range(-(-each // count))]
-        chosen.append(np.concatenate(rounds)[:each])
+        rounds = [draw.permutation(rows) for _ in range(-(-per_class // count))]
+        chosen.append(np.concatenate(rounds)[:per_class])
     return draw.permutation(np.concatenate(chosen))[: len(labels)]
 
 
@@ -342,12 +327,12 @@ def train_epoch(
     DivergedError at the first loss that is not finite.
     """
     draw = random_stream(seed, Stream.EPOCH, epoch)
-    each = steps_per_epoch(len(samples), batch)
+    steps = steps_per_epoch(len(samples), batch)
     losses = []
     adjusts = hasattr(model, "begin_training")
     order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.labels, draw)
     for number, rows in enumerate(batches(order, batch)):
-        lr = rate(epoch * each + number, epochs * each, model.learning_rate)
+        lr = rate(epoch * steps + number, epochs * steps, model.learning_rate)
         loss = float(model.train_step(samples.inputs[rows], samples.labels[rows], lr))
         if not math.isfinite(loss):
             raise DivergedError(

@@ -15,16 +15,8 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
-from migrator.learn.model import (
-    PADDING,
-    TOKENS,
-    VOCABULARY,
-    Inputs,
-    Labels,
-    Modality,
-    Scores,
-    damaged,
-)
+from migrator.learn.model import Inputs, Labels, Modality, Scores, damaged
+from migrator.learn.tokens import PADDING, TOKENS, VOCABULARY
 from migrator.learn.weights import (
     Moments,
     Saved,
@@ -107,7 +99,6 @@ class TorchModel(ABC):
         )
 
     def infer(self, inputs: Inputs) -> Scores:
-        """One row of scores per input."""
         self.network.eval()
         with self._within_memory(), torch.inference_mode(), self._precision():
             scores = self._infer(inputs).float()
@@ -146,11 +137,11 @@ class TorchModel(ABC):
             return False
         own, theirs = self.network.state_dict(), other.network.state_dict()
         # by address: tensors that share their memory have several names
-        pairs = {each.data_ptr(): (each, theirs[name]) for name, each in own.items()}.values()
+        pairs = {tensor.data_ptr(): (tensor, theirs[name]) for name, tensor in own.items()}.values()
         with torch.no_grad(), self._within_memory():
             # all the memory it needs: without it nothing is exchanged rather than a part
             spare = torch.empty(
-                max(each.nbytes for each in own.values()), dtype=torch.uint8, device=self.device
+                max(tensor.nbytes for tensor in own.values()), dtype=torch.uint8, device=self.device
             )
             for mine, others in pairs:
                 before = spare[: mine.nbytes].view(mine.dtype).view(mine.shape)
@@ -203,7 +194,7 @@ class TorchModel(ABC):
         moments: Moments = {}
         if training and self._optimiser is not None:
             moments = self._optimiser.state_dict()["state"]
-        seen = tuple(int(each) for each in np.flatnonzero(self.seen))
+        seen = tuple(int(label) for label in np.flatnonzero(self.seen))
         note = SavedState(self.steps, seen, self.weights)
         write_weights(self.network.state_dict(), moments, note, path)
 
@@ -245,12 +236,12 @@ class TorchModel(ABC):
         tensors, classes = self._extended(saved.tensors)
         # files from elsewhere do not list their classes
         seen = () if saved.note is None else saved.note.seen
-        words = f"loaded from {path.name}{_extension(classes)}"
-        self._adopt(tensors, seen, words, path, whole=whole)
+        origin = f"loaded from {path.name}{_extension(classes)}"
+        self._adopt(tensors, seen, origin, path, whole=whole)
         return classes is not None
 
     def begin_from(
-        self, tensors: Mapping[str, Tensor], classes: int | None, words: str, path: Path
+        self, tensors: Mapping[str, Tensor], classes: int | None, origin: str, path: Path
     ) -> None:
         """Begin with published weights whose head is for `classes`; None: it is not usable.
 
@@ -261,7 +252,7 @@ class TorchModel(ABC):
         if classes is None:
             tensors = {k: tensor for k, tensor in tensors.items() if not k.startswith(self.head)}
         tensors, fewer = self._extended(tensors)
-        self._adopt(tensors, range(classes or 0), f"{words}{_extension(fewer)}", path)
+        self._adopt(tensors, range(classes or 0), f"{origin}{_extension(fewer)}", path)
 
     def _extended(self, tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], int | None]:
         """The tensors with this model's random rows for classes beyond those of their head.
@@ -269,10 +260,10 @@ class TorchModel(ABC):
         Also the number of classes of their head, if it has fewer than this model.
         """
         head = {k: own for k, own in self.network.state_dict().items() if k.startswith(self.head)}
-        found = [tensors.get(name) for name in head]
-        rows = {len(each) for each in found if each is not None and each.ndim}
+        heads = [tensors.get(name) for name in head]
+        rows = {len(tensor) for tensor in heads if tensor is not None and tensor.ndim}
         fewer = min(rows, default=0)
-        if None in found or len(rows) != 1 or not 0 < fewer < self.classes:
+        if None in heads or len(rows) != 1 or not 0 < fewer < self.classes:
             return tensors, None
         alike = all(tensors[k].shape[1:] == own.shape[1:] for k, own in head.items())
         if not alike or any(len(own) != self.classes for own in head.values()):
@@ -284,7 +275,7 @@ class TorchModel(ABC):
         self,
         tensors: Mapping[str, Tensor],
         seen: Sequence[int],
-        words: str,
+        origin: str,
         path: Path,
         *,
         whole: bool = False,
@@ -293,7 +284,7 @@ class TorchModel(ABC):
         left = self._copy_fitting(tensors, path, whole)
         self._optimiser = self._captured = None
         self.steps = 0
-        self.weights = words + (", head random" if left else "")
+        self.weights = origin + (", head random" if left else "")
         # another head has other classes
         self.seen[:] = np.isin(np.arange(self.classes), () if left else seen)
 
@@ -340,15 +331,15 @@ class TorchModel(ABC):
         for index, named in saved.moments.items():
             weight = saved.tensors.get(names[index]) if 0 <= index < len(names) else None
             shapes = () if weight is None else (weight.shape, torch.Size())
-            fits = set(named) == _MOMENTS and all(e.shape in shapes for e in named.values())
-            if not fits:
+            shaped = all(moment.shape in shapes for moment in named.values())
+            if set(named) != _MOMENTS or not shaped:
                 raise damaged(path)
         return saved.moments
 
     def _restore(self, optimiser: torch.optim.AdamW, moments: Moments) -> None:
         weights = list(self.network.parameters())
         state = {
-            index: {name: _in_layout_of(each, weights[index]) for name, each in named.items()}
+            index: {name: _in_layout_of(moment, weights[index]) for name, moment in named.items()}
             for index, named in moments.items()
         }
         groups = optimiser.state_dict()["param_groups"]
@@ -451,7 +442,7 @@ def _in_layout_of(moment: Tensor, weight: Tensor) -> Tensor:
 
 
 class TextModel(TorchModel):
-    """A text classifier that reads token numbers (`learn/model.py`)."""
+    """A text classifier that reads token numbers (`learn/tokens.py`)."""
 
     modality = Modality.TEXT
     vocabulary: int = VOCABULARY
@@ -465,10 +456,15 @@ class TextModel(TorchModel):
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        """A new model with random weights from the seed."""
         with seeded_weights(seed):
             return cls(cls.network_of(classes), classes, seed)
 
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Scores of token numbers, by a network of transformers."""
+        tokens = inputs.to(torch.int64)
+        present = (tokens != self.padding).to(torch.int64)
+        output: Tensor = self.network(input_ids=tokens, attention_mask=present).logits
+        return output
+
     def example(self, batch: int) -> Inputs:
-        """Random words."""
         return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)

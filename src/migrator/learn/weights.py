@@ -29,6 +29,10 @@ _MOMENT = "training."
 
 Moments = dict[int, dict[str, Tensor]]
 """The optimiser's tensors by the index of their weight."""
+_BATCH = 256
+_SCORE, _LONGEST = 5.0, 1.0
+"""Score of a class at its own mean if no class is known yet, and the longest row that gives it:
+features that do not tell the classes apart must not get large weights."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def write_weights(
         for name, value in values.items()
     }
     every = {**tensors, **named}
-    plain = {name: each.detach().cpu().contiguous().clone() for name, each in every.items()}
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in every.items()}
     with write_atomically(path) as unfinished:
         try:
             save_file(plain, unfinished, {NOTE: json.dumps(asdict(note))})
@@ -88,7 +92,7 @@ def _saved_state(raw: Any) -> SavedState:
     steps, seen, weights = raw["steps"], raw["seen"], raw["weights"]
     if type(steps) is not int or not 0 <= steps < 2**53 or type(weights) is not str:
         raise ValueError("state")
-    if type(seen) is not list or not all(type(each) is int and each >= 0 for each in seen):
+    if type(seen) is not list or not all(type(label) is int and label >= 0 for label in seen):
         raise ValueError("seen")
     return SavedState(steps, tuple(seen), weights)
 
@@ -117,23 +121,17 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, about
 
 
-_BATCH = 256
-_SCORE, _LONGEST = 5.0, 1.0
-"""Score of a class at its own mean if no class is known yet, and the longest row that gives it:
-features that do not tell the classes apart must not get large weights."""
-
-
 def last_layer(network: nn.Module, prefix: str | tuple[str, ...], classes: int) -> nn.Linear | None:
     """The layer with one row of weights per class; None if the network has none.
 
     `prefix`: of the names of the layers that depend on the number of classes.
     """
     layers = [
-        each
-        for name, each in network.named_modules()
+        layer
+        for name, layer in network.named_modules()
         if f"{name}.".startswith(prefix)
-        and isinstance(each, nn.Linear)
-        and each.out_features == classes
+        and isinstance(layer, nn.Linear)
+        and layer.out_features == classes
     ]
     return layers[-1] if layers else None
 

@@ -20,11 +20,37 @@ from torch import Tensor, nn
 
 from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.folders import cache_folder
-from migrator.learn.image_model import ImageModel, TimmImages
-from migrator.learn.model import PADDING, VOCABULARY
+from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import torchvision, transformers
+from migrator.learn.timm_models import TimmImages
+from migrator.learn.tokens import PADDING, VOCABULARY
 from migrator.learn.torch_model import TextModel, TorchModel, seeded_weights
 from migrator.learn.weights import SavedState, read_weights, write_weights
+
+_PATCH = 16
+_UNMASKED = "unmasked"
+_EXPANDED = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+_NOT_EXPANDED = {
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn1",
+    "_project_conv": "conv_pw",
+    "_bn2": "bn2",
+}
+_OUTSIDE_BLOCKS = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+Tensors = Mapping[str, Tensor]
 
 
 class InceptionV3(ImageModel):
@@ -39,7 +65,6 @@ class InceptionV3(ImageModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """The network of torchvision, whatever the size of the images."""
         built: nn.Module = torchvision().models.inception_v3(
             weights=None, num_classes=classes, aux_logits=False, init_weights=True
         )
@@ -57,7 +82,6 @@ class SmallCnn(ImageModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """Convolution, normalisation; a mean over what is left of the image."""
         widths = (3, 32, 64, 128)
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
@@ -85,8 +109,8 @@ class _Bag(nn.Module):
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        there = (tokens != PADDING).unsqueeze(-1)
-        mean = (self.words(tokens) * there).sum(1) / there.sum(1).clamp(min=1)
+        present = (tokens != PADDING).unsqueeze(-1)
+        mean = (self.words(tokens) * present).sum(1) / present.sum(1).clamp(min=1)
         output: Tensor = self.classifier(self.hidden(mean))
         return output
 
@@ -100,11 +124,9 @@ class SmallText(TextModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """A bag of words."""
         return _Bag(classes)
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """Scores of token numbers."""
         output: Tensor = self.network(inputs.to(torch.int64))
         return output
 
@@ -125,7 +147,6 @@ class TransformersImages(ImageModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """The published network, whatever the size of the images."""
         return network_from(
             f"{cls.family}Config",
             f"{cls.family}ForImageClassification",
@@ -134,7 +155,6 @@ class TransformersImages(ImageModel):
         )
 
     def image_logits(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
         output: Tensor = self.network(pixel_values=images).logits
         return output
 
@@ -165,10 +185,6 @@ class ConvNextB(TransformersImages):
     learning_rate = 3e-4
     family = "ConvNext"
     settings: ClassVar = {"depths": [3, 3, 27, 3], "hidden_sizes": [128, 256, 512, 1024]}
-
-
-_PATCH = 16
-_UNMASKED = "unmasked"
 
 
 class VitB16(TransformersImages):
@@ -241,7 +257,6 @@ class BertBase(TextModel):
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
-        """The published size, with the vocabulary of hashed words."""
         return network_from(
             "BertConfig",
             "BertForSequenceClassification",
@@ -249,39 +264,6 @@ class BertBase(TextModel):
             vocab_size=VOCABULARY,
             pad_token_id=PADDING,
         )
-
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Scores of token numbers."""
-        tokens = inputs.to(torch.int64)
-        there = (tokens != PADDING).to(torch.int64)
-        output: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
-        return output
-
-
-_EXPANDED = {
-    "_expand_conv": "conv_pw",
-    "_bn0": "bn1",
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn2",
-    "_project_conv": "conv_pwl",
-    "_bn2": "bn3",
-}
-_NOT_EXPANDED = {
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn1",
-    "_project_conv": "conv_pw",
-    "_bn2": "bn2",
-}
-_OUTSIDE_BLOCKS = {
-    "_conv_stem": "conv_stem",
-    "_bn0": "bn1",
-    "_conv_head": "conv_head",
-    "_bn1": "bn2",
-    "_fc": "classifier",
-}
-
-
-Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -294,8 +276,7 @@ class PublishedWeights:
     classes: int
 
     @property
-    def words(self) -> str:
-        """The origin of the weights, in words."""
+    def origin(self) -> str:
         with suppress(PackageNotFoundError):
             return f"{self.data}, from the package {self.package} {version(self.package)}"
         return f"{self.data}, from the package {self.package}"
@@ -310,14 +291,14 @@ class PublishedWeights:
         # a file that is damaged, or that another version wrote, is converted again
         with suppress(InputError, OSError):
             kept = read_weights(cached).tensors
-            if {each.rpartition(".")[0] for each in kept} == set(names.values()):
+            if {name.rpartition(".")[0] for name in kept} == set(names.values()):
                 return kept
-        found = self._converted(file, names)
+        converted = self._converted(file, names)
         with suppress(OSError, NotWrittenError):  # without a cache every start converts
             cached.parent.mkdir(parents=True, exist_ok=True)
-            note = SavedState(0, tuple(range(self.classes)), self.words)
-            write_weights(found, {}, note, cached)
-        return found
+            note = SavedState(0, tuple(range(self.classes)), self.origin)
+            write_weights(converted, {}, note, cached)
+        return converted
 
     @property
     def file(self) -> Path:
@@ -336,8 +317,8 @@ class PublishedWeights:
     def _converted(self, file: Path, names: Mapping[str, str]) -> Tensors:
         try:
             pickled = torch.load(file, map_location="cpu", weights_only=True)
-            parts = [(*name.rpartition("."), each) for name, each in pickled.items()]
-            return {f"{names[layer]}.{what}": each for layer, _, what, each in parts}
+            parts = [(*name.rpartition("."), tensor) for name, tensor in pickled.items()]
+            return {f"{names[layer]}.{what}": tensor for layer, _, what, tensor in parts}
         except Exception as error:  # a damaged pickle fails in dozens of ways
             raise InputError(
                 f"{file}: damaged or not a file of weights; install {self.package} again"
@@ -354,9 +335,9 @@ class EfficientNetLite(TimmImages):
 
     def load_pretrained(self) -> None:
         """Load the ImageNet weights; a head for another number of classes stays random."""
-        found, names = self.published, dict(_layer_names(self.network))
-        tensors = found.tensors(names)
-        self.begin_from(tensors, found.classes, found.words, found.file)
+        published, names = self.published, dict(_layer_names(self.network))
+        tensors = published.tensors(names)
+        self.begin_from(tensors, published.classes, published.origin, published.file)
 
 
 def _layer_names(network: Any) -> Iterator[tuple[str, str]]:

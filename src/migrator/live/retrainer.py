@@ -29,7 +29,7 @@ from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Modality, Model, NoSamplesError, Samples, WindowData
+from migrator.learn.model import Modality, Model
 from migrator.learn.registry import benchmark, benchmarks, encoder
 from migrator.learn.retraining import (
     DATA,
@@ -41,6 +41,7 @@ from migrator.learn.retraining import (
     accuracy,
     retrain,
 )
+from migrator.learn.samples import NoSamplesError, Samples, WindowData
 from migrator.live.training import (
     Advanced,
     Begin,

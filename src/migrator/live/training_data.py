@@ -18,7 +18,7 @@ import numpy as np
 
 from migrator.core.errors import InputError
 from migrator.io.database import joining, reading, transaction
-from migrator.learn.model import NoSamplesError, Samples, WindowData, split_validation
+from migrator.learn.samples import NoSamplesError, Samples, WindowData, split_validation
 from migrator.live.labels import HELD_OUT, LAYOUT, PRETRAINED, TRAINED, insert, sample_row
 
 HELD_OUT_PER_CLASS, _FEW = 100, 20

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from migrator.core.scenario import Scenario
 from migrator.learn.benchmarks.benchmark import Benchmark, Material
-from migrator.learn.model import Samples, concatenate
+from migrator.learn.samples import Samples, concatenate
 from migrator.workload.tenant_arrivals import TenantArrivals
 
 _DEALT, _ASKED, _UPLOADED = 10, 11, 12

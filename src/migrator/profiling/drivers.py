@@ -121,7 +121,6 @@ class Cpu(Driver):
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Do nothing."""
         yield
 
     @contextmanager

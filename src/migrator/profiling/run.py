@@ -186,7 +186,6 @@ class Measuring:
         return True
 
     def _start(self, measurement: Measurement) -> Json:
-        """Measure a cold start in a new process."""
         if not self._driver.coexist:
             self._pool.close()
         with ExitStack() as stack:

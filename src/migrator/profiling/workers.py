@@ -133,7 +133,6 @@ class Pool:
         return worker
 
     def forget(self) -> None:
-        """Make all processes free their memory."""
         workers = [worker for worker, _ in self._open.values()]
         for process in workers:
             process.ask("forget")
@@ -141,7 +140,6 @@ class Pool:
             process.answer()
 
     def close(self) -> None:
-        """End all processes."""
         self._end(set(self._open))
 
     def _make_room(self, needed: set[WorkerKey]) -> None:

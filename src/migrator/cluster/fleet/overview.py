@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from migrator.cluster.fleet.messages import Report
 
 EMPTY = "empty: all tenants fit on other GPUs; it takes some when that increases goodput"
+_STYLE = (
+    "body{font:14px/1.5 system-ui;margin:2em;background:#fff;color:#222}div{overflow-x:auto}"
+    "table{border-collapse:collapse;margin:1em 0}"
+    "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}"
+    "@media(max-width:600px){body{margin:1em}td,th{padding:.3em .5em .3em 0}}"
+    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}"
+    "body{background:#14171a;color:#ddd}td,th{border-color:#444}a{color:#8ab4f8}}"
+)
 
 
 def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
@@ -103,16 +111,6 @@ def overview_text(status: Mapping[str, Any]) -> str:
         line = f"{name:16} {tenant['gpu'] or '-':16} {counts} {accuracy} {tenant['words']}"
         lines.append(line.rstrip())
     return "\n".join(lines)
-
-
-_STYLE = (
-    "body{font:14px/1.5 system-ui;margin:2em;background:#fff;color:#222}div{overflow-x:auto}"
-    "table{border-collapse:collapse;margin:1em 0}"
-    "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}"
-    "@media(max-width:600px){body{margin:1em}td,th{padding:.3em .5em .3em 0}}"
-    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}"
-    "body{background:#14171a;color:#ddd}td,th{border-color:#444}a{color:#8ab4f8}}"
-)
 
 
 def overview_page(status: Mapping[str, Any]) -> str:

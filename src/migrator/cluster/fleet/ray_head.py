@@ -72,7 +72,6 @@ class HeadActor:
         return msgspec.json.encode(ClusterMap() if self._head is None else self._head.state.map)
 
     def overview(self) -> dict[str, Any]:
-        """Status of the cluster, for display."""
         if self._head is None:
             return plain_overview(ClusterMap()) | {"scenario": self._run.name, "ended": self._ended}
         return overview(self._head, self._ended)

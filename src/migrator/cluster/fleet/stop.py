@@ -29,12 +29,10 @@ class StopResult:
 
     @property
     def clean(self) -> bool:
-        """Whether every GPU is drained."""
         return self.led and not self.silent
 
     @property
     def message(self) -> str:
-        """Description of the state of the GPUs."""
         if self.clean:
             return "every GPU is drained"
         silent = ", ".join((*(() if self.led else ("its head",)), *self.silent))

@@ -73,7 +73,6 @@ class Watch:
 
     @property
     def reports(self) -> dict[str, Report]:
-        """Reports of the GPUs that are alive."""
         return {gpu: self.last[gpu].report for gpu in self.alive}
 
     @property

@@ -70,7 +70,6 @@ class MigDriver:
         self._compute_profiles: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
 
     def gpu(self) -> Gpu:
-        """The GPU, with the board that NVML reports."""
         return Gpu(
             self._index,
             self._nvml.uuid(self._device),
@@ -148,7 +147,6 @@ class MigDriver:
         return tuple(Holder(pid, process_name(pid)) for pid in self._nvml.processes(self._device))
 
     def mig_mode(self) -> tuple[bool, bool]:
-        """Whether MIG mode is on, and whether it will be on after a reset."""
         return self._nvml.mig_mode(self._device)
 
     def enable_mig(self) -> None:

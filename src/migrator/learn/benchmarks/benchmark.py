@@ -20,20 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.learn.model import (
-    Inputs,
-    Modality,
+from migrator.learn.model import Inputs, Modality
+from migrator.learn.samples import (
     Samples,
     Stream,
     WindowData,
-    all_tokens,
     concatenate,
     random_stream,
     split_validation,
 )
+from migrator.learn.tokens import all_tokens
 
 Encode = Callable[[Iterable[str]], NDArray[np.int32]]
 """Texts in, one row of token numbers per text out."""
+VARIABLE = "MIGRATOR_DATA"
+"""Environment variable with the folder that holds the files, itself or in a subfolder `sets`."""
+Images = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +127,8 @@ def limit_samples(material: Material, per_class: int | None, seed: int) -> Mater
     draw = random_stream(seed, Stream.SAMPLES_LIMITED)
     train = material.train
     parts = [
-        train.rows(train.arrives == each).at_most(per_class, draw)
-        for each in np.unique(train.arrives)
+        train.rows(train.arrives == scenario).at_most(per_class, draw)
+        for scenario in np.unique(train.arrives)
     ]
     return replace(material, train=concatenate(parts))
 
@@ -166,10 +168,6 @@ def window_data(
     )
 
 
-VARIABLE = "MIGRATOR_DATA"
-"""Environment variable with the folder that holds the files, itself or in a subfolder `sets`."""
-
-
 @dataclass(frozen=True)
 class FileBenchmark(Benchmark):
     """A benchmark whose samples are read from a file or folder."""
@@ -207,8 +205,8 @@ class FileBenchmark(Benchmark):
 def encoded(material: Material, encode: Encode) -> Material:
     """The material with its texts as token numbers."""
     train, held_out = (
-        replace(each, inputs=encode(each.inputs.tolist()))
-        for each in (material.train, material.held_out)
+        replace(samples, inputs=encode(samples.inputs.tolist()))
+        for samples in (material.train, material.held_out)
     )
     return Material(train, held_out, material.source)
 
@@ -230,9 +228,6 @@ def reading_data(path: Path, what: str) -> Iterator[None]:
 def damaged_file(path: Path, what: str) -> InputError:
     """The error for a file that is not what it should be."""
     return InputError(f"{path}: not a {what}, or damaged; download it again")
-
-
-Images = NDArray[np.uint8]
 
 
 def pillow() -> ModuleType:

@@ -30,7 +30,8 @@ from migrator.learn.benchmarks.benchmark import (
     pillow,
     split_held_out,
 )
-from migrator.learn.model import Modality, Stream, random_stream
+from migrator.learn.model import Modality
+from migrator.learn.samples import Stream, random_stream
 
 PREFIX = "folder:"
 _AT_A_TIME = 2
@@ -73,20 +74,20 @@ class Folder(Benchmark):
             held = np.arange(len(every)) >= len(self.train)
         else:
             held = _drawn(labels, origin.seed)
-        found = [content for _, content in every]
+        contents = [content for _, content in every]
         source = (
             f"{self.path}, {int((~held).sum())} samples to train on, {int(held.sum())} held out"
         )
         if self.modality is Modality.TEXT:
-            texts = np.array(found, dtype=object)
+            texts = np.array(contents, dtype=object)
             return encoded(split_held_out(texts, labels, held, self, source), origin.encode)
-        pictures = read_pictures(found, origin.pixels)
+        pictures = read_pictures(contents, origin.pixels)
         return split_held_out(pictures, labels, held, self, source)
 
 
 def folder_benchmark(name: str) -> Folder:
     """The benchmark called folder:PATH or folder:PATH@N; InputError if the samples do not do."""
-    path, each = _parsed(name)
+    path, at_a_time = _parsed(name)
     if not path.is_dir():
         raise InputError(f"{name}: there is no folder {str(path)!r}; name one with {_FORM}")
     try:
@@ -96,14 +97,14 @@ def folder_benchmark(name: str) -> Folder:
             f"{error.filename}: permission denied; make it readable for you"
         ) from error
     names = _class_names(path, train, held_out)
-    each = min(each, len(names))
-    scenarios = -(-len(names) // each)
+    at_a_time = min(at_a_time, len(names))
+    scenarios = -(-len(names) // at_a_time)
     return Folder(
         name,
         scenarios,
-        each,
+        at_a_time,
         modality,
-        f"{len(names)} classes of {path}, {each} at a time",
+        f"{len(names)} classes of {path}, {at_a_time} at a time",
         path=path,
         names=names,
         train=train,
@@ -148,9 +149,9 @@ def _found(path: Path) -> tuple[Modality, list[Sample], list[Sample]]:
 def _class_pictures(path: Path, apart: frozenset[str] = frozenset()) -> dict[str, list[Path]]:
     """The pictures in the subfolders of a folder, by their names; empty without subfolders."""
     subfolders = [
-        each
-        for each in sorted(path.iterdir())
-        if each.is_dir() and not each.name.startswith(".") and each.name not in apart
+        subfolder
+        for subfolder in sorted(path.iterdir())
+        if subfolder.is_dir() and not subfolder.name.startswith(".") and subfolder.name not in apart
     ]
     return {
         subfolder.name: sorted(
@@ -168,7 +169,7 @@ def _samples(pictures: dict[str, list[Path]]) -> list[Sample]:
 
 def _table_of(path: Path, part: str) -> Path | None:
     """The file with the texts of a part; None if there is none."""
-    paths = [each for each in (path / f"{part}.jsonl", path / f"{part}.csv") if each.is_file()]
+    paths = [file for file in (path / f"{part}.jsonl", path / f"{part}.csv") if file.is_file()]
     if len(paths) > 1:
         raise InputError(f"{path} has both {paths[0].name} and {paths[1].name}; keep one of them")
     return paths[0] if paths else None
@@ -182,8 +183,8 @@ def _rows(path: Path) -> Iterator[Sample]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for number, row in read(path, file):
                 text, label = row.get("text"), row.get("label")
-                known = isinstance(label, str | int) and not isinstance(label, bool)
-                if not isinstance(text, str) or not known or not str(label).strip():
+                is_label = isinstance(label, str | int) and not isinstance(label, bool)
+                if not isinstance(text, str) or not is_label or not str(label).strip():
                     raise InputError(
                         f"{path}, line {number}: a sample needs a text and a label; correct it"
                     )
@@ -210,7 +211,7 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str
 
 def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     rows = csv.DictReader(lines)
-    missing = [each for each in ("text", "label") if each not in (rows.fieldnames or ())]
+    missing = [column for column in ("text", "label") if column not in (rows.fieldnames or ())]
     if missing:
         raise InputError(
             f"{path}: there is no column {' and no column '.join(missing)}; name the columns "

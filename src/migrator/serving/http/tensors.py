@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, defstruct
 from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
-from migrator.learn.model import CHARACTERS
+from migrator.learn.tokens import CHARACTERS
 from migrator.serving.http.protocol import (
     CLASS_NAME,
     INPUT,

@@ -24,8 +24,9 @@ from migrator.core.errors import InputError
 from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel
 from migrator.io.spawn import exit_status, exit_with_parent, one_line
-from migrator.learn.model import HASHED, PADDING, VOCABULARY, Modality, Model, tokenizer_of
+from migrator.learn.model import Modality, Model
 from migrator.learn.registry import build, model_class
+from migrator.learn.tokens import HASHED, PADDING, VOCABULARY, tokenizer_of
 from migrator.serving.logs import FORMAT_VARIABLE, configure
 from migrator.serving.workers.messages import (
     Build,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from migrator.core.errors import MigratorError
 from migrator.io.child_process import Fault, Release
 from migrator.io.spawn import ChildLostError
-from migrator.learn.model import TextEncoder, text_encoder
+from migrator.learn.tokens import TextEncoder, text_encoder
 
 
 class WorkerLostError(ChildLostError):

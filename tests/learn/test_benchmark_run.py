@@ -1,4 +1,4 @@
-"""A whole course: rows that repeat, a folder to go on from, and what does not fit."""
+"""A whole run: rows that repeat, a folder to go on from, and what does not fit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn import checkpoint
+from migrator.learn.benchmark_run import BenchmarkResult, BenchmarkRun, BenchmarkSettings, WindowRow
 from migrator.learn.benchmarks.benchmark import Material, Origin
-from migrator.learn.checkpoint import Checkpoints, CourseFolder
-from migrator.learn.course import Course, CourseResult, CourseSettings, WindowRow
+from migrator.learn.checkpoint import Checkpoints, RunFolder
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 
 TINY = "support.tiny_model:Tiny"
-SETTINGS = CourseSettings(
+SETTINGS = BenchmarkSettings(
     "nc-synthetic", TINY, RetrainingSettings(epochs=3, batch=32), memory=30, per_class=60
 )
 
@@ -39,8 +39,8 @@ def material() -> Material:
 
 
 @pytest.fixture(scope="module")
-def straight(material: Material) -> CourseResult:
-    return Course(SETTINGS, material).run(2)
+def straight(material: Material) -> BenchmarkResult:
+    return BenchmarkRun(SETTINGS, material).run(2)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def cut_off_after(steps: int) -> Any:
     return progress
 
 
-def test_a_course_says_what_every_window_brought(straight: CourseResult) -> None:
+def test_a_run_says_what_every_window_brought(straight: BenchmarkResult) -> None:
     assert [each.window for each in straight.rows] == [1, 2]
     assert [each.classes for each in straight.rows] == [4, 6]
     assert straight.weights == "random, seed 0"
@@ -88,63 +88,63 @@ def test_a_course_says_what_every_window_brought(straight: CourseResult) -> None
 
 
 def test_without_windows_there_is_only_pre_training(material: Material) -> None:
-    result = Course(SETTINGS, material).run(0)
+    result = BenchmarkRun(SETTINGS, material).run(0)
     assert result.rows == ()
     assert result.accuracy_pretrained > 0.6
     assert (result.median_error, result.estimation_part) == (None, None)
 
 
 @pytest.mark.parametrize("steps", [2, 14, 30])
-def test_a_course_that_was_cut_off_goes_on_to_the_same_rows(
-    material: Material, straight: CourseResult, tmp_path: Path, warnings: list[str], steps: int
+def test_a_run_that_was_cut_off_goes_on_to_the_same_rows(
+    material: Material, straight: BenchmarkResult, tmp_path: Path, warnings: list[str], steps: int
 ) -> None:
     """Cut off in pre-training, in the first and in the second window."""
-    folder = CourseFolder(tmp_path / "run", warnings.append)
+    folder = RunFolder(tmp_path / "run", warnings.append)
     with pytest.raises(CutOffError):
-        Course(SETTINGS, material, folder=folder).run(2, cut_off_after(steps))
-    again = Course(SETTINGS, material, folder=folder, resume=True).run(2)
+        BenchmarkRun(SETTINGS, material, folder=folder).run(2, cut_off_after(steps))
+    again = BenchmarkRun(SETTINGS, material, folder=folder, resume=True).run(2)
     assert timeless(again.rows) == timeless(straight.rows)
     assert again.accuracy_pretrained == straight.accuracy_pretrained
     assert warnings == []
     assert not list((tmp_path / "run").glob("window-*"))
 
 
-def test_a_damaged_checkpoint_costs_a_window_not_the_course(
-    material: Material, straight: CourseResult, tmp_path: Path, warnings: list[str]
+def test_a_damaged_checkpoint_costs_a_window_not_the_run(
+    material: Material, straight: BenchmarkResult, tmp_path: Path, warnings: list[str]
 ) -> None:
-    folder = CourseFolder(tmp_path, warnings.append)
-    Course(SETTINGS, material, folder=folder).run(1)
+    folder = RunFolder(tmp_path, warnings.append)
+    BenchmarkRun(SETTINGS, material, folder=folder).run(1)
     (tmp_path / "course" / "000001.weights").write_bytes(b"half")
-    again = Course(SETTINGS, material, folder=folder, resume=True).run(2)
+    again = BenchmarkRun(SETTINGS, material, folder=folder, resume=True).run(2)
     assert timeless(again.rows) == timeless(straight.rows)
     assert len(warnings) == 1
     assert "damaged; trying the one before it" in warnings[0]
     for path in (tmp_path / "course").glob("*.weights"):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="all its checkpoints are damaged"):
-        Course(SETTINGS, material, folder=folder, resume=True)
+        BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
 
 
-def test_a_folder_belongs_to_one_course(
+def test_a_folder_belongs_to_one_run(
     material: Material, tmp_path: Path, warnings: list[str]
 ) -> None:
-    folder = CourseFolder(tmp_path / "run", warnings.append)
+    folder = RunFolder(tmp_path / "run", warnings.append)
     with pytest.raises(InputError, match="holds no run; leave --resume out"):
-        Course(SETTINGS, material, folder=folder, resume=True)
-    Course(SETTINGS, material, folder=folder).run(0)
+        BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
+    BenchmarkRun(SETTINGS, material, folder=folder).run(0)
     with pytest.raises(InputError, match="holds a run already; add --resume"):
-        Course(SETTINGS, material, folder=folder)
+        BenchmarkRun(SETTINGS, material, folder=folder)
     with pytest.raises(
         InputError, match=r"other settings, data or weights, listed in settings\.json"
     ):
-        Course(replace(SETTINGS, memory=31), material, folder=folder, resume=True)
+        BenchmarkRun(replace(SETTINGS, memory=31), material, folder=folder, resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be created"):
-        Course(SETTINGS, material, folder=CourseFolder(tmp_path / "file" / "run", print))
+        BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "file" / "run", print))
     with pytest.raises(InputError, match="another run is using"):
-        Course(SETTINGS, material, folder=CourseFolder(tmp_path / "run", print), resume=True)
+        BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "run", print), resume=True)
     folder.close()
-    Course(SETTINGS, material, folder=CourseFolder(tmp_path / "run", print), resume=True)
+    BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "run", print), resume=True)
 
 
 def _swapped(labels: Any) -> Any:
@@ -154,39 +154,37 @@ def _swapped(labels: Any) -> Any:
     return changed
 
 
-def test_a_course_goes_on_with_the_very_same_data_and_weights(
+def test_a_run_goes_on_with_the_very_same_data_and_weights(
     material: Material, tmp_path: Path
 ) -> None:
     Tiny.build(10, 0).save(tmp_path / "weights")
     settings = replace(SETTINGS, weights=tmp_path / "weights")
-    folder = CourseFolder(tmp_path / "run", print)
-    Course(settings, material, folder=folder)
-    Course(settings, material, folder=folder, resume=True)
+    folder = RunFolder(tmp_path / "run", print)
+    BenchmarkRun(settings, material, folder=folder)
+    BenchmarkRun(settings, material, folder=folder, resume=True)
     brighter = replace(material.held_out, inputs=material.held_out.inputs ^ 1)
     swapped = replace(material.held_out, labels=_swapped(material.held_out.labels))
     for held_out in (brighter, swapped):
         other = replace(material, held_out=held_out)
         with pytest.raises(InputError, match="other settings, data or weights"):
-            Course(settings, other, folder=folder, resume=True)
+            BenchmarkRun(settings, other, folder=folder, resume=True)
     Tiny.build(10, 1).save(tmp_path / "weights")
     with pytest.raises(InputError, match="other settings, data or weights"):
-        Course(settings, material, folder=folder, resume=True)
+        BenchmarkRun(settings, material, folder=folder, resume=True)
 
 
 @pytest.mark.parametrize("left", ["course", "window-1"])
-def test_a_new_course_takes_up_nothing_it_finds(
-    material: Material, tmp_path: Path, left: str
-) -> None:
+def test_a_new_run_takes_up_nothing_it_finds(material: Material, tmp_path: Path, left: str) -> None:
     Checkpoints(tmp_path / left, print).write(0, Tiny.build(10, 0), {"curve": [], "seconds": 0})
     with pytest.raises(InputError, match=f"holds {left} of an unknown run"):
-        Course(SETTINGS, material, folder=CourseFolder(tmp_path, print))
+        BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path, print))
     assert not (tmp_path / "settings.json").exists()
 
 
 @pytest.mark.parametrize("damage", ["byte", "folder"])
 def test_damaged_settings_are_one_sentence(material: Material, tmp_path: Path, damage: str) -> None:
-    folder = CourseFolder(tmp_path, print)
-    Course(SETTINGS, material, folder=folder)
+    folder = RunFolder(tmp_path, print)
+    BenchmarkRun(SETTINGS, material, folder=folder)
     note = tmp_path / "settings.json"
     if damage == "byte":
         note.write_bytes(b"\xff" + note.read_bytes())
@@ -194,23 +192,23 @@ def test_damaged_settings_are_one_sentence(material: Material, tmp_path: Path, d
         note.unlink()
         note.mkdir()
     with pytest.raises(InputError, match=r"settings\.json cannot be read or is damaged"):
-        Course(SETTINGS, material, folder=folder, resume=True)
+        BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
 
 
 def test_what_a_killed_run_left_half_written_is_removed(material: Material, tmp_path: Path) -> None:
-    folder = CourseFolder(tmp_path, print)
-    Course(SETTINGS, material, folder=folder)
+    folder = RunFolder(tmp_path, print)
+    BenchmarkRun(SETTINGS, material, folder=folder)
     (tmp_path / "course").mkdir()
     half = tmp_path / "course" / ".000000.weights.99.unfinished"
     half.write_bytes(b"half")
-    Course(SETTINGS, material, folder=folder, resume=True)
+    BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
     assert not half.exists()
 
 
 def test_a_resumed_window_shows_only_the_steps_that_are_left(
     material: Material, tmp_path: Path
 ) -> None:
-    folder = CourseFolder(tmp_path, print)
+    folder = RunFolder(tmp_path, print)
     shown: list[int] = []
     taken = itertools.count()
 
@@ -220,8 +218,8 @@ def test_a_resumed_window_shows_only_the_steps_that_are_left(
         yield lambda: (next(taken), None)[1]
 
     with pytest.raises(CutOffError):
-        Course(SETTINGS, material, folder=folder).run(0, cut_off_after(6))
-    Course(SETTINGS, material, folder=folder, resume=True).run(0, progress)
+        BenchmarkRun(SETTINGS, material, folder=folder).run(0, cut_off_after(6))
+    BenchmarkRun(SETTINGS, material, folder=folder, resume=True).run(0, progress)
     # 120 samples in batches of 32: 4 steps an epoch, the first of 3 epochs was finished
     assert shown == [8]
     assert next(taken) == 8
@@ -234,37 +232,37 @@ def test_material_without_a_class_is_refused_by_its_name(
     samples = getattr(material, part)
     less = replace(material, **{part: samples.rows(samples.labels != 3)})
     with pytest.raises(InputError, match=f"no samples {said} of class 3"):
-        Course(SETTINGS, less)
+        BenchmarkRun(SETTINGS, less)
 
 
-def test_a_course_of_a_model_that_diverges_says_so(material: Material) -> None:
+def test_a_run_of_a_model_that_diverges_says_so(material: Material) -> None:
     hot = replace(SETTINGS, model="support.tiny_model:Hot")
-    result = Course(hot, material).run(1)
+    result = BenchmarkRun(hot, material).run(1)
     assert not result.rows[0].adopted
     assert [stop.partition(":")[0] for stop in result.stops] == ["pre-training", "window 1"]
     assert all("the loss became" in stop for stop in result.stops)
 
 
-def test_a_course_can_begin_with_weights(
-    material: Material, straight: CourseResult, tmp_path: Path
+def test_a_run_can_begin_with_weights(
+    material: Material, straight: BenchmarkResult, tmp_path: Path
 ) -> None:
-    course = Course(SETTINGS, material)
-    course.run(0)
-    course.model.save(tmp_path / "weights")
-    begun = Course(replace(SETTINGS, weights=tmp_path / "weights"), material)
+    run = BenchmarkRun(SETTINGS, material)
+    run.run(0)
+    run.model.save(tmp_path / "weights")
+    begun = BenchmarkRun(replace(SETTINGS, weights=tmp_path / "weights"), material)
     assert begun.weights == "loaded from weights"
     assert begun.run(0).accuracy_pretrained > straight.accuracy_pretrained - 0.05
     with pytest.raises(InputError, match="no such file"):
-        Course(replace(SETTINGS, weights=tmp_path / "absent"), material)
+        BenchmarkRun(replace(SETTINGS, weights=tmp_path / "absent"), material)
 
 
 def test_a_class_of_ones_own_needs_nothing_of_ours(
     material: Material, tmp_path: Path, warnings: list[str]
 ) -> None:
     own = replace(SETTINGS, model="support.own_model:NearestMean")
-    folder = CourseFolder(tmp_path, warnings.append)
-    Course(own, material, folder=folder).run(1)
-    result = Course(own, material, folder=folder, resume=True).run(2)
+    folder = RunFolder(tmp_path, warnings.append)
+    BenchmarkRun(own, material, folder=folder).run(1)
+    result = BenchmarkRun(own, material, folder=folder, resume=True).run(2)
     assert result.weights == "the class does not say"
     for row in result.rows:
         assert row.accuracy_new_post > row.accuracy_new_pre + 0.2
@@ -283,10 +281,10 @@ def test_what_does_not_fit_together_is_refused(
     material: Material, changed: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        Course(replace(SETTINGS, **changed), material)
+        BenchmarkRun(replace(SETTINGS, **changed), material)
 
 
 @pytest.mark.parametrize("windows", [-1, 5])
 def test_windows_that_are_not_there_are_refused(material: Material, windows: int) -> None:
     with pytest.raises(InputError, match="nc-synthetic has 4 windows"):
-        Course(SETTINGS, material).run(windows)
+        BenchmarkRun(SETTINGS, material).run(windows)

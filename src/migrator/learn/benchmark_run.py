@@ -1,14 +1,13 @@
-"""A course: a whole benchmark with one model. Pre-train; then per window estimate, retrain, adopt.
+"""A whole benchmark with one model: pre-train; then per window estimate, retrain, adopt.
 
-`CourseRun` is the entry point of `migrator retrain`: it checks the request, loads the data, runs
-the `Course` and returns its results with their provenance.
+`BenchmarkRequest` is the entry point of `migrator retrain`: it checks the request, loads the data,
+runs the benchmark and returns the results with their provenance.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -32,7 +31,8 @@ from migrator.learn.benchmarks.benchmark import (
     require_every_class,
     window_data,
 )
-from migrator.learn.checkpoint import Checkpoints, CourseFolder, Warn
+from migrator.learn.checkpoint import Checkpoints, RunFolder, Warn
+from migrator.learn.device import device_name, resolve_device
 from migrator.learn.estimation import Past, estimate
 from migrator.learn.model import Model
 from migrator.learn.registry import (
@@ -53,8 +53,8 @@ Progress = Callable[[int, str], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
-class CourseSettings:
-    """Settings of a course. On a CPU the same settings give the same accuracies."""
+class BenchmarkSettings:
+    """Settings of a run. On a CPU the same settings give the same accuracies."""
 
     benchmark: str
     model: str
@@ -76,15 +76,15 @@ def no_progress(_steps: int, _what: str) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-class Course:
+class BenchmarkRun:
     """A benchmark, a model, and the scenarios finished so far."""
 
     def __init__(
         self,
-        settings: CourseSettings,
+        settings: BenchmarkSettings,
         material: Material,
         device: str = "cpu",
-        folder: CourseFolder | None = None,
+        folder: RunFolder | None = None,
         *,
         resume: bool = False,
     ) -> None:
@@ -104,12 +104,12 @@ class Course:
         if folder is not None:
             self._begin_in(folder, resume)
 
-    def run(self, windows: int | None = None, progress: Progress = no_progress) -> CourseResult:
+    def run(self, windows: int | None = None, progress: Progress = no_progress) -> BenchmarkResult:
         """Pre-train and run the first `windows` windows; None: all."""
         last = self.benchmark.last_window(windows)
         for scenario in range(len(self.past), last + 1):
             self._run_scenario(scenario, progress)
-        return CourseResult(
+        return BenchmarkResult(
             self.benchmark.name,
             self.settings.model,
             self.material.source,
@@ -158,13 +158,13 @@ class Course:
         if self.folder is not None:
             self.folder.finish(scenario, self.model, self._about())
 
-    def _begin_in(self, folder: CourseFolder, resume: bool) -> None:
+    def _begin_in(self, folder: RunFolder, resume: bool) -> None:
         checkpoint = folder.begin(self._identity(), resume=resume)
         if checkpoint is not None:
             with naming_method(self.settings.model, "load()"):
                 self.model.load(checkpoint.weights)
-            self.past = [Past(**each) for each in checkpoint.about["past"]]
-            self.rows = [WindowRow(**each) for each in checkpoint.about["rows"]]
+            self.past = [Past(**past) for past in checkpoint.about["past"]]
+            self.rows = [WindowRow(**row) for row in checkpoint.about["rows"]]
             self.pretraining_stopped = str(checkpoint.about["pretraining_stopped"])
             # the first step loads libraries, which must not count as a window's retraining time
             few = self.material.train.rows(np.arange(2))
@@ -187,19 +187,19 @@ class Course:
 
 def matching_benchmark(benchmark_name: str, model_name: str) -> Benchmark:
     """The benchmark; InputError if the model reads another kind of input."""
-    found, kind = benchmark(benchmark_name), model_class(model_name)
-    if kind.modality != found.modality:
+    chosen, kind = benchmark(benchmark_name), model_class(model_name)
+    if kind.modality != chosen.modality:
         raise InputError(
-            f"--model: {model_name} reads {kind.modality}, but {found.name} consists of "
-            f"{found.modality}; `migrator models` lists what each model reads"
+            f"--model: {model_name} reads {kind.modality}, but {chosen.name} consists of "
+            f"{chosen.modality}; `migrator models` lists what each model reads"
         )
-    return found
+    return chosen
 
 
 def _initial_model(
-    settings: CourseSettings, classes: int, material: Material, device: str
+    settings: BenchmarkSettings, classes: int, material: Material, device: str
 ) -> Model:
-    """The model that a course starts with; a user's own class is checked first."""
+    """The model that a run starts with; a user's own class is checked first."""
     name = settings.model
     seed, pretrained = settings.retraining.seed, settings.weights is None
     model = build_model(name, classes, seed, settings.pixels, pretrained=pretrained)
@@ -223,10 +223,10 @@ def _steps_left(settings: RetrainingSettings, samples: int, epochs: Checkpoints 
 
 
 @dataclass(frozen=True)
-class CourseRun:
-    """A course to run: settings, device, data and checkpoints."""
+class BenchmarkRequest:
+    """A run that a user asks for: settings, device, data and checkpoints."""
 
-    settings: CourseSettings
+    settings: BenchmarkSettings
     windows: int | None = None
     """Number of windows; None: all."""
     device: str = "auto"
@@ -235,26 +235,26 @@ class CourseRun:
     """A folder for checkpoints to resume from."""
     resume: bool = False
 
-    def result(self, warn: Warn, progress: Progress = no_progress) -> CourseResult:
-        """Run the course. Invalid settings raise InputError before data is loaded."""
+    def result(self, warn: Warn, progress: Progress = no_progress) -> BenchmarkResult:
+        """Run the benchmark. Invalid settings raise InputError before data is loaded."""
         if self.resume and self.checkpoint is None:
             raise InputError("--resume: name the run's folder with --checkpoint")
-        known = matching_benchmark(self.settings.benchmark, self.settings.model)
-        known.last_window(self.windows)
+        chosen = matching_benchmark(self.settings.benchmark, self.settings.model)
+        chosen.last_window(self.windows)
         where = resolve_device(self.device)
-        encode = encoder(self.settings.model, known.modality)
+        encode = encoder(self.settings.model, chosen.modality)
         seed, pixels = self.settings.retraining.seed, self.settings.pixels
-        material = known.load(Origin(self.data, seed, encode, pixels))
-        folder = None if self.checkpoint is None else CourseFolder(self.checkpoint, warn)
+        material = chosen.load(Origin(self.data, seed, encode, pixels))
+        folder = None if self.checkpoint is None else RunFolder(self.checkpoint, warn)
         try:
-            course = Course(self.settings, material, where, folder, resume=self.resume)
-            return course.run(self.windows, progress)
+            run = BenchmarkRun(self.settings, material, where, folder, resume=self.resume)
+            return run.run(self.windows, progress)
         finally:
             if folder is not None:
                 folder.close()
 
-    def answer(self, result: CourseResult) -> dict[str, Any]:
-        """The results as JSON, with everything needed to run the course again."""
+    def answer(self, result: BenchmarkResult) -> dict[str, Any]:
+        """The results as JSON, with everything needed to run the benchmark again."""
         settings, where = self.settings, resolve_device(self.device)
         return {
             "board": device_name(where),
@@ -276,7 +276,7 @@ class CourseRun:
 
 @dataclass(frozen=True)
 class WindowRow:
-    """One window of a course; accuracies are on held-out data of all classes seen so far."""
+    """One window of a run; accuracies are on held-out data of all classes seen so far."""
 
     window: int
     classes: int
@@ -311,8 +311,8 @@ class WindowRow:
 
 
 @dataclass(frozen=True)
-class CourseResult:
-    """Results of a course."""
+class BenchmarkResult:
+    """Results of a run."""
 
     benchmark: str
     model: str
@@ -352,9 +352,9 @@ def material_identity(material: Material) -> dict[str, Any]:
     """The origin of the samples and a digest of inputs and labels."""
     digest = hashlib.sha256()
     for samples in (material.train, material.held_out):
-        for each in (samples.inputs, samples.labels, samples.arrives):
-            digest.update(f"{each.dtype.str} {each.shape} ".encode())
-            digest.update(np.ascontiguousarray(each).data)
+        for array in (samples.inputs, samples.labels, samples.arrives):
+            digest.update(f"{array.dtype.str} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data)
     return {"source": material.source, "sha256": digest.hexdigest()}
 
 
@@ -368,25 +368,5 @@ def weights_identity(path: Path | None) -> dict[str, Any] | None:
     """Name and digests of the initial weights; None if they are random."""
     if path is None:
         return None
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     return {"name": path.name, "sha256": {file.name: sha256_of(file) for file in files}}
-
-
-DEVICES = ("auto", "cpu", "cuda")
-
-
-def resolve_device(name: str) -> str:
-    """ "cpu" or "cuda" for a name in `DEVICES`; auto is the GPU if there is one."""
-    if name not in DEVICES:
-        raise InputError(f"--device: there is no {name[:100]!r}; use {', '.join(DEVICES)}")
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise InputError("--device: torch sees no CUDA GPU here; use cpu, or auto")
-    return "cuda" if available and name != "cpu" else "cpu"
-
-
-def device_name(device: str) -> str:
-    """The GPU's name, or the processor's type."""
-    if device == "cuda":
-        return str(torch.cuda.get_device_name())
-    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"

@@ -52,6 +52,39 @@ def test_a_retraining_whose_estimate_is_of_other_data_corrects_nothing() -> None
     assert learned.after_retraining(0.5, estimate=0.6, idle_windows=0) == pytest.approx(0.6)
 
 
+def test_without_an_estimate_the_next_gain_is_that_of_the_first_then_smoothed() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.5, after=0.9, estimate=None)
+    assert learned.after_retraining(0.6, estimate=None, idle_windows=0) == pytest.approx(0.92)
+    learned.completed(before=0.5, after=0.8, estimate=None)
+    assert learned.after_retraining(0.6, estimate=None, idle_windows=0) == pytest.approx(0.88)
+
+
+@pytest.mark.parametrize(
+    ("retrainings", "foretell"),
+    [
+        ((), False),
+        (((0.5, 0.8),), True),
+        (((0.5, 0.8), (0.6, 0.82)), True),
+        (((0.5, 0.8), (0.6, 0.7)), False),
+        (((0.5, 0.8), (0.5, 0.98)), False),
+        (((0.5, 0.8), (0.5, 0.98), (0.5, 0.9)), True),
+        (((0.8, 0.8),), False),
+        (((0.5, 0.8), (0.5, 0.8), (0.8, 0.7)), False),
+    ],
+    ids=[
+        *("none", "one", "as before", "less", "more", "as smoothed", "in vain", "in vain later"),
+    ],
+)
+def test_retrainings_foretell_the_next_until_one_gains_something_else(
+    retrainings: tuple[tuple[float, float], ...], foretell: bool
+) -> None:
+    learned = ExpectedAccuracy()
+    for before, after in retrainings:
+        learned.completed(before, after, estimate=None)
+    assert learned.foretells == foretell
+
+
 def test_accuracies_stay_within_their_range() -> None:
     learned = ExpectedAccuracy()
     learned.completed(before=0.5, after=0.9, estimate=0.6)

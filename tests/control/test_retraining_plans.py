@@ -111,6 +111,36 @@ def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
     assert count == 1
 
 
+@pytest.mark.parametrize(
+    ("phase", "answers", "gains", "is_estimated"),
+    [
+        (Phase.DONE, 0.6, [0.3], False),
+        (Phase.RUNNING, 0.6, [0.3], False),
+        (Phase.WAITING, 0.6, [0.3], True),
+        (Phase.DONE, None, [0.3], True),
+        (Phase.DONE, 0.6, [], True),
+        (Phase.DONE, 0.6, [0.3, 0.0], True),
+    ],
+    ids=["as before", "as before, runs", "left out", "no labelled answers", "first", "in vain"],
+)
+def test_nothing_is_estimated_while_every_retraining_gains_what_the_last_did(
+    tenant: TenantState,
+    phase: Phase,
+    answers: float | None,
+    gains: list[float],
+    is_estimated: bool,
+) -> None:
+    for gain in gains:
+        tenant.compare(0.5, 0.5 + gain, None)
+    tenant.begin_window(0, LABELLED, answers, ROOM)
+    if phase is not Phase.WAITING:
+        tenant.start_retraining(PLACE)
+    if phase is Phase.DONE:
+        tenant.on(TrainingCompleted())
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), [90.0])
+    assert bool(list(plans.due())) == is_estimated
+
+
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True, labelled=19)

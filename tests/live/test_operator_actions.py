@@ -240,8 +240,8 @@ async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) ->
     photos.on(RetrainingPlanned(Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
-    # from 0.5 to 0.9: four of five errors, smoothed with the 0.3 before
-    assert photos.gains.removed == pytest.approx((0.3 + 0.8) / 2)
+    # from 0.5 to 0.9: four of five errors
+    assert photos.gains.removed == pytest.approx(0.8)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:

@@ -4,6 +4,9 @@ An estimate says which accuracy a retraining will reach. A completed retraining 
 the estimate was off, and the next one is corrected by that. While no retraining of the tenant has
 completed, at least the usual gain is expected: otherwise an estimator that is always too low would
 never be found out, because nothing would be retrained.
+
+An estimate takes time on an instance that serves. None is needed while every retraining gains what
+the ones before let expect.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ retraining in a row that gained nothing, `_MOST_DOUBLINGS` times at most."""
 _MOST_DOUBLINGS = 5
 _NOTHING = 0.01
 """Accuracy gained up to which a retraining counts as one that gained nothing."""
+_AS_FORETOLD = 0.25
+"""Share of its gain by which a retraining may differ from what the ones before let expect. A plan
+loses less by such an error than an estimate costs (decision 014)."""
 
 
 @dataclass
@@ -34,6 +40,9 @@ class ExpectedAccuracy:
     """Accuracy reached minus accuracy estimated; None before the first measurement."""
     in_vain: int = 0
     """Retrainings in a row that gained nothing."""
+    foretells: bool = False
+    """Whether earlier retrainings foretell the gain of the next one, as well as an estimate does.
+    One is enough, until another one gains more or less."""
 
     def after_retraining(self, accuracy: float, estimate: float | None, idle_windows: int) -> float:
         """The accuracy to plan with after the next retraining.
@@ -59,11 +68,15 @@ class ExpectedAccuracy:
 
         `estimate`: what was estimated for `after`; None if nothing was, or for other data.
         """
-        self.completions += 1
+        gained = after - before
+        self.in_vain = self.in_vain + 1 if gained <= _NOTHING else 0
+        missed = abs(gained - self.removed * (1 - before))
+        is_first = self.completions == 0
+        self.foretells = not self.in_vain and (is_first or missed <= _AS_FORETOLD * gained)
         if before < 1:
-            removed = max(0.0, (after - before) / (1 - before))
-            self.removed += _SMOOTHING * (removed - self.removed)
-        self.in_vain = self.in_vain + 1 if after - before <= _NOTHING else 0
+            removed = max(0.0, gained / (1 - before))
+            self.removed += (1.0 if is_first else _SMOOTHING) * (removed - self.removed)
+        self.completions += 1
         if estimate is not None:
             error = after - estimate
             self.error = (

@@ -94,8 +94,8 @@ class RetrainingPlans:
         tenant.begin_window(number, labelled, accuracy, self.room())
 
     def due(self) -> Iterator[Estimate]:
-        """Yield the estimates that are due, once per window and tenant. A late estimate is better
-        than none.
+        """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
+        foretell the next one. A late estimate is better than none.
 
         If a retraining of the tenant runs, its estimate waits for the new model for up to half of
         the time: one with the old model does not say how accurate the new one is on the next data.
@@ -113,6 +113,8 @@ class RetrainingPlans:
             if waits or self._estimated.get(name) == clock.number:
                 continue
             self._estimated[name] = clock.number
+            if not tenant.wants_estimate:
+                continue
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if not tenant.planned or labelled < FEWEST_LABELS or not self._has_room(tenant):
                 continue

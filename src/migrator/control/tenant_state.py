@@ -131,8 +131,11 @@ class TenantState:
         # the window
         self._window = _NOTHING_LEARNED
         self._labelled: int | None = None
-        self._answers_labelled = False
-        """Whether labels of answers gave the accuracy with which the window began."""
+        self._accuracy_given = False
+        """Whether labels of answers, or the scenario, gave the accuracy with which the window
+        began."""
+        self._accuracy_measured = False
+        """Whether they did, or the model was evaluated on the data of the window."""
         # the retraining, and how the next one is planned
         self._retraining: Retraining | None = None
         self._estimate: float | None = None
@@ -297,9 +300,10 @@ class TenantState:
         # a version that was made on another machine may name a later window
         self._since = min(self._since, window)
         self._window, self._labelled = window, labelled
-        self._answers_labelled = accuracy is not None
+        self._accuracy_given = accuracy is not None
         if accuracy is None and self._since <= self._evaluated_in < window:
             accuracy = self._evaluated  # samples were uploaded, and no answers were labelled
+        self._accuracy_measured = accuracy is not None
         if accuracy is not None:
             self._accuracy = accuracy
         if not self.is_retraining and self._since >= self._estimated_for:
@@ -319,7 +323,7 @@ class TenantState:
         `seconds`: None if there is nothing to learn; `expected`: the true accuracy after the
         retraining, if the policy knows it.
         """
-        self._accuracy = accuracy
+        self._accuracy, self._accuracy_given, self._accuracy_measured = accuracy, True, True
         if seconds is None:
             self.on(NothingToLearn())
         else:
@@ -375,6 +379,17 @@ class TenantState:
 
     # Estimates of the next retraining.
 
+    @property
+    def wants_estimate(self) -> bool:
+        """Whether an estimate may say more about the next retraining than the earlier ones do.
+
+        They say enough while one follows the other. An estimate also judges the serving model,
+        which matters if nothing else does.
+        """
+        job = self._retraining
+        is_retrained = job is not None and job.phase in (Phase.RUNNING, Phase.DONE)
+        return not (is_retrained and self._accuracy_measured and self.gains.foretells)
+
     def set_estimate(self, accuracy: float | None, window: int) -> None:
         """Expect this accuracy after a retraining in a window."""
         self._estimate, self._estimated_for, self._no_estimate = accuracy, window, ""
@@ -402,9 +417,9 @@ class TenantState:
         if self._version is not version or window < self._since:
             return False
         self._evaluated, self._evaluated_in = accuracy, window
-        if self._window <= window or self._answers_labelled:
+        if self._window <= window or self._accuracy_given:
             return False
-        self._accuracy = accuracy
+        self._accuracy, self._accuracy_measured = accuracy, True
         job = self._retraining
         if job is not None and job.phase is Phase.WAITING:
             expected = self.expected_accuracy(self._window)
@@ -495,7 +510,7 @@ class TenantState:
 
     def measure_accuracy(self, accuracy: float) -> None:
         """Note the accuracy of the serving model, unless labels of answers gave it."""
-        if not self._answers_labelled:
+        if not self._accuracy_given:
             self._accuracy = accuracy
 
     def compare(self, before: float, after: float, estimated: float | None) -> None:

@@ -11,6 +11,7 @@ OTHER = {"support", "golden", "benchmarks", "deploy"}
 WHOLE_TREE = {
     "test_docs_links.py",
     "test_docstring_references.py",
+    "test_extension_points.py",
     "test_folders.py",
     "test_layers.py",
     "test_private_names.py",

@@ -36,9 +36,10 @@ app.add_typer(group, name="gpu")
 
 
 DriverOption = Annotated[
-    DriverKind | None,
+    str | None,
     typer.Option(
         "--driver",
+        metavar="mig|mps|emulated",
         help="What divides the GPU: its MIG hardware, MPS shares on any GPU, or nothing real; "
         "default mig where there is a GPU, else emulated.",
     ),
@@ -113,7 +114,7 @@ class Target:
 
 
 def target(
-    driver: DriverKind | None,
+    driver: str | None,
     index: int,
     state: Path | None,
     board: str | None,
@@ -129,7 +130,7 @@ def target(
 
     if index < 0:
         raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
-    name = str(driver or (DriverKind.EMULATED if board is not None else default_driver()))
+    name = driver or (DriverKind.EMULATED if board is not None else default_driver())
     if driver is None and board is None and name == DriverKind.EMULATED:
         say("no GPU found, using the emulated one; `--driver mig` says what is missing")
     try:

@@ -7,9 +7,11 @@ for one driver is valid for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from migrator.core.catalogue import Board, Place
@@ -87,6 +89,30 @@ class GpuDriver(Protocol):
     def environment(self, instance: GpuInstance) -> Mapping[str, str]:
         """Environment variables that make a worker run on the instance."""
         ...
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """What a driver is opened with."""
+
+    state: Path
+    board: Board | None = None
+    """The board to divide the GPU like; None: the driver's choice."""
+    limit_memory: bool = False
+    """Whether an MPS share is limited to the memory of its instance, as MIG always is."""
+
+
+@dataclass(frozen=True)
+class DriverEntry:
+    """A driver by name. A module of this package lists its own in `DRIVERS`."""
+
+    name: str
+    open: Callable[[int, DriverOptions], AbstractContextManager[GpuDriver]]
+    """Opens the GPU with an index. Raises InputError if the driver cannot be used here."""
+    indices: Callable[[Path], tuple[int, ...]]
+    """The indices of the GPUs that it can open, with the state folder."""
+    takes_board: Callable[[Board], bool] = lambda _: False
+    """Whether the user may choose this board."""
 
 
 class InUseError(GpuError):

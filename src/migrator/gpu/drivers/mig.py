@@ -14,6 +14,7 @@ from functools import cached_property
 from migrator.core.catalogue import Place, place_mask, require_start
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers.base import (
+    DriverEntry,
     DriverKind,
     Gpu,
     GpuInstance,
@@ -339,3 +340,10 @@ def gpu_count() -> int:
     """Number of GPUs that NVML finds. Raises InputError without NVML."""
     with open_nvml() as nvml:
         return nvml.count()
+
+
+DRIVERS = (
+    DriverEntry(
+        DriverKind.MIG, lambda index, _: open_mig(index), lambda _: tuple(range(gpu_count()))
+    ),
+)

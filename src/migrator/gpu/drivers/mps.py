@@ -18,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,9 +26,18 @@ from typing import Self
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board, MigProfile, Place
-from migrator.core.errors import GpuError, InputError
+from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers import nvidia_smi
-from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, Holder, InUseError
+from migrator.gpu.drivers.base import (
+    DriverEntry,
+    DriverKind,
+    DriverOptions,
+    Gpu,
+    GpuInstance,
+    Holder,
+    InUseError,
+)
+from migrator.gpu.drivers.mig import gpu_count
 from migrator.gpu.drivers.nvidia_smi import OTHERWISE, SmiGpu
 from migrator.gpu.drivers.virtual_board import INSTANCE, VirtualBoard, hold_state_lock
 from migrator.io.processes import (
@@ -468,3 +477,19 @@ def board_like(name: str, memory_mib: float, device_sms: int) -> Board:
 
     profiles = tuple(scaled(profile) for profile in pattern.plain_profiles.values())
     return replace(pattern, name=name, profiles=profiles)
+
+
+def _open(index: int, options: DriverOptions) -> closing[MpsDriver]:
+    return closing(
+        MpsDriver.open(index, options.state, limit_memory=options.limit_memory, board=options.board)
+    )
+
+
+def _indices(_state: Path) -> tuple[int, ...]:
+    try:
+        return tuple(range(gpu_count()))
+    except MigratorError:
+        return (0,)  # MPS needs no NVML, and itself reports what is missing
+
+
+DRIVERS = (DriverEntry(DriverKind.MPS, _open, _indices, lambda board: board.is_of_shares),)

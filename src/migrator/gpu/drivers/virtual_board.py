@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,9 @@ from migrator.core import catalogue
 from migrator.core.catalogue import Board, Place, conflict
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers.base import (
+    DriverEntry,
     DriverKind,
+    DriverOptions,
     Gpu,
     GpuInstance,
     HalfMadeError,
@@ -43,6 +46,8 @@ INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
 """Environment variables of a worker: the UUID of its instance, and the file to register in."""
 STANDBY = "MIGRATOR_STANDBY"
 """Environment variable of a worker that may wait on a share: it does not prevent its removal."""
+PACE = "MIGRATOR_EMULATED_PACE"
+"""Environment variable: factor on the duration of emulated operations; 0 disables the delays."""
 _VERSION = 1
 DEFAULT_BOARD = "A100-40GB"
 CREATE_S, DESTROY_S = (0.16, 0.24), (0.20, 0.26)
@@ -432,3 +437,30 @@ def _remembered(path: Path) -> Board:
     except InputError as error:
         unknown = f"{path}: is of a {name}, which is unknown; remove it to start anew"
         raise InputError(unknown) from error
+
+
+def _open(index: int, options: DriverOptions) -> nullcontext[EmulatedDriver]:
+    return nullcontext(EmulatedDriver(options.state, index, options.board, pace=_pace()))
+
+
+def _indices(state: Path) -> tuple[int, ...]:
+    """The indices of all emulated GPUs that were ever used, and 0."""
+    names = [path.name for path in (state / "emulated").glob("gpu-*.json")]
+    found = {
+        int(match[1]) for match in map(re.compile(r"gpu-(\d+)\.json").fullmatch, names) if match
+    }
+    return tuple(sorted(found | {0}))
+
+
+def _pace() -> float:
+    text = os.environ.get(PACE, "1")
+    try:
+        pace = float(text)
+    except ValueError:
+        pace = -1.0
+    if not 0 <= pace <= 100:
+        raise InputError(f"{PACE}: {text[:50]!r} is not a factor; use a number from 0 to 100")
+    return pace
+
+
+DRIVERS = (DriverEntry(DriverKind.EMULATED, _open, _indices, lambda _: True),)

@@ -6,7 +6,6 @@ Every test adds its file to a copy of the package and uses it through a verb.
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -68,8 +68,6 @@ POLICIES = (Equal(1), Equal(3))
 OWN_POLICY = """
 import migrator
 
-SEEN = []
-
 
 @migrator.policy()
 def by_forecast(observation):
@@ -122,7 +120,8 @@ BENCHMARK = '''
 import numpy as np
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material
-from migrator.learn.model import Modality, Samples
+from migrator.learn.model import Modality
+from migrator.learn.samples import Samples
 
 
 def samples(of_a_class):
@@ -240,19 +239,19 @@ def test_a_trace_format(copy: Path, folder: Path) -> None:
     (folder / "day.txt").write_text("|||||\n" * 40, encoding="utf-8")
     (folder / "traced.yaml").write_text(TRACED, encoding="utf-8")
     found = json.loads(run(copy, folder, "simulate traced.yaml --policy equal-mig --json"))
-    assert total(found, "received") == 5 * 20
+    assert found["received"] == 5 * 20
 
 
 def test_a_model(copy: Path, folder: Path) -> None:
     add(copy, "learn/zoo.py", MODEL)
     assert "tiny-cnn" in run(copy, folder, "models")
-    trained = "retrain nc-synthetic --windows 1 --epochs 1 --per-class 8 --json --model"
+    trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
     assert json.loads(run(copy, folder, f"{trained} tiny-cnn"))["model"] == "tiny-cnn"
 
 
 def test_a_model_of_the_users(copy: Path, folder: Path) -> None:
     shutil.copy(ROOT / "tests" / "support" / "own_model.py", folder / "mine.py")
-    trained = "retrain nc-synthetic --windows 1 --epochs 1 --per-class 8 --json --model"
+    trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
     found = json.loads(run(copy, folder, f"{trained} mine:NearestMean"))
     assert found["model"] == "mine:NearestMean"
 
@@ -327,12 +326,6 @@ def imported(package: str) -> set[str]:
     return ours & set(packages()) - {package}
 
 
-def total(outcome: object, key: str) -> float:
-    """The sum of a run over its windows and tenants."""
-    assert isinstance(outcome, dict)
-    return float(outcome["total"][key])
-
-
 def test_every_extension_point_of_the_page_is_tried() -> None:
     assert rows(section("Where to add something")) == list(ADDED)
 
@@ -353,6 +346,6 @@ def test_the_flow_names_packages_and_follows_their_imports() -> None:
     (drawing,) = re.findall(r"```\n(.*?)```", PAGE.partition("## ")[0], re.DOTALL)
     steps = [line.split(" -> ") for line in drawing.splitlines()]
     for line in steps:
-        for before, after in itertools.pairwise(line):
+        for before, after in pairwise(line):
             for user in after.split(", "):
                 assert imported(user) & set(before.split(", ")), f"{user} uses none of {before}"

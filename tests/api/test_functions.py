@@ -98,6 +98,21 @@ def test_a_scenario_is_simulated_under_a_function(quickstart: Path, tmp_path: Pa
     assert migrator.simulate(quickstart, "equal-mig", windows=1).goodput_share > run.goodput_share
 
 
+def test_policies_of_one_name_are_not_compared(quickstart: Path) -> None:
+    def all_with(gpcs: int, name: str | None = None) -> Any:
+        @migrator.policy(name=name)
+        def same(observation: Any) -> dict[str, int]:
+            return {tenant.name: gpcs for tenant in observation.tenants}
+
+        return same
+
+    with pytest.raises(migrator.InputError, match="several policies are called same; name"):
+        migrator.compare(quickstart, [all_with(1), all_with(3)], seeds=1, windows=1)
+    apart = [all_with(1, "one"), all_with(3, "three")]
+    found = migrator.compare(quickstart, apart, seeds=1, windows=1)
+    assert [row.policy for row in found.rows] == ["one", "three"]
+
+
 def test_policies_are_compared_over_seeds(quickstart: Path) -> None:
     comparison = migrator.compare(quickstart, [thirds, "equal-mig"], seeds=2, windows=1)
     assert comparison.best == "equal-mig"

@@ -112,6 +112,12 @@ def compare(
     chosen = [_policy(policy) for policy in policies]
     if not given or not chosen or seeds < 1:
         raise InputError("compare: give at least one scenario, one policy and one seed")
+    names = [policy if isinstance(policy, str) else policy.name for policy in chosen if policy]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise InputError(
+            f"compare: several policies are called {twice[0]}; name functions apart with "
+            "@migrator.policy(name=...)"
+        )
     if processes > 1 and not all(isinstance(policy_given, str) for policy_given in chosen):
         raise InputError(
             "processes: other processes find policies by name; name yours as package.module:NAME, "
@@ -137,6 +143,7 @@ def policy(function: PolicyFunction, /) -> FunctionPolicy: ...
 @overload
 def policy(
     *,
+    name: str | None = None,
     every_s: float | None = None,
     sight: str = "forecast",
     sharing: str = "MIG",
@@ -148,6 +155,7 @@ def policy(
     function: PolicyFunction | None = None,
     /,
     *,
+    name: str | None = None,
     every_s: float | None = None,
     sight: str = "forecast",
     sharing: str = "MIG",
@@ -155,9 +163,9 @@ def policy(
 ) -> FunctionPolicy | Callable[[PolicyFunction], FunctionPolicy]:
     """Make a policy of a function; a decorator, with or without options.
 
-    `every_s`: seconds between decisions within a window. `sight`: what it sees of future arrivals
-    (`nothing`, `forecast` or, in simulations, `truth`). `sharing`: `MIG` or `MPS`.
-    `on_completion`: whether to decide again when a retraining ends.
+    `name`: the function's by default. `every_s`: seconds between decisions within a window.
+    `sight`: what it sees of future arrivals (`nothing`, `forecast` or, in simulations, `truth`).
+    `sharing`: `MIG` or `MPS`. `on_completion`: whether to decide again when a retraining ends.
     """
     sights, sharings = [str(member) for member in Sight], [str(member) for member in Sharing]
     for option, value, names in (("sight", sight, sights), ("sharing", sharing, sharings)):
@@ -165,6 +173,7 @@ def policy(
             raise InputError(f"{option}: there is no {value!r}; use {' or '.join(names)}")
     make = partial(
         FunctionPolicy,
+        name=name,
         every_s=every_s,
         sight=Sight(sight),
         sharing=Sharing(sharing),

@@ -31,20 +31,15 @@ from migrator.records.rows import RunRecords
 from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import write_page
-from migrator.report.page import (
+from migrator.report.page import Axis, Bars, Page, Section, Series, Table
+from migrator.report.paint import (
     DROPPED,
     FAILED,
     GOOD,
     LATE,
     UNANSWERED,
     WRONG,
-    Axis,
-    Bars,
-    Page,
     Paint,
-    Section,
-    Series,
-    Table,
     policy_paints,
 )
 from migrator.report.run_charts import RETRAINING_PARTS

@@ -17,7 +17,8 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
 from migrator.records.outcome import WindowOutcome
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table, policy_paints
+from migrator.report.page import Bars, HeatMap, Page, Table
+from migrator.report.paint import policy_paints
 from migrator.report.plotly_charts import figure_of
 
 

@@ -20,7 +20,6 @@ from migrator.report.page import (
     Lines,
     Note,
     Page,
-    Paint,
     Picture,
     Section,
     Series,
@@ -30,8 +29,8 @@ from migrator.report.page import (
     Use,
     anchor_of,
     legend_of,
-    paint_of,
 )
+from migrator.report.paint import Paint, paint_of
 from migrator.report.plotly_charts import figure_of, height_of
 
 SHARE = Axis("goodput share", share=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.report.html_page import numbers_of, summary_of
+from migrator.report.chart_tables import numbers_of, summary_of
 from migrator.report.page import Axis, HeatMap, Lines, Series, Slab, Slices, Use
 
 TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")

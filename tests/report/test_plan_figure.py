@@ -28,7 +28,8 @@ from migrator.core.problem import (
     Tenant,
 )
 from migrator.planning.check import goodput_of
-from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
+from migrator.report.page import Lines, Slab, Slices, Use, legend_of
+from migrator.report.paint import shades
 from migrator.report.plan_figure import (
     TenantSeries,
     draw_plan,

@@ -15,7 +15,8 @@ from migrator.records.rows import RetrainingRecord
 from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
-from migrator.report.page import Bars, Block, Lines, Page, Paint, Slices, Table, legend_of
+from migrator.report.page import Bars, Block, Lines, Page, Slices, Table, legend_of
+from migrator.report.paint import Paint
 from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
 from migrator.report.run_json import windows_json

@@ -8,7 +8,8 @@ from support.outcomes import retraining, serving
 from migrator.core.catalogue import board
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.records.runs import held_blocks
-from migrator.report.page import Paint, Slices
+from migrator.report.page import Slices
+from migrator.report.paint import Paint
 from migrator.report.slices import planned_slices
 
 A100 = board("A100-40GB")

@@ -5,7 +5,14 @@ from importlib import import_module
 from migrator.cli.app import app, main
 
 for _module in (
-    *("plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb", "learn_verbs"),
+    *(
+        "file_verbs",
+        "plan_verbs",
+        "simulate_verbs",
+        "forecast_verbs",
+        "profile_verb",
+        "learn_verbs",
+    ),
     *("serve_verbs", "client_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
     *("gpu_layout_verbs", "reproduce_verb"),
 ):

@@ -72,7 +72,8 @@ def status(
 
     Example:  watch migrator status
     """
-    from migrator.cli.daemon import probe_daemon, records_file
+    from migrator.cli.daemon import probe_daemon
+    from migrator.cli.records_files import records_file
     from migrator.core.catalogue import board
     from migrator.records.current_run import DaemonState, current_run
     from migrator.records.store import read_recent
@@ -114,7 +115,7 @@ def windows(
 
     Example:  migrator windows   and   migrator windows 2
     """
-    from migrator.cli.daemon import records_file
+    from migrator.cli.records_files import records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.run_json import window_json, windows_json
@@ -152,7 +153,7 @@ def report(
 
     Example:  migrator report --out live.html --beside other-state
     """
-    from migrator.cli.daemon import beside_file, records_file
+    from migrator.cli.records_files import beside_file, records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.html_page import check_page_path, write_page
@@ -237,7 +238,8 @@ class _WatchedRun:
     def __init__(
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
-        from migrator.cli.daemon import find_daemon, read_token, records_file
+        from migrator.cli.daemon import find_daemon, read_token
+        from migrator.cli.records_files import records_file
         from migrator.records.recent_traffic import RateMeter
 
         self._meter, self._token = RateMeter(), read_token(token_file)
@@ -406,7 +408,7 @@ def dashboard(
 
 def _source(given: str, state: Path | None) -> Source:
     """The named records: a file, a folder, or a scenario of the state folder."""
-    from migrator.cli.daemon import RECORDS, records_file, records_in
+    from migrator.cli.records_files import RECORDS, records_file, records_in
     from migrator.dashboard.routes import Source
     from migrator.records.store import read_runs
 

@@ -26,7 +26,7 @@ from migrator.records.rows import (
     RunRow,
 )
 from migrator.records.store import read_runs
-from migrator.report.page import HUES, OUTCOMES, shades
+from migrator.report.paint import HUES, OUTCOMES, shades
 from migrator.serving.http.operations import refusal_response
 from migrator.serving.http.requests import Limits, Tokens, require_own_page
 from migrator.serving.http.server import ApiServer, affordable

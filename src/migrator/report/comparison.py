@@ -29,8 +29,8 @@ from migrator.report.page import (
     Series,
     Table,
     anchor_of,
-    policy_paints,
 )
+from migrator.report.paint import policy_paints
 from migrator.report.terminal import (
     COLUMNS,
     NONE,

@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.report.html_page import write_figure
-from migrator.report.page import (
-    Axis,
-    Bars,
-    Note,
-    Page,
-    Picture,
-    Section,
-    Series,
-    Table,
-    paint_of,
-)
+from migrator.report.page import Axis, Bars, Note, Page, Picture, Section, Series, Table
+from migrator.report.paint import paint_of
 from migrator.report.terminal import (
     NONE,
     capitalised,

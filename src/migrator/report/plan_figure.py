@@ -16,18 +16,8 @@ from numpy.typing import NDArray
 from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.records.runs import held_blocks
 from migrator.report.html_page import write_figure
-from migrator.report.page import (
-    HUES,
-    Axis,
-    Lines,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Series,
-    Slices,
-    Use,
-)
+from migrator.report.page import Axis, Lines, Page, Picture, Section, Series, Slices, Use
+from migrator.report.paint import HUES, Paint
 from migrator.report.slices import planned_slices
 from migrator.report.terminal import capitalised, tenant_letters, timeline_lines
 

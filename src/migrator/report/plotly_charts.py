@@ -20,15 +20,14 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Series,
     Slab,
     Slices,
     band_floors,
     error_bars,
     paints,
-    tenant_paint,
 )
+from migrator.report.paint import Paint, tenant_paint
 
 Figure = dict[str, Any]
 

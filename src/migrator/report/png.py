@@ -26,7 +26,6 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Picture,
     Series,
     Slab,
@@ -36,8 +35,8 @@ from migrator.report.page import (
     error_bars,
     legend_of,
     paints,
-    tenant_paint,
 )
+from migrator.report.paint import Paint, tenant_paint
 from migrator.report.terminal import short
 
 _DPI = 200

@@ -12,21 +12,19 @@ from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
-    HUES,
     Axis,
     Bars,
     Block,
     Lines,
     Page,
-    Paint,
     Section,
     Series,
     Slices,
     Table,
     anchor_of,
-    policy_paints,
     present,
 )
+from migrator.report.paint import HUES, Paint, policy_paints
 from migrator.report.run_charts import (
     MOST_STARTS,
     TALLY_HEADERS,

@@ -13,7 +13,8 @@ from migrator.core.problem import Charge, Kind, Task
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
-from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table, policy_paints
+from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
+from migrator.report.paint import policy_paints
 from migrator.simulation.compare import Job
 from migrator.workload.workloads import workloads
 

@@ -38,10 +38,10 @@ def test_one_pair_has_no_interval_and_nothing_has_no_lead() -> None:
 
 def test_the_ceiling_is_measured_beside() -> None:
     samples = [Sample(100, 90, {OURS: 60, "ekya": 50, STATIC: 40}) for _ in range(2)]
-    found = measure_leads(samples)
-    assert (found.samples, found.goodput, found.ceiling) == (2, 0.6, 0.9)
-    assert found.most == {"ekya": pytest.approx(0.8), STATIC: pytest.approx(1.25)}
-    assert found.rival == "ekya"
+    leads = measure_leads(samples)
+    assert (leads.samples, leads.goodput, leads.ceiling) == (2, 0.6, 0.9)
+    assert leads.most == {"ekya": pytest.approx(0.8), STATIC: pytest.approx(1.25)}
+    assert leads.rival == "ekya"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_verdicts(static: SeedMean | None, ekya: SeedMean | None, verdict: LeadV
 
 
 def test_a_policy_without_goodput_is_behind_all() -> None:
-    found = measure_leads([Sample(100, 90, {OURS: 0, "ekya": 50, STATIC: 0})])
-    assert found.over == {"ekya": SeedMean(-1.0, None), STATIC: None}
-    assert found.verdict is LeadVerdict.PEER
+    leads = measure_leads([Sample(100, 90, {OURS: 0, "ekya": 50, STATIC: 0})])
+    assert leads.over == {"ekya": SeedMean(-1.0, None), STATIC: None}
+    assert leads.verdict is LeadVerdict.PEER

@@ -28,9 +28,9 @@ def _first(this: Scenario) -> dict[tuple[str, Kind], list[int]]:
 def test_the_tenant_with_more_requests_gets_more() -> None:
     # one GPC answers 100 requests a second
     busy, idle = tenant("busy", [550] * 10), tenant("idle", [50] * 10)
-    found = _first(scenario(busy, idle))
-    assert sum(found["busy", Kind.INFERENCE]) == 6
-    assert found["idle", Kind.INFERENCE] == [1]
+    layout = _first(scenario(busy, idle))
+    assert sum(layout["busy", Kind.INFERENCE]) == 6
+    assert layout["idle", Kind.INFERENCE] == [1]
 
 
 def test_a_retraining_gets_an_instance_only_where_it_pays() -> None:

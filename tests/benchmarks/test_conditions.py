@@ -79,8 +79,8 @@ def test_what_is_said_of_the_load_follows_from_the_rows(
 ) -> None:
     loads = zip(("0.4", "0.6", "0.8"), gains, strict=True)
     peers = ("ekya", "astraea", "paris-reconfiguring")
-    found = {"gains_by_load": {load: dict.fromkeys(peers, gain) for load, gain in loads}}
-    (sentence,) = conditions.load_sentences(found)
+    figures = {"gains_by_load": {load: dict.fromkeys(peers, gain) for load, gain in loads}}
+    (sentence,) = conditions.load_sentences(figures)
     assert trend in sentence
 
 

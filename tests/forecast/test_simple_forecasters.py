@@ -82,16 +82,16 @@ def _counts(kind: str) -> NDArray[np.float64]:
 
 
 def test_means_of_what_there_is() -> None:
-    found = means_before(TO_EIGHT, np.array([8, 3]), np.array([1, 2, 6]))
-    assert found.tolist() == [[8, 7.5, 5.5], [3, 2.5, 2]]
+    means = means_before(TO_EIGHT, np.array([8, 3]), np.array([1, 2, 6]))
+    assert means.tolist() == [[8, 7.5, 5.5], [3, 2.5, 2]]
 
 
 def test_one_level_for_each_span() -> None:
-    found = levels(TO_EIGHT, np.array([8]), 4)
+    means = levels(TO_EIGHT, np.array([8]), 4)
     # half a slot is one slot; five windows are all there is
-    assert found.tolist() == [[8, 8, 7.5, 6.5, 4.5, 4.5]]
+    assert means.tolist() == [[8, 8, 7.5, 6.5, 4.5, 4.5]]
     assert (
-        found[:, SPANS.index(1)].tolist() == last_window_mean(TO_EIGHT, np.array([8]), 4).tolist()
+        means[:, SPANS.index(1)].tolist() == last_window_mean(TO_EIGHT, np.array([8]), 4).tolist()
     )
 
 

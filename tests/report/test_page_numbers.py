@@ -81,7 +81,7 @@ def test_slices_are_tabulated_by_slab() -> None:
 
 def test_a_summary_names_at_most_eight_series() -> None:
     series = tuple(Series(f"s{n}", (None,)) for n in range(10))
-    words = summary_of(Lines("L", (0.0,), series, TIME, TIME))
-    assert "s0: no values" in words
-    assert "s8" not in words
-    assert words.endswith("and 2 more.")
+    summary = summary_of(Lines("L", (0.0,), series, TIME, TIME))
+    assert "s0: no values" in summary
+    assert "s8" not in summary
+    assert summary.endswith("and 2 more.")

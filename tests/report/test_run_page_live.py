@@ -267,10 +267,10 @@ def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
     event = replace(run.records.events[0], words="<b>& </script>")
     records = replace(run.records, events=(event,))
     page = run_page([recorded_run(records)], A100)
-    found = ParsedPage(page_text(page, "/* plotly */"))
+    html = ParsedPage(page_text(page, "/* plotly */"))
     folds = sum(
         section.shown is not None and len(section.blocks) > section.shown
         for section in page.sections
     )
-    assert found.tags["figure"] + folds == found.tags["details"]
-    assert "<b>& </script>" in found.words
+    assert html.tags["figure"] + folds == html.tags["details"]
+    assert "<b>& </script>" in html.words

@@ -306,11 +306,11 @@ def _values(values: Values) -> tuple[float, ...]:
 def _result(tenant: TenantSeries, slot_s: float) -> str:
     goodput, arrivals = float(tenant.goodput.sum()), float(tenant.arrivals.sum())
     share = f" ({goodput / arrivals:.1%})" if arrivals > 0 else ""
-    words = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
+    sentence = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
     if tenant.completed is None:
-        return words
+        return sentence
     before, after = tenant.accuracies
-    return f"{words}, accuracy {before:.3g} → {after:.3g} at {tenant.completed * slot_s:g} s"
+    return f"{sentence}, accuracy {before:.3g} → {after:.3g} at {tenant.completed * slot_s:g} s"
 
 
 def panel_range(tenant: TenantSeries) -> tuple[float, float]:

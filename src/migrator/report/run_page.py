@@ -177,8 +177,8 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
         first = present(_allocation(run, board), tenants_table(run), window_outcomes(run))
         rest = present(tenant_outcomes(run), prediction_chart(run))
         more = "By tenant, and predicted against measured"
-        said = (_headline(run), _COLOUR_WORDS)
-        return Section("Result", "result", said, (*first, *rest), len(first), more)
+        paragraphs = (_headline(run), _COLOUR_WORDS)
+        return Section("Result", "result", paragraphs, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
     sentences = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))

@@ -102,9 +102,9 @@ def compare(
 
     `processes`: runs in parallel; for functions defined in a notebook only 1.
     """
-    given = scenarios if isinstance(scenarios, list | tuple) else [scenarios]
+    sources = scenarios if isinstance(scenarios, list | tuple) else [scenarios]
     chosen = [_policy(policy) for policy in policies]
-    if not given or not chosen or seeds < 1:
+    if not sources or not chosen or seeds < 1:
         raise InputError("compare: give at least one scenario, one policy and one seed")
     if processes > 1 and not all(isinstance(policy_given, str) for policy_given in chosen):
         raise InputError(
@@ -113,7 +113,7 @@ def compare(
         )
     jobs = [
         Job(source, name, forecaster, first + more, windows, drawn)
-        for source in map(_source, given)
+        for source in map(_source, sources)
         for first in [source(None, windows).seed]
         for name in chosen
         for more in range(seeds)

@@ -185,8 +185,8 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
     from migrator.cluster.fleet.cluster_run import read_run
 
     run = read_run(path, driver="emulated", shared=None, state=path.parent, began_s=0.0)
-    given = {"seed": seed, "windows": windows}
-    data = {**run.data, **{key: value for key, value in given.items() if value is not None}}
+    options = {"seed": seed, "windows": windows}
+    data = {**run.data, **{key: value for key, value in options.items() if value is not None}}
     return replace(run, data=data).live_on_any()
 
 

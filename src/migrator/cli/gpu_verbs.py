@@ -312,8 +312,8 @@ def _read_journal(
             changes = [
                 f"{change.owner}'s change, begun by process {change.pid}" for change in begun
             ]
-            there = match_creates(instances, creates)
-            return {place: create.owner for place, (_, create) in there.items()}, changes
+            matched = match_creates(instances, creates)
+            return {place: create.owner for place, (_, create) in matched.items()}, changes
     except MigratorError as error:
         say(str(error))
         return {}, []

@@ -178,9 +178,9 @@ def _window(live: RecordedRun, number: int) -> RecordedWindow:
         if window.number == number:
             return window
     numbers = [window.number for window in live.windows]
-    there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none yet"
+    existing = f"{numbers[0]} to {numbers[-1]}" if numbers else "none yet"
     raise InputError(
-        f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "
+        f"N: run {live.records.run.run} has no window {number}; it has {existing}, other runs come "
         "with --run"
     )
 
@@ -228,8 +228,10 @@ def top(
     if as_json:
         print_json(top_json(now))
         return
-    given = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if given else _PIPED_COLUMNS).print(Screen(now, watch.board(), whole=True))
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if has_width else _PIPED_COLUMNS).print(
+        Screen(now, watch.board(), whole=True)
+    )
 
 
 class _WatchedRun:

@@ -77,7 +77,7 @@ def plan(
         require_feasible(window)
         if solver is Solver.EXACT or warm_start:
             compile_first(window.charge)
-        made = make_plan(
+        planned = make_plan(
             window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
         )
     except InfeasibleError as error:
@@ -87,11 +87,11 @@ def plan(
     if figure is not None:
         from migrator.report.plan_figure import draw_plan
 
-        draw_plan(window, made, figure)
+        draw_plan(window, planned, figure)
     if as_json:
-        print_json(_plan_json(window, made))
+        print_json(_plan_json(window, planned))
     else:
-        _print_plan(window, made)
+        _print_plan(window, planned)
         if figure is not None:
             print(f"figure       {figure}")
 

@@ -42,8 +42,8 @@ def window_json(path: Path, run: int, number: int) -> str:
     with reading(path, LAYOUT) as connection:
         row = run_row(connection, path, run)
         around = _around(connection, run, number)
-        own = ("window = ?", number)
-        rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
+        of_window = ("window = ?", number)
+        rows = read_run(connection, row, {WindowRecord: of_window, PlanRecord: of_window})
         facts = facts_of(replace(rows, units=around.units))
         where = "run = ? AND second >= ? AND second < ?"
         seconds = seconds_json(connection, where, run, *around.seconds)

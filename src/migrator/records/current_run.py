@@ -207,9 +207,9 @@ def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_paused(rows: RecentRows, probe: DaemonProbe) -> bool:
-    there = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
+    may_run = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
     actions = (ActionKind.PAUSE, ActionKind.RESUME)
-    return there and _last_action(rows, actions, None) == ActionKind.PAUSE
+    return may_run and _last_action(rows, actions, None) == ActionKind.PAUSE
 
 
 def _last_action(

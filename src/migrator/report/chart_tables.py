@@ -45,8 +45,8 @@ def summary_of(chart: Chart) -> str:
         case Bars() | Lines():
             kind = "bars" if isinstance(chart, Bars) else "areas" if chart.stacked else "lines"
             spans = [_span(row, chart.y) for row in chart.series[:8]]
-            more = len(chart.series) - len(spans)
-            rest = f"; and {more} more" if more else ""
+            left_out = len(chart.series) - len(spans)
+            rest = f"; and {left_out} more" if left_out else ""
             return (
                 f"{chart.title}: {kind} of {chart.y.title} by {chart.x.title}. "
                 f"{'; '.join(spans)}{rest}."

@@ -269,8 +269,8 @@ def _classes(table: Table, row: int, column: int, text: str) -> str:
         "words": len(text) > _LONG_CELL,
         "best": (row, column) in table.highlights,
     }
-    given = " ".join(name for name, holds in names.items() if holds)
-    return f' class="{given}"' if given else ""
+    class_names = " ".join(name for name, holds in names.items() if holds)
+    return f' class="{class_names}"' if class_names else ""
 
 
 def _inline(text: str) -> str:

@@ -157,14 +157,24 @@ def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
     """
     chosen: list[Paint] = []
     for policy in policies:
-        own = _POLICIES.get(policy)
-        if own is None:
-            own = _OTHER_POLICIES[zlib.crc32(policy.encode()) % len(_OTHER_POLICIES)]
+        paint_of_policy = _POLICIES.get(policy)
+        if paint_of_policy is None:
+            paint_of_policy = _OTHER_POLICIES[zlib.crc32(policy.encode()) % len(_OTHER_POLICIES)]
         patterns = (
-            replace(own, light=own.light != light, hatched=own.hatched != hatched, dark=False)
+            replace(
+                paint_of_policy,
+                light=paint_of_policy.light != light,
+                hatched=paint_of_policy.hatched != hatched,
+                dark=False,
+            )
             for light, hatched in ((True, False), (False, True), (True, True))
         )
-        chosen.append(next((paint for paint in (own, *patterns) if paint not in chosen), own))
+        chosen.append(
+            next(
+                (paint for paint in (paint_of_policy, *patterns) if paint not in chosen),
+                paint_of_policy,
+            )
+        )
     return tuple(chosen)
 
 

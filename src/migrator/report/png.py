@@ -269,8 +269,8 @@ def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
     axes.tick_params(axis="y", length=0)
     axes.hlines(range(chart.slices + 1), 0, chart.until_s, color=_FAINT, lw=0.4, zorder=0)
     for name, paint in chart.keys:
-        own = [slab for slab in chart.slabs if slab.name == name]
-        _draw_slabs(axes, own, paint, points / chart.until_s)
+        slabs = [slab for slab in chart.slabs if slab.name == name]
+        _draw_slabs(axes, slabs, paint, points / chart.until_s)
     for slab in chart.slabs:
         _label_slab(axes, slab, chart.paint(slab), points / chart.until_s)
     for tenant, at_s in chart.retrained:

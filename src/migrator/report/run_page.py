@@ -309,9 +309,9 @@ def _both(
                 best |= {(len(rows), 2 + at) for at, cell in enumerate(cells) if cell == highest}
             rows.append((str(window), tenant, *cells))
     caption = "Goodput share (%) by window and tenant, the highest emphasised"
-    made = table(caption, ("window", "tenant", *names), rows, text_columns=2)
+    plain = table(caption, ("window", "tenant", *names), rows, text_columns=2)
     numeric = frozenset(range(2, 2 + len(names)))
-    return Table(caption, made.headers, made.rows, numeric, frozenset(best), made.folded)
+    return Table(caption, plain.headers, plain.rows, numeric, frozenset(best), plain.folded)
 
 
 def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:

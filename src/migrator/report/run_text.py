@@ -57,8 +57,10 @@ def run_table(outcome: RunOutcome) -> str:
     """Per window and tenant and in all: what was received and what became of it."""
     groups = []
     for window in outcome.windows:
-        own = [(tenant.tenant, tenant.tally, tenant.reconfigurations) for tenant in window.tenants]
-        groups.append(grouped(str(window.window), _tenant_lines(own)))
+        tenants = [
+            (tenant.tenant, tenant.tally, tenant.reconfigurations) for tenant in window.tenants
+        ]
+        groups.append(grouped(str(window.window), _tenant_lines(tenants)))
     changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
     groups.append(grouped("all", _tenant_lines(whole)))
@@ -272,8 +274,8 @@ def _summary(run: RecordedRun) -> Iterator[str]:
     goodputs = [goodput for goodput in predicted if goodput is not None]
     if goodputs and len(goodputs) == len(predicted) and tally.goodput:
         whole = sum(goodputs)
-        more = relation(whole, tally.goodput, "what was measured")
-        yield f"plans predicted {whole:,.0f} in all, {more}"
+        difference = relation(whole, tally.goodput, "what was measured")
+        yield f"plans predicted {whole:,.0f} in all, {difference}"
 
 
 def _window_group(window: RecordedWindow, run: RecordedRun) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from migrator.report.terminal import percent
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -12,7 +13,6 @@ from migrator.reproduce.experiment import (
     Setting,
     listed,
     mean,
-    percent,
     points,
 )
 from migrator.reproduce.sources import AZURE, RESNET, MotivationSource, TracedModel

@@ -75,11 +75,6 @@ class Experiment:
         return Section(self.title, self.name, findings.paragraphs, (*findings.blocks, *notes))
 
 
-def percent(part: float) -> str:
-    """Format a share as a percentage."""
-    return f"{100 * part:.1f}%"
-
-
 def signed(part: float) -> str:
     """Format a relative change as a signed percentage."""
     return f"{points(part)}%"

@@ -12,7 +12,8 @@ from migrator.advise.leads import LEAST, PEERS, RIVALS, STATIC, Leads, LeadVerdi
 from migrator.core.comparison import SeedMean
 from migrator.report.page import Axis, Bars, ClassMap, Note, Page, Picture, Section, Table
 from migrator.report.paint import GOOD, LATE, UNJUDGED, Paint
-from migrator.reproduce.experiment import listed, percent, signed, table
+from migrator.report.terminal import percent
+from migrator.reproduce.experiment import listed, signed, table
 from migrator.reproduce.map import MapResults, MapSetting
 from migrator.reproduce.map_cells import BASE, Cell, Gain
 

@@ -198,16 +198,16 @@ def tenant_drifts(
     """The drift of the tenant's data per window, as given at `location` for labels at the start."""
     if entry is None:
         return ()
-    given = _given_drifts(entry, location, service, board)
-    return given if labels is LabelsAt.START else learned_a_window_later(given)
+    at_start = _given_drifts(entry, location, service, board)
+    return at_start if labels is LabelsAt.START else learned_a_window_later(at_start)
 
 
 def _given_drifts(
     entry: RetrainingEntry, location: Location, service: Service, board: Board
 ) -> tuple[Drift, ...]:
     if (entry.dataset is None) == (entry.windows is None):
-        given = "neither dataset nor windows is" if entry.dataset is None else "both are"
-        refuse(location, f"{given} given", "give dataset or windows, or null for no retraining")
+        problem = "neither dataset nor windows is" if entry.dataset is None else "both are"
+        refuse(location, f"{problem} given", "give dataset or windows, or null for no retraining")
     if entry.dataset is None:
         return tuple(
             Drift(
@@ -272,8 +272,8 @@ def tenant_service(entry: TenantEntry, location: Location, board: Board, folder:
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
-    own = entry.model is not None and ":" in entry.model
-    if own:
+    is_own_model = entry.model is not None and ":" in entry.model
+    if is_own_model:
         _require_own_model(entry, (*location, "model"))
     if entry.profile == ASSUMED:
         return assumed_profile(entry, location, board)
@@ -297,7 +297,7 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
         measured = read_profile(path, entry.model)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
-    if own and entry.model is not None:
+    if is_own_model and entry.model is not None:
         # The profile may have another name for the model.
         return on_board(replace(measured, model=entry.model), board.name)
     if entry.model not in (None, measured.model):

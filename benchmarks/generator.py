@@ -11,6 +11,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.trace_statistics import statistics_of
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
@@ -19,7 +20,6 @@ from migrator.workload.traces.generator import (
     Statistics,
     generate,
     real_file,
-    statistics_of,
 )
 
 WINDOW_S = 200

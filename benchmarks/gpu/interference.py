@@ -27,14 +27,7 @@ from migrator.core.catalogue import Board
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, driver
 from migrator.profiling.entries import Results
-from migrator.profiling.measurements import (
-    TRAINING_BATCH,
-    Job,
-    Measurement,
-    Partition,
-    Study,
-    Task,
-)
+from migrator.profiling.measurements import TRAINING_BATCH, Job, Measurement, Partition, Study, Task
 from migrator.profiling.run import Measuring
 
 FEEDING, FEEDERS = "resnet-50", 4

@@ -30,15 +30,12 @@ from types import FrameType
 from typing import Any, cast
 
 from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
+from benchmarks.trace_statistics import statistics_of
 from migrator.core.catalogue import board
 from migrator.io.atomic_write import write_atomically
 from migrator.io.data_file import load_yaml
 from migrator.workload.profile_file import read_profile
-from migrator.workload.traces.generator import (
-    KINDS,
-    generate,
-    statistics_of,
-)
+from migrator.workload.traces.generator import KINDS, generate
 
 HERE = Path(__file__).parent
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")

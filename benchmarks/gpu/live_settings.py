@@ -31,20 +31,10 @@ from migrator.io.data_file import load_yaml
 from migrator.io.task_pool import open_pool
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy
-from migrator.simulation.durations import (
-    MeasuredDurations,
-    Training,
-)
+from migrator.simulation.durations import MeasuredDurations, Training
 from migrator.simulation.run import MeasuredRun, run
-from migrator.simulation.tenant import (
-    MeasuredModel,
-    MeasuredWindow,
-)
-from migrator.workload.live import (
-    LiveScenario,
-    LiveTenant,
-    read_live,
-)
+from migrator.simulation.tenant import MeasuredModel, MeasuredWindow
+from migrator.workload.live import LiveScenario, LiveTenant, read_live
 
 HERE = Path(__file__).parent
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")

@@ -8,14 +8,7 @@ import pytest
 from support.scenarios import drift, scenario, tenant
 from typer.testing import CliRunner
 
-from migrator.advise.advice import (
-    LOADS,
-    Advice,
-    Change,
-    ChangedSource,
-    board_load,
-    consult,
-)
+from migrator.advise.advice import LOADS, Advice, Change, ChangedSource, board_load, consult
 from migrator.advise.advice_report import advice_json, advice_page, advice_text, sentences
 from migrator.advise.leads import OURS, RIVALS, STATIC
 from migrator.advise.trial import TrialResult, WindowResult

@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.leads import (
-    OURS,
-    STATIC,
-)
+from migrator.advise.leads import OURS, STATIC
 from migrator.advise.static_layouts import FixedLayout, static_policies
 from migrator.advise.trial import Trial
 from migrator.core.problem import Kind

@@ -5,9 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.forecast.seasonal import NO_PERIOD, Seasonal, find_period
-from migrator.forecast.simple import (
-    LastMean,
-)
+from migrator.forecast.simple import LastMean
 
 SLOTS = np.arange(3000)
 

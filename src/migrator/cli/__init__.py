@@ -21,24 +21,10 @@ for _module in (
 GROUPS = {
     "Start here": ("example", "validate", "plan", "simulate", "serve", "load"),
     "Plan and simulate": (
-        "check",
-        "compare",
-        "advise",
-        "policies",
-        "reproduce",
-        "schema",
-        "boards",
+        *("check", "compare", "advise", "policies", "reproduce", "schema", "boards"),
     ),
     "Forecasts, models and profiles": (
-        *(
-            "forecast",
-            "forecasters",
-            "retrain",
-            "models",
-            "benchmarks",
-            "profile",
-            "profiles",
-        ),
+        *("forecast", "forecasters", "retrain", "models", "benchmarks", "profile", "profiles"),
     ),
     "Watch and control a live run": (
         *("status", "top", "windows", "report", "dashboard", "admin"),

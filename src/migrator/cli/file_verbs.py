@@ -11,13 +11,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import (
-    AsJson,
-    app,
-    naming,
-    print_json,
-    require_known,
-)
+from migrator.cli.app import AsJson, app, naming, print_json, require_known
 from migrator.core.errors import InputError
 
 

@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import (
-    FAILED,
-    AsJson,
-    Figure,
-    app,
-    compile_first,
-    print_json,
-)
+from migrator.cli.app import FAILED, AsJson, Figure, app, compile_first, print_json
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError

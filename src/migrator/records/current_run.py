@@ -13,10 +13,7 @@ from typing import Any
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.outcome import Tally
 from migrator.records.recent_traffic import RateMeter, RecentTraffic, recorded_traffic
-from migrator.records.rows import (
-    EventRecord,
-    RunRow,
-)
+from migrator.records.rows import EventRecord, RunRow
 from migrator.records.runs import planned_blocks
 from migrator.records.store import RecentRows
 

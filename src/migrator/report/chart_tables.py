@@ -6,17 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from migrator.report.page import (
-    Axis,
-    Bars,
-    Chart,
-    ClassMap,
-    HeatMap,
-    Lines,
-    Series,
-    Slices,
-    Table,
-)
+from migrator.report.page import Axis, Bars, Chart, ClassMap, HeatMap, Lines, Series, Slices, Table
 
 _MOST_NUMBERS = 250
 """Longer line charts are tabulated by means over neighbouring points."""

@@ -9,11 +9,7 @@ from pathlib import Path
 from migrator.report.html_page import write_figure
 from migrator.report.page import Axis, Bars, Note, Page, Picture, Section, Series, Table
 from migrator.report.paint import paint_of
-from migrator.report.terminal import (
-    NONE,
-    capitalised,
-    plural,
-)
+from migrator.report.terminal import NONE, capitalised, plural
 
 
 @dataclass(frozen=True)

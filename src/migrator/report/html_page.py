@@ -17,17 +17,7 @@ from pathlib import Path
 from migrator.io.atomic_write import write_atomically
 from migrator.io.output_file import check_path, drawing_module
 from migrator.report.chart_tables import numbers_of, summary_of
-from migrator.report.page import (
-    Block,
-    Chart,
-    Lines,
-    Note,
-    Page,
-    Picture,
-    Section,
-    Table,
-    legend_of,
-)
+from migrator.report.page import Block, Chart, Lines, Note, Page, Picture, Section, Table, legend_of
 from migrator.report.paint import Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title, width_of
 

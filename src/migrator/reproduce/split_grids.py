@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from migrator.core.outcome import Tally
 from migrator.records.outcome import WindowOutcome
 from migrator.report.page import Axis, HeatMap, Table
-from migrator.reproduce.experiment import (
-    Outcomes,
-    mean,
-    table,
-)
+from migrator.reproduce.experiment import Outcomes, mean, table
 from migrator.simulation.compare import Job
 
 Grid = dict[str, list[float]]

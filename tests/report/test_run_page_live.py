@@ -21,7 +21,7 @@ from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
 from migrator.report.run_json import windows_json
 from migrator.report.run_page import run_page
-from migrator.report.run_text import window_text
+from migrator.report.windows_text import window_text
 
 A100 = board("A100-40GB")
 B = TypeVar("B", Bars, Lines, Slices, Table)

@@ -24,6 +24,9 @@ from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
 from migrator.workload.tenant_arrivals import TenantArrivals
 
+SIMULATED = 3
+"""Layouts of the fluid model's order that are simulated."""
+
 
 @dataclass(unsafe_hash=True)
 class FixedLayout(Policy):
@@ -62,10 +65,6 @@ def fits(board: Board, sizes: tuple[int, ...]) -> bool:
     return any(
         Counter(multiset_of(placements)) == Counter(sizes) for placements in placement_sets(board)
     )
-
-
-SIMULATED = 3
-"""Layouts of the fluid model's order that are simulated."""
 
 
 @dataclass(frozen=True)

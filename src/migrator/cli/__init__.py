@@ -13,7 +13,7 @@ for _module in (
         "profile_verb",
         "learn_verbs",
     ),
-    *("serve_verbs", "client_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
+    *("serve_verbs", "load_verb", "admin_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
     *("gpu_layout_verbs", "reproduce_verb"),
 ):
     import_module(f"migrator.cli.{_module}")

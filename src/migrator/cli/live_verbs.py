@@ -78,7 +78,7 @@ def status(
     from migrator.records.current_run import DaemonState, current_run
     from migrator.records.store import read_recent
     from migrator.report.run_json import status_json
-    from migrator.report.run_text import status_text
+    from migrator.report.status_text import status_text
 
     if cluster is not None:
         require_extra("cluster", "migrator status --cluster")
@@ -119,7 +119,7 @@ def windows(
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.run_json import window_json, windows_json
-    from migrator.report.run_text import window_text, windows_text
+    from migrator.report.windows_text import window_text, windows_text
 
     live = read_recorded_run(records_file(state, scenario), run)
     window = None if number is None else _window(live, number)

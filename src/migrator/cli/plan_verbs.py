@@ -196,7 +196,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 def _print_plan(problem: Problem, made: Plan) -> None:
     from migrator.control.rehearsal import predicted_goodput
-    from migrator.report.plan_figure import plan_summary, plan_timeline
+    from migrator.report.plan_text import plan_summary, plan_timeline
 
     print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
     if problem.charge is Charge.PAPER:

@@ -54,6 +54,15 @@ _MEASURES: dict[str, tuple[str, _Measure]] = {
 """What is drawn of every row: its meaning and its value."""
 _MOST_BARS = 60
 """If there are more scenarios times policies, a page shows them as a heat map."""
+_HEADERS = (
+    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
+    *("new", "plan s", "vs peer"),
+)
+_KEY = (
+    "SLO: in time / received; new: instances or shares that were new\n"
+    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
+    "peer, nor are migrator and migrator-replanned of each other"
+)
 
 
 class _Reference:
@@ -114,16 +123,6 @@ def _regained(part: float | None) -> str:
 
 
 # Text
-
-_HEADERS = (
-    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
-    *("new", "plan s", "vs peer"),
-)
-_KEY = (
-    "SLO: in time / received; new: instances or shares that were new\n"
-    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
-    "peer, nor are migrator and migrator-replanned of each other"
-)
 
 
 def comparison_table(rows: Sequence[Row]) -> str:

@@ -12,6 +12,11 @@ from migrator.simulation.compare import Job
 
 Grid = dict[str, list[float]]
 """Split -> a value per window, the mean over seeds."""
+MEASURES: Mapping[str, Callable[[Tally], float]] = {
+    "SLO attainment": lambda tally: tally.slo_attainment,
+    "accuracy": lambda tally: tally.accuracy,
+    "goodput": lambda tally: tally.goodput_share,
+}
 
 
 def outcomes_by_window(outcomes: Outcomes, jobs: Iterable[Job]) -> list[tuple[WindowOutcome, ...]]:
@@ -55,10 +60,3 @@ def grid_table(caption: str, grid: Grid, *, means: bool) -> Table:
     ]
     highlights = [(order.index(split), column) for column, split in enumerate(best, start=1)]
     return table(caption, (*headers, *(("mean",) if means else ())), rows, highlights)
-
-
-MEASURES: Mapping[str, Callable[[Tally], float]] = {
-    "SLO attainment": lambda tally: tally.slo_attainment,
-    "accuracy": lambda tally: tally.accuracy,
-    "goodput": lambda tally: tally.goodput_share,
-}

@@ -41,6 +41,8 @@ _NEGLIGIBLE = 1e-12
 
 LAGS_S = (1, 10, 60, 200)
 """Lags in seconds of the reported autocorrelation."""
+VARIABLE = "MIGRATOR_DATA"
+"""Environment variable of a folder that contains the trace files, directly or in `traces`."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,6 @@ def _level(switch: Switch, seconds: int, stream: np.random.Generator) -> NDArray
     on = chosen[np.maximum.accumulate(decided)] < switch.on_share
     mean = switch.on_share + (1.0 - switch.on_share) * switch.off_level
     return np.where(on, 1.0, switch.off_level) / mean
-
-
-VARIABLE = "MIGRATOR_DATA"
-"""Environment variable of a folder that contains the trace files, directly or in `traces`."""
 
 
 def real_file(kind: str, folder: Path | None = None) -> Path | None:

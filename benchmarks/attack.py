@@ -567,8 +567,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = measured(Path(folder), options.only)
     if options.out:
-        found = {"machine": describe_machine(), "cases": [asdict(result) for result in results]}
-        text = json.dumps(found, indent=1) + "\n"
+        record = {"machine": describe_machine(), "cases": [asdict(result) for result in results]}
+        text = json.dumps(record, indent=1) + "\n"
         (options.out / "attack.json").write_text(text, encoding="utf-8")
 
 

@@ -202,10 +202,12 @@ def main() -> None:
     """Run every condition; write the page and its figures."""
     given = options((__doc__ or "").splitlines()[0]).parse_args()
     setting = setting_of(given)
-    found = figures(setting, outcomes_of(jobs(setting), setting, given))
-    page = text(found, command("conditions", given, setting))
+    all_figures = figures(setting, outcomes_of(jobs(setting), setting, given))
+    page = text(all_figures, command("conditions", given, setting))
     (given.out / "conditions.md").write_text(page, encoding="utf-8")
-    (given.out / "conditions.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (given.out / "conditions.json").write_text(
+        json.dumps(all_figures, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -172,9 +172,9 @@ def main() -> None:
     parser.add_argument("figures", type=Path, help="what `migrator reproduce all --json` printed")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder")
     options = parser.parse_args()
-    found = json.loads(options.figures.read_text(encoding="utf-8"))
-    (options.out / "evaluation.md").write_text(text(found), encoding="utf-8")
-    draw(found, options.out / "evaluation.png")
+    parsed_json = json.loads(options.figures.read_text(encoding="utf-8"))
+    (options.out / "evaluation.md").write_text(text(parsed_json), encoding="utf-8")
+    draw(parsed_json, options.out / "evaluation.png")
 
 
 if __name__ == "__main__":

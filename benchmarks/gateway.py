@@ -35,8 +35,8 @@ START_S = 60.0
 def gateway(port: int, folder: Path) -> Iterator[int]:
     """A gateway before the server on that port, and its own port."""
     server = f"http://127.0.0.1:{port}"
-    found = ClusterMap(epoch=1, version=1, homes={"images": server}, pages={"gpu": server})
-    (folder / "map.json").write_bytes(msgspec.json.encode(found))
+    cluster_map = ClusterMap(epoch=1, version=1, homes={"images": server}, pages={"gpu": server})
+    (folder / "map.json").write_bytes(msgspec.json.encode(cluster_map))
     log = folder / "gateway.log"
     command = [sys.executable, "-m", "migrator", "gateway", "--port", "0"]
     with log.open("wb") as errors:

@@ -11,6 +11,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.trace_statistics import statistics_of
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
@@ -19,7 +20,6 @@ from migrator.workload.traces.generator import (
     Statistics,
     generate,
     real_file,
-    statistics_of,
 )
 
 WINDOW_S = 200
@@ -68,8 +68,8 @@ def _row(kind: str, source: str, found: Statistics) -> str:
 def _wape(counts: NDArray[np.int64]) -> float:
     """Absolute error per request where each window is told to be like the mean of the last."""
     windows = counts[: len(counts) // WINDOW_S * WINDOW_S].reshape(-1, WINDOW_S)
-    told = windows[:-1].mean(axis=1, keepdims=True)
-    return float(np.abs(windows[1:] - told).sum() / windows[1:].sum())
+    level = windows[:-1].mean(axis=1, keepdims=True)
+    return float(np.abs(windows[1:] - level).sum() / windows[1:].sum())
 
 
 if __name__ == "__main__":

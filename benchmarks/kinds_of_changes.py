@@ -38,11 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", default="migrator", help="one on MIG instances")
     options = parser.parse_args()
-    found: Counter[Room] = Counter()
+    counts: Counter[Room] = Counter()
     for path in [path for pattern in FILES for path in sorted(EXAMPLES.glob(pattern))]:
-        found += kinds(path, options.policy)
+        counts += kinds(path, options.policy)
     for room in Room:
-        print(f"{room:24} {found[room]:5} {found[room] / found.total():7.1%}")
+        print(f"{room:24} {counts[room]:5} {counts[room] / counts.total():7.1%}")
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def main() -> None:
     """Run every step and write the page."""
     given = options((__doc__ or "").splitlines()[0]).parse_args()
     setting = setting_of(given)
-    found = figures(setting, outcomes_of(jobs(setting), setting, given))
-    page = text(found, command("ladder", given, setting))
+    all_figures = figures(setting, outcomes_of(jobs(setting), setting, given))
+    page = text(all_figures, command("ladder", given, setting))
     (given.out / "ladder.md").write_text(page, encoding="utf-8")
 
 

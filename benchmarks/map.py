@@ -111,11 +111,13 @@ def main() -> None:
         value = getattr(asked, option)
         command += [] if value is None else [f"--{option}", str(value)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    shutil.copyfile(found.pop("picture"), asked.out / f"{name}.png")
-    found.pop("page")
-    (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (asked.out / f"{name}.md").write_text(text(found, name), encoding="utf-8")
+    parsed_json = json.loads(done.stdout.splitlines()[-1])
+    shutil.copyfile(parsed_json.pop("picture"), asked.out / f"{name}.png")
+    parsed_json.pop("page")
+    (asked.out / f"{name}.json").write_text(
+        json.dumps(parsed_json, indent=1) + "\n", encoding="utf-8"
+    )
+    (asked.out / f"{name}.md").write_text(text(parsed_json, name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,12 +38,12 @@ class Decided:
     @classmethod
     def read(cls, line: str) -> Decided:
         """As changing_policy.py writes it."""
-        told = json.loads(line)
+        parsed_json = json.loads(line)
         slots = tuple(
             tuple(Instance(start, gpcs, Task(who, Kind(kind))) for start, gpcs, who, kind in slot)
-            for slot in told["slots"]
+            for slot in parsed_json["slots"]
         )
-        return cls(told["at_s"], told["slot"], slots)
+        return cls(parsed_json["at_s"], parsed_json["slot"], slots)
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ def visible(asked: Iterable[Asked], units: Iterable[UnitRecord]) -> Iterator[Vis
     """How long each was missed; those that were there all along are left out."""
     rows = sorted(units, key=lambda unit: unit.from_s)
     ready = [row for row in rows if row.state == READY]
-    told: set[tuple[str, float]] = set()
+    seen: set[tuple[str, float]] = set()
     lives: set[str] = set()
     for each in sorted(asked, key=lambda one: one.from_s):
         found = next((row for row in ready if _serves(row, each)), None)
         if found is None:
             yield Visible(each, each.until_s - each.from_s, False, False)
             continue
-        kept = (found.unit, found.from_s) in told
-        told.add((found.unit, found.from_s))
+        kept = (found.unit, found.from_s) in seen
+        seen.add((found.unit, found.from_s))
         if not kept:
             made = found.unit not in lives and not _served_before(rows, found)
             yield Visible(each, max(0.0, found.from_s - each.from_s), made, True)

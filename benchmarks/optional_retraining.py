@@ -124,8 +124,8 @@ def main() -> None:
     print(table(found, names))
     if chosen.out:
         path = chosen.out / "optional_retraining.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        path.write_text(json.dumps(known | found, indent=1) + "\n", encoding="utf-8")
+        parsed_json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(parsed_json | found, indent=1) + "\n", encoding="utf-8")
 
 
 def table(found: Found, names: Sequence[str]) -> str:

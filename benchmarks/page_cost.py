@@ -113,9 +113,9 @@ def daemon(folder: Path) -> Iterator[tuple[str, int]]:
 def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s and process.poll() is None:
-        said = re.findall(r'serving at ([^\s"]+)', log.read_text(encoding="utf-8"))
-        if said:
-            return str(said[-1])
+        addresses = re.findall(r'serving at ([^\s"]+)', log.read_text(encoding="utf-8"))
+        if addresses:
+            return str(addresses[-1])
         time.sleep(0.1)
     raise SystemExit(f"{log}: {log.read_text(encoding='utf-8')[-800:] or 'it does not serve'}")
 

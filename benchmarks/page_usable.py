@@ -116,11 +116,11 @@ def main() -> None:
     settings = parser.parse_args()
     load_average = round(os.getloadavg()[0], 2)
     with tempfile.TemporaryDirectory() as folder, shown(records(Path(folder))) as url:
-        found = measured(url, settings.times)
-    print(json.dumps(found, indent=1))
+        results = measured(url, settings.times)
+    print(json.dumps(results, indent=1))
     if settings.out:
         about = {"machine": describe_machine(), "load_average": load_average}
-        settings.out.write_text(json.dumps({**about, **found}, indent=1) + "\n", encoding="utf-8")
+        settings.out.write_text(json.dumps({**about, **results}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

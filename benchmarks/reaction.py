@@ -256,8 +256,8 @@ def main() -> int:
     tables = [f"table of {(traffic_class + 1) ** 2} classes" for traffic_class in CLASSES]
     print(f"| traces | {' | '.join([*known, *tables])} |\n|{'---|' * (1 + len(known + tables))}")
     for pair in pairs:
-        found = shares(pair, options.load, options.windows, data, options.overhead_s)
-        print(f"| {pair_name(pair)} | {' | '.join(f'{each:.1%}' for each in found)} |", flush=True)
+        mix = shares(pair, options.load, options.windows, data, options.overhead_s)
+        print(f"| {pair_name(pair)} | {' | '.join(f'{each:.1%}' for each in mix)} |", flush=True)
     return 0
 
 

@@ -165,8 +165,8 @@ def _live_run(records: Path, temporary: Path) -> LiveRun:
 def _loaded(path: Path, url: str, labels_at: str) -> Mapping[str, Any]:
     command = [*MIGRATOR, "load", str(path), "--url", url, "--now", "--json"]
     command += ["--labels-at", labels_at]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
-    reply: Mapping[str, Any] = json.loads(said.stdout)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
+    reply: Mapping[str, Any] = json.loads(done.stdout)
     return reply
 
 

@@ -107,8 +107,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--policy", default="migrator", help="whose plans are compared")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    found = measure(parser.parse_args().policy)
-    print(json.dumps(found) if parser.parse_args().json else table(found))
+    figures = measure(parser.parse_args().policy)
+    print(json.dumps(figures) if parser.parse_args().json else table(figures))
 
 
 if __name__ == "__main__":

@@ -292,10 +292,10 @@ class Daemon:
             ready = connection.getresponse()
             ready.read()
             connection.request("GET", "/admin/status")
-            found: Mapping[str, Any] = json.loads(connection.getresponse().read())
+            parsed_json: Mapping[str, Any] = json.loads(connection.getresponse().read())
         if ready.status != 200:
             raise ValueError("not ready")
-        return found
+        return parsed_json
 
     def stop(self) -> None:
         """Drain."""

@@ -58,12 +58,12 @@ class SpreadWindow:
         return Scenario(self.name, *shape, "migrator", "last-mean", seed or 0, prepared=True)
 
     def _tenant(self, model: str, kind: str, windows: int, seed: int) -> ServedTenant:
-        known = profile(model, GPU)
-        service = Service(model, known, SLO_MS / 1e3, 1)
+        measured_profile = profile(model, GPU)
+        service = Service(model, measured_profile, SLO_MS / 1e3, 1)
         trace = arrivals(kind, self.data, seed)
         mean_rps = self.load / len(MODELS) * highest_rps(service, board(GPU))
         offset_s = offset(trace, self.number, self.of, windows)
-        drift = self._drifts(drifts(DATASET, known)) if self.retrain else ()
+        drift = self._drifts(drifts(DATASET, measured_profile)) if self.retrain else ()
         return ServedTenant(service, trace.scaled(mean_rps / trace.mean_rps), offset_s, drift)
 
     def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:

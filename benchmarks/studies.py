@@ -256,7 +256,7 @@ def _launch_plan(file: Path) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    told: dict[str, Any] = json.loads(ran.stdout)
-    if told["code"] != 0:
-        raise SolverError(f"`migrator plan` ended with exit code {told['code']}")
-    return told
+    parsed_json: dict[str, Any] = json.loads(ran.stdout)
+    if parsed_json["code"] != 0:
+        raise SolverError(f"`migrator plan` ended with exit code {parsed_json['code']}")
+    return parsed_json

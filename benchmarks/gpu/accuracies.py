@@ -79,7 +79,7 @@ class Job:
 
 def lived_through(job: Job) -> Iterator[Json]:
     """The course after pre-training and after every window, until the deadline."""
-    known = benchmark(job.benchmark)
+    data = benchmark(job.benchmark)
     settings = BenchmarkSettings(
         job.benchmark,
         job.model,
@@ -87,11 +87,11 @@ def lived_through(job: Job) -> Iterator[Json]:
         memory=job.memory,
         per_class=job.per_class,
         pixels=_side(job),
-        shuffle=job.shuffle and not known.drifts,
+        shuffle=job.shuffle and not data.drifts,
         weights=job.weights,
     )
-    course = BenchmarkRun(settings, known.load(Origin(job.data, job.seed)), job.device)
-    last = known.windows if job.windows is None else min(job.windows, known.windows)
+    course = BenchmarkRun(settings, data.load(Origin(job.data, job.seed)), job.device)
+    last = data.windows if job.windows is None else min(job.windows, data.windows)
     bounds: list[Json] = []
     initial, first = copy.deepcopy(course.model), course.model
     for windows in range(last + 1):

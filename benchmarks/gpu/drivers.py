@@ -164,14 +164,14 @@ def main() -> int:
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 3
-    found = faults_of(result)
-    result["faults"] = found
+    faults = faults_of(result)
+    result["faults"] = faults
     different = result.get("mig", {}).get("differences", ())
-    print("\n".join([*result["mps"]["table"], *different, *found]))
-    print(f"{'limits hold' if not found else f'{len(found)} faults'}; {result['took_s']} s")
+    print("\n".join([*result["mps"]["table"], *different, *faults]))
+    print(f"{'limits hold' if not faults else f'{len(faults)} faults'}; {result['took_s']} s")
     if given.out:
         given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 1 if found else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

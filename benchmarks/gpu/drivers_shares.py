@@ -50,8 +50,8 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             raise self._has_ended()
-        said: Json = json.loads(line)
-        return said
+        parsed_json: Json = json.loads(line)
+        return parsed_json
 
     def _has_ended(self) -> GpuError:
         return GpuError(f"a worker ended with {self.process.wait()}; see what it printed above")

@@ -27,14 +27,7 @@ from migrator.core.catalogue import Board
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, driver
 from migrator.profiling.entries import Results
-from migrator.profiling.measurements import (
-    TRAINING_BATCH,
-    Job,
-    Measurement,
-    Partition,
-    Study,
-    Task,
-)
+from migrator.profiling.measurements import TRAINING_BATCH, Job, Measurement, Partition, Study, Task
 from migrator.profiling.run import Measuring
 
 FEEDING, FEEDERS = "resnet-50", 4
@@ -84,15 +77,15 @@ def main() -> None:
     add("--budget-s", type=float, default=1e9, help="begin nothing that ends after it")
     given = parser.parse_args()
     board = catalogue.board(given.board) if given.board else None
-    found = driver(given.driver, 0, board)
-    results = Results(given.out, {"driver": found.name, **found.about})
-    todo = list(studies(found.board, given.trained, given.models))
+    gpu_driver = driver(given.driver, 0, board)
+    results = Results(given.out, {"driver": gpu_driver.name, **gpu_driver.about})
+    todo = list(studies(gpu_driver.board, given.trained, given.models))
     missing = [measurement for measurement in todo if not results.has(measurement.key)]
     if missing:
-        with found.open():
-            Measuring(found, results, print_measurement, time.monotonic() + given.budget_s).measure(
-                missing
-            )
+        with gpu_driver.open():
+            Measuring(
+                gpu_driver, results, print_measurement, time.monotonic() + given.budget_s
+            ).measure(missing)
     print("\n".join(summary(todo, results)))
 
 

@@ -30,15 +30,12 @@ from types import FrameType
 from typing import Any, cast
 
 from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
+from benchmarks.trace_statistics import statistics_of
 from migrator.core.catalogue import board
 from migrator.io.atomic_write import write_atomically
 from migrator.io.data_file import load_yaml
 from migrator.workload.profile_file import read_profile
-from migrator.workload.traces.generator import (
-    KINDS,
-    generate,
-    statistics_of,
-)
+from migrator.workload.traces.generator import KINDS, generate
 
 HERE = Path(__file__).parent
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
@@ -237,12 +234,12 @@ def set_rates(document: dict[str, Any], profiles: Path) -> None:
     Seconds without requests do not count: a trace that is silent for most of the time would
     otherwise ask for several times the board in all others.
     """
-    known = board(document["gpu"])
-    size = known.sizes[0]
-    instances = known.compute_slices / size / len(document["tenants"])
+    gpu_board = board(document["gpu"])
+    size = gpu_board.sizes[0]
+    instances = gpu_board.compute_slices / size / len(document["tenants"])
     for tenant in document["tenants"]:
         profile = read_profile(profiles, tenant["model"])
-        full_s = profile.latency_s(tenant["batch"], known.sms_of(size))
+        full_s = profile.latency_s(tenant["batch"], gpu_board.sms_of(size))
         able_rps = instances * tenant["batch"] / full_s
         arrivals = tenant["arrivals"]
         drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)

@@ -31,20 +31,15 @@ from migrator.records.rows import RunRecords
 from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import write_page
-from migrator.report.page import (
+from migrator.report.page import Axis, Bars, Page, Section, Series, Table
+from migrator.report.paint import (
     DROPPED,
     FAILED,
     GOOD,
     LATE,
     UNANSWERED,
     WRONG,
-    Axis,
-    Bars,
-    Page,
     Paint,
-    Section,
-    Series,
-    Table,
     policy_paints,
 )
 from migrator.report.run_charts import RETRAINING_PARTS
@@ -141,14 +136,14 @@ def write_results(folder: Path) -> Iterator[str]:
     rows = [row for run in runs for row in rows_of(run, runs)]
     retrainings = [row for run in runs for row in retrainings_of(run)]
     starts = [row for run in runs for row in starts_of(run)]
-    found = {
+    record = {
         "machine": describe_machine(),
         "rows": [asdict(row) for row in rows],
         "leads": leads(rows),
         "retrainings": [asdict(retraining) for retraining in retrainings],
         "starts": [asdict(start) for start in starts],
     }
-    (folder / "live.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / "live.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     write_page(page(runs, rows, retrainings, starts), folder / "live.html")
     for table in tables(rows, retrainings, starts):
         yield from (f"\n{table.caption}", *_markdown(table))

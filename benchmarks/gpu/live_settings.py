@@ -33,11 +33,7 @@ from migrator.io.task_pool import open_pool
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy
 from migrator.simulation.run import MeasuredRun, run
-from migrator.workload.live import (
-    LiveScenario,
-    LiveTenant,
-    read_live,
-)
+from migrator.workload.live import LiveScenario, LiveTenant, read_live
 
 HERE = Path(__file__).parent
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")

@@ -252,16 +252,16 @@ def main() -> None:
     if given.process:
         process(*given.process)
         return
-    found = driver(given.driver, 0, catalogue.board(given.board) if given.board else None)
+    gpu_driver = driver(given.driver, 0, catalogue.board(given.board) if given.board else None)
     result: Json = {
         "command": f"python -m benchmarks.gpu.mps_limits --models {' '.join(given.models)}",
         "measured": datetime.now(UTC).date().isoformat(),
-        **found.about,
+        **gpu_driver.about,
         "torch": torch.__version__,
         "capacity": [],
         "resizing": [],
     }
-    for study, row in measured(found, given.models, given.for_s):
+    for study, row in measured(gpu_driver, given.models, given.for_s):
         result[study].append(row)
         print(json.dumps(row), flush=True)
         if given.out:  # after every row, so that an interruption loses none

@@ -68,7 +68,7 @@ def on_share(gpu: int, sms: int) -> list[Any]:
         daemon.start()
         try:
             share = {**daemon.environment, PERCENTAGE: percentage(sms, whole)}
-            said = subprocess.run(
+            done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.gpu.share_products", "--worker"],
                 env={**os.environ, **share},
                 stdout=subprocess.PIPE,
@@ -76,7 +76,7 @@ def on_share(gpu: int, sms: int) -> list[Any]:
             )
         finally:
             daemon.quit()
-    unwritten_products: list[Any] = json.loads(said.stdout)
+    unwritten_products: list[Any] = json.loads(done.stdout)
     return unwritten_products
 
 

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from migrator.api import compare, plan, policy, serve, simulate
+    from migrator.api import compare, plan, policy, simulate
+    from migrator.api.server import serve
     from migrator.core.errors import InputError, MigratorError, PolicyWarning
 
 __version__ = "0.1.0"

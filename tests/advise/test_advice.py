@@ -8,14 +8,7 @@ import pytest
 from support.scenarios import drift, scenario, tenant
 from typer.testing import CliRunner
 
-from migrator.advise.advice import (
-    LOADS,
-    Advice,
-    Change,
-    ChangedSource,
-    board_load,
-    consult,
-)
+from migrator.advise.advice import LOADS, Advice, Change, ChangedSource, board_load, consult
 from migrator.advise.advice_report import advice_json, advice_page, advice_text, sentences
 from migrator.advise.leads import OURS, RIVALS, STATIC
 from migrator.advise.trial import TrialResult, WindowResult
@@ -180,7 +173,7 @@ def test_the_verb_prints_and_draws(tmp_path: Path) -> None:
     command = ["advise", str(file), "--processes", "1", "--json", "--figure", str(figure)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.exception
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [load["times"] for load in found["loads"]] == list(LOADS)
-    assert found["answer"][0].endswith("of the board).")
+    parsed_json = json.loads(done.stdout.splitlines()[-1])
+    assert [load["times"] for load in parsed_json["loads"]] == list(LOADS)
+    assert parsed_json["answer"][0].endswith("of the board).")
     assert figure.read_bytes().startswith(b"\x89PNG")

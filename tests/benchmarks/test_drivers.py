@@ -130,16 +130,16 @@ def test_all_of_it_leaves_nothing(programs: NvidiaPrograms, tmp_path: Path) -> N
 @pytest.mark.usefixtures("programs")
 def test_shares_that_do_not_limit_are_faults(tmp_path: Path) -> None:
     result = drivers.run(0, worker(tmp_path, "132 / sms"))
-    found = drivers.faults_of(result)
-    assert "1g.18gb: 792.0 TFLOP/s, its part would be 96.0" in found
-    assert "7g.141gb: 792.0 TFLOP/s, no more than 4g.71gb has" in found
+    faults = drivers.faults_of(result)
+    assert "1g.18gb: 792.0 TFLOP/s, its part would be 96.0" in faults
+    assert "7g.141gb: 792.0 TFLOP/s, no more than 4g.71gb has" in faults
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_worker_that_dies_is_a_fault_and_the_rest_is_measured(tmp_path: Path) -> None:
     result = drivers.run(0, worker(tmp_path, "(sms != 132 or sys.exit(7))"))
-    found = drivers.faults_of(result)
-    assert [fault.partition(":")[0] for fault in found] == ["7g.141gb"]
+    faults = drivers.faults_of(result)
+    assert [fault.partition(":")[0] for fault in faults] == ["7g.141gb"]
     assert len(result["mps"]["alone"]) == 5
     assert result["left_behind"] == []
 

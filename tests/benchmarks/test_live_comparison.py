@@ -112,9 +112,9 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
 def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
     def told(*words: str) -> dict[str, Any]:
         path = BENCHMARKS / "gpu" / "live.yaml"
-        found: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))  # type: ignore[assignment]
-        adapt(found, asked_for(["--out", "x", *words]))
-        return found
+        document: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))  # type: ignore[assignment]
+        adapt(document, asked_for(["--out", "x", *words]))
+        return document
 
     usual = told()
     assert (usual["forecaster"], usual["gpu"]) == ("auto", "H200-141GB-MPS")

@@ -26,13 +26,13 @@ def test_a_row_tells_conditions_leads_and_the_ceiling() -> None:
     most = dict.fromkeys(CELL["leads"]) | CELL["most"]
     settings = {"quick": True, "runs": 5, "windows": 1, "generated": ["batch"]}
     settings |= {"policies": ["migrator-once"]}
-    found = {
+    figures = {
         "settings": settings,
         "cells": [CELL | {"most": most}],
         "paper": {"ekya": 0.17},
         "nearest_to_paper": {"load": 0.8, "gain": "packaged"},
     }
-    page = text(found, "map-quick")
+    page = text(figures, "map-quick")
     assert "python -m benchmarks.map --quick" in page
     assert "1 cells of 5 runs of 1 x 200 s; generated traces: batch" in page
     row = page.splitlines()[-1]
@@ -44,11 +44,11 @@ def test_a_row_tells_conditions_leads_and_the_ceiling() -> None:
 def test_an_unfinished_map_says_so() -> None:
     most = dict.fromkeys(CELL["leads"]) | CELL["most"]
     settings = {"quick": False, "runs": 8, "windows": 2, "generated": [], "policies": ["migrator"]}
-    found = {
+    figures = {
         "settings": settings,
         "cells": [CELL | {"most": most}],
         "paper": {},
         "nearest_to_paper": {"load": 0.8, "gain": "packaged"},
     }
-    assert "1 cells of 5 runs of 2 x 200 s; real traces" in text(found, "map")
-    assert "**5 of 8 runs per cell**" in text(found, "map")
+    assert "1 cells of 5 runs of 2 x 200 s; real traces" in text(figures, "map")
+    assert "**5 of 8 runs per cell**" in text(figures, "map")

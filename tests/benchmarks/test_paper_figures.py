@@ -32,8 +32,8 @@ GRID = [
 
 
 def test_all_figures_and_tables_of_the_paper_are_there() -> None:
-    found = figures_of(["all"], SMALL, outcomes_of(jobs_of(["all"], SMALL)))
-    page = text(found, {"cells": GRID})
+    all_figures = figures_of(["all"], SMALL, outcomes_of(jobs_of(["all"], SMALL)))
+    page = text(all_figures, {"cells": GRID})
     figures = ("1", "2", "3", "4", "5", "6", "7", "8a", "8b", "9", "10")
     names = (
         *(f"Figure {figure}," for figure in figures),
@@ -43,7 +43,7 @@ def test_all_figures_and_tables_of_the_paper_are_there() -> None:
     )
     rows = [line for line in page.splitlines() if line.startswith(("| Figure", "| Table"))]
     assert sorted(row.split()[1:3] for row in rows) == sorted(name.split()[:2] for name in names)
-    gains = found["experiments"]["goodput"]["gains"]
+    gains = all_figures["experiments"]["goodput"]["gains"]
     assert f"load 0.6: {gains['ekya']:+.1%} ± 0.0 over ekya" in page
 
 

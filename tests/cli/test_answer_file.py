@@ -72,8 +72,8 @@ def test_an_answer_that_cannot_be_written_after_all_is_printed(
         raise InputError("--out: full")
 
     monkeypatch.setattr(AnswerFile, "write", full)
-    words = ["--model", "support.tiny_model:Tiny", "--epochs", "1", "--samples", "20"]
+    options = ["--model", "support.tiny_model:Tiny", "--epochs", "1", "--samples", "20"]
     out = ["--windows", "0", "--out", str(tmp_path / "found.json")]
-    done = CliRunner().invoke(app, ["retrain", "nc-synthetic", *words, *out])
+    done = CliRunner().invoke(app, ["retrain", "nc-synthetic", *options, *out])
     assert isinstance(done.exception, InputError)
     assert json.loads(done.stdout)["benchmark"] == "nc-synthetic"

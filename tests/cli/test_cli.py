@@ -265,8 +265,8 @@ def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
         "the plan claims gap 0.0",
         "the plan claims status 'proven optimal'",
     ]
-    found = answer("check", problem, write(plan), "--search", "5", code=FAILED)
-    assert found.startswith(f"the plan claims upper_bound {goodput!r}, but a plan of ")
+    output = answer("check", problem, write(plan), "--search", "5", code=FAILED)
+    assert output.startswith(f"the plan claims upper_bound {goodput!r}, but a plan of ")
 
 
 # The other verbs.

@@ -104,16 +104,16 @@ def refused(*arguments: object) -> str:
 
 
 def test_every_count_is_in_the_json(small: Path) -> None:
-    found = answer("simulate", small, "--json")
+    simulated = answer("simulate", small, "--json")
     keys = {
         *("policy", "received", "goodput", "goodput_share", "slo_attainment", "accuracy"),
         *("late", "wrong", "dropped", "reconfigurations", "plan_s"),
     }
-    assert keys <= set(found)
-    for part in (*found["windows"], *found["tenants"]):
+    assert keys <= set(simulated)
+    for part in (*simulated["windows"], *simulated["tenants"]):
         assert keys - {"policy", "plan_s"} <= set(part)
-    assert len(found["windows"]) == 2
-    for counts in (found, *found["windows"], *found["windows"][0]["tenants"]):
+    assert len(simulated["windows"]) == 2
+    for counts in (simulated, *simulated["windows"], *simulated["windows"][0]["tenants"]):
         whole = sum(counts[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
         assert counts["received"] == pytest.approx(whole)
 
@@ -128,12 +128,12 @@ def test_a_seed_gives_one_result_and_another_seed_another(small: Path) -> None:
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case['file']} {case['policy']}")
 def test_examples_give_what_they_gave(case: Any) -> None:
     # to a thousandth: other processors round otherwise, and a request may just miss its deadline
-    found = answer(
+    output = answer(
         *("simulate", EXAMPLES / case["file"], "--policy", case["policy"]),
         *("--windows", case["windows"], "--json"),
     )
     for key, value in case["found"].items():
-        assert found[key] == pytest.approx(value, rel=1e-3, abs=1e-3 * found["received"]), key
+        assert output[key] == pytest.approx(value, rel=1e-3, abs=1e-3 * output["received"]), key
 
 
 def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Pa
 
 
 def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
-    found = answer("simulate", short, "--side-by-side", "--json")
-    assert [run["policy"] for run in found["runs"]] == list(SIDE_BY_SIDE)
-    shares = [run["goodput_share"] for run in found["runs"]]
-    lead = found["lead"]
+    simulated = answer("simulate", short, "--side-by-side", "--json")
+    assert [run["policy"] for run in simulated["runs"]] == list(SIDE_BY_SIDE)
+    shares = [run["goodput_share"] for run in simulated["runs"]]
+    lead = simulated["lead"]
     assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
-    tenants = [run["windows"][-1]["tenants"][0] for run in found["runs"]]
+    tenants = [run["windows"][-1]["tenants"][0] for run in simulated["runs"]]
     words = [tenant["forecast_by"] for tenant in tenants]
     assert words[0] == words[1] != "auto"
     assert words[2] is None
@@ -207,8 +207,8 @@ def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
     one = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
-    found = answer("compare", *paths, *one, "--json")
-    assert {run["scenario"] for run in found["runs"]} == {str(path) for path in paths}
+    comparison = answer("compare", *paths, *one, "--json")
+    assert {run["scenario"] for run in comparison["runs"]} == {str(path) for path in paths}
 
 
 def test_policies_and_forecasters_are_listed() -> None:
@@ -231,8 +231,8 @@ def test_the_schema_describes_the_examples() -> None:
 def test_examples_can_be_printed_and_run(tmp_path: Path) -> None:
     path = tmp_path / "w8.yaml"
     path.write_text(migrator("example", "W8").out, encoding="utf-8")
-    found = answer("simulate", path, "--policy", "equal-mps", "--windows", 1, "--json")
-    assert found["received"] > 0
+    simulated = answer("simulate", path, "--policy", "equal-mps", "--windows", 1, "--json")
+    assert simulated["received"] > 0
     assert migrator("example", "quickstart").out == QUICKSTART.read_text(encoding="utf-8")
     assert "W1 to W16" in refused("example", "w99")
 

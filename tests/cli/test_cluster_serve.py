@@ -64,9 +64,9 @@ def served(
             cluster_verbs.serve_cluster(
                 path, "auto", driver="emulated", shared=None, state=tmp_path, detach=True
             )
-        said = capsys.readouterr().err
-        assert ("keeps running" in said) == (not ended)
-        assert ("g1 did not answer" in said) == bool(ended)
+        stderr = capsys.readouterr().err
+        assert ("keeps running" in stderr) == (not ended)
+        assert ("g1 did not answer" in stderr) == bool(ended)
         return ended
 
     return serve
@@ -111,9 +111,9 @@ def test_an_interruption_after_a_clean_drain_is_no_error(
     cluster_verbs.serve_cluster(
         path, "auto", driver="emulated", shared=None, state=tmp_path, detach=False
     )
-    said = capsys.readouterr().err
-    assert "every GPU is drained" in said
-    assert "GPUs without tenants: 1" in said
+    stderr = capsys.readouterr().err
+    assert "every GPU is drained" in stderr
+    assert "GPUs without tenants: 1" in stderr
 
 
 def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(

@@ -75,10 +75,10 @@ def test_a_plan_has_tenants_gpus_and_the_upper_bound(small: Path) -> None:
     assert "3 tenants on 2 GPUs" in text
     assert "no placement has more than" in text
     assert "one more A30-24GB would bring" in text
-    found = answer("cluster", "plan", small)
-    assert set(found["placement"]) == {"shop-001", "shop-002", "mail"}
-    assert found["goodput_rps"] <= found["upper_bound_rps"]
-    assert sum(gpu["goodput_rps"] for gpu in found["gpus"]) == pytest.approx(found["goodput_rps"])
+    placed = answer("cluster", "plan", small)
+    assert set(placed["placement"]) == {"shop-001", "shop-002", "mail"}
+    assert placed["goodput_rps"] <= placed["upper_bound_rps"]
+    assert sum(gpu["goodput_rps"] for gpu in placed["gpus"]) == pytest.approx(placed["goodput_rps"])
 
 
 def test_a_rerun_from_the_answer_moves_no_tenant(small: Path, tmp_path: Path) -> None:
@@ -114,27 +114,27 @@ def test_tenants_without_room_are_named_and_the_exit_code_is_2(tmp_path: Path) -
 
 
 def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
-    found = answer("simulate", small)
-    assert found["received"] == sum(gpu["received"] for gpu in found["gpus"])
-    assert {gpu["gpu"] for gpu in found["gpus"]} <= {"gpu-1", "gpu-2"}
-    assert found["policy"] == "equal-mig"
+    simulated = answer("simulate", small)
+    assert simulated["received"] == sum(gpu["received"] for gpu in simulated["gpus"])
+    assert {gpu["gpu"] for gpu in simulated["gpus"]} <= {"gpu-1", "gpu-2"}
+    assert simulated["policy"] == "equal-mig"
     text = ran("simulate", small, "--jobs", 1, "--policy", "equal-mig,unpartitioned").stdout
     assert "under equal-mig" in text
     assert "under unpartitioned" in text
 
 
 def test_side_by_side_has_what_replanning_regains(small: Path) -> None:
-    found = answer("simulate", small, "--side-by-side")
-    assert [run["policy"] for run in found["runs"]] == list(SIDE_BY_SIDE)
-    assert found["lead"]["window_plan"] == found["runs"][0]["goodput_share"]
+    simulated = answer("simulate", small, "--side-by-side")
+    assert [run["policy"] for run in simulated["runs"]] == list(SIDE_BY_SIDE)
+    assert simulated["lead"]["window_plan"] == simulated["runs"][0]["goodput_share"]
 
 
 def test_the_forecaster_of_the_run_is_used_for_the_placement_too(small: Path) -> None:
     assert "did you mean" in refused("simulate", small, "--jobs", 1, "--forecaster", "last-meen")
-    found = answer("simulate", small, "--forecaster", "ewma")
-    assert found["forecaster"] == "ewma"
+    simulated = answer("simulate", small, "--forecaster", "ewma")
+    assert simulated["forecaster"] == "ewma"
     small.write_text(SMALL.replace("policy:", "forecaster: ewma\npolicy:"), encoding="utf-8")
-    assert answer("simulate", small)["plan"]["gpus"] == found["plan"]["gpus"]
+    assert answer("simulate", small)["plan"]["gpus"] == simulated["plan"]["gpus"]
 
 
 def compared(*words: object) -> Any:
@@ -145,12 +145,12 @@ def compared(*words: object) -> Any:
 
 def test_policies_are_compared_on_a_cluster(small: Path) -> None:
     chosen = ("--policies", "equal-mig,unpartitioned", "--seeds", 2)
-    found = compared(small, *chosen)
-    assert [row["policy"] for row in found["rows"]] == ["equal-mig", "unpartitioned"]
-    assert {row["seeds"] for row in found["rows"]} == {2}
+    comparison = compared(small, *chosen)
+    assert [row["policy"] for row in comparison["rows"]] == ["equal-mig", "unpartitioned"]
+    assert {row["seeds"] for row in comparison["rows"]} == {2}
     alone = [answer("simulate", small, "--seed", seed)["goodput_share"] for seed in (0, 1)]
-    assert found["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
-    runs = found["runs"]
+    assert comparison["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
+    runs = comparison["runs"]
     assert [(run["policy"], run["seed"]) for run in runs] == [
         (policy, seed) for seed in (0, 1) for policy in ("equal-mig", "unpartitioned")
     ]
@@ -163,14 +163,14 @@ def test_policies_are_compared_on_a_cluster(small: Path) -> None:
 def test_a_cluster_is_compared_beside_one_gpu(small: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone.yaml"
     alone.write_text(ALONE, encoding="utf-8")
-    words = ("--policies", "equal-mig", "--seeds", 1)
+    options = ("--policies", "equal-mig", "--seeds", 1)
     for paths in ((small, alone), (alone, small)):
-        rows = compared(*paths, *words)["rows"]
+        rows = compared(*paths, *options)["rows"]
         assert [row["scenario"] for row in rows] == [*(p.stem for p in paths), "all scenarios"]
     (tmp_path / "other").mkdir()
     twin = tmp_path / "other" / "small.yaml"
     twin.write_text(SMALL, encoding="utf-8")
-    rows = compared(small, twin, *words)["rows"]
+    rows = compared(small, twin, *options)["rows"]
     assert [row["scenario"] for row in rows][:2] == [str(small), str(twin)]
 
 

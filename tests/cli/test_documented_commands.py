@@ -38,9 +38,9 @@ def _commands(page: Path) -> Iterator[list[str]]:
         if match is None or match[1].startswith("migrator is"):
             continue
         for part in re.split(r"\s(?:&&|\||>|>>)\s", match[1]):
-            words = shlex.split(part, comments=True)
-            if words[:1] == ["migrator"] and not set(part) & set("<[…"):
-                yield words[1:]
+            arguments = shlex.split(part, comments=True)
+            if arguments[:1] == ["migrator"] and not set(part) & set("<[…"):
+                yield arguments[1:]
 
 
 VERBS = get_command(app)

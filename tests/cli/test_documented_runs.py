@@ -119,10 +119,10 @@ def test_the_commands_of_a_page_run(
 def run(command: str, folder: Path, code: int = 0) -> None:
     """One command, with its output in the file that it names."""
     typed, _, file = command.partition(" > ")
-    words = shlex.split(typed)
-    assert words[0] == "migrator", f"{command}: say in ELSEWHERE why it does not run"
+    arguments = shlex.split(typed)
+    assert arguments[0] == "migrator", f"{command}: say in ELSEWHERE why it does not run"
     with chdir(folder):
-        done = CliRunner().invoke(app, words[1:], prog_name="migrator")
+        done = CliRunner().invoke(app, arguments[1:], prog_name="migrator")
     if file:
         (folder / file.strip()).write_text(done.stdout, encoding="utf-8")
         shorten(folder / file.strip())

@@ -53,11 +53,11 @@ def test_the_live_example_is_served_and_loaded_with_both_kinds_of_labels(
         for when in ("feedback", "start"):
             done = migrator("load", file, "--labels-at", when, "--windows", 1, "--json")
             assert done.code == 0, done.err
-            found = json.loads(done.out)
-            assert found["in_time"] > 0, found
-            assert not found["failed"], found
-            assert found["labels_stored"] > 0, found
-            assert not found["labels_lost"], found
+            parsed_json = json.loads(done.out)
+            assert parsed_json["in_time"] > 0, parsed_json
+            assert not parsed_json["failed"], parsed_json
+            assert parsed_json["labels_stored"] > 0, parsed_json
+            assert not parsed_json["labels_lost"], parsed_json
 
 
 def printed(folder: Path, name: str, *words: str) -> Path:

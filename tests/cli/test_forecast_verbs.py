@@ -48,18 +48,18 @@ def _answer(*arguments: object) -> Any:
 
 def test_train_writes_a_model_that_forecasts(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    found = _answer("train", trace, "--out", out, "--slot-s", 2, *WINDOW, "--seconds", 240)
-    assert (found["slots"], found["slot_s"], found["model"]) == (120, 2.0, str(out))
-    assert {"wape", "wape_ridge", "wape_last_mean", "data_hash", "train_s", "trust"} <= set(found)
+    trained = _answer("train", trace, "--out", out, "--slot-s", 2, *WINDOW, "--seconds", 240)
+    assert (trained["slots"], trained["slot_s"], trained["model"]) == (120, 2.0, str(out))
+    assert {"wape", "wape_ridge", "wape_last_mean", "data_hash", "train_s", "trust"} <= set(trained)
     assert load(out).shape.ahead == 5
     assert forecaster(f"informer:{out}").ahead(np.full(90, 4.0), 5, 5).shape[1] == 5
 
 
 def test_train_says_how_it_went(trace: Path, tmp_path: Path) -> None:
-    said = _ran("train", trace, "--out", tmp_path / "model", *WINDOW)
-    assert "trained on   300 slots of 1 s" in said
-    assert "validation   WAPE" in said
-    assert "correction" in said
+    text = _ran("train", trace, "--out", tmp_path / "model", *WINDOW)
+    assert "trained on   300 slots of 1 s" in text
+    assert "validation   WAPE" in text
+    assert "correction" in text
 
 
 def test_seconds_left_out_are_never_read(trace: Path, tmp_path: Path) -> None:
@@ -72,34 +72,34 @@ def test_seconds_left_out_are_never_read(trace: Path, tmp_path: Path) -> None:
 
 def test_evaluate_gives_every_figure_and_the_split(trace: Path, tmp_path: Path) -> None:
     other = _written(tmp_path / "other.csv", 250)
-    found = _answer("evaluate", trace, other, *WINDOW)
-    assert found["splits"] == [
+    evaluation = _answer("evaluate", trace, other, *WINDOW)
+    assert evaluation["splits"] == [
         {"trace": "steady", "slots": 300, "from_slot": 180},
         {"trace": "other", "slots": 250, "from_slot": 150},
     ]
     names = ["last-mean", "ewma", "ridge", "auto", "informer"]
-    assert [row["forecaster"] for row in found["rows"]] == 2 * names
-    for row in found["rows"]:
+    assert [row["forecaster"] for row in evaluation["rows"]] == 2 * names
+    for row in evaluation["rows"]:
         assert {"mae", "wape", "pinball", "coverage", "ms", "windows"} <= set(row)
         assert 0.1 < row["wape"] < 0.4
-    assert found["rows"][0]["windows"] == 12
+    assert evaluation["rows"][0]["windows"] == 12
 
 
 def test_evaluate_as_a_table(trace: Path) -> None:
-    said = _ran("evaluate", trace, "--forecasters", "last-mean,ridge", *WINDOW)
-    head, first, second, *_ = said.splitlines()
+    text = _ran("evaluate", trace, "--forecasters", "last-mean,ridge", *WINDOW)
+    head, first, second, *_ = text.splitlines()
     assert head.split() == [
         *("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
     ]
     assert first.split()[:3] == ["steady", "last-mean", "12"]
     assert second.split()[:2] == ["steady", "ridge"]
-    assert "steady: trained before slot 180, evaluated on the 120 slots from there on." in said
+    assert "steady: trained before slot 180, evaluated on the 120 slots from there on." in text
 
 
 def test_where_too_little_is_before_the_split_it_is_said(trace: Path) -> None:
     options = ("--forecasters", "last-mean,informer", "--train-seconds", 40, *WINDOW)
-    found = _answer("evaluate", trace, *options)
-    simple, informer = found["rows"]
+    evaluation = _answer("evaluate", trace, *options)
+    simple, informer = evaluation["rows"]
     assert (
         "last-mean forecasts instead (informer: 40 slots of history are too few"
         in (informer["note"])
@@ -121,18 +121,18 @@ def test_a_figure(trace: Path, tmp_path: Path, suffix: str) -> None:
 def test_a_saved_model_is_measured_as_it_is(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
-    found = _answer("evaluate", trace, "--forecasters", "ridge", "--model", out, *WINDOW)
-    assert [row["forecaster"] for row in found["rows"]] == ["ridge", "informer"]
+    evaluation = _answer("evaluate", trace, "--forecasters", "ridge", "--model", out, *WINDOW)
+    assert [row["forecaster"] for row in evaluation["rows"]] == ["ridge", "informer"]
 
 
 def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     _ran("train", trace, "--out", out, "--seconds", 250, *WINDOW)
     options = ("--forecasters", "last-mean", "--model", out, *WINDOW)
-    found = _answer("evaluate", trace, *options)
-    assert found["splits"] == [{"trace": "steady", "slots": 300, "from_slot": 250}]
-    assert [row["windows"] for row in found["rows"]] == [5, 5]
-    assert found["notes"] == [
+    evaluation = _answer("evaluate", trace, *options)
+    assert evaluation["splits"] == [{"trace": "steady", "slots": 300, "from_slot": 250}]
+    assert [row["windows"] for row in evaluation["rows"]] == [5, 5]
+    assert evaluation["notes"] == [
         f"steady: informer:{out} was trained on its first 250 slots, evaluated on the 50 slots "
         "from 250."
     ]
@@ -147,10 +147,12 @@ def test_a_model_trained_before_the_split_or_elsewhere_moves_nothing(
     out, other = tmp_path / "model", tmp_path / "other.csv"
     other.write_text(trace.read_text().replace("\n5,", "\n5,1"))
     _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
-    found = _answer("evaluate", trace, other, "--forecasters", "ewma", "--model", out, *WINDOW)
-    assert [split["from_slot"] for split in found["splits"]] == [180, 180]
-    assert "was trained on its first 150 slots, evaluated on the 120 slots" in found["notes"][0]
-    assert "was trained on another trace, evaluated on the 120 slots" in found["notes"][1]
+    evaluation = _answer("evaluate", trace, other, "--forecasters", "ewma", "--model", out, *WINDOW)
+    assert [split["from_slot"] for split in evaluation["splits"]] == [180, 180]
+    assert (
+        "was trained on its first 150 slots, evaluated on the 120 slots" in evaluation["notes"][0]
+    )
+    assert "was trained on another trace, evaluated on the 120 slots" in evaluation["notes"][1]
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])
@@ -169,9 +171,16 @@ def test_without_torch_only_who_names_the_informer_is_refused(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = _answer("evaluate", trace, *WINDOW)
-    assert [row["forecaster"] for row in found["rows"]] == ["last-mean", "ewma", "ridge", "auto"]
-    assert found["notes"][0].startswith("Left out: informer needs torch, which is not installed")
+    evaluation = _answer("evaluate", trace, *WINDOW)
+    assert [row["forecaster"] for row in evaluation["rows"]] == [
+        "last-mean",
+        "ewma",
+        "ridge",
+        "auto",
+    ]
+    assert evaluation["notes"][0].startswith(
+        "Left out: informer needs torch, which is not installed"
+    )
     for options in (("--forecasters", "ewma,informer"), ("--model", "m")):
         with pytest.raises(MigratorError, match=r"pip install 'migrator\[forecast\]'"):
             _ran("evaluate", trace, *options, *WINDOW)

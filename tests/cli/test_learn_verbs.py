@@ -93,8 +93,8 @@ def test_what_cannot_be_run_is_one_sentence(words: list[str], said: str) -> None
 
 
 def test_a_model_that_diverges_is_a_warning() -> None:
-    words = ["--model", "support.tiny_model:Hot", "--epochs", "1", "--samples", "40"]
-    done = run("retrain", "nc-synthetic", *words, "--windows", "1")
+    options = ["--model", "support.tiny_model:Hot", "--epochs", "1", "--samples", "40"]
+    done = run("retrain", "nc-synthetic", *options, "--windows", "1")
     assert done.exit_code == 0, done.output
     assert "warning: window 1: the loss became" in done.stderr
     assert "stopped, kept the old" in done.stdout
@@ -119,14 +119,14 @@ def test_a_damaged_checkpoint_is_a_warning(tmp_path: Path) -> None:
 
 def test_a_model_of_hugging_face_is_retrained(tmp_path: Path) -> None:
     save_convnext(tmp_path / "net")
-    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--samples", "10"]
+    options = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--samples", "10"]
     kept = ["--checkpoint", str(tmp_path / "run")]
-    found = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept)
-    assert found["weights"] == "the folder net, head extended from 3 classes"
-    again = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
-    assert again["rows"] == found["rows"]
+    course = answered("retrain", "nc-synthetic", *options, "--windows", "1", *kept)
+    assert course["weights"] == "the folder net, head extended from 3 classes"
+    again = answered("retrain", "nc-synthetic", *options, "--windows", "1", *kept, "--resume")
+    assert again["rows"] == course["rows"]
     save_convnext(tmp_path / "net", seed=1)
-    done = run("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
+    done = run("retrain", "nc-synthetic", *options, "--windows", "1", *kept, "--resume")
     assert isinstance(done.exception, InputError), "other weights are another run"
 
 
@@ -136,9 +136,9 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_model(
     save_bert(tmp_path / "net", 2)
     write_newsgroups(tmp_path)
     monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
-    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--windows", "0"]
-    found = answered("retrain", "nc-20-newsgroups", *words)
-    assert found["weights"] == "the folder net, head extended from 2 classes"
+    options = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--windows", "0"]
+    course = answered("retrain", "nc-20-newsgroups", *options)
+    assert course["weights"] == "the folder net, head extended from 2 classes"
 
 
 @pytest.mark.parametrize(

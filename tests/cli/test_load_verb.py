@@ -38,9 +38,13 @@ def test_a_table_json_and_a_page(running: Running, tmp_path: Path) -> None:
     assert [row[:3] for row in rows if row[:1] == ["0"]] == [["0", "a", "10"]]
     assert "second by second" in page.read_text(encoding="utf-8")
     done = migrator("load", path, "--url", running.url, "--json", "--tenant", "b")
-    found = json.loads(done.out)
-    assert (found["sent"], found["in_time"], found["versions"]) == (20, 20, {"3": 20})
-    assert list(found["tenants"]) == ["b"]
+    parsed_json = json.loads(done.out)
+    assert (parsed_json["sent"], parsed_json["in_time"], parsed_json["versions"]) == (
+        20,
+        20,
+        {"3": 20},
+    )
+    assert list(parsed_json["tenants"]) == ["b"]
 
 
 def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from support.live_records import Made, write_run
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.cli.daemon import beside_file, is_there, probe_daemon, records_file
+from migrator.cli.daemon import is_there, probe_daemon
+from migrator.cli.records_files import beside_file, records_file
 from migrator.core.errors import InputError
 from migrator.records.current_run import DaemonState
 from migrator.records.rows import RunRow

@@ -217,12 +217,12 @@ class Environment:
         plain = [text for text in listed if Requirement(text).name != "migrator"]
         for name in requirements(plain):
             try:
-                found = distribution(name)
+                installed = distribution(name)
             except PackageNotFoundError:
                 continue
-            for top in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
+            for top in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
                 if not (site / top).exists():
-                    (site / top).symlink_to(str(found.locate_file(top)))
+                    (site / top).symlink_to(str(installed.locate_file(top)))
         for example in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
             (folder / example.name).symlink_to(example)
         live = (EXAMPLES / "live.yaml").read_text()
@@ -257,8 +257,8 @@ class Environment:
     def run(self, commands: Iterable[str]) -> dict[str, Done]:
         """Command -> how it ended."""
         printed = self.python(RUN_ALL, given=json.dumps(list(commands)))
-        found = json.loads(printed.splitlines()[-1])
-        return {command: Done(*done) for command, done in found.items()}
+        parsed_json = json.loads(printed.splitlines()[-1])
+        return {command: Done(*done) for command, done in parsed_json.items()}
 
 
 @pytest.fixture(scope="module")

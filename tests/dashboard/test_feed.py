@@ -34,9 +34,9 @@ def put(records: Records, second: int) -> None:
 
 def parsed(frame: bytes) -> dict[str, Any]:
     head, data, _ = frame.decode().split("\n", 2)
-    found: dict[str, Any] = json.loads(data.removeprefix("data: "))
-    assert head == f"id: {found['marker']}"
-    return found
+    parsed_json: dict[str, Any] = json.loads(data.removeprefix("data: "))
+    assert head == f"id: {parsed_json['marker']}"
+    return parsed_json
 
 
 async def begun(frames: Frames) -> bytes:
@@ -153,8 +153,8 @@ def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
         feed = Feed(records.path, records.run, EVERY_S)
         records.close()
         records.path.write_bytes(b"no records any more")
-        found = [frame async for frame in feed.follow(Marker())]
-        assert len(found) == 1
+        frames_sent = [frame async for frame in feed.follow(Marker())]
+        assert len(frames_sent) == 1
         assert feed.followers == 0
 
     asyncio.run(followed())
@@ -179,8 +179,8 @@ def test_a_reading_that_fails_oddly_is_tried_again(
         frames = feed.follow(Marker())
         await begun(frames)
         put(records, 0)
-        found = await asyncio.wait_for(anext(frames), LIMIT_S)
-        assert parsed(found)["seconds"]["photos"][0] == [0]
+        frames_sent = await asyncio.wait_for(anext(frames), LIMIT_S)
+        assert parsed(frames_sent)["seconds"]["photos"][0] == [0]
         await frames.aclose()
 
     asyncio.run(followed())

@@ -15,7 +15,7 @@ from support.page_forms import CUT_OFF, FAINT_TEXTS
 from support.page_server import served
 
 from migrator.records.rows import PlanRecord
-from migrator.report.page import OUTCOMES
+from migrator.report.paint import OUTCOMES
 
 FORMS: dict[str, dict[str, Any]] = {
     "light": {"width": 1400, "color_scheme": "light"},

@@ -33,18 +33,18 @@ class _Same:
 
 def test_figures_by_hand() -> None:
     counts = np.array([9.0, 9.0, 2.0, 6.0, 4.0, 4.0])
-    found = measure(_Same([4.0, 4.0]), counts, origins_of(2, 6, 2), 2)
-    assert (found.windows, found.mean, found.mae, found.wape) == (2, 4, 1, 0.25)
-    assert found.coverage == 0.5
+    figures = measure(_Same([4.0, 4.0]), counts, origins_of(2, 6, 2), 2)
+    assert (figures.windows, figures.mean, figures.mae, figures.wape) == (2, 4, 1, 0.25)
+    assert figures.coverage == 0.5
     # quantiles 4, 4, 4; missed -2, 2, 0, 0: sums of losses 3 and 3, over 12 and the mean
-    assert found.pinball == pytest.approx(6 * 1.0 / 2 * 2 / 12 / 4)
+    assert figures.pinball == pytest.approx(6 * 1.0 / 2 * 2 / 12 / 4)
 
 
 def test_where_nothing_came_only_what_is_in_requests_is_said() -> None:
-    found = measure(_Same([4.0, 4.0]), np.array([9.0, 9.0, 0.0, 0.0]), origins_of(2, 4, 2), 2)
-    assert (found.mean, found.mae, found.wape, found.pinball) == (0, 4, None, None)
+    figures = measure(_Same([4.0, 4.0]), np.array([9.0, 9.0, 0.0, 0.0]), origins_of(2, 4, 2), 2)
+    assert (figures.mean, figures.mae, figures.wape, figures.pinball) == (0, 4, None, None)
     # the quantiles are 4, 4, 4: 0.9, 0.5 and 0.1 of each
-    assert found.loss == pytest.approx(4 * 1.5 / 3)
+    assert figures.loss == pytest.approx(4 * 1.5 / 3)
 
 
 def test_only_what_is_before_is_shown() -> None:

@@ -31,44 +31,44 @@ def _by_hand(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Ten
 @pytest.mark.parametrize("causal", [False, True])
 def test_full_attention_is_what_is_written_down(causal: bool) -> None:
     queries, keys, values = (_random(9, seed) for seed in range(3))
-    found = full_attention(queries, keys, values, causal)
-    torch.testing.assert_close(found, _by_hand(queries, keys, values, causal))
+    attended = full_attention(queries, keys, values, causal)
+    torch.testing.assert_close(attended, _by_hand(queries, keys, values, causal))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("samples", [1, 4, 9])
 def test_with_every_query_active_it_is_full_attention(causal: bool, samples: int) -> None:
     queries, keys, values = (_random(9, seed) for seed in range(3))
-    found = prob_sparse(queries, keys, values, 9, torch.arange(samples), causal)
-    torch.testing.assert_close(found, full_attention(queries, keys, values, causal))
+    attended = prob_sparse(queries, keys, values, 9, torch.arange(samples), causal)
+    torch.testing.assert_close(attended, full_attention(queries, keys, values, causal))
 
 
 @pytest.mark.parametrize("active", [1, 3, 8])
 def test_lazy_queries_get_the_mean_and_active_ones_their_own(active: int) -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
-    found = prob_sparse(queries, keys, values, active, torch.arange(12), causal=False)
+    attended = prob_sparse(queries, keys, values, active, torch.arange(12), causal=False)
     full, mean = full_attention(queries, keys, values), values.mean(-2, keepdim=True)
-    own = _near(found, full)
-    lazy = _near(found, mean.expand_as(found))
+    own = _near(attended, full)
+    lazy = _near(attended, mean.expand_as(attended))
     assert (own.sum(-1) == active).all()
     assert (own ^ lazy).all()
 
 
 def test_the_active_ones_stand_out_most() -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
-    found = prob_sparse(queries, keys, values, 3, torch.arange(12), causal=False)
+    attended = prob_sparse(queries, keys, values, 3, torch.arange(12), causal=False)
     scores = queries @ keys.transpose(-2, -1)
     measure = scores.amax(-1) - scores.mean(-1)
-    own = _near(found, full_attention(queries, keys, values))
+    own = _near(attended, full_attention(queries, keys, values))
     third = measure.sort(-1, descending=True).values[..., 2:3]
     assert torch.equal(own, measure >= third)
 
 
 def test_lazy_causal_queries_get_the_mean_so_far() -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
-    found = prob_sparse(queries, keys, values, 2, torch.arange(12), causal=True)
+    attended = prob_sparse(queries, keys, values, 2, torch.arange(12), causal=True)
     so_far = torch.stack([values[..., : at + 1, :].mean(-2) for at in range(12)], dim=-2)
-    lazy = _near(found, so_far)
+    lazy = _near(attended, so_far)
     assert (lazy.sum(-1) >= 10).all()
 
 
@@ -96,9 +96,9 @@ def test_with_every_query_active_later_keys_and_queries_do_not_matter_either() -
 def test_keys_after_a_query_do_not_make_it_stand_out() -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
     keys[..., 8:, :] *= 50
-    found = prob_sparse(queries, keys, values, 3, torch.arange(8, 12), causal=True)
+    attended = prob_sparse(queries, keys, values, 3, torch.arange(8, 12), causal=True)
     full = full_attention(queries, keys, values, causal=True)
-    own = _near(found, full)
+    own = _near(attended, full)
     # the first query sees one value, so its own answer is the mean so far
     assert not own[..., 1:8].any()
 

@@ -89,8 +89,8 @@ def test_it_learns_what_no_line_can() -> None:
     taught, judged = examples.rows(slice(400)), examples.rows(slice(400, None))
     settings = Settings(steps=60, batch=16, every=20, rate=2e-2, memory=0.8)
     network, _ = training._learned(taught, judged, TINY, settings, lambda: None)
-    said = answer(network, judged.past)
-    assert training._missed(judged, said) < 0.4 * training._missed(judged, 0 * said)
+    output = answer(network, judged.past)
+    assert training._missed(judged, output) < 0.4 * training._missed(judged, 0 * output)
     assert training._trust(network, judged) > 0.8
 
 

@@ -39,9 +39,9 @@ def test_what_comes_after_an_origin_changes_nothing(slots: int) -> None:
 
 def test_origins_in_any_order_are_answered_alike() -> None:
     history, origins = _bursts(1500), np.array([1100, 200, 1460, 777])
-    found = Ridge().points(history, origins, 40, 40)
+    forecast = Ridge().points(history, origins, 40, 40)
     order = np.argsort(origins)
-    np.testing.assert_array_equal(found[order], Ridge().points(history, origins[order], 40, 40))
+    np.testing.assert_array_equal(forecast[order], Ridge().points(history, origins[order], 40, 40))
 
 
 def test_it_learns_how_a_burst_ends() -> None:

@@ -85,10 +85,10 @@ def test_which_samples_a_model_takes(sample: np.ndarray, fits: bool) -> None:
 
 
 def test_metadata_of_something_else() -> None:
-    found = read_metadata(
+    model_input = read_metadata(
         "a", b'{"inputs": [{"name": "x", "datatype": "INT32", "shape": [-1, 128]}]}'
     )
-    assert found == ModelInput("x", "INT32", (128,))
+    assert model_input == ModelInput("x", "INT32", (128,))
     for body in (b"", b"<html>", b'{"inputs": []}', b"[]"):
         with pytest.raises(InputError, match="Open Inference Protocol"):
             read_metadata("a", body)

@@ -26,10 +26,10 @@ def test_a_rate_is_the_difference_of_two_looks() -> None:
     pace = RateMeter()
     pace.add(100.0, answer(1000, 900, 100, (900, 0, 0, 100)))
     pace.add(102.0, answer(1100, 975, 125, (900, 75, 25, 100)))
-    found = pace.pace("a")
-    assert (found.rate_rps, found.in_time_rps, found.in_time) == (50.0, 37.5, 0.75)
-    assert found.p50_ms == pytest.approx(10 + 90 * 50 / 75)
-    assert found.p99_ms == pytest.approx(100 + 900 * 24 / 25)
+    traffic = pace.pace("a")
+    assert (traffic.rate_rps, traffic.in_time_rps, traffic.in_time) == (50.0, 37.5, 0.75)
+    assert traffic.p50_ms == pytest.approx(10 + 90 * 50 / 75)
+    assert traffic.p99_ms == pytest.approx(100 + 900 * 24 / 25)
     assert pace.pace("other") == RecentTraffic(0.0, 0.0, None)
 
 
@@ -73,7 +73,7 @@ def test_a_percentile_lies_in_the_bucket_of_the_true_one(seed: int, part: float)
         counts[next(at for at, bound in enumerate(BOUNDS_S) if value <= bound)] += 1
     rank = next(at for at in range(len(values)) if at + 1 >= part * len(values))
     bucket = next(at for at, bound in enumerate(BOUNDS_S) if values[rank] <= bound)
-    found = percentile_ms(BOUNDS_S, counts, part)
-    assert found is not None
+    percentile = percentile_ms(BOUNDS_S, counts, part)
+    assert percentile is not None
     low = 0.0 if bucket == 0 else BOUNDS_S[bucket - 1]
-    assert 1e3 * low <= found <= 1e3 * BOUNDS_S[bucket] + 1e-9
+    assert 1e3 * low <= percentile <= 1e3 * BOUNDS_S[bucket] + 1e-9

@@ -42,10 +42,10 @@ H200 = scenario(tenant("a", [1])).board
 
 def test_an_instance_that_waits_for_slices_starts_late() -> None:
     records = moved((serves("a", 0, 3), serves("b", 4, 3)), (serves("a", 0, 2), serves("b", 2, 2)))
-    found = spans(records, "2g@2")
-    assert [state for *_, state in found] == ["creating", "warming", "ready"]
+    unit_spans = spans(records, "2g@2")
+    assert [state for *_, state in unit_spans] == ["creating", "warming", "ready"]
     # its slices are used until the slot begins, so it serves one and a half seconds after that
-    assert found[2][0] == pytest.approx(BEFORE_S + 1.5, abs=0.05)
+    assert unit_spans[2][0] == pytest.approx(BEFORE_S + 1.5, abs=0.05)
     (start,) = [row for row in records.units if row.unit.startswith("2g@2") and row.parts_s]
     assert start.parts_s["create_s"] == pytest.approx(0.5)
     assert start.parts_s["warm_s"] == pytest.approx(1.0)
@@ -58,13 +58,13 @@ def test_a_temporary_instance_is_in_the_records_though_no_plan_has_it() -> None:
     # b's only instance is in the way of the next one
     records = moved((serves("a", 0, 2), serves("b", 4, 2)), (serves("a", 0, 2), serves("b", 4, 3)))
     assert {block["start"] for plan in records.plans for block in plan.blocks} == {0, 4}
-    found = spans(records, "2g@2")
-    assert [(tenant, state) for *_, tenant, state in found] == [
+    unit_spans = spans(records, "2g@2")
+    assert [(tenant, state) for *_, tenant, state in unit_spans] == [
         *((None, "creating"), ("b", "warming"), ("b", "ready"), ("b", "draining")),
     ]
     # it serves while the other is replaced
-    assert found[2][0] <= spans(records, "2g@4")[-1][0]
-    assert found[2][1] >= spans(records, "3g@4")[-1][0]
+    assert unit_spans[2][0] <= spans(records, "2g@4")[-1][0]
+    assert unit_spans[2][1] >= spans(records, "3g@4")[-1][0]
     assert {("b", Use.SERVING, 2), ("b", Use.DRAINING, 2)} <= uses(records)
 
 

@@ -66,16 +66,16 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     with begun(path) as records:
         put_all(records, ROWS)
         records.flush()
-        found = read_records(path)
-    run, *rows = vars(found).values()
+        read_back = read_records(path)
+    run, *rows = vars(read_back).values()
     assert tuple(row for each in rows for row in each) == ROWS
-    assert run == found.run
-    assert found.run.scenario == "quickstart"
-    assert found.run.about == {"window_s": 20}
-    assert found.run.ended_s is None
+    assert run == read_back.run
+    assert read_back.run.scenario == "quickstart"
+    assert read_back.run.about == {"window_s": 20}
+    assert read_back.run.ended_s is None
     ended = read_records(path).run.ended_s
     assert ended is not None
-    assert ended >= found.run.began_s
+    assert ended >= read_back.run.began_s
 
 
 def test_a_row_written_again_replaces_the_earlier_one(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_row_written_again_replaces_the_earlier_one(tmp_path: Path) -> None:
         records.put(replace(WINDOW, replans=2, ended_s=30.0))
         records.event("note", "twice")
         records.event("note", "twice")
-    found = read_records(path)
-    assert found.windows == (replace(WINDOW, replans=2, ended_s=30.0),)
-    assert [event.words for event in found.events] == ["twice", "twice"]
+    read_back = read_records(path)
+    assert read_back.windows == (replace(WINDOW, replans=2, ended_s=30.0),)
+    assert [event.words for event in read_back.events] == ["twice", "twice"]
 
 
 def test_runs_are_distinguished(tmp_path: Path) -> None:
@@ -190,12 +190,12 @@ def test_a_killed_daemon_loses_nothing_it_had_flushed_and_readers_never_wait(
                 assert len(seconds) > last
             if last == 120:
                 daemon.kill()
-    found = read_records(path)
-    assert len(found.seconds) > last
-    assert found.run.ended_s is None
+    read_back = read_records(path)
+    assert len(read_back.seconds) > last
+    assert read_back.run.ended_s is None
     with begun(path) as records:
         assert records.damaged is None
-        assert records.last_window() == found.windows[-1].window
+        assert records.last_window() == read_back.windows[-1].window
 
 
 def test_what_could_not_be_written_is_written_once_it_can(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
 from migrator.records.outcome import WindowOutcome
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table, policy_paints
+from migrator.report.page import Bars, HeatMap, Page, Table
+from migrator.report.paint import policy_paints
 from migrator.report.plotly_charts import figure_of
 
 
@@ -90,11 +91,11 @@ def test_no_bar_and_no_error_bar_leaves_0_to_100_percent() -> None:
 
 def test_the_page_says_what_an_interval_is() -> None:
     page = comparison_page(unlike())
-    words = "95% confidence interval of the difference from migrator with the same seeds"
-    assert words in page.lead
+    sentence = "95% confidence interval of the difference from migrator with the same seeds"
+    assert sentence in page.lead
     _, table = blocks(page, "in-quick")
     assert isinstance(table, Table)
-    assert words in table.caption
+    assert sentence in table.caption
 
 
 def test_too_many_bars_become_a_heat_map() -> None:

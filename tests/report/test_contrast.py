@@ -9,17 +9,8 @@ import pytest
 from support.contrast import AA, contrast, themes
 
 from migrator.advise.leads import LeadVerdict
-from migrator.report.page import (
-    OUTCOMES,
-    Axis,
-    ClassMap,
-    HeatMap,
-    Paint,
-    Slab,
-    Slices,
-    Use,
-    shades,
-)
+from migrator.report.page import Axis, ClassMap, HeatMap, Slab, Slices, Use
+from migrator.report.paint import OUTCOMES, Paint, shades
 from migrator.report.plotly_charts import figure_of
 from migrator.reproduce.map_page import PAINTS
 

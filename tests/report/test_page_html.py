@@ -20,7 +20,6 @@ from migrator.report.page import (
     Lines,
     Note,
     Page,
-    Paint,
     Picture,
     Section,
     Series,
@@ -30,8 +29,8 @@ from migrator.report.page import (
     Use,
     anchor_of,
     legend_of,
-    paint_of,
 )
+from migrator.report.paint import Paint, paint_of
 from migrator.report.plotly_charts import figure_of, height_of
 
 SHARE = Axis("goodput share", share=True)
@@ -96,9 +95,9 @@ def parsed(given: Page) -> ParsedPage:
 def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     write_page(page(*CHARTS), tmp_path / "out.HTML")
     text = (tmp_path / "out.HTML").read_text(encoding="utf-8")
-    found = ParsedPage(text)
-    assert found.addresses == ["#first", "#second"]
-    figures, library, _ = found.scripts
+    html = ParsedPage(text)
+    assert html.addresses == ["#first", "#second"]
+    figures, library, _ = html.scripts
     assert "plotly.js" in library[:200]
     assert text.count(library) == 1
     assert len(json.loads(figures)) == len(CHARTS)
@@ -109,10 +108,10 @@ def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:
 def test_sections_of_one_subject_share_an_entry_of_the_contents() -> None:
     titles = ("Comparison", "ekya: Windows", "ekya: Starts", "astraea: Windows", "Rest")
     sections = tuple(Section(title, str(number)) for number, title in enumerate(titles))
-    found = parsed(Page("Report", "Lead.", sections))
-    assert found.addresses == ["#0", "#1", "#2", "#3", "#4"]
+    html = parsed(Page("Report", "Lead.", sections))
+    assert html.addresses == ["#0", "#1", "#2", "#3", "#4"]
     entries = "Comparison\nekya: Windows, Starts\nastraea: Windows\nRest\n"
-    assert entries in found.words
+    assert entries in html.words
 
 
 def test_without_charts_there_is_no_script() -> None:
@@ -120,34 +119,34 @@ def test_without_charts_there_is_no_script() -> None:
 
 
 def test_the_page_says_its_language_and_fits_a_phone() -> None:
-    found = parsed(page(TABLE))
-    assert found.all("html") == [{"lang": "en"}]
-    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in found.all(
+    html = parsed(page(TABLE))
+    assert html.all("html") == [{"lang": "en"}]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in html.all(
         "meta"
     )
-    assert found.tags["h1"] == found.tags["main"] == found.tags["nav"] == 1
-    assert [part["id"] for part in found.all("section")] == ["first", "second"]
+    assert html.tags["h1"] == html.tags["main"] == html.tags["nav"] == 1
+    assert [part["id"] for part in html.all("section")] == ["first", "second"]
 
 
 def test_every_table_has_caption_scopes_and_a_box_to_scroll_in() -> None:
-    found = parsed(page(TABLE, *CHARTS))
-    assert found.tags["table"] == found.tags["caption"] == 1 + len(CHARTS)
-    assert {head["scope"] for head in found.all("th")} == {"col", "row"}
-    boxes = [box for box in found.all("div") if box.get("class") == "box"]
-    assert len(boxes) == found.tags["table"]
+    html = parsed(page(TABLE, *CHARTS))
+    assert html.tags["table"] == html.tags["caption"] == 1 + len(CHARTS)
+    assert {head["scope"] for head in html.all("th")} == {"col", "row"}
+    boxes = [box for box in html.all("div") if box.get("class") == "box"]
+    assert len(boxes) == html.tags["table"]
     assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
 
 
 def test_every_chart_has_words_and_its_numbers_without_javascript() -> None:
-    found = parsed(page(*CHARTS))
-    plots = [box for box in found.all("div") if box.get("class") == "plot"]
+    html = parsed(page(*CHARTS))
+    plots = [box for box in html.all("div") if box.get("class") == "plot"]
     assert [plot["role"] for plot in plots] == ["img"] * len(CHARTS)
     assert plots[0]["aria-label"] == (
         "Bars: bars of goodput share by scenario. migrator: 70.0% to 80.0%; ekya: 60.0%."
     )
-    assert found.tags["details"] == len(CHARTS)
+    assert html.tags["details"] == len(CHARTS)
     for number in ("80.0%\u00a0±\u00a01.0%", "60.0%", "10.0%", "5.5", "0 to 2"):
-        assert number in found.words
+        assert number in html.words
 
 
 def test_numbers_are_to_the_right_and_highlights_stand_out() -> None:
@@ -156,24 +155,24 @@ def test_numbers_are_to_the_right_and_highlights_stand_out() -> None:
 
 
 def test_a_folded_table_is_shown_when_asked_for() -> None:
-    found = parsed(page(Table("Long", ("a",), (("x",),), folded=True)))
-    assert found.tags["details"] == found.tags["summary"] == 1
+    html = parsed(page(Table("Long", ("a",), (("x",),), folded=True)))
+    assert html.tags["details"] == html.tags["summary"] == 1
 
 
 def test_neighbouring_notes_share_a_row() -> None:
-    found = parsed(page(NOTES[0], NOTES[1], TABLE, NOTES[0]))
-    assert [box.get("class") for box in found.all("div")] == ["notes", "box", "notes"]
-    assert found.tags["aside"] == 3
+    html = parsed(page(NOTES[0], NOTES[1], TABLE, NOTES[0]))
+    assert [box.get("class") for box in html.all("div")] == ["notes", "box", "notes"]
+    assert html.tags["aside"] == 3
 
 
 def test_text_is_escaped_but_code_and_addresses_are_set() -> None:
     lead = "Run `migrator <x>`, see https://example.org/a?b=1&c=2."
-    found = parsed(Page(EVIL, lead, (Section(EVIL, "first", (EVIL,), (Note(EVIL, (EVIL,)),)),)))
-    assert found.tags["b"] == 0
-    assert found.words.count("</script><b>") == 6
-    assert "migrator <x>" in found.words
-    assert found.tags["code"] == 3
-    assert found.addresses == ["https://example.org/a?b=1&c=2"]
+    html = parsed(Page(EVIL, lead, (Section(EVIL, "first", (EVIL,), (Note(EVIL, (EVIL,)),)),)))
+    assert html.tags["b"] == 0
+    assert html.words.count("</script><b>") == 6
+    assert "migrator <x>" in html.words
+    assert html.tags["code"] == 3
+    assert html.addresses == ["https://example.org/a?b=1&c=2"]
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
@@ -187,10 +186,10 @@ def test_any_name_can_be_drawn(chart: Chart) -> None:
     for name in ("categories", "columns", "rows"):
         if name in renamed:
             renamed[name] = tuple(f"{EVIL}{at}" for at, _ in enumerate(renamed[name]))
-    found = parsed(page(type(chart)(**renamed)))
-    assert found.tags["b"] == 0
-    assert len(found.scripts) == 3
-    json.loads(found.scripts[0])
+    html = parsed(page(type(chart)(**renamed)))
+    assert html.tags["b"] == 0
+    assert len(html.scripts) == 3
+    json.loads(html.scripts[0])
     assert "<b>%{x}" not in json.dumps(figure_of(type(chart)(**renamed)))
 
 

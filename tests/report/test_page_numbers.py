@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.report.html_page import numbers_of, summary_of
+from migrator.report.chart_tables import numbers_of, summary_of
 from migrator.report.page import Axis, HeatMap, Lines, Series, Slab, Slices, Use
 
 TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
@@ -81,7 +81,7 @@ def test_slices_are_tabulated_by_slab() -> None:
 
 def test_a_summary_names_at_most_eight_series() -> None:
     series = tuple(Series(f"s{n}", (None,)) for n in range(10))
-    words = summary_of(Lines("L", (0.0,), series, TIME, TIME))
-    assert "s0: no values" in words
-    assert "s8" not in words
-    assert words.endswith("and 2 more.")
+    summary = summary_of(Lines("L", (0.0,), series, TIME, TIME))
+    assert "s0: no values" in summary
+    assert "s8" not in summary
+    assert summary.endswith("and 2 more.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from colorsys import rgb_to_hls
 from itertools import combinations, product
 
-from migrator.report.page import DROPPED, GOOD, HUES, LATE, WRONG, paint_of, shades
+from migrator.report.paint import DROPPED, GOOD, HUES, LATE, WRONG, paint_of, shades
 
 
 def _hue(colour: str) -> float:

@@ -28,7 +28,8 @@ from migrator.core.problem import (
     Tenant,
 )
 from migrator.planning.check import goodput_of
-from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
+from migrator.report.page import Lines, Slab, Slices, Use, legend_of
+from migrator.report.paint import shades
 from migrator.report.plan_figure import (
     TenantSeries,
     draw_plan,
@@ -107,8 +108,8 @@ def alone(charge: Charge, slots: int, overhead_s: float = 0.5) -> Problem:
 
 
 def test_slots_of_the_same_instance_and_task_are_one_slab() -> None:
-    found = [(s.start, s.width, s.note, s.name, s.from_s, s.until_s) for s in slabs()]
-    assert found == [
+    drawn_slabs = [(s.start, s.width, s.note, s.name, s.from_s, s.until_s) for s in slabs()]
+    assert drawn_slabs == [
         (0, 4, "3g.20gb on slices 0-3", "bert", 0, 2),
         (4, 1, "1g.5gb on slice 4", "vit", 0, 6),
         (0, 1, "1g.5gb on slice 0", "bert", 2, 5),
@@ -128,8 +129,8 @@ def cold(given: Problem) -> list[tuple[float, float]]:
 
 def test_an_instance_that_changes_its_task_begins_a_new_slab() -> None:
     slots = tuple(Allocation((held(0, 1, f"{name}/inference"),)) for name in ("bert", "vit"))
-    found = slabs(plan=replace(PLAN, slots=slots))
-    assert [(s.name, s.from_s, s.until_s) for s in found] == [("bert", 0, 1), ("vit", 1, 2)]
+    slabs_of_plan = slabs(plan=replace(PLAN, slots=slots))
+    assert [(s.name, s.from_s, s.until_s) for s in slabs_of_plan] == [("bert", 0, 1), ("vit", 1, 2)]
 
 
 def test_new_serving_instances_are_cold_under_survivors_but_no_longer_than_they_live() -> None:

@@ -18,7 +18,8 @@ from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario
 from migrator.policies.registry import policies
 from migrator.report.comparison import comparison_page
-from migrator.report.page import Bars, Page, Paint, paints, policy_paints
+from migrator.report.page import Bars, Page, paints
+from migrator.report.paint import Paint, policy_paints
 from migrator.report.run_page import run_page
 
 

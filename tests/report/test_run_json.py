@@ -20,45 +20,51 @@ COUNTED = {
 
 def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
     outcome = run(windows=2)
-    found = json.loads(json.dumps(run_json(outcome), allow_nan=False))
+    parsed_json = json.loads(json.dumps(run_json(outcome), allow_nan=False))
     planned = {"plan_s", "predicted", "fluid", "tenants"}
-    assert set(found) == COUNTED | planned | {
+    assert set(parsed_json) == COUNTED | planned | {
         *("policy", "scenario", "forecaster", "seed", "labels", "windows"),
     }
-    assert [set(window) for window in found["windows"]] == [
+    assert [set(window) for window in parsed_json["windows"]] == [
         COUNTED | planned | {"window", "plans"}
     ] * 2
-    assert [set(tenant) for tenant in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2
-    for window in found["windows"]:
+    assert [set(tenant) for tenant in parsed_json["tenants"]] == [
+        COUNTED | {"tenant", "plan_s"}
+    ] * 2
+    for window in parsed_json["windows"]:
         assert [tenant["tenant"] for tenant in window["tenants"]] == ["bert", "vit"]
         assert all(set(tenant) > COUNTED for tenant in window["tenants"])
 
 
 def test_parts_add_up_to_the_whole() -> None:
-    found = run_json(run(windows=3))
+    run_as_json = run_json(run(windows=3))
     for name in ("received", "goodput", "late", "wrong", "dropped", "reconfigurations"):
-        for parts in (found["windows"], found["tenants"]):
-            assert sum(part[name] for part in parts) == pytest.approx(found[name])
+        for parts in (run_as_json["windows"], run_as_json["tenants"]):
+            assert sum(part[name] for part in parts) == pytest.approx(run_as_json[name])
     for name in ("plan_s", "predicted", "fluid"):
-        assert sum(window[name] for window in found["windows"]) == pytest.approx(found[name])
-    assert found["goodput_share"] == pytest.approx(found["goodput"] / found["received"])
+        assert sum(window[name] for window in run_as_json["windows"]) == pytest.approx(
+            run_as_json[name]
+        )
+    assert run_as_json["goodput_share"] == pytest.approx(
+        run_as_json["goodput"] / run_as_json["received"]
+    )
 
 
 def test_a_promise_that_a_window_lacks_is_none_in_all() -> None:
     outcome = run(windows=2)
     broken = (outcome.windows[0], replace(outcome.windows[1], predicted=None))
-    found = run_json(replace(outcome, windows=broken))
-    assert found["predicted"] is None
-    assert found["windows"][0]["predicted"] is not None
-    assert found["fluid"] is not None
+    run_as_json = run_json(replace(outcome, windows=broken))
+    assert run_as_json["predicted"] is None
+    assert run_as_json["windows"][0]["predicted"] is not None
+    assert run_as_json["fluid"] is not None
 
 
 def test_what_is_no_number_is_null() -> None:
     outcome = run(windows=1)
     odd = replace(outcome.windows[0], plan_s=float("nan"), predicted=float("inf"), fluid=None)
-    found = run_json(replace(outcome, windows=(odd,)))
-    assert found["plan_s"] is found["predicted"] is found["fluid"] is None
-    json.dumps(found, allow_nan=False)
+    run_as_json = run_json(replace(outcome, windows=(odd,)))
+    assert run_as_json["plan_s"] is run_as_json["predicted"] is run_as_json["fluid"] is None
+    json.dumps(run_as_json, allow_nan=False)
 
 
 def test_numbers_of_numpy_become_plain_ones() -> None:
@@ -67,9 +73,9 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
 
 
 def test_a_run_of_nothing_is_all_zero() -> None:
-    found = run_json(replace(run(), windows=()))
-    assert found["received"] == 0
-    assert found["predicted"] is None
+    run_as_json = run_json(replace(run(), windows=()))
+    assert run_as_json["received"] == 0
+    assert run_as_json["predicted"] is None
 
 
 def test_every_tenant_of_a_window_names_its_forecaster() -> None:
@@ -84,8 +90,8 @@ def test_every_tenant_of_a_window_names_its_forecaster() -> None:
 
 
 def test_a_lead_has_its_shares_and_what_follows_from_them() -> None:
-    found = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
-    assert found == {
+    parsed_json = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
+    assert parsed_json == {
         "scenario": "a",
         "window_plan": 0.5,
         "replanned": 0.55,

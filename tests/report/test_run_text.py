@@ -55,10 +55,10 @@ def test_numbers_end_in_the_same_column_as_their_header() -> None:
 
 
 def test_the_words_below_say_planning_promises_and_waiting() -> None:
-    words = run_table(run())
-    assert "planning took 0.5 s over 2 windows" in words
-    assert "(+5.0% to measured)" in words
-    assert "in the fluid model" in words
+    text = run_table(run())
+    assert "planning took 0.5 s over 2 windows" in text
+    assert "(+5.0% to measured)" in text
+    assert "in the fluid model" in text
     plain = run_table(run("ekya", mps=True))
     assert "predicted" not in plain
     assert "waited" not in plain
@@ -118,8 +118,8 @@ def test_an_interval_is_of_the_difference_from_migrator_with_the_same_seeds() ->
     assert "±" not in migrator
     goodput = ekya.removeprefix("ekya").split("±")[1]
     assert float(goodput.split()[0]) < 2
-    words = "±: 95% confidence interval of the difference from migrator with the same seeds"
-    assert any(line.startswith(words) for line in lines)
+    sentence = "±: 95% confidence interval of the difference from migrator with the same seeds"
+    assert any(line.startswith(sentence) for line in lines)
 
 
 def test_without_migrator_policies_are_compared_with_the_first_one() -> None:
@@ -168,9 +168,9 @@ def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
 
 
 def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
-    words = run_table(auto(run(windows=2)))
-    assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in words
-    assert "in 0" not in words
+    text = run_table(auto(run(windows=2)))
+    assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in text
+    assert "in 0" not in text
     assert "\nvit forecast by ridge: less loss for vit in 0" in run_table(auto(run(windows=1)))
     plain = run(windows=1)
     window = plain.windows[0]

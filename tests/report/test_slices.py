@@ -8,7 +8,8 @@ from support.outcomes import retraining, serving
 from migrator.core.catalogue import board
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
 from migrator.records.runs import held_blocks
-from migrator.report.page import Paint, Slices
+from migrator.report.page import Slices
+from migrator.report.paint import Paint
 from migrator.report.slices import planned_slices
 
 A100 = board("A100-40GB")
@@ -32,8 +33,8 @@ def test_slabs_lie_on_memory_slices_in_seconds() -> None:
         ("vit, retraining", Paint(1, hatched=True)),
         ("unused", Paint(None, light=True)),
     )
-    found = [(s.name, s.size, s.start, s.width, s.from_s, s.until_s) for s in chart.slabs]
-    assert found == [
+    drawn_slabs = [(s.name, s.size, s.start, s.width, s.from_s, s.until_s) for s in chart.slabs]
+    assert drawn_slabs == [
         ("bert", "3g", 0, 4, 0.0, 0.5),
         ("vit, retraining", "2g", 4, 2, 0.0, 0.5),
         ("unused", "1g", 6, 1, 0.0, 0.5),
@@ -66,8 +67,8 @@ def test_with_its_overhead_a_cold_start_is_as_long_as_it_is(
     later = (serving("bert", 0, 3),)
     chart = slices((), later, later, overhead_s={"bert": overhead_s})
     assert [slab.name for slab in chart.slabs] == [span[0] for span in spans]
-    found = [(slab.from_s, slab.until_s) for slab in chart.slabs]
-    assert found == [pytest.approx(span[1:]) for span in spans]
+    slab_spans = [(slab.from_s, slab.until_s) for slab in chart.slabs]
+    assert slab_spans == [pytest.approx(span[1:]) for span in spans]
     assert chart.starts == ()
 
 

@@ -201,9 +201,9 @@ def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> Non
     event = rows.events[0]
     long = replace(event, words="a long sentence about something " * 20)
     many = replace(rows, events=(long,) * 12)
-    found = drawn(current_run(many, RUNNING, NOW_S, RateMeter()), columns, lines)
-    assert max(map(len, found)) <= columns
-    assert len(found) < lines
+    screen = drawn(current_run(many, RUNNING, NOW_S, RateMeter()), columns, lines)
+    assert max(map(len, screen)) <= columns
+    assert len(screen) < lines
 
 
 def test_a_terminal_without_our_characters() -> None:

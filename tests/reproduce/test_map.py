@@ -109,19 +109,19 @@ def test_the_page_says_where_it_pays(tmp_path: Path) -> None:
     for run in range(5):
         finished[pays.key, run] = _made_up(700, 400, 450)
         finished[near.key, run] = _made_up(595, 500, 505)
-    found = measured(QUICK, finished)
-    chart = class_map(found)
+    results = measured(QUICK, finished)
+    chart = class_map(results)
     assert chart.classes[chart.cells[1][2][0]][0] == "MIGRator pays"
     assert chart.cells[1][2][1] == "+56% over static\n+75% over ekya"
     assert chart.classes[chart.cells[0][0][0]][0] == "a static split will do"
-    assert nearest_to_paper(found) == near
+    assert nearest_to_paper(results) == near
     assert chart.marked == (2, 1)
-    write_page(map_page(found), tmp_path / "map.html")
+    write_page(map_page(results), tmp_path / "map.html")
     assert "Where the paper" in (tmp_path / "map.html").read_text(encoding="utf-8")
     picture = tmp_path / "map.png"
-    write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
+    write_figure(picture, "--out", lambda: map_page(results), lambda: map_picture(results))
     assert picture.read_bytes().startswith(b"\x89PNG")
-    figures = json.loads(json.dumps(map_figures(found), allow_nan=False))
+    figures = json.loads(json.dumps(map_figures(results), allow_nan=False))
     assert len(figures["cells"]) == 9
 
 
@@ -193,11 +193,11 @@ def test_an_unfinished_map_is_drawn_from_the_runs_of_all_cells() -> None:
     assert list(dict.fromkeys(number for _, number in setting.trials())) == [0, 4, 2, 6, 1, 5, 3, 7]
     keys = list(setting.trials())[: 3 * len(setting.cells) + 1]  # three runs, and one of a cell
     finished = {key: _made_up(600 + key[1], 500, 590) for key in keys}
-    found = measured(setting, finished)
-    assert found.numbers == (0, 2, 4)
-    assert {lead.samples for lead in found.leads.values()} == {3}
-    assert found.leads[BASE_OF_QUICK].goodput == pytest.approx((600 + 602 + 604) / 3000)
-    assert "3 runs per cell (of 8" in map_page(found).lead
+    results = measured(setting, finished)
+    assert results.numbers == (0, 2, 4)
+    assert {lead.samples for lead in results.leads.values()} == {3}
+    assert results.leads[BASE_OF_QUICK].goodput == pytest.approx((600 + 602 + 604) / 3000)
+    assert "3 runs per cell (of 8" in map_page(results).lead
 
 
 BASE_OF_QUICK = QUICK.cells[0]

@@ -512,9 +512,9 @@ def test_the_documented_example_is_a_scenario() -> None:
 
 def test_the_documented_profile_is_one() -> None:
     found = parse_profile(json.loads(documented("json", "profiles.md")))
-    known = profile("resnet-50", H200)
-    assert found.latency_s(4, 60) == pytest.approx(known.latency_s(4, 60), rel=0.01)
-    assert found.training_ratio == known.training_ratio
+    measured_profile = profile("resnet-50", H200)
+    assert found.latency_s(4, 60) == pytest.approx(measured_profile.latency_s(4, 60), rel=0.01)
+    assert found.training_ratio == measured_profile.training_ratio
 
 
 def test_every_key_is_documented() -> None:
@@ -568,11 +568,11 @@ def test_it_is_json_and_names_the_version() -> None:
 
 
 def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
-    found = list(objects(scenario_schema()))
-    assert {frozenset(each["properties"]) for each in found} == {
+    key_objects = list(objects(scenario_schema()))
+    assert {frozenset(each["properties"]) for each in key_objects} == {
         frozenset(model.model_fields) for model in entry_types(ScenarioEntry).values()
     }
-    for each in found:
+    for each in key_objects:
         assert each["additionalProperties"] is False
         for key, value in each["properties"].items():
             assert value["description"], key

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.workload.file import read_models
+from migrator.workload.models_to_profile import read_models
 
 SCENARIO = """
 version: 1

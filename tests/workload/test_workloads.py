@@ -69,8 +69,8 @@ def test_models_with_published_weights_regain_twenty_points_by_every_retraining(
 
 
 def test_no_example_without_its_row() -> None:
-    found = {path.name for path in (EXAMPLES / "workloads").iterdir()}
-    assert found == {all_workload.file_name for all_workload in all_workloads().values()}
+    file_names = {path.name for path in (EXAMPLES / "workloads").iterdir()}
+    assert file_names == {all_workload.file_name for all_workload in all_workloads().values()}
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -135,17 +135,17 @@ class Consultation:
             if change is not None
         }
         ranked = sorted(changes.items(), key=lambda change: -change[1])
-        this = self.scenario
+        scenario = self.scenario
         return Advice(
-            this.name,
-            this.board.name,
-            len(this.tenants),
+            scenario.name,
+            scenario.board.name,
+            len(scenario.tenants),
             self.windows,
             len(self.seeds),
             loads,
             {change: goodput / today - 1 if today else 0.0 for change, goodput in ranked},
             self.unused,
-            larger.name if (larger := _larger(this.board)) else None,
+            larger.name if (larger := _larger(scenario.board)) else None,
         )
 
     def _trial(self, source: Source, seed: int, rivals: tuple[str, ...] | None = None) -> Trial:

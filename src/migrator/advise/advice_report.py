@@ -9,15 +9,7 @@ from migrator.advise.advice import Advice, AtLoad, Change
 from migrator.advise.lead_charts import LOOKS, goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import (
-    Axis,
-    Bars,
-    Page,
-    Picture,
-    Section,
-    Series,
-    Table,
-)
+from migrator.report.page import Axis, Bars, Page, Picture, Section, Series, Table
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005

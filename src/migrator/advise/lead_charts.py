@@ -7,7 +7,8 @@ from typing import Any
 
 from migrator.advise.leads import OURS, RIVALS, Leads
 from migrator.core.comparison import SeedMean
-from migrator.report.page import Axis, Bars, Paint, Series, policy_paints
+from migrator.report.page import Axis, Bars, Series
+from migrator.report.paint import Paint, policy_paints
 
 LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
 """The looks of migrator and its rivals."""

@@ -24,6 +24,9 @@ from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
 from migrator.workload.tenant_arrivals import TenantArrivals
 
+SIMULATED = 3
+"""Layouts of the fluid model's order that are simulated."""
+
 
 @dataclass(unsafe_hash=True)
 class FixedLayout(Policy):
@@ -64,10 +67,6 @@ def fits(board: Board, sizes: tuple[int, ...]) -> bool:
     )
 
 
-SIMULATED = 3
-"""Layouts of the fluid model's order that are simulated."""
-
-
 @dataclass(frozen=True)
 class _TenantInstances:
     """Instances of one tenant."""
@@ -104,10 +103,10 @@ def _best_layouts(scenario: Scenario) -> list[FixedLayout]:
         longer: dict[Multiset, tuple[float, tuple[_TenantInstances, ...]]] = {}
         for used, (goodput, chosen) in layouts.items():
             for choice in choices:
-                both = tuple(sorted((*used, *choice.sizes), reverse=True))
+                sizes = tuple(sorted((*used, *choice.sizes), reverse=True))
                 total = goodput + choice.goodput
-                if both in fitting and total > longer.get(both, (-1.0, ()))[0]:
-                    longer[both] = (total, (*chosen, choice))
+                if sizes in fitting and total > longer.get(sizes, (-1.0, ()))[0]:
+                    longer[sizes] = (total, (*chosen, choice))
         layouts = longer
     ordered = sorted(layouts.values(), key=lambda layout: -layout[0])[:SIMULATED]
     return [_layout(scenario.tenants, chosen) for _, chosen in ordered]

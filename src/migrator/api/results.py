@@ -19,7 +19,8 @@ from migrator.records.outcome import RunOutcome
 from migrator.records.runs import recorded_run
 from migrator.report.comparison import comparison_table, draw_comparison
 from migrator.report.html_page import check_figure_path, check_page_path, write_page
-from migrator.report.plan_figure import draw_plan, plan_summary, plan_timeline
+from migrator.report.plan_figure import draw_plan
+from migrator.report.plan_text import plan_summary, plan_timeline
 from migrator.report.run_json import rows_json, run_json
 from migrator.report.run_page import run_page
 from migrator.report.run_text import run_table

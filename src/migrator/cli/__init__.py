@@ -5,8 +5,15 @@ from importlib import import_module
 from migrator.cli.app import app, main
 
 for _module in (
-    *("plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb", "learn_verbs"),
-    *("serve_verbs", "client_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
+    *(
+        "file_verbs",
+        "plan_verbs",
+        "simulate_verbs",
+        "forecast_verbs",
+        "profile_verb",
+        "learn_verbs",
+    ),
+    *("serve_verbs", "load_verb", "admin_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
     *("gpu_layout_verbs", "reproduce_verb"),
 ):
     import_module(f"migrator.cli.{_module}")
@@ -14,24 +21,10 @@ for _module in (
 GROUPS = {
     "Start here": ("example", "validate", "plan", "simulate", "serve", "load"),
     "Plan and simulate": (
-        "check",
-        "compare",
-        "advise",
-        "policies",
-        "reproduce",
-        "schema",
-        "boards",
+        *("check", "compare", "advise", "policies", "reproduce", "schema", "boards"),
     ),
     "Forecasts, models and profiles": (
-        *(
-            "forecast",
-            "forecasters",
-            "retrain",
-            "models",
-            "benchmarks",
-            "profile",
-            "profiles",
-        ),
+        *("forecast", "forecasters", "retrain", "models", "benchmarks", "profile", "profiles"),
     ),
     "Watch and control a live run": (
         *("status", "top", "windows", "report", "dashboard", "admin"),

@@ -1,4 +1,4 @@
-"""Finds the records of a live run and talks to its daemon; used by the verbs for live runs."""
+"""Talks to the daemon of a live run; used by the verbs for live runs."""
 
 from __future__ import annotations
 
@@ -11,73 +11,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migrator import __version__
+from migrator.cli.records_files import records_file
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, request
 from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
 from migrator.workload.tokens import CLIENT_VARIABLES
 
-RECORDS = "records.db"
 _PROBE_S = 2.0
 """Timeout of a probe, which is repeated or not needed."""
 _ANSWER_S = 5.0
 _LEEWAY_S = 5.0
 """Tolerance in seconds between a process's start and its first record: clocks count in ticks."""
-
-
-# Records
-
-
-def records_file(state: Path | None, scenario: str | None) -> Path:
-    """The records of a scenario in the state folder, by default the newest."""
-    folder = state_folder(state) / "live"
-    files = {path.parent.name: path for path in folder.glob(f"*/{RECORDS}")}
-    if not files:
-        raise InputError(
-            f"{folder}: nothing was served from this state folder; start `migrator serve "
-            "SCENARIO`, or name another one with --state"
-        )
-    if scenario is None:
-        return max(files.values(), key=_written_s)
-    if scenario not in files:
-        raise InputError(
-            f"--scenario: nothing called {scenario!r} was served from {folder.parent}; use "
-            f"{' or '.join(sorted(files))}"
-        )
-    return files[scenario]
-
-
-def _written_s(path: Path) -> float:
-    """When the file or its write-ahead log was last written."""
-    log = path.with_name(f"{path.name}-wal")
-    return max(file.stat().st_mtime for file in (path, log) if file.exists())
-
-
-def records_in(folder: Path) -> Path:
-    """The records in a folder, which may be a state folder."""
-    inside = folder / RECORDS
-    return inside if inside.exists() else records_file(folder, None)
-
-
-def beside_file(given: str, own: Path) -> tuple[Path, int | None]:
-    """The file and the run that `--beside` names: a run of the same file, another file, or its
-    folder."""
-    path = Path(given)
-    if given.isdecimal():
-        return own, int(given)
-    if path.is_dir():
-        return records_in(path), None
-    if not path.exists():
-        raise InputError(
-            f"--beside: there is no {given}; give the number of a run, a {RECORDS}, or the state "
-            "folder of another run"
-        )
-    return path, None
-
-
-# Daemon
 
 
 def probe_daemon(run: RunRow, newest: bool, token: str | None) -> DaemonProbe:

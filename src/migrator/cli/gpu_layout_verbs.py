@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import REFUSED, AsJson, print_json
-from migrator.cli.gpu_verbs import (
-    BoardName,
-    DriverOption,
-    Index,
-    ReadOnly,
-    State,
-    group,
-    say,
-    target,
-)
+from migrator.cli.gpu_verbs import BoardName, DriverOption, Index, State, group, say, target
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 
@@ -65,7 +56,6 @@ def assert_layout(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Exit with 0 if the GPU has the layout LAYOUT; otherwise print the differences and exit with
@@ -73,7 +63,6 @@ def assert_layout(
 
     Example:  migrator gpu assert layout.yaml && start-my-workers
     """
-    del dry_run
     from migrator.gpu.layout import difference
     from migrator.gpu.layout_file import read_layout
 
@@ -100,14 +89,12 @@ def export(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the current layout as a layout file, to be applied or asserted later.
 
     Example:  migrator gpu export > layout.yaml
     """
-    del dry_run
     from migrator.gpu.layout_file import layout_to_json, layout_to_yaml
 
     chosen = target(driver, index, state, board, read_only=True)

@@ -69,9 +69,6 @@ BoardName = Annotated[
         help="What the emulated GPU is when it is first used (`migrator boards` lists them).",
     ),
 ]
-ReadOnly = Annotated[
-    bool, typer.Option("--dry-run", hidden=True, help="This verb never changes anything.")
-]
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,6 @@ def list_gpus(
     ] = None,
     state: State = None,
     board: BoardName = None,
-    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """List every GPU with its board, its MIG mode and its instances as PROFILE@START.
@@ -174,7 +170,6 @@ def list_gpus(
 
     Example:  migrator gpu list --driver emulated
     """
-    del dry_run
     from migrator.report.terminal import aligned
 
     chosen = target(driver, index or 0, state, board, read_only=True)
@@ -198,7 +193,6 @@ def show(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw a GPU: its slices, its instances with owners and processes, and what still fits.
@@ -207,7 +201,6 @@ def show(
 
     Example:  migrator gpu show --gpu 1
     """
-    del dry_run
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
@@ -237,14 +230,12 @@ def doctor(
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
-    dry_run: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Check for problems and print what to run; exit with 3 if there is one.
 
     Example:  sudo migrator gpu doctor --driver mig
     """
-    del dry_run
     from migrator.gpu.doctor import Check, Severity, examine
 
     try:
@@ -314,8 +305,8 @@ def _read_journal(
             changes = [
                 f"{change.owner}'s change, begun by process {change.pid}" for change in begun
             ]
-            there = match_creates(instances, creates)
-            return {place: create.owner for place, (_, create) in there.items()}, changes
+            matched = match_creates(instances, creates)
+            return {place: create.owner for place, (_, create) in matched.items()}, changes
     except MigratorError as error:
         say(str(error))
         return {}, []

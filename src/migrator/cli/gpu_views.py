@@ -90,11 +90,11 @@ def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) ->
     from migrator.core.catalogue import Place
     from migrator.gpu.layout import Layout, arrangements
 
-    there = tuple(instance.place for instance in instances)
+    places = tuple(instance.place for instance in instances)
 
     def fits(start: int) -> bool:
         try:
-            next(arrangements(board, Layout((*there, Place(start, profile.name)))))
+            next(arrangements(board, Layout((*places, Place(start, profile.name)))))
         except InputError:
             return False
         return True

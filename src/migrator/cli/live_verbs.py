@@ -72,12 +72,13 @@ def status(
 
     Example:  watch migrator status
     """
-    from migrator.cli.daemon import probe_daemon, records_file
+    from migrator.cli.daemon import probe_daemon
+    from migrator.cli.records_files import records_file
     from migrator.core.catalogue import board
     from migrator.records.current_run import DaemonState, current_run
     from migrator.records.store import read_recent
     from migrator.report.run_json import status_json
-    from migrator.report.run_text import status_text
+    from migrator.report.status_text import status_text
 
     if cluster is not None:
         require_extra("cluster", "migrator status --cluster")
@@ -114,11 +115,11 @@ def windows(
 
     Example:  migrator windows   and   migrator windows 2
     """
-    from migrator.cli.daemon import records_file
+    from migrator.cli.records_files import records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.run_json import window_json, windows_json
-    from migrator.report.run_text import window_text, windows_text
+    from migrator.report.windows_text import window_text, windows_text
 
     live = read_recorded_run(records_file(state, scenario), run)
     window = None if number is None else _window(live, number)
@@ -152,7 +153,7 @@ def report(
 
     Example:  migrator report --out live.html --beside other-state
     """
-    from migrator.cli.daemon import beside_file, records_file
+    from migrator.cli.records_files import beside_file, records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.html_page import check_page_path, write_page
@@ -177,9 +178,9 @@ def _window(live: RecordedRun, number: int) -> RecordedWindow:
         if window.number == number:
             return window
     numbers = [window.number for window in live.windows]
-    there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none yet"
+    existing = f"{numbers[0]} to {numbers[-1]}" if numbers else "none yet"
     raise InputError(
-        f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "
+        f"N: run {live.records.run.run} has no window {number}; it has {existing}, other runs come "
         "with --run"
     )
 
@@ -227,8 +228,10 @@ def top(
     if as_json:
         print_json(top_json(now))
         return
-    given = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if given else _PIPED_COLUMNS).print(Screen(now, watch.board(), whole=True))
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if has_width else _PIPED_COLUMNS).print(
+        Screen(now, watch.board(), whole=True)
+    )
 
 
 class _WatchedRun:
@@ -237,7 +240,8 @@ class _WatchedRun:
     def __init__(
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
-        from migrator.cli.daemon import find_daemon, read_token, records_file
+        from migrator.cli.daemon import find_daemon, read_token
+        from migrator.cli.records_files import records_file
         from migrator.records.recent_traffic import RateMeter
 
         self._meter, self._token = RateMeter(), read_token(token_file)
@@ -406,7 +410,7 @@ def dashboard(
 
 def _source(given: str, state: Path | None) -> Source:
     """The named records: a file, a folder, or a scenario of the state folder."""
-    from migrator.cli.daemon import RECORDS, records_file, records_in
+    from migrator.cli.records_files import RECORDS, records_file, records_in
     from migrator.dashboard.routes import Source
     from migrator.records.store import read_runs
 

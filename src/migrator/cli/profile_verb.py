@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.profiling.measurements import Measurement
     from migrator.profiling.run import Profiled
-    from migrator.workload.file import ModelToProfile
+    from migrator.workload.models_to_profile import ModelToProfile
 
 _MOST_BATCH = 1024
 
@@ -76,7 +76,7 @@ def profile_models(
     from migrator.core.registry import pick
     from migrator.profiling.drivers import DRIVERS
     from migrator.profiling.measurements import ImageSizes, measurements, on_instances
-    from migrator.workload.file import read_models
+    from migrator.workload.models_to_profile import read_models
 
     board, served = read_models(scenario)
     todo = measurements(

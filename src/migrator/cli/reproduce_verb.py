@@ -156,8 +156,8 @@ def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutco
 
 def _require_map(quick: bool, draw: bool, ray: str | None) -> None:
     """InputError if an option is given that only the map supports."""
-    given = {"--quick": quick, "--draw": draw, "--ray": ray is not None}
-    for option in (name for name, is_given in given.items() if is_given):
+    options = {"--quick": quick, "--draw": draw, "--ray": ray is not None}
+    for option in (name for name, is_given in options.items() if is_given):
         raise InputError(f"{option}: only for the experiment map; leave it out")
 
 

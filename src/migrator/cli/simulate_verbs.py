@@ -109,11 +109,11 @@ def simulate(
         from migrator.records.simulated import check_records_path, write_simulations
 
         check_records_path(records)
-    own = read_scenario(scenario)
+    scenario_given = read_scenario(scenario)
     require_known(
         scenario,
-        policy=own.policy if None in names else None,
-        forecaster=None if forecaster else own.forecaster,
+        policy=scenario_given.policy if None in names else None,
+        forecaster=None if forecaster else scenario_given.forecaster,
     )
     source = partial(read_scenario, scenario)
     is_recorded = report is not None or records is not None
@@ -167,8 +167,8 @@ def _require_no_workers(at_once: int | None, ray: str | None) -> None:
 
 def _run(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
     prepared = [(job, job.scenario()) for job in jobs]
-    warm(this.policy for _, this in prepared)
-    with progress(sum(this.windows for _, this in prepared), "windows") as step:
+    warm(scenario.policy for _, scenario in prepared)
+    with progress(sum(scenario.windows for _, scenario in prepared), "windows") as step:
         for job, _ in prepared:
             yield job.run(step)
 
@@ -260,12 +260,12 @@ def compare(
         check_figure_path(figure)
     every = [name for name in policies_by_name() if not name.startswith("static-")]
     names = every if policies == "all" else _names_in(policies, "--policy")
-    given = _read_all(scenarios, seeds)
-    for scenario in given:
+    scenario_runs = _read_all(scenarios, seeds)
+    for scenario in scenario_runs:
         require_known(
             scenario.path, policy=None, forecaster=None if forecaster else scenario.forecaster
         )
-    clusters = [given_scenario for given_scenario in given if given_scenario.is_cluster]
+    clusters = [given_scenario for given_scenario in scenario_runs if given_scenario.is_cluster]
     if not clusters:
         _require_no_workers(None, ray)
     files = {} if records is None else _record_files(records, names, clusters)
@@ -275,7 +275,7 @@ def compare(
             name=given_scenario.name,
             record=records is not None,
         )
-        for given_scenario in given
+        for given_scenario in scenario_runs
         if not given_scenario.is_cluster
         for name in names
         for seed in given_scenario.seeds
@@ -287,7 +287,7 @@ def compare(
     ]
     runs = _run_parallel(jobs, processes)
     placed = _run_clusters(many, names, processes, ray, drawn=drawn)
-    order = [given_scenario.name for given_scenario in given]
+    order = [given_scenario.name for given_scenario in scenario_runs]
     rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
     labels = [label.words for label in dict.fromkeys(run.labels for run in runs)]
     if figure is not None:

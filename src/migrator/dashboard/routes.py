@@ -22,11 +22,9 @@ from migrator.dashboard.assets import KINDS, packaged_assets, plotly_file
 from migrator.dashboard.feed import Feed
 from migrator.dashboard.updates import Marker
 from migrator.dashboard.windows import window_figures, window_json
-from migrator.records.rows import (
-    RunRow,
-)
+from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
-from migrator.report.page import HUES, OUTCOMES, shades
+from migrator.report.paint import HUES, OUTCOMES, shades
 from migrator.serving.http.access import Tokens, require_own_page
 from migrator.serving.http.operations import refusal_response
 from migrator.serving.http.requests import ClientLimits

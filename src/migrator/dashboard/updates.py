@@ -55,6 +55,10 @@ _VERSIONS = f"(at_s >= ? OR {NEWEST_ADOPTED})"
 """Those of the windows sent, and of every tenant the one that serves."""
 
 _log = logging.getLogger(__name__)
+COLUMNS = (
+    *("second", "span_s", "received", "in_time", "late", "dropped", "failed", "wrong"),
+    *("reconfiguring", "forecast_mean", "forecast_low", "forecast_high"),
+)
 
 
 @dataclass(frozen=True)
@@ -221,12 +225,6 @@ def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
     head = {"marker": str(marker), "now_s": round(time.time(), 3), **facts}
     text = json.dumps(head, allow_nan=False, separators=(",", ":"))
     return f'{text[:-1]},"seconds":{seconds}}}'
-
-
-COLUMNS = (
-    *("second", "span_s", "received", "in_time", "late", "dropped", "failed", "wrong"),
-    *("reconfiguring", "forecast_mean", "forecast_low", "forecast_high"),
-)
 
 
 def seconds_json(connection: sqlite3.Connection, where: str, *given: object) -> str:

@@ -26,8 +26,9 @@ from migrator.records.rows import (
     read_run,
 )
 from migrator.records.runs import RecordedRun, recorded_run
-from migrator.report.html_page import summary_of
-from migrator.report.page import HUES, Chart, Paint, legend_of
+from migrator.report.chart_tables import summary_of
+from migrator.report.page import Chart, legend_of
+from migrator.report.paint import HUES, Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
 from migrator.report.slices import held_chart, planned_chart
@@ -41,8 +42,8 @@ def window_json(path: Path, run: int, number: int) -> str:
     with reading(path, LAYOUT) as connection:
         row = run_row(connection, path, run)
         around = _around(connection, run, number)
-        own = ("window = ?", number)
-        rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
+        of_window = ("window = ?", number)
+        rows = read_run(connection, row, {WindowRecord: of_window, PlanRecord: of_window})
         facts = facts_of(replace(rows, units=around.units))
         where = "run = ? AND second >= ? AND second < ?"
         seconds = seconds_json(connection, where, run, *around.seconds)

@@ -14,6 +14,19 @@ from numpy.typing import NDArray
 
 Counts = NDArray[np.float64]
 """Requests per slot."""
+SCENARIOS = 16
+"""Rows of a forecast, and the most past moments from which its errors are taken."""
+RECENT_WINDOWS = 15
+"""Windows of history that are used: older ones tell little of the next window."""
+_PARTS = 3
+"""Parts of a history too short for whole windows: at least one is forecast from."""
+_MOST_RATIO = 4.0
+"""Most ratio of levels by which errors are scaled."""
+_STRIDE = 5
+"""Rows between the blocks that follow each other in one scenario, so that they differ."""
+Origins = NDArray[np.intp]
+"""Slots of the history at which forecasts are made, each from what is before it."""
+_log = logging.getLogger(__name__)
 
 
 class Forecaster(Protocol):
@@ -29,21 +42,6 @@ class Forecaster(Protocol):
         `history` ends now; `window_slots` is the length of a window. Without any history nothing
         is known of the rate, so every slot gets one request: tenants then count alike.
         """
-
-
-SCENARIOS = 16
-"""Rows of a forecast, and the most past moments from which its errors are taken."""
-RECENT_WINDOWS = 15
-"""Windows of history that are used: older ones tell little of the next window."""
-_PARTS = 3
-"""Parts of a history too short for whole windows: at least one is forecast from."""
-_MOST_RATIO = 4.0
-"""Most ratio of levels by which errors are scaled."""
-_STRIDE = 5
-"""Rows between the blocks that follow each other in one scenario, so that they differ."""
-Origins = NDArray[np.intp]
-"""Slots of the history at which forecasts are made, each from what is before it."""
-_log = logging.getLogger(__name__)
 
 
 class Points(Protocol):

@@ -27,6 +27,14 @@ from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.simple import Ewma, LastMean, LongMean
 
 _SAVED = "informer:"
+BACKTEST_WINDOWS = 30
+"""The backtest covers this many windows: bursts are rare, and they decide."""
+LEAST_WINDOWS = 4
+"""With a shorter history the simple forecaster is used: too little precedes the windows."""
+MARGIN = 0.02
+"""A forecaster is chosen only if it lowers the simple one's loss by more than this share."""
+_KEPT_CHOICES = 256
+_KEPT_LOSSES = 20_000
 
 
 @cache
@@ -42,14 +50,6 @@ def forecaster(name: str) -> Forecaster:
     return pick("forecaster", name, forecasters())
 
 
-BACKTEST_WINDOWS = 30
-"""The backtest covers this many windows: bursts are rare, and they decide."""
-LEAST_WINDOWS = 4
-"""With a shorter history the simple forecaster is used: too little precedes the windows."""
-MARGIN = 0.02
-"""A forecaster is chosen only if it lowers the simple one's loss by more than this share."""
-_KEPT_CHOICES = 256
-_KEPT_LOSSES = 20_000
 Score = Callable[[Forecaster, Counts, int], float]
 """A loss in the last window of a history, lower is better; the forecaster sees what is before."""
 

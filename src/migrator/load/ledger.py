@@ -73,10 +73,10 @@ class Ledger:
         accounts = self._accounts
         windows = []
         for window in self._windows:
-            own = {name: accounts[name, window] for name in self._tenants}
-            if any(account.sent for account in own.values()):
-                tallies = {name: _tally([account]) for name, account in own.items()}
-                windows.append(ClientWindow(window, tallies, _tally(own.values())))
+            accounts_of_window = {name: accounts[name, window] for name in self._tenants}
+            if any(account.sent for account in accounts_of_window.values()):
+                tallies = {name: _tally([account]) for name, account in accounts_of_window.items()}
+                windows.append(ClientWindow(window, tallies, _tally(accounts_of_window.values())))
         return LoadOutcome(
             windows=tuple(windows),
             tenants={

@@ -79,18 +79,20 @@ class RequestSamples:
 
     def _pool(self, scenario: int, label: int) -> Rows:
         """The samples of a class that a scenario may use."""
-        own = self._every.labels == label
+        of_label = self._every.labels == label
         if self._held_out:
-            own &= ~self._learned
+            of_label &= ~self._learned
         if self._benchmark.drifts:
-            return np.flatnonzero(own & (self._every.arrives == scenario))
+            return np.flatnonzero(of_label & (self._every.arrives == scenario))
         if self._held_out:
-            return np.flatnonzero(own)
+            return np.flatnonzero(of_label)
         first = max(1, self._benchmark.scenario_of(label))
         if self._benchmark.scenario_of(label) == 0:
-            own &= ~self._learned  # models are pre-trained on the others
+            of_label &= ~self._learned  # models are pre-trained on the others
         # the class looks the same in every window, so each window gets its own part of the samples
-        order = np.random.default_rng((self._seed, _DEALT, label)).permutation(np.flatnonzero(own))
+        order = np.random.default_rng((self._seed, _DEALT, label)).permutation(
+            np.flatnonzero(of_label)
+        )
         parts = self._benchmark.scenarios - first
         return order[scenario - first :: parts] if len(order) >= parts else order
 

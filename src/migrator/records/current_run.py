@@ -13,10 +13,7 @@ from typing import Any
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.outcome import Tally
 from migrator.records.recent_traffic import RateMeter, RecentTraffic, recorded_traffic
-from migrator.records.rows import (
-    EventRecord,
-    RunRow,
-)
+from migrator.records.rows import EventRecord, RunRow
 from migrator.records.runs import planned_blocks
 from migrator.records.store import RecentRows
 
@@ -207,9 +204,9 @@ def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_paused(rows: RecentRows, probe: DaemonProbe) -> bool:
-    there = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
+    may_run = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
     actions = (ActionKind.PAUSE, ActionKind.RESUME)
-    return there and _last_action(rows, actions, None) == ActionKind.PAUSE
+    return may_run and _last_action(rows, actions, None) == ActionKind.PAUSE
 
 
 def _last_action(

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.records.rows import (
-    SecondRecord,
-)
+from migrator.records.rows import SecondRecord
 from migrator.records.store import RATE_S
 
 _ENDS = ("in_time", "late", "dropped", "failed")

@@ -16,6 +16,8 @@ from migrator.io.database import Layout
 
 WINDOW_S, SLOT_S = 200.0, 1.0
 """Lengths assumed for runs that do not state them."""
+_JSON = {"plan", "parts_s", "about", "blocks"}
+"""Fields stored as JSON text."""
 
 
 @dataclass(frozen=True)
@@ -283,9 +285,6 @@ class RunRecords:
 
 
 R = TypeVar("R", bound=Record)
-
-_JSON = {"plan", "parts_s", "about", "blocks"}
-"""Fields stored as JSON text."""
 
 
 def column_names(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:

@@ -357,12 +357,12 @@ def _windows(
             bisect_left(seconds, at_s - zero_s - 0.5, key=lambda second: second.second)
             for at_s in (row.began_s, until_s)
         )
-        own = rows.get(row.window, {})
+        tenant_rows = rows.get(row.window, {})
         yield RecordedWindow(
             row,
             until_s,
-            {name: _tally(name, own.get(name), seconds[first:end]) for name in tenants},
-            own,
+            {name: _tally(name, tenant_rows.get(name), seconds[first:end]) for name in tenants},
+            tenant_rows,
             reconfigurations[at],
             tuple(plans.get(row.window, ())),
             fluid[at] if at < len(fluid) else None,
@@ -399,13 +399,13 @@ def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondReco
             row.while_reconfiguring,
             row.failed,
         )
-    own = [second for second in seconds if second.tenant == tenant]
+    tenant_seconds = [second for second in seconds if second.tenant == tenant]
     tally = Tally(
-        received=sum(second.received for second in own),
-        late=sum(second.late for second in own),
-        dropped=sum(second.dropped for second in own),
-        failed=sum(second.failed for second in own),
-        unjudged=sum(second.in_time or 0 for second in own),
-        while_reconfiguring=sum(second.reconfiguring for second in own),
+        received=sum(second.received for second in tenant_seconds),
+        late=sum(second.late for second in tenant_seconds),
+        dropped=sum(second.dropped for second in tenant_seconds),
+        failed=sum(second.failed for second in tenant_seconds),
+        unjudged=sum(second.in_time or 0 for second in tenant_seconds),
+        while_reconfiguring=sum(second.reconfiguring for second in tenant_seconds),
     )
     return Tally(**{**vars(tally), "queued": round(tally.balance)})

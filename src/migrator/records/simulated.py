@@ -46,25 +46,25 @@ def _order(row: Record) -> tuple[Any, ...]:
     return tuple(getattr(row, name) for name in row.keys or ("at_s",))
 
 
-def check_records_path(path: Path, option: str = "--records") -> None:
+def check_records_path(path: Path) -> None:
     """InputError if records cannot be written to `path`; those of a live run are never replaced."""
-    check_path(path, (".db",), option)
+    check_path(path, (".db",), "--records")
     if not path.exists():
         return
     try:
         live = [row for row in read_runs(path) if row.driver != SIMULATED]
     except InputError as error:
         raise InputError(
-            f"{option}: {path} exists and is no file of records; name another"
+            f"--records: {path} exists and is no file of records; name another"
         ) from error
     if live:
-        raise InputError(f"{option}: {path} has the records of a live run; name another file")
+        raise InputError(f"--records: {path} has the records of a live run; name another file")
 
 
-def write_simulations(path: Path, runs: Sequence[RunRecords], option: str = "--records") -> None:
+def write_simulations(path: Path, runs: Sequence[RunRecords]) -> None:
     """Write all runs into one file; a failure leaves no file."""
-    check_records_path(path, option)
-    with write_atomically(path, option=option) as unfinished:
+    check_records_path(path)
+    with write_atomically(path, option="--records") as unfinished:
         for run in runs:
             _write(unfinished, run)
         # a single file, readable also where nothing can be written beside it

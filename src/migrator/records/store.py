@@ -246,8 +246,8 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
     with reading(path, LAYOUT) as connection:
         row = find_run(connection, run)
         if row is None:
-            known = ", ".join(str(row.run) for row in read_run_rows(connection)) or "none"
-            raise InputError(f"{path}: there is no run {run}; give one of {known}")
+            numbers = ", ".join(str(row.run) for row in read_run_rows(connection)) or "none"
+            raise InputError(f"{path}: there is no run {run}; give one of {numbers}")
         return read_run(connection, row, dict.fromkeys(TABLES, ()))
 
 
@@ -277,10 +277,10 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
     with reading(path, LAYOUT) as connection:
         row, newest = find_run(connection, run), find_run(connection)
         if row is None or newest is None:
-            known = ", ".join(str(row.run) for row in read_run_rows(connection))
-            if not known:
+            numbers = ", ".join(str(row.run) for row in read_run_rows(connection))
+            if not numbers:
                 raise InputError(f"{path}: it has no run yet; start `migrator serve SCENARIO`")
-            raise InputError(f"{path}: there is no run {run}; give one of {known}")
+            raise InputError(f"{path}: there is no run {run}; give one of {numbers}")
         number = row.run
         last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
         of_window = (last.format("window"), number)

@@ -29,8 +29,8 @@ from migrator.report.page import (
     Series,
     Table,
     anchor_of,
-    policy_paints,
 )
+from migrator.report.paint import policy_paints
 from migrator.report.terminal import (
     COLUMNS,
     NONE,
@@ -54,6 +54,15 @@ _MEASURES: dict[str, tuple[str, _Measure]] = {
 """What is drawn of every row: its meaning and its value."""
 _MOST_BARS = 60
 """If there are more scenarios times policies, a page shows them as a heat map."""
+_HEADERS = (
+    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
+    *("new", "plan s", "vs peer"),
+)
+_KEY = (
+    "SLO: in time / received; new: instances or shares that were new\n"
+    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
+    "peer, nor are migrator and migrator-replanned of each other"
+)
 
 
 class _Reference:
@@ -75,8 +84,8 @@ class _Reference:
 
     def half_width(self, row: Row, measure: _Measure) -> float | None:
         """Of the interval of a row's difference from the policy; None without one."""
-        own = reference_row(row, self._rows, self.policy)
-        mean = None if own is None else measure(row).difference_from(measure(own))
+        reference = reference_row(row, self._rows, self.policy)
+        mean = None if reference is None else measure(row).difference_from(measure(reference))
         return None if mean is None else mean.half_width
 
     def percent(self, row: Row, measure: _Measure, width: str = "\u00a0±\u00a0{:.1f}") -> str:
@@ -115,16 +124,6 @@ def _regained(part: float | None) -> str:
 
 # Text
 
-_HEADERS = (
-    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
-    *("new", "plan s", "vs peer"),
-)
-_KEY = (
-    "SLO: in time / received; new: instances or shares that were new\n"
-    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
-    "peer, nor are migrator and migrator-replanned of each other"
-)
-
 
 def comparison_table(rows: Sequence[Row]) -> str:
     """Per scenario the policies, highest goodput first: means over seeds, and the half widths of
@@ -136,18 +135,18 @@ def comparison_table(rows: Sequence[Row]) -> str:
     headers = (*_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
-        own = [row for row in rows if row.scenario == scenario]
-        own.sort(key=lambda row: -row.goodput_share.mean)
+        scenario_rows = [row for row in rows if row.scenario == scenario]
+        scenario_rows.sort(key=lambda row: -row.goodput_share.mean)
         cells = [
             _text_cells(
                 row,
                 reference,
-                over_best_peer(row, own),
+                over_best_peer(row, scenario_rows),
                 None if row.policy == to else changes.get((scenario, row.policy)),
             )
-            for row in own
+            for row in scenario_rows
         ]
-        lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
+        lines += [short(f"{scenario} ({_seeds(scenario_rows)})", COLUMNS)]
         lines += table_lines(headers, [cells], text_columns=1, shrinks=0)
         lines += [*wrapped(sentences.get(scenario, "")), ""]
     return "\n".join([*lines, *wrapped(f"±: {interval}" if interval else "", indent=""), _KEY])
@@ -214,8 +213,8 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
         sections.append(_section("All scenarios", overall, reference))
     sections.append(_measures_section(rows, scenarios, policies))
     for scenario in scenarios:
-        own = [row for row in rows if row.scenario == scenario]
-        sections.append(_section(scenario, own, reference))
+        scenario_rows = [row for row in rows if row.scenario == scenario]
+        sections.append(_section(scenario, scenario_rows, reference))
     lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}."
     lead += f" {_interval_sentence(rows)}" if reference.interval_words else ""
     lead += "".join(f" {capitalised(note)}." for note in notes)

@@ -7,22 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.report.html_page import write_figure
-from migrator.report.page import (
-    Axis,
-    Bars,
-    Note,
-    Page,
-    Picture,
-    Section,
-    Series,
-    Table,
-    paint_of,
-)
-from migrator.report.terminal import (
-    NONE,
-    capitalised,
-    plural,
-)
+from migrator.report.page import Axis, Bars, Note, Page, Picture, Section, Series, Table
+from migrator.report.paint import paint_of
+from migrator.report.terminal import NONE, capitalised, plural
+
+_NOMINAL = 0.8
+"""What an interval between the 10% and the 90% quantile should cover."""
+HEADERS = ("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
 
 
 @dataclass(frozen=True)
@@ -52,9 +43,6 @@ _ERRORS: dict[str, tuple[str, Callable[[ForecastRow], float | None]]] = {
     "time": ("milliseconds for one forecast, median", lambda row: row.ms),
 }
 """What is drawn: its meaning and its value."""
-_NOMINAL = 0.8
-"""What an interval between the 10% and the 90% quantile should cover."""
-HEADERS = ("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
 
 
 def forecast_cells(row: ForecastRow) -> tuple[str, ...]:

@@ -8,23 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from migrator.core.outcome import ClientSeconds, ClientTally, LoadOutcome
-from migrator.report.page import (
-    DROPPED,
-    FAILED,
-    GOOD,
-    LATE,
-    REFUSED,
-    WRONG,
-    Axis,
-    Bars,
-    Lines,
-    Page,
-    Paint,
-    Section,
-    Series,
-    Table,
-    tenant_paint,
-)
+from migrator.report.page import Axis, Bars, Lines, Page, Section, Series, Table
+from migrator.report.paint import DROPPED, FAILED, GOOD, LATE, REFUSED, WRONG, Paint, tenant_paint
 from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines
 
 _HEADERS = (

@@ -1,4 +1,4 @@
-"""A plan as text and as a figure: slices over time, each tenant's arrivals and goodput.
+"""A plan as a figure: slices over time, each tenant's arrivals and goodput.
 
 The series are computed from the plan by arithmetic of their own: a figure that reused the tables
 of the planner would repeat its mistakes.
@@ -16,66 +16,10 @@ from numpy.typing import NDArray
 from migrator.core.problem import Charge, Instance, Kind, Plan, Problem, Task, Tenant
 from migrator.records.runs import held_blocks
 from migrator.report.html_page import write_figure
-from migrator.report.page import (
-    HUES,
-    Axis,
-    Lines,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Series,
-    Slices,
-    Use,
-)
+from migrator.report.page import Axis, Lines, Page, Picture, Section, Series, Slices, Use
+from migrator.report.paint import HUES, Paint
 from migrator.report.slices import planned_slices
-from migrator.report.terminal import capitalised, tenant_letters, timeline_lines
-
-_COLUMNS = 100
-TOLERANCE = 1e-6
-"""Relative difference of goodputs that is not worth a line."""
-
-
-def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
-    """Goodput, distance to the best plan, and retrainings; one line each.
-
-    `carried_out`: the goodput with gaps in serving that no order of steps avoids.
-    """
-    received = sum(
-        sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
-    )
-    share = (
-        f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
-    )
-    lines = [f"goodput      {made.goodput:,.1f}{share}"]
-    if carried_out < made.goodput * (1 - TOLERANCE):
-        gaps = "with gaps in serving that no order of steps avoids"
-        lines.append(f"carried out  {carried_out:,.1f}, {gaps}")
-    if made.later_goodput:
-        later = f"{made.later_goodput:,.1f}"
-        lines.append(f"afterwards   {later} expected in later windows from retraining")
-    lines.append(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
-    lines.append(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
-    lines += [
-        f"retraining   {retraining.tenant}: slots {retraining.start} to {retraining.end - 1}, "
-        f"{retraining.gpcs} GPCs"
-        for retraining in made.retrainings
-    ]
-    retrained = {retraining.tenant for retraining in made.retrainings}
-    return lines + [
-        f"retraining   {tenant.name}: left out, it costs more goodput than it gains"
-        for tenant in problem.tenants
-        if problem.may_retrain(tenant) and tenant.name not in retrained
-    ]
-
-
-def plan_timeline(problem: Problem, made: Plan) -> str:
-    """Which tenant holds which slices over the window, as characters."""
-    chart = plan_slices(problem, made, cold=False)
-    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(chart.tenants).items())
-    key = f"slices over time ({names}; capital serves, small retrains, - unused, · no instance)"
-    return "\n".join([key, *timeline_lines(chart, problem.slot_s, _COLUMNS)])
-
+from migrator.report.terminal import capitalised
 
 Values = NDArray[np.float64]
 """One value per slot, in requests."""
@@ -316,11 +260,11 @@ def _values(values: Values) -> tuple[float, ...]:
 def _result(tenant: TenantSeries, slot_s: float) -> str:
     goodput, arrivals = float(tenant.goodput.sum()), float(tenant.arrivals.sum())
     share = f" ({goodput / arrivals:.1%})" if arrivals > 0 else ""
-    words = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
+    sentence = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
     if tenant.completed is None:
-        return words
+        return sentence
     before, after = tenant.accuracies
-    return f"{words}, accuracy {before:.3g} → {after:.3g} at {tenant.completed * slot_s:g} s"
+    return f"{sentence}, accuracy {before:.3g} → {after:.3g} at {tenant.completed * slot_s:g} s"
 
 
 def panel_range(tenant: TenantSeries) -> tuple[float, float]:

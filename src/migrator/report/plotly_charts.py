@@ -20,15 +20,14 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Series,
     Slab,
     Slices,
     band_floors,
     error_bars,
     paints,
-    tenant_paint,
 )
+from migrator.report.paint import Paint, tenant_paint
 
 Figure = dict[str, Any]
 
@@ -146,7 +145,7 @@ def _bars(chart: Bars) -> list[Figure]:
 
 def _bar_trace(chart: Bars, series: Series, categories: Sequence[str], paint: Paint) -> Figure:
     along, across = ("y", "x") if chart.horizontal else ("x", "y")
-    said = [chart.y.text(value) for value in series.values]
+    texts = [chart.y.text(value) for value in series.values]
     trace: Figure = {
         "type": "bar",
         "orientation": "h" if chart.horizontal else "v",
@@ -154,13 +153,13 @@ def _bar_trace(chart: Bars, series: Series, categories: Sequence[str], paint: Pa
         along: [safe(category) for category in categories],
         across: _clean(series.values),
         "marker": _marker(paint),
-        "customdata": said,
+        "customdata": texts,
         "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
     }
     if series.half_widths is not None:
         trace[f"error_{across}"] = _error(series, chart.y)
     elif chart.horizontal and len(chart.series) == 1 and chart.series[0].half_widths is None:
-        trace |= {"text": said, "textposition": "auto", "cliponaxis": False}
+        trace |= {"text": texts, "textposition": "auto", "cliponaxis": False}
     return trace
 
 

@@ -26,7 +26,6 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Picture,
     Series,
     Slab,
@@ -36,8 +35,8 @@ from migrator.report.page import (
     error_bars,
     legend_of,
     paints,
-    tenant_paint,
 )
+from migrator.report.paint import Paint, tenant_paint
 from migrator.report.terminal import short
 
 _DPI = 200
@@ -270,8 +269,8 @@ def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
     axes.tick_params(axis="y", length=0)
     axes.hlines(range(chart.slices + 1), 0, chart.until_s, color=_FAINT, lw=0.4, zorder=0)
     for name, paint in chart.keys:
-        own = [slab for slab in chart.slabs if slab.name == name]
-        _draw_slabs(axes, own, paint, points / chart.until_s)
+        slabs = [slab for slab in chart.slabs if slab.name == name]
+        _draw_slabs(axes, slabs, paint, points / chart.until_s)
     for slab in chart.slabs:
         _label_slab(axes, slab, chart.paint(slab), points / chart.until_s)
     for tenant, at_s in chart.retrained:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from migrator.core.outcome import Tally
 from migrator.records.rows import RetrainingRecord, SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.report.page import (
+from migrator.report.page import Axis, Bars, Lines, Series, Table
+from migrator.report.paint import (
     DROPPED,
     FAILED,
     GOOD,
@@ -17,12 +18,7 @@ from migrator.report.page import (
     UNANSWERED,
     UNJUDGED,
     WRONG,
-    Axis,
-    Bars,
-    Lines,
     Paint,
-    Series,
-    Table,
 )
 from migrator.report.terminal import NONE, moment, number, percent
 

@@ -12,21 +12,19 @@ from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
-    HUES,
     Axis,
     Bars,
     Block,
     Lines,
     Page,
-    Paint,
     Section,
     Series,
     Slices,
     Table,
     anchor_of,
-    policy_paints,
     present,
 )
+from migrator.report.paint import HUES, Paint, policy_paints
 from migrator.report.run_charts import (
     MOST_STARTS,
     TALLY_HEADERS,
@@ -179,8 +177,8 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
         first = present(_allocation(run, board), tenants_table(run), window_outcomes(run))
         rest = present(tenant_outcomes(run), prediction_chart(run))
         more = "By tenant, and predicted against measured"
-        said = (_headline(run), _COLOUR_WORDS)
-        return Section("Result", "result", said, (*first, *rest), len(first), more)
+        paragraphs = (_headline(run), _COLOUR_WORDS)
+        return Section("Result", "result", paragraphs, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
     sentences = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
@@ -311,9 +309,9 @@ def _both(
                 best |= {(len(rows), 2 + at) for at, cell in enumerate(cells) if cell == highest}
             rows.append((str(window), tenant, *cells))
     caption = "Goodput share (%) by window and tenant, the highest emphasised"
-    made = table(caption, ("window", "tenant", *names), rows, text_columns=2)
+    plain = table(caption, ("window", "tenant", *names), rows, text_columns=2)
     numeric = frozenset(range(2, 2 + len(names)))
-    return Table(caption, made.headers, made.rows, numeric, frozenset(best), made.folded)
+    return Table(caption, plain.headers, plain.rows, numeric, frozenset(best), plain.folded)
 
 
 def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:

@@ -180,14 +180,14 @@ def _stacked(spans: Sequence[tuple[float, float, float, float | None]], slices: 
     are drawn over others.
     """
     starts: list[float] = []
-    there: list[tuple[float, float, float]] = []
+    current: list[tuple[float, float, float]] = []
     for begin, end, width, place in spans:
-        there = [span for span in there if span[0] > begin]
+        current = [span for span in current if span[0] > begin]
         start = place
         if start is None:
-            start = _lowest([(low, high) for _, low, high in there], width, slices)
+            start = _lowest([(low, high) for _, low, high in current], width, slices)
         starts.append(start)
-        there.append((end, start, start + width))
+        current.append((end, start, start + width))
     return starts
 
 

@@ -12,7 +12,8 @@ from rich.text import Text
 from migrator.core.catalogue import Board
 from migrator.records.current_run import CurrentRun, CurrentTenant, CurrentUnit, DaemonState
 from migrator.records.rows import EventRecord
-from migrator.report.page import Shade, Slab, Use, shades
+from migrator.report.page import Slab, Use
+from migrator.report.paint import Shade, shades
 from migrator.report.slices import current_slabs
 from migrator.report.terminal import NONE, number, printable, slice_numbers, slice_segments
 

@@ -15,6 +15,7 @@ from migrator.core.catalogue import Board, Multiset, multisets
 from migrator.core.profiles import Service
 from migrator.core.scenario import Scenario
 from migrator.report.page import Axis, Lines, Series, Table
+from migrator.report.terminal import percent
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -23,7 +24,6 @@ from migrator.reproduce.experiment import (
     Setting,
     bars,
     listed,
-    percent,
     table,
 )
 from migrator.reproduce.sources import (

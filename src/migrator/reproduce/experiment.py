@@ -13,7 +13,8 @@ from migrator.core.problem import Charge, Kind, Task
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
-from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table, policy_paints
+from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
+from migrator.report.paint import policy_paints
 from migrator.simulation.compare import Job
 from migrator.workload.workloads import workloads
 
@@ -72,11 +73,6 @@ class Experiment:
         findings = self.findings(setting, outcomes)
         notes = Note(PAPER, findings.reported), Note(DIFFERS, findings.differs)
         return Section(self.title, self.name, findings.paragraphs, (*findings.blocks, *notes))
-
-
-def percent(part: float) -> str:
-    """Format a share as a percentage."""
-    return f"{100 * part:.1f}%"
 
 
 def signed(part: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from migrator.report.page import Table
+from migrator.report.terminal import percent
 from migrator.reproduce.evaluation import (
     AUTO,
     LABELS,
@@ -23,7 +24,6 @@ from migrator.reproduce.experiment import (
     cell,
     interval,
     listed,
-    percent,
     signed,
     table,
 )

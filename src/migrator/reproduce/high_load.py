@@ -6,6 +6,7 @@ The paper states neither of its own; both are as near to it as measurements allo
 from __future__ import annotations
 
 from migrator.advise.ceiling import ceiling
+from migrator.report.terminal import percent
 from migrator.reproduce.evaluation import (
     AUTO,
     LABELS,
@@ -26,7 +27,6 @@ from migrator.reproduce.experiment import (
     cell,
     interval,
     listed,
-    percent,
     table,
 )
 from migrator.reproduce.gains import OURS, REPORTED, gains_sentence, goodput_figures

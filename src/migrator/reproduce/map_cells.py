@@ -20,6 +20,27 @@ from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import datasets, drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, workloads
 
+_PUBLISHED_MODELS = ("efficientnet-lite0", "efficientnet-lite2")
+_DATASET = "nc-cifar-10"
+_LEVEL, _DOWN, _UP = 0.90, 0.325, 0.30
+"""Accuracy before the first window, and the changes that the paper reports (of BERT and ViT)."""
+TRACES: dict[str, tuple[str, ...]] = {
+    "Alibaba + Azure": ("alibaba", "azure"),
+    "steady": ("alibaba-steady",),
+    "LLM conversations": ("azure",),
+    "tweets": ("twitter",),
+    "batch tasks": ("batch",),
+    "bursty code": ("azure-bursty",),
+}
+"""Name -> kinds of arrivals; tenants take them in turn, from different places of the trace. The
+batch tasks are the Alibaba cluster trace."""
+LOADS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+QUICK_LOADS = (0.4, 0.7, 1.0)
+LENGTHS = (0.5, 1.0, 2.0, 4.0)
+TENANTS = (2, 3, 4)
+_PAIRS = tuple(workloads().values())[:8]
+_MODELS = tuple(dict.fromkeys(model for pair in _PAIRS for model in pair.models))
+
 
 class Gain(StrEnum):
     """What retraining gains."""
@@ -41,26 +62,6 @@ _ABOUT = {
     Gain.PAPER: "32.5 points down in every window and 30 up by its retraining, from an assumed "
     "level of 90%",
 }
-_PUBLISHED_MODELS = ("efficientnet-lite0", "efficientnet-lite2")
-_DATASET = "nc-cifar-10"
-_LEVEL, _DOWN, _UP = 0.90, 0.325, 0.30
-"""Accuracy before the first window, and the changes that the paper reports (of BERT and ViT)."""
-TRACES: dict[str, tuple[str, ...]] = {
-    "Alibaba + Azure": ("alibaba", "azure"),
-    "steady": ("alibaba-steady",),
-    "LLM conversations": ("azure",),
-    "tweets": ("twitter",),
-    "batch tasks": ("batch",),
-    "bursty code": ("azure-bursty",),
-}
-"""Name -> kinds of arrivals; tenants take them in turn, from different places of the trace. The
-batch tasks are the Alibaba cluster trace."""
-LOADS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-QUICK_LOADS = (0.4, 0.7, 1.0)
-LENGTHS = (0.5, 1.0, 2.0, 4.0)
-TENANTS = (2, 3, 4)
-_PAIRS = tuple(workloads().values())[:8]
-_MODELS = tuple(dict.fromkeys(model for pair in _PAIRS for model in pair.models))
 
 
 @dataclass(frozen=True)

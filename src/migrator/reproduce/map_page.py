@@ -10,21 +10,10 @@ from typing import Any
 from migrator.advise.lead_charts import goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import LEAST, PEERS, RIVALS, STATIC, Leads, LeadVerdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import (
-    GOOD,
-    LATE,
-    UNJUDGED,
-    Axis,
-    Bars,
-    ClassMap,
-    Note,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Table,
-)
-from migrator.reproduce.experiment import listed, percent, signed, table
+from migrator.report.page import Axis, Bars, ClassMap, Note, Page, Picture, Section, Table
+from migrator.report.paint import GOOD, LATE, UNJUDGED, Paint
+from migrator.report.terminal import percent
+from migrator.reproduce.experiment import listed, signed, table
 from migrator.reproduce.map import MapResults, MapSetting
 from migrator.reproduce.map_cells import BASE, Cell, Gain
 

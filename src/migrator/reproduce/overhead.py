@@ -13,6 +13,7 @@ from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Table
+from migrator.report.terminal import percent
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
     PAPER_WITHOUT_PASS,
@@ -22,7 +23,6 @@ from migrator.reproduce.experiment import (
     Outcomes,
     Setting,
     bars,
-    percent,
     points,
     table,
 )

@@ -21,17 +21,8 @@ from migrator.workload.traces.generator import KINDS, real_file
 VERSION = 1
 Key = tuple[str, int]
 """What is run, and the number or seed of the run."""
-
-
-class _Data(Protocol):
-    """A dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
 _CODE = "code"
 """The setting that holds a digest of the code."""
-_Result = TypeVar("_Result", bound=_Data)
 _PACKAGES = ("core", "workload", "forecast", "planning", "policies", "control", "simulation")
 _MODULES = (
     *("advise/ceiling.py", "advise/leads.py", "advise/static_layouts.py", "advise/trial.py"),
@@ -40,6 +31,15 @@ _MODULES = (
     "records/outcome.py",
 )
 """Code that the results depend on."""
+
+
+class _Data(Protocol):
+    """A dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+_Result = TypeVar("_Result", bound=_Data)
 
 
 class ResultsFile(Generic[_Result]):

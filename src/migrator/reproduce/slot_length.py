@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from migrator.records.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Table
+from migrator.report.terminal import percent
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
     PAPER_WITH_TRUTH,
@@ -14,7 +15,6 @@ from migrator.reproduce.experiment import (
     Setting,
     bars,
     mean,
-    percent,
     points,
     table,
 )
@@ -119,14 +119,14 @@ def _by_workload(by_slot_length: dict[float, PolicyResults], policy: str) -> Bar
 def _table(by_slot_length: dict[float, PolicyResults], promised: dict[float, float]) -> Table:
     rows = []
     for length, results in by_slot_length.items():
-        both = results.mean(FORECAST), results.mean(TRUTH)
+        sight_rows = results.mean(FORECAST), results.mean(TRUTH)
         rows.append(
             (
                 f"{length:g} s",
-                *(f"{100 * row.goodput_share.mean:.2f}" for row in both),
+                *(f"{100 * row.goodput_share.mean:.2f}" for row in sight_rows),
                 f"{100 * promised[length]:.2f}",
-                *(f"{row.plan_s.mean:.2f}" for row in both),
-                *(f"{row.reconfigurations.mean:,.0f}" for row in both),
+                *(f"{row.plan_s.mean:.2f}" for row in sight_rows),
+                *(f"{row.reconfigurations.mean:,.0f}" for row in sight_rows),
             )
         )
     return table(

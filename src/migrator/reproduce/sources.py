@@ -109,9 +109,14 @@ class MotivationSource:
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
-        both = workload(_BOTH, data=self.data, seed=seed or 0)
-        tenants = tuple(_recut(both, tenant) for tenant in self.tenants)
-        return replace(both, name=self.name, tenants=tenants, windows=windows or both.windows)
+        workload_of_both = workload(_BOTH, data=self.data, seed=seed or 0)
+        tenants = tuple(_recut(workload_of_both, tenant) for tenant in self.tenants)
+        return replace(
+            workload_of_both,
+            name=self.name,
+            tenants=tenants,
+            windows=windows or workload_of_both.windows,
+        )
 
 
 def _recut(both: Scenario, arriving: TracedModel) -> ServedTenant:

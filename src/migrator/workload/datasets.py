@@ -55,10 +55,6 @@ class Dataset:
         """Number of windows with new classes."""
         return len(self.samples)
 
-    def classes_known(self, window: int) -> int:
-        """Number of classes seen by window `window` (from 0); -1 gives those before the first."""
-        return self.classes * (window + 2)
-
 
 @cache
 def datasets() -> dict[str, Dataset]:

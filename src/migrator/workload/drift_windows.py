@@ -12,8 +12,8 @@ def missing_drift(scenario: Scenario) -> str:
 
     A tenant without any drift is not named: its data is meant to stay the same.
     """
-    given = {tenant.name: len(tenant.drifts) for tenant in scenario.tenants}
-    short = _shorter(given, scenario.windows)
+    windows_given = {tenant.name: len(tenant.drifts) for tenant in scenario.tenants}
+    short = _shorter(windows_given, scenario.windows)
     if not short:
         return ""
     return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -43,7 +43,6 @@ from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_ar
 from migrator.workload.capacity import fit_together, least_gpcs
 from migrator.workload.datasets import drifts, learned_a_window_later
 from migrator.workload.entries import (
-    LiveTenantEntry,
     PeersEntry,
     RetrainingEntry,
     ScenarioEntry,
@@ -199,16 +198,16 @@ def tenant_drifts(
     """The drift of the tenant's data per window, as given at `location` for labels at the start."""
     if entry is None:
         return ()
-    given = _given_drifts(entry, location, service, board)
-    return given if labels is LabelsAt.START else learned_a_window_later(given)
+    at_start = _given_drifts(entry, location, service, board)
+    return at_start if labels is LabelsAt.START else learned_a_window_later(at_start)
 
 
 def _given_drifts(
     entry: RetrainingEntry, location: Location, service: Service, board: Board
 ) -> tuple[Drift, ...]:
     if (entry.dataset is None) == (entry.windows is None):
-        given = "neither dataset nor windows is" if entry.dataset is None else "both are"
-        refuse(location, f"{given} given", "give dataset or windows, or null for no retraining")
+        problem = "neither dataset nor windows is" if entry.dataset is None else "both are"
+        refuse(location, f"{problem} given", "give dataset or windows, or null for no retraining")
     if entry.dataset is None:
         return tuple(
             Drift(
@@ -273,8 +272,8 @@ def tenant_service(entry: TenantEntry, location: Location, board: Board, folder:
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
-    own = entry.model is not None and ":" in entry.model
-    if own:
+    is_own_model = entry.model is not None and ":" in entry.model
+    if is_own_model:
         _require_own_model(entry, (*location, "model"))
     if entry.profile == ASSUMED:
         return assumed_profile(entry, location, board)
@@ -298,7 +297,7 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
         measured = read_profile(path, entry.model)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
-    if own and entry.model is not None:
+    if is_own_model and entry.model is not None:
         # The profile may have another name for the model.
         return on_board(replace(measured, model=entry.model), board.name)
     if entry.model not in (None, measured.model):
@@ -376,63 +375,3 @@ def _require_room(served: list[Service], board: Board) -> None:
             "the tenants need them by min_gpcs, memory and objective",
             "lower min_gpcs, use smaller models or leave tenants out",
         )
-
-
-@dataclass(frozen=True)
-class ModelToProfile:
-    """A tenant's model and its service requirements."""
-
-    tenant: str
-    model: str
-    slo_s: float
-    batch: int
-    pixels: int | None = None
-    """Side of the network's images; None: the model's own."""
-    input_pixels: int | None = None
-    """Side of the images that clients send; None: that of the network."""
-
-
-def read_models(path: Path) -> tuple[Board, list[ModelToProfile]]:
-    """The board and the models of a scenario file. Arrivals and profiles may be missing."""
-    return read_yaml_file(path, partial(_models, folder=path.parent), SCENARIO, CLUSTER)
-
-
-def _models(data: object, *, folder: Path) -> tuple[Board, list[ModelToProfile]]:
-    file = scenario_entry(data)
-    models: list[ModelToProfile] = []
-    for index, tenant in enumerate(file.tenants):
-        model = tenant.model or _measured_model(tenant, index, folder)
-        if is_import_path(model) and parts_of(model) is None:
-            refuse(
-                ("tenants", index, "model"),
-                f"{shown(model)} is no import path",
-                f"write {FORM}",
-            )
-        name = tenant.name or short_name(model)
-        live = tenant.live or LiveTenantEntry()
-        served = ModelToProfile(
-            name, model, tenant.slo_ms / 1e3, tenant.batch, live.pixels, live.input_pixels
-        )
-        _require_one_size([*models, served], index)
-        models.append(served)
-    return catalogue.board(file.gpu), models
-
-
-def _require_one_size(served: Sequence[ModelToProfile], index: int) -> None:
-    """A profile is of a model with images of one size; tenants that share it must agree."""
-    last = served[-1]
-    for key in ("pixels", "input_pixels"):
-        for other in served:
-            if other.model == last.model and getattr(other, key) != getattr(last, key):
-                refuse(
-                    ("tenants", index, "live", key),
-                    f"{other.tenant} has the same model with images of another size",
-                    "give both one size, or measure them with two scenarios",
-                )
-
-
-def _measured_model(entry: TenantEntry, index: int, folder: Path) -> str:
-    location = ("tenants", index)
-    if entry.profile is None:
-        refuse((*location, "model"), "the key is missing", "name the model to measure")
-    return read_profile(beside(folder, entry.profile, (*location, "profile"))).model

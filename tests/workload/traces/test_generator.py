@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.trace_statistics import statistics_of
 from migrator.core.errors import InputError
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
@@ -16,7 +17,6 @@ from migrator.workload.traces.generator import (
     Switch,
     generate,
     real_file,
-    statistics_of,
 )
 
 LONG_S = 2_000_000
@@ -38,11 +38,11 @@ def test_the_kinds() -> None:
 def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     measured = kind.measured
     trace = generate(kind.name, mean_rps=measured.mean_rps, seconds=LONG_S, seed=1)
-    found = statistics_of(trace.counts)
-    assert found.mean_rps == pytest.approx(measured.mean_rps, rel=0.05)
-    assert found.dispersion == pytest.approx(measured.dispersion, rel=0.15)
-    assert found.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
-    assert found.empty_share == pytest.approx(measured.empty_share, abs=0.02)
+    statistics = statistics_of(trace.counts)
+    assert statistics.mean_rps == pytest.approx(measured.mean_rps, rel=0.05)
+    assert statistics.dispersion == pytest.approx(measured.dispersion, rel=0.15)
+    assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
+    assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.02)
 
 
 @kinds
@@ -75,13 +75,13 @@ def test_the_table_follows_the_real_trace(kind: ArrivalKind) -> None:
     path = real_file(kind.name)
     if path is None:
         pytest.skip(f"{VARIABLE} does not name a folder with {kind.file_name}")
-    found = statistics_of(load_trace(path).counts)
+    statistics = statistics_of(load_trace(path).counts)
     measured = kind.measured
-    assert found.seconds == measured.seconds
-    assert found.mean_rps == pytest.approx(measured.mean_rps, abs=0.001)
-    assert found.dispersion == pytest.approx(measured.dispersion, abs=0.001)
-    assert found.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.001)
-    assert found.empty_share == pytest.approx(measured.empty_share, abs=0.001)
+    assert statistics.seconds == measured.seconds
+    assert statistics.mean_rps == pytest.approx(measured.mean_rps, abs=0.001)
+    assert statistics.dispersion == pytest.approx(measured.dispersion, abs=0.001)
+    assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.001)
+    assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.001)
 
 
 @kinds
@@ -104,9 +104,11 @@ def test_scaling_does_not_reshape(kind: ArrivalKind) -> None:
 
 @pytest.mark.parametrize("mean_rps", [0.5, 20.0, 3000.0])
 def test_poisson_stays_poisson_at_any_rate(mean_rps: float) -> None:
-    found = statistics_of(generate("poisson", mean_rps=mean_rps, seconds=200_000, seed=0).counts)
-    assert found.mean_rps == pytest.approx(mean_rps, rel=0.01)
-    assert found.dispersion == pytest.approx(1.0, rel=0.02)
+    statistics = statistics_of(
+        generate("poisson", mean_rps=mean_rps, seconds=200_000, seed=0).counts
+    )
+    assert statistics.mean_rps == pytest.approx(mean_rps, rel=0.01)
+    assert statistics.dispersion == pytest.approx(1.0, rel=0.02)
 
 
 def test_kinds_of_one_seed_do_not_swell_together() -> None:
@@ -162,21 +164,3 @@ def test_real_traces_are_found(
 def test_without_the_variable_there_are_no_real_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert real_file("azure") is None
-
-
-def test_by_hand() -> None:
-    counts = np.array([0, 4] * 150)
-    found = statistics_of(counts)
-    assert (found.seconds, found.mean_rps, found.dispersion, found.empty_share) == (300, 2, 2, 0.5)
-    # Alternating: every step flips the sign, and the sum misses one term per second of lag.
-    expected = [(-1) ** lag * (300 - lag) / 300 for lag in LAGS_S]
-    assert found.autocorrelation == pytest.approx(expected)
-
-
-def test_lags_beyond_the_end_are_nan() -> None:
-    found = statistics_of(np.array([1, 2] * 20))
-    assert [math.isnan(value) for value in found.autocorrelation] == [False, False, True, True]
-
-
-def test_a_constant_trace_has_no_autocorrelation() -> None:
-    assert all(math.isnan(value) for value in statistics_of(np.full(300, 7)).autocorrelation)

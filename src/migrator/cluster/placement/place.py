@@ -27,12 +27,7 @@ from migrator.cluster.placement.real_tenants import replan_real_tenants, represe
 from migrator.cluster.placement.representatives import representatives
 from migrator.cluster.placement.solve import Solution, one_more_rps, solve
 from migrator.cluster.placement.tables import Floats
-from migrator.cluster.scenario import (
-    ClusterGpu,
-    ClusterPlan,
-    ClusterScenario,
-    GpuPlacement,
-)
+from migrator.cluster.scenario import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement
 from migrator.io.task_pool import TaskWorkers
 from migrator.workload.capacity import highest_rps
 

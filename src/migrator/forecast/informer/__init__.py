@@ -127,11 +127,11 @@ class InformerForecaster(_Fallback):
         if key in self._models or key in self._training:
             return
         self._training.add(key)
-        own = history.copy()
+        copied = history.copy()
 
         def train() -> None:
             try:
-                self._train(own, window_slots)
+                self._train(copied, window_slots)
             except _FAILURES as error:  # the next forecast tries again
                 _log.warning("%s: training failed (%s), to be tried again", self.name, error)
             finally:

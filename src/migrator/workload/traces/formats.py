@@ -35,6 +35,14 @@ from migrator.workload.traces.reading import (
 
 _MINUTE_S, _DAY_S = 60, 86_400
 _LARGEST_COUNT = 10**9
+_FUNCTIONS_TITLES = ["hashowner", "hashapp", "hashfunction", "trigger"]
+_SERVEGEN_COLUMNS = 6
+_QUIET, _GAMMA, _WEIBULL = 0.0, 1.0, 2.0
+_SERVEGEN_PATTERNS = {"": _QUIET, "Gamma": _GAMMA, "Weibull": _WEIBULL}
+_SERVEGEN_PERIOD_S = 600
+"""Seconds of a period if the file has only one."""
+_MOST_REQUESTS = 10**8
+"""Maximum number of requests in a period: they are drawn individually, in memory."""
 
 
 @dataclass(frozen=True)
@@ -166,23 +174,21 @@ def _is_azure_llm_header(line: str) -> bool:
 
 # Azure Functions trace 2019: invocations per function and minute, one file per day.
 
-_TITLES = ["hashowner", "hashapp", "hashfunction", "trigger"]
-
 
 def _load_azure_functions(path: Path) -> Trace:
     """The requests of all functions together.
 
     A request falls into each second of its minute with equal probability.
     """
-    minutes = head(path)[0].count(",") + 1 - len(_TITLES)
+    minutes = head(path)[0].count(",") + 1 - len(_FUNCTIONS_TITLES)
     check_length(path, minutes * _MINUTE_S)
 
     def summed(lines: list[str]) -> NDArray[np.int64]:
         """One row: the sum of the lines, so that a day of functions is never in memory at once."""
         if not lines:
             return np.zeros((0, minutes), dtype=np.int64)
-        cells = [line.split(",", len(_TITLES)) for line in lines]
-        if any(len(cell) <= len(_TITLES) for cell in cells):
+        cells = [line.split(",", len(_FUNCTIONS_TITLES)) for line in lines]
+        if any(len(cell) <= len(_FUNCTIONS_TITLES) for cell in cells):
             raise ValueError
         tails = [cell[-1] for cell in cells]
         counts = np.loadtxt(tails, delimiter=",", comments=None, dtype=np.int64, ndmin=2)
@@ -191,7 +197,7 @@ def _load_azure_functions(path: Path) -> Trace:
         total: NDArray[np.int64] = counts.sum(axis=0, keepdims=True)
         return total
 
-    expected = f"{len(_TITLES)} texts and {minutes:,} whole counts of 0 or more"
+    expected = f"{len(_FUNCTIONS_TITLES)} texts and {minutes:,} whole counts of 0 or more"
     counts = parse_lines(path, summed, expected, _is_functions_header).sum(axis=0)
     if not counts.any():
         refuse_empty(path)
@@ -200,7 +206,7 @@ def _load_azure_functions(path: Path) -> Trace:
 
 
 def _is_functions_header(line: str) -> bool:
-    return line.lower().split(",")[: len(_TITLES)] == _TITLES
+    return line.lower().split(",")[: len(_FUNCTIONS_TITLES)] == _FUNCTIONS_TITLES
 
 
 # Batch tasks of the Alibaba cluster traces: tables without a header, one row per task.
@@ -249,14 +255,6 @@ _ALIBABA_2018 = _TaskTable(columns=9, time=5, status=4)
 # ServeGen chunks: one client's rate and fitted inter-arrival times, per period of minutes. Rows are
 # time,rate,cv,pattern,shape,scale without a header.
 
-_COLUMNS = 6
-_QUIET, _GAMMA, _WEIBULL = 0.0, 1.0, 2.0
-_PATTERNS = {"": _QUIET, "Gamma": _GAMMA, "Weibull": _WEIBULL}
-_PERIOD_S = 600
-"""Seconds of a period if the file has only one."""
-_MOST_REQUESTS = 10**8
-"""Maximum number of requests in a period: they are drawn individually, in memory."""
-
 
 def _load_servegen(path: Path) -> Trace:
     """One client's requests, resampled. Second 0 is the first row's time."""
@@ -282,9 +280,9 @@ def _servegen_rows(lines: list[str]) -> NDArray[np.float64]:
 def _servegen_row(line: str) -> tuple[float, float, float, float]:
     """Time, rate, pattern and shape. A period without a pattern has no requests."""
     cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != _COLUMNS or cells[3] not in _PATTERNS:
+    if len(cells) != _SERVEGEN_COLUMNS or cells[3] not in _SERVEGEN_PATTERNS:
         raise ValueError
-    time, pattern = int(cells[0]), _PATTERNS[cells[3]]
+    time, pattern = int(cells[0]), _SERVEGEN_PATTERNS[cells[3]]
     if abs(time) > LATEST_S:
         raise ValueError
     if pattern == _QUIET:
@@ -301,7 +299,7 @@ def _period_lengths(path: Path, times: NDArray[np.int64]) -> NDArray[np.int64]:
     if np.any(lengths == 0):
         twice = int(times[:-1][lengths == 0][0])
         raise InputError(f"{path}: the time {twice} is in two rows; keep one of them")
-    lengths = np.append(lengths, lengths[-1:] if len(lengths) else _PERIOD_S)
+    lengths = np.append(lengths, lengths[-1:] if len(lengths) else _SERVEGEN_PERIOD_S)
     check_length(path, int(lengths.sum()))
     return lengths
 
@@ -328,7 +326,8 @@ def _period(
 def _recognises_servegen(lines: list[str]) -> bool:
     rows = [line.split(",") for line in lines]
     return any(
-        len(row) == _COLUMNS and is_number(row[0]) and row[3].strip() in _PATTERNS for row in rows
+        len(row) == _SERVEGEN_COLUMNS and is_number(row[0]) and row[3].strip() in _SERVEGEN_PATTERNS
+        for row in rows
     )
 
 
@@ -338,7 +337,9 @@ FORMATS = (
     TraceFormat("azure-llm", lambda lines: _is_azure_llm_header(lines[0]), _load_azure_llm),
     TraceFormat(
         "azure-functions",
-        lambda lines: _is_functions_header(lines[0]) and lines[0].count(",") >= len(_TITLES),
+        lambda lines: (
+            _is_functions_header(lines[0]) and lines[0].count(",") >= len(_FUNCTIONS_TITLES)
+        ),
         _load_azure_functions,
     ),
     TraceFormat("alibaba-v2017", _ALIBABA_2017.recognises, _ALIBABA_2017.load),

@@ -41,6 +41,8 @@ _NEGLIGIBLE = 1e-12
 
 LAGS_S = (1, 10, 60, 200)
 """Lags in seconds of the reported autocorrelation."""
+VARIABLE = "MIGRATOR_DATA"
+"""Environment variable of a folder that contains the trace files, directly or in `traces`."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +57,6 @@ class Statistics:
     """At each of LAGS_S; NaN if the trace is too short or constant."""
     empty_share: float
     """Fraction of the seconds without a request."""
-
-
-def statistics_of(counts: NDArray[np.int64]) -> Statistics:
-    """Statistics over the whole trace, which has at least one request."""
-    mean = float(counts.mean())
-    around = counts.astype(np.float64) - mean
-    return Statistics(
-        seconds=len(counts),
-        mean_rps=mean,
-        dispersion=float(around @ around) / len(counts) / mean,
-        autocorrelation=tuple(_autocorrelation(around, lag) for lag in LAGS_S),
-        empty_share=float((counts == 0).mean()),
-    )
-
-
-def _autocorrelation(around: NDArray[np.float64], lag: int) -> float:
-    power = float(around @ around)
-    if len(around) <= lag or power == 0.0:
-        return float("nan")
-    return float(around[:-lag] @ around[lag:]) / power
 
 
 @dataclass(frozen=True)
@@ -185,10 +167,6 @@ def _level(switch: Switch, seconds: int, stream: np.random.Generator) -> NDArray
     on = chosen[np.maximum.accumulate(decided)] < switch.on_share
     mean = switch.on_share + (1.0 - switch.on_share) * switch.off_level
     return np.where(on, 1.0, switch.off_level) / mean
-
-
-VARIABLE = "MIGRATOR_DATA"
-"""Environment variable of a folder that contains the trace files, directly or in `traces`."""
 
 
 def real_file(kind: str, folder: Path | None = None) -> Path | None:

@@ -29,6 +29,13 @@ _FAULTS = (ValueError, OverflowError)
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Parse = Callable[[list[str]], NDArray[_Scalar]]
+LONGEST_S = 10_000_000
+"""Maximum length of a trace in seconds.
+
+A longer one is a mistake (milliseconds read as seconds, one stray time).
+"""
+LATEST_S = 10**11
+"""Latest time in seconds; since 1970 this is the year 5138. Later times are in milliseconds."""
 
 
 def head(path: Path) -> list[str]:
@@ -153,15 +160,6 @@ def _input_errors(path: Path) -> Iterator[None]:
 
 def _not_text(path: Path) -> str:
     return f"{path}: this is not text in UTF-8; unpack it first, or name the CSV file itself"
-
-
-LONGEST_S = 10_000_000
-"""Maximum length of a trace in seconds.
-
-A longer one is a mistake (milliseconds read as seconds, one stray time).
-"""
-LATEST_S = 10**11
-"""Latest time in seconds; since 1970 this is the year 5138. Later times are in milliseconds."""
 
 
 def per_second(

@@ -21,9 +21,10 @@ from migrator.records.rows import ActionRecord, EventRecord
 from migrator.records.runs import read_recorded_run, recorded_run
 from migrator.records.store import RecentRows, read_recent
 from migrator.report.run_json import status_json
-from migrator.report.run_text import status_text, windows_text
 from migrator.report.slices import current_slabs
+from migrator.report.status_text import status_text
 from migrator.report.terminal import slices_text
+from migrator.report.windows_text import windows_text
 
 A100 = board("A100-40GB")
 TENANT = {

@@ -39,14 +39,14 @@ def test_versions() -> None:
 
 
 def test_as_json_it_says_the_same() -> None:
-    found = json.loads(json.dumps(load_json(load_outcome()), allow_nan=False))
-    assert (found["sent"], found["goodput"], found["in_time"]) == (101, 50, 70)
-    assert found["tenants"]["busy"]["slo_attainment"] == 0.7
-    assert [window["window"] for window in found["windows"]] == [3, 4]
-    assert found["windows"][1]["tenants"]["quiet"]["failed"] == {"connection refused": 1}
-    assert found["tenants"]["quiet"]["latencies"] is None
-    assert len(found["seconds"]["busy"]["sent"]) == 4
-    assert found["ended"] is None
+    parsed_json = json.loads(json.dumps(load_json(load_outcome()), allow_nan=False))
+    assert (parsed_json["sent"], parsed_json["goodput"], parsed_json["in_time"]) == (101, 50, 70)
+    assert parsed_json["tenants"]["busy"]["slo_attainment"] == 0.7
+    assert [window["window"] for window in parsed_json["windows"]] == [3, 4]
+    assert parsed_json["windows"][1]["tenants"]["quiet"]["failed"] == {"connection refused": 1}
+    assert parsed_json["tenants"]["quiet"]["latencies"] is None
+    assert len(parsed_json["seconds"]["busy"]["sent"]) == 4
+    assert parsed_json["ended"] is None
 
 
 def test_the_page_shows_every_window_and_second(tmp_path: Path) -> None:

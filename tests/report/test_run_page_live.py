@@ -15,12 +15,13 @@ from migrator.records.rows import RetrainingRecord
 from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
-from migrator.report.page import Bars, Block, Lines, Page, Paint, Slices, Table, legend_of
+from migrator.report.page import Bars, Block, Lines, Page, Slices, Table, legend_of
+from migrator.report.paint import Paint
 from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
 from migrator.report.run_json import windows_json
 from migrator.report.run_page import run_page
-from migrator.report.run_text import window_text
+from migrator.report.windows_text import window_text
 
 A100 = board("A100-40GB")
 B = TypeVar("B", Bars, Lines, Slices, Table)
@@ -266,10 +267,10 @@ def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
     event = replace(run.records.events[0], words="<b>& </script>")
     records = replace(run.records, events=(event,))
     page = run_page([recorded_run(records)], A100)
-    found = ParsedPage(page_text(page, "/* plotly */"))
+    html = ParsedPage(page_text(page, "/* plotly */"))
     folds = sum(
         section.shown is not None and len(section.blocks) > section.shown
         for section in page.sections
     )
-    assert found.tags["figure"] + folds == found.tags["details"]
-    assert "<b>& </script>" in found.words
+    assert html.tags["figure"] + folds == html.tags["details"]
+    assert "<b>& </script>" in html.words

@@ -67,8 +67,8 @@ def test_the_seed_decides() -> None:
 
 
 def test_classes_that_drift_are_asked_as_they_look_now() -> None:
-    found = benchmark("nc-synthetic")
-    asked = RequestSamples(found, found.load(Origin(seed=3)), 3)
+    data = benchmark("nc-synthetic")
+    asked = RequestSamples(data, data.load(Origin(seed=3)), 3)
     for window in range(5):
         rows = asked.rows(window, 300)
         assert set(asked.samples.arrives[rows].tolist()) == {min(window + 1, 4)}

@@ -18,8 +18,8 @@ def _products(*errors: list[float]) -> NDArray[np.float64]:
 
 
 def _shares(products: NDArray[np.float64], simple: int = 0, price: float = PRICE) -> list[float]:
-    found: list[float] = shares(products, simple, np.array([price]))[0].tolist()
-    return found
+    mix: list[float] = shares(products, simple, np.array([price]))[0].tolist()
+    return mix
 
 
 def test_who_is_never_wrong_gets_all() -> None:
@@ -54,11 +54,11 @@ def test_what_gains_less_than_its_price_gets_nothing() -> None:
 @given(arrays(np.float64, (2, 4, 6), elements=st.floats(-9, 9).map(lambda each: round(each, 3))))
 def test_no_mix_is_better(errors: NDArray[np.float64]) -> None:
     products = errors @ errors.swapaxes(1, 2)
-    found = shares(products, 1, np.full(2, PRICE))
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-9)
-    assert (found >= 0).all()
+    mix = shares(products, 1, np.full(2, PRICE))
+    np.testing.assert_allclose(mix.sum(axis=1), 1, atol=1e-9)
+    assert (mix >= 0).all()
     others = np.concatenate((np.random.default_rng(1).dirichlet(np.full(4, 0.5), 300), np.eye(4)))
-    for product, share in zip(products, found, strict=True):
+    for product, share in zip(products, mix, strict=True):
         assert _cost(product, share[None])[0] <= _cost(product, others).min() + 1e-3
 
 

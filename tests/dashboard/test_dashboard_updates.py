@@ -43,8 +43,8 @@ def written(path: Path, **more: Any) -> Records:
 
 
 def parsed(update: Update) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(update.text)
-    return found
+    parsed_json: dict[str, Any] = json.loads(update.text)
+    return parsed_json
 
 
 def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:

@@ -187,7 +187,7 @@ def test_a_run_of_nothing_is_still_a_page() -> None:
 
 def test_the_page_is_well_formed() -> None:
     page = report(run(), run("ekya", mps=True))
-    found = ParsedPage(page_text(page, "/* plotly */"))
+    html = ParsedPage(page_text(page, "/* plotly */"))
     folds = sum(part.shown is not None and len(part.blocks) > part.shown for part in page.sections)
-    assert found.tags["figure"] + folds == found.tags["details"]
-    assert "bert" in found.words
+    assert html.tags["figure"] + folds == html.tags["details"]
+    assert "bert" in html.words

@@ -1,0 +1,148 @@
+"""The verbs `migrator admin ...`, which control a running daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from migrator.cli.app import (
+    FAILED,
+    AsJson,
+    ScenarioName,
+    State,
+    TokenFile,
+    Url,
+    Yes,
+    app,
+    complain,
+    confirm,
+    print_json,
+    require_confirmation,
+)
+from migrator.core.action import ActionKind
+from migrator.core.errors import InputError
+
+_ACTION_S = 90.0
+"""Timeout of an action: a drain returns after all waiting requests are answered."""
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Control a running daemon. Each command shows what will happen and asks first.\n\n"
+    "Stop changes for a while:  migrator admin pause  and then  migrator admin resume\n\n"
+    "Withdraw a bad model:  migrator admin roll-back TENANT\n\n"
+    "In scripts:  migrator admin drain TENANT --yes --json\n\n"
+    "If the scenario defines tokens, pass the admin token in MIGRATOR_ADMIN_TOKEN or with "
+    "--token-file.",
+)
+app.add_typer(group, name="admin")
+TenantName = Annotated[
+    str, typer.Argument(metavar="TENANT", help="Name of the tenant in the scenario.")
+]
+
+
+def _on_all(kind: ActionKind, help_text: str) -> None:
+    """Define a command that acts on the whole daemon."""
+
+    @group.command(kind, help=help_text)
+    def act(
+        url: Url = None,
+        state: State = None,
+        scenario: ScenarioName = None,
+        token_file: TokenFile = None,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        _act(kind, None, (url, state, scenario, token_file), yes, as_json)
+
+
+def _on_one(kind: ActionKind, help_text: str) -> None:
+    """Define a command that acts on one tenant."""
+
+    @group.command(kind, help=help_text)
+    def act(
+        tenant: TenantName,
+        url: Url = None,
+        state: State = None,
+        scenario: ScenarioName = None,
+        token_file: TokenFile = None,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        _act(kind, tenant, (url, state, scenario, token_file), yes, as_json)
+
+
+def _act(
+    kind: ActionKind,
+    tenant: str | None,
+    where: tuple[str | None, Path | None, str | None, Path | None],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from migrator.cli.daemon import find_daemon
+
+    require_confirmation(yes)
+    daemon = find_daemon(*where)
+    confirm(_consequence(kind, tenant, daemon.status()), yes)
+    body = {"action": kind, "tenant": tenant}
+    status, answer = daemon.request("POST", "/admin/actions", body, _ACTION_S)
+    done = status == 200
+    sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
+    if as_json:
+        print_json(
+            {
+                "outcome": "done" if done else "refused" if status < 500 else "failed",
+                "words": sentence,
+            }
+        )
+    elif done:
+        print(sentence)
+    else:
+        complain(sentence)
+    if not done:
+        raise typer.Exit(FAILED)
+
+
+def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) -> str:
+    """What the action will do, for the user to confirm."""
+    tenants = status["tenants"]
+    if name is not None and name not in tenants:
+        raise InputError(
+            f"TENANT: {status.get('scenario')} has no {name!r}; use {' or '.join(tenants)}"
+        )
+    match kind:
+        case ActionKind.PAUSE:
+            return "No plan is applied to the GPU until resumed; requests are still served."
+        case ActionKind.RESUME:
+            return "The newest plan is applied from now on."
+        case ActionKind.REPLAN:
+            return "The rest of the window is planned again now."
+        case ActionKind.ROLL_BACK:
+            back = [str(version) for version in tenants[name].get("back_to", ())]
+            to = f"version {back[0]}" if back else "an earlier version"
+            return f"{name} is served with {to}, version {tenants[name]['version']} is withdrawn."
+        case ActionKind.DRAIN:
+            return f"New requests of {name} are refused with 503, its instances go to others."
+        case ActionKind.UNDRAIN:
+            return f"Requests of {name} are accepted again, and it gets instances."
+
+
+_on_all(
+    ActionKind.PAUSE,
+    "Stop applying plans to the GPU until resumed; requests are still served.\n\nWorkers that die "
+    "are replaced, running retrainings finish, plans are still recorded.",
+)
+_on_all(ActionKind.RESUME, "Apply plans again, beginning with the newest.")
+_on_all(ActionKind.REPLAN, "Plan the rest of the window again, now.")
+_on_one(
+    ActionKind.ROLL_BACK,
+    "Serve a tenant with the previous version of its model.\n\nThe current version is withdrawn: "
+    "restarts do not serve it, and the next retraining starts from the previous one.",
+)
+_on_one(
+    ActionKind.DRAIN,
+    "Refuse new requests of a tenant, answer waiting ones, give its instances to other tenants."
+    "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
+)
+_on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")

@@ -1,0 +1,181 @@
+"""The numbers of charts as tables and in a sentence, for readers who cannot see the charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from migrator.report.page import Axis, Bars, Chart, ClassMap, HeatMap, Lines, Series, Slices, Table
+
+_MOST_NUMBERS = 250
+"""Longer line charts are tabulated by means over neighbouring points."""
+
+
+def numbers_of(chart: Chart) -> Table:
+    """The chart's numbers, folded away."""
+    match chart:
+        case Bars():
+            return _numbers_table(chart, chart.categories, chart.x.title, chart.series)
+        case Lines(stacked=True):
+            return _areas_table(chart)
+        case Lines():
+            return _lines_table(chart)
+        case HeatMap():
+            return _heat_table(chart)
+        case ClassMap():
+            return _class_table(chart)
+        case Slices():
+            return _slices_table(chart)
+
+
+def summary_of(chart: Chart) -> str:
+    """The chart in a sentence or two, for a screen reader."""
+    match chart:
+        case Bars() | Lines():
+            kind = "bars" if isinstance(chart, Bars) else "areas" if chart.stacked else "lines"
+            spans = [_span(row, chart.y) for row in chart.series[:8]]
+            left_out = len(chart.series) - len(spans)
+            rest = f"; and {left_out} more" if left_out else ""
+            return (
+                f"{chart.title}: {kind} of {chart.y.title} by {chart.x.title}. "
+                f"{'; '.join(spans)}{rest}."
+            )
+        case HeatMap():
+            values = tuple(value for row in chart.values for value in row)
+            span = _span(Series(chart.z.title, values), chart.z)
+            return f"{chart.title}: heat map by {chart.y.title} and {chart.x.title}. {span}."
+        case ClassMap():
+            counts = [
+                f"{sum(at == place for row in chart.cells for place, _ in row)} {name}"
+                for at, (name, _) in enumerate(chart.classes)
+            ]
+            return (
+                f"{chart.title}: classes by {chart.y.title} and {chart.x.title}. "
+                f"Cells: {'; '.join(counts)}."
+            )
+        case Slices():
+            names = ", ".join(name for name, _ in chart.keys)
+            return (
+                f"{chart.title}: {chart.slices} memory slices over {chart.until_s:g} s, "
+                f"{len(chart.slabs)} intervals of {names or 'nothing'}."
+            )
+
+
+def _span(series: Series, axis: Axis) -> str:
+    values = [value for value in series.values if value is not None and math.isfinite(value)]
+    if not values:
+        return f"{series.name}: no values"
+    low, high = axis.text(min(values)), axis.text(max(values))
+    return f"{series.name}: {low}" if low == high else f"{series.name}: {low} to {high}"
+
+
+def _numbers_table(
+    chart: Bars | Lines,
+    places: Sequence[str],
+    place: str,
+    series: Sequence[Series],
+    remark: str = "",
+) -> Table:
+    cells = [_number_cells(row, chart.y) for row in series]
+    return Table(
+        caption=f"{chart.title}: {chart.y.label}{remark}",
+        headers=(place, *(row.name for row in series)),
+        rows=tuple(zip(places, *cells, strict=True)),
+        numeric=frozenset(range(1, len(series) + 1)),
+        folded=True,
+    )
+
+
+def _number_cells(series: Series, axis: Axis) -> list[str]:
+    bare = Axis(axis.title, "", axis.share)
+    widths = series.half_widths or (None,) * len(series.values)
+    return [
+        bare.text(value) + (f"\u00a0±\u00a0{bare.text(width)}" if width is not None else "")
+        for value, width in zip(series.values, widths, strict=True)
+    ]
+
+
+def _lines_table(chart: Lines) -> Table:
+    """Long ones by the mean of as many neighbours as keep the table short."""
+    stride = -(-len(chart.at) // _MOST_NUMBERS)
+    if stride <= 1:
+        places = [f"{x:g}" for x in chart.at]
+        return _numbers_table(chart, places, chart.x.label, chart.series)
+    starts = range(0, len(chart.at), stride)
+    places = [f"{chart.at[start]:g}" for start in starts]
+    series = [
+        Series(row.name, tuple(_mean(row.values[start : start + stride]) for start in starts))
+        for row in chart.series
+    ]
+    remark = f", means of {stride} neighbouring points"
+    return _numbers_table(chart, places, f"{chart.x.label}, from", series, remark)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None
+
+
+def _areas_table(chart: Lines) -> Table:
+    """A row per stretch in which nothing changes."""
+    columns = list(zip(*(row.values for row in chart.series), strict=True))
+    stretches = [
+        list(stretch) for _, stretch in groupby(range(len(columns)), key=columns.__getitem__)
+    ]
+    ends = [*chart.at[1:], chart.until or 0.0]
+    places = [f"{chart.at[stretch[0]]:g} to {ends[stretch[-1]]:g}" for stretch in stretches]
+    series = [
+        Series(row.name, tuple(row.values[stretch[0]] for stretch in stretches))
+        for row in chart.series
+    ]
+    return _numbers_table(chart, places, chart.x.label, series)
+
+
+def _heat_table(chart: HeatMap) -> Table:
+    bare = Axis(chart.z.title, "", chart.z.share)
+    return Table(
+        caption=f"{chart.title}: {chart.z.label}",
+        headers=(chart.y.title, *chart.columns),
+        rows=tuple(
+            (name, *(bare.text(value) for value in values))
+            for name, values in zip(chart.rows, chart.values, strict=True)
+        ),
+        numeric=frozenset(range(1, len(chart.columns) + 1)),
+        folded=True,
+    )
+
+
+def _class_table(chart: ClassMap) -> Table:
+    return Table(
+        caption=chart.title,
+        headers=(chart.y.title, *chart.columns),
+        rows=tuple(
+            (
+                name.replace("\n", " "),
+                *(f"{chart.classes[at][0]}: {', '.join(text.splitlines())}" for at, text in row),
+            )
+            for name, row in zip(chart.rows, chart.cells, strict=True)
+        ),
+        highlights=frozenset(
+            () if chart.marked is None else ((chart.marked[0], chart.marked[1] + 1),)
+        ),
+        folded=True,
+    )
+
+
+def _slices_table(chart: Slices) -> Table:
+    rows = []
+    for slab in chart.slabs:
+        last = slab.start + slab.width - 1
+        where = f"{slab.start:g}" if slab.width == 1 else f"{slab.start:g} to {last:g}"
+        size = slab.note or slab.size
+        span = (f"{round(at_s, 1):g}" for at_s in (slab.from_s, slab.until_s))
+        rows.append((slab.name, size, where, *span))
+    return Table(
+        caption=chart.title,
+        headers=("task", "instance", "memory slices", "from (s)", "until (s)"),
+        rows=tuple(rows),
+        numeric=frozenset({3, 4}),
+        folded=True,
+    )

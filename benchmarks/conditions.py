@@ -23,7 +23,7 @@ from migrator.reproduce.evaluation import AUTO, PAPERS_PEERS, SHORT, Evaluation,
 from migrator.reproduce.experiment import Outcomes, Setting, listed, points, signed
 from migrator.reproduce.map import Gain
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
 Figures = dict[str, Any]
@@ -85,7 +85,7 @@ class Condition:
     evaluation: Evaluation
     supposition: Supposition | None = None
 
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
+    def jobs(self, setting: Setting) -> tuple[SimulationJob, ...]:
         """A run per workload, policy and seed."""
         jobs = self.evaluation.jobs(setting)
         if self.supposition is None:
@@ -123,7 +123,7 @@ def of_mps_peers() -> dict[str, Condition]:
     }
 
 
-def jobs(setting: Setting) -> tuple[Job, ...]:
+def jobs(setting: Setting) -> tuple[SimulationJob, ...]:
     """A run per condition, workload, policy and seed."""
     conditions = (*by_load().values(), published_weights(), *of_mps_peers().values())
     return tuple(job for condition in conditions for job in condition.jobs(setting))

@@ -19,8 +19,8 @@ from migrator.planning.exact.geometry import symmetries
 from migrator.planning.exact.prices import Prices, bound_at
 from migrator.planning.exact.schedule import Start, occupied_by
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import NEVER, Tables, build_tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
+from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
 from migrator.planning.ranking import descending
 from migrator.planning.survivors import selection
 from migrator.planning.survivors.arrivals import arrivals_of, expected
@@ -46,7 +46,7 @@ def window(seed: int, charge: Charge = Charge.PAPER) -> Problem:
 
 
 @cache
-def tabulated(seed: int) -> tuple[Space, Tables]:
+def tabulated(seed: int) -> tuple[Space, GoodputTables]:
     space = build_space(window(seed))
     return space, build_tables(window(seed), space)
 
@@ -157,7 +157,7 @@ def test_the_best_inference_around_a_schedule(seed: int) -> None:
     assert all(space.geometry.placeable[occupied[t], space.priced.total[path[t]]] for t in range(5))
 
 
-def first_labels(problem: Problem, space: Space) -> tuple[Labels, reference.Labels]:
+def first_labels(problem: Problem, space: Space) -> tuple[LabelTable, reference.Labels]:
     """Before slot 0, for the kernel and for the reference."""
     (joints, tenants), status = space.joint.shape, []
     labels = empty_labels(ROWS, tenants, joints)
@@ -194,7 +194,7 @@ def test_the_labels_of_every_slot(seed: int, share: float | None) -> None:
 Named = tuple[tuple[reference.Status, ...], tuple[int, ...], frozenset[tuple[Any, float]]]
 
 
-def named_labels(space: Space, labels: Labels, count: int) -> set[Named]:
+def named_labels(space: Space, labels: LabelTable, count: int) -> set[Named]:
     """Status, sizes of the retrainings, and entries: placements that are alike give the same."""
     sizes, codes = space.geometry.sizes, {WAITING: reference.WAITING, DONE: reference.DONE}
     named = set()

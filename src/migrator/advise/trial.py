@@ -29,7 +29,7 @@ from migrator.policies.layouts import least_gpcs
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
 from migrator.records.outcome import RunOutcome
-from migrator.simulation.compare import Job, Source
+from migrator.simulation.compare import SimulationJob, Source
 from migrator.workload.arrivals import TenantArrivals
 
 
@@ -299,8 +299,8 @@ class Trial:
     def _run(self, policy: str | Policy) -> RunOutcome:
         return self._job(policy).run()
 
-    def _job(self, policy: str | Policy) -> Job:
-        return Job(self.source, policy, seed=self.seed, windows=self.windows)
+    def _job(self, policy: str | Policy) -> SimulationJob:
+        return SimulationJob(self.source, policy, seed=self.seed, windows=self.windows)
 
 
 def run_trial(trial: Trial) -> TrialResult:

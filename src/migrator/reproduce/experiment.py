@@ -26,11 +26,11 @@ from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table, policy_paints
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.traces.generator import KINDS, real_file
 from migrator.workload.workloads import workloads
 
-Outcomes = Mapping[Job, RunOutcome]
+Outcomes = Mapping[SimulationJob, RunOutcome]
 Figures = dict[str, Any]
 """An experiment's numbers, ready for JSON."""
 
@@ -74,7 +74,7 @@ class Experiment:
     name: str
     """Name on the command line."""
     title: str
-    jobs: Callable[[Setting], tuple[Job, ...]]
+    jobs: Callable[[Setting], tuple[SimulationJob, ...]]
     """The runs it needs; experiments share equal runs."""
     findings: Callable[[Setting, Outcomes], Findings]
     figures: Callable[[Setting, Outcomes], Figures]

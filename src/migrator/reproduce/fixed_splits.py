@@ -28,7 +28,7 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.measured import datasets
 from migrator.workload.workloads import GPU
 
@@ -36,7 +36,7 @@ _Grid = dict[str, list[float]]
 """Split -> a value per window, the mean over seeds."""
 
 
-def _windows(outcomes: Outcomes, jobs: Iterable[Job]) -> list[tuple[WindowOutcome, ...]]:
+def _windows(outcomes: Outcomes, jobs: Iterable[SimulationJob]) -> list[tuple[WindowOutcome, ...]]:
     """The outcomes of every window, over the seeds."""
     return list(zip(*(outcomes[job].windows for job in jobs), strict=True))
 
@@ -89,11 +89,11 @@ _MEASURES: Mapping[str, Callable[[Tally], float]] = {
 }
 
 
-def _tasks_jobs(setting: Setting, split: str) -> list[Job]:
+def _tasks_jobs(setting: Setting, split: str) -> list[SimulationJob]:
     tenants = (Arriving(RESNET, AZURE, TASKS_LOAD),)
     source = MotivationSource("ResNet-50 alone", tenants, setting.data)
     return [
-        Job(source, f"static-{split}", seed=seed, windows=setting.windows(4))
+        SimulationJob(source, f"static-{split}", seed=seed, windows=setting.windows(4))
         for seed in setting.seeds
     ]
 
@@ -201,14 +201,16 @@ def model_splits() -> dict[str, tuple[int, int]]:
     return {f"{a}-{b}": (a, b) for a, b in pairs if fits(board(GPU), (*served, a, b))}
 
 
-def _models_jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
+def _models_jobs(setting: Setting, like: str | None, split: str) -> list[SimulationJob]:
     first, second = model_splits()[split]
     tenants = Arriving(INCEPTION, AZURE, MODELS_LOAD), Arriving(RESNET, AZURE, MODELS_LOAD, like)
     source = MotivationSource("two retrainings", tenants, setting.data)
     held = serving_and_training(
         {INCEPTION: SERVING_GPCS, RESNET: SERVING_GPCS}, {INCEPTION: first, RESNET: second}
     )
-    return [Job(source, held, seed=seed, windows=setting.windows(4)) for seed in setting.seeds]
+    return [
+        SimulationJob(source, held, seed=seed, windows=setting.windows(4)) for seed in setting.seeds
+    ]
 
 
 def _models_grid(setting: Setting, outcomes: Outcomes, like: str | None) -> _Grid:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from migrator.control.observation import Sharing
 from migrator.core.problem import Kind
 from migrator.core.profiles import INTERFERING_PART, Service
-from migrator.simulation.gpu import Worker
+from migrator.simulation.gpu import SimulatedWorker
 
 TRAINING_INTERFERENCE = 0.145
 """Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
@@ -38,8 +38,8 @@ _ROUNDS = 30
 def training_speed(
     sharing: Sharing,
     board_sms: int,
-    worker: Worker,
-    alive: Sequence[Worker],
+    worker: SimulatedWorker,
+    alive: Sequence[SimulatedWorker],
     active: Mapping[str, float],
     *,
     limited: bool = True,
@@ -70,7 +70,7 @@ def activities(
     sharing: Sharing,
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
 ) -> dict[str, float]:
     """Per tenant, the share of the time for which its serving processes are busy."""
@@ -84,7 +84,7 @@ def activities(
 def _turns(
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """How busy the serving processes of each tenant are without partitions, and their slowdown.
@@ -116,7 +116,7 @@ def _turns(
     return busy, {name: seconds / batch_s[name] for name, seconds in took_s.items()}
 
 
-def _activity(service: Service, workers: Sequence[Worker], rate_rps: float) -> float:
+def _activity(service: Service, workers: Sequence[SimulatedWorker], rate_rps: float) -> float:
     mine = [worker for worker in workers if _serves(worker, service.tenant)]
     able = sum(service.capability_rps(each.sms) * each.duty for each in mine)
     return min(1.0, rate_rps / able) if able else 0.0
@@ -126,7 +126,7 @@ def slowdowns(
     sharing: Sharing,
     board_sms: int,
     services: Sequence[Service],
-    workers: Sequence[Sequence[Worker]],
+    workers: Sequence[Sequence[SimulatedWorker]],
     received_rps: Mapping[str, NDArray[np.float64]],
     *,
     limited: bool = True,
@@ -164,7 +164,7 @@ def slowdowns(
 def _borrowed(
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
     active: Mapping[str, float],
 ) -> float:
@@ -192,7 +192,7 @@ def slowdown_by_estimate(service: Service, sms: float, board_sms: int) -> float:
 
 
 def _pressure(
-    board_sms: int, alive: Sequence[Worker], active: Mapping[str, float]
+    board_sms: int, alive: Sequence[SimulatedWorker], active: Mapping[str, float]
 ) -> dict[tuple[str, Kind], float]:
     """The load of each task on the others: the share of the GPU it keeps busy."""
     pressure = {(tenant, kind): 0.0 for tenant in active for kind in Kind}
@@ -203,5 +203,5 @@ def _pressure(
     return pressure
 
 
-def _serves(worker: Worker, tenant: str) -> bool:
+def _serves(worker: SimulatedWorker, tenant: str) -> bool:
     return worker.task.tenant == tenant and worker.task.kind is Kind.INFERENCE

@@ -55,7 +55,7 @@ from migrator.simulation.durations import (
     overheads_s,
     profile_durations,
 )
-from migrator.simulation.gpu import SimulatedGpu, Worker
+from migrator.simulation.gpu import SimulatedGpu, SimulatedWorker
 from migrator.simulation.interference import (
     activities,
     slowdown_by_estimate,
@@ -63,7 +63,7 @@ from migrator.simulation.interference import (
     training_speed,
 )
 from migrator.simulation.recording import EndedTraining, SimulatedRecorder
-from migrator.simulation.tenant import Model, RunningTenant, Spans, idle_spans, lent_to
+from migrator.simulation.tenant import RunningTenant, Spans, TenantModel, idle_spans, lent_to
 
 _HELD = (State.WARMING, State.READY, State.TRAINING)
 
@@ -73,7 +73,7 @@ class MeasuredRun:
     """Measurements of a live run that replace the assumptions of a scenario."""
 
     durations: Durations
-    models: Mapping[str, Model]
+    models: Mapping[str, TenantModel]
     tenants: Mapping[str, TrainingSettings]
     """How each tenant is retrained."""
     overheads_s: Mapping[str, float]
@@ -154,7 +154,7 @@ class _Simulation:
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured = measured is not None
-        models: Mapping[str, Model] = measured.models if measured else {}
+        models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
             for number, tenant in enumerate(scenario.tenants)
@@ -481,7 +481,7 @@ class _Simulation:
         state.learn_labels(job.window)
         state.on(TrainingCompleted())
 
-    def _training_speed(self, worker: Worker) -> float:
+    def _training_speed(self, worker: SimulatedWorker) -> float:
         now_s = self.gpu.now_s
         alive = [e for e in self.gpu.workers if e.since_s <= now_s < e.until_s]
         active: dict[str, float] = {}

@@ -26,7 +26,7 @@ IN_TIME, GOODPUT, LATE, DROPPED, RECONFIGURING, WAITED_S, KINDS = range(7)
 WAITED_S: sum of the seconds between arrival and start."""
 
 
-class Workers(NamedTuple):
+class WorkerColumns(NamedTuple):
     """The worker processes of a tenant in a window, one entry each, slowest first."""
 
     latency_s: Floats
@@ -68,7 +68,7 @@ def serve(
     arrival_s: Floats,
     draw: Floats,
     drawn: bool,
-    workers: Workers,
+    workers: WorkerColumns,
     now: Conditions,
     sent: Floats = UNKEPT,
 ) -> tuple[Floats, int]:
@@ -90,7 +90,7 @@ def _serve(
     arrival_s: Floats,
     draw: Floats,
     drawn: bool,
-    workers: Workers,
+    workers: WorkerColumns,
     now: Conditions,
     active: Places,
     full: Places,

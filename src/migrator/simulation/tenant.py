@@ -18,13 +18,13 @@ from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.planning.kernels import announced
 from migrator.simulation import serving
-from migrator.simulation.gpu import StandbyWorker, Worker
+from migrator.simulation.gpu import SimulatedWorker, StandbyWorker
 from migrator.workload.arrivals import TenantArrivals
 
 # ruff: noqa: ARG002 (several implementations of one protocol)
 
 
-class Model(Protocol):
+class TenantModel(Protocol):
     """The model that serves a tenant."""
 
     accuracy: float
@@ -131,13 +131,13 @@ class RunningTenant:
         slot_s: float,
         seed: int,
         number: int,
-        model: Model | None = None,
+        model: TenantModel | None = None,
     ) -> None:
         self.service = tenant.service
         self.offset_s = tenant.offset_s
         self.slot_s = slot_s
         self.arrivals = TenantArrivals(tenant.trace, slot_s, seed, number)
-        self.model: Model = model or DriftingModel(tenant.drifts)
+        self.model: TenantModel = model or DriftingModel(tenant.drifts)
         self._waiting = (np.empty(0), np.empty(0))
 
     @property
@@ -156,11 +156,11 @@ class RunningTenant:
 
     def serve(
         self,
-        processes: Sequence[Worker],
+        processes: Sequence[SimulatedWorker],
         begin_s: float,
         end_s: float,
         slowdown: NDArray[np.float64],
-        estimates: Sequence[tuple[Worker, float]] = (),
+        estimates: Sequence[tuple[SimulatedWorker, float]] = (),
         *,
         slowest_first: bool,
         drawn: bool,
@@ -227,14 +227,14 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.Workers:
+    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.WorkerColumns:
         """Its own workers, then its standbys on slices lent to it."""
         batches, own = range(self.service.batch + 1), len(phases)
         every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
         latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
         entries = np.array([1] * own + [len(each.begin_s) for each in lent], np.int64)
         firsts = np.cumsum(entries) - entries
-        return serving.Workers(
+        return serving.WorkerColumns(
             np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
             np.concatenate([[phase.ready_s for phase in phases], *(each.begin_s for each in lent)]),
             np.concatenate([[phase.until_s for phase in phases], *(each.end_s for each in lent)]),
@@ -249,23 +249,23 @@ class RunningTenant:
         worker = phase.worker
         return self.service.latency_s(batch, worker.sms) / worker.duty * phase.slower
 
-    def _is_mine(self, worker: Worker) -> bool:
+    def _is_mine(self, worker: SimulatedWorker) -> bool:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
 
 
 class Spans(NamedTuple):
     """Times of a worker."""
 
-    worker: Worker
+    worker: SimulatedWorker
     begin_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
 
 
 def _spans_of(
-    own: Sequence[Worker],
-    lent: Sequence[Worker],
+    own: Sequence[SimulatedWorker],
+    lent: Sequence[SimulatedWorker],
     sent: NDArray[np.float64],
-    workers: serving.Workers,
+    workers: serving.WorkerColumns,
 ) -> list[Spans]:
     """When batches ran, by worker; nothing if they were not kept.
 
@@ -283,7 +283,7 @@ def _spans_of(
 
 
 def idle_spans(
-    workers: Sequence[Worker], ran: Sequence[Spans], begin_s: float, end_s: float
+    workers: Sequence[SimulatedWorker], ran: Sequence[Spans], begin_s: float, end_s: float
 ) -> list[Spans]:
     """The times within a window in which workers could serve and had no batch."""
     found = []
@@ -320,13 +320,15 @@ def _longer_than_nothing(spans: Spans) -> Spans:
 class _Phase:
     """A time in which a worker takes new batches at one speed."""
 
-    worker: Worker
+    worker: SimulatedWorker
     ready_s: float
     until_s: float
     slower: float = 1.0
 
 
-def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterator[_Phase]:
+def _phases(
+    worker: SimulatedWorker, estimates: Sequence[tuple[SimulatedWorker, float]]
+) -> Iterator[_Phase]:
     """A worker's life, divided by the estimates on its instance, one after the other."""
     at_s = worker.ready_s
     for estimate, slower in estimates:
@@ -341,7 +343,7 @@ def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterat
 def ready() -> None:
     """Compile or load the kernels once, so that worker processes do not all compile them."""
     none = np.empty(0)
-    workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
+    workers = serving.WorkerColumns(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
     now = serving.Conditions(
         0.0, 1.0, 1.0, 1, False, 1.0, np.ones(1), np.zeros(1), np.ones(1), none, none
     )

@@ -21,8 +21,8 @@ from migrator.planning.exact.bounds import Bounds
 from migrator.planning.exact.expand import Scratch, empty_scratch, expand
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import NEVER, Tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
+from migrator.planning.exact.tables import NEVER, GoodputTables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
 
 EAGER = 1e15
 """Weight of a tenant that still waits in a pass that only wants to arrive."""
@@ -46,7 +46,7 @@ class LabelPass:
 class _Layer:
     """The labels of one slot: columns, and how many rows are in use."""
 
-    columns: Labels
+    columns: LabelTable
     count: int = 0
 
     @staticmethod
@@ -70,7 +70,9 @@ class _Stories:
 class LabelSearch:
     """Searches one problem's schedules; passes of growing width share the bounds."""
 
-    def __init__(self, space: Space, tables: Tables, bounds: Bounds, running: Schedule) -> None:
+    def __init__(
+        self, space: Space, tables: GoodputTables, bounds: Bounds, running: Schedule
+    ) -> None:
         """`running`: retrainings that run already at slot 0 (None elsewhere)."""
         self._space, self._tables, self._bounds = space, tables, bounds
         self._running = running
@@ -172,7 +174,7 @@ class LabelSearch:
         )
         return missed, work
 
-    def _read(self, labels: Labels, row: int, entry: int, stories: _Stories) -> Schedule:
+    def _read(self, labels: LabelTable, row: int, entry: int, stories: _Stories) -> Schedule:
         schedule = list(self._running)
         for m, place in enumerate(labels.place[row]):
             if place >= 0:

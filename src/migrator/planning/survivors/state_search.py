@@ -29,7 +29,7 @@ from migrator.planning.survivors.expansion import empty_scratch, expand_states
 from migrator.planning.survivors.menus import Menus
 from migrator.planning.survivors.prices import ServingPrices
 from migrator.planning.survivors.selection import next_layer
-from migrator.planning.survivors.serving import Serving
+from migrator.planning.survivors.serving import ServingTables
 from migrator.planning.survivors.states import DONE, STILL, Choices, Layer, empty_candidates
 from migrator.planning.survivors.values_to_go import tabulate
 
@@ -56,7 +56,7 @@ class StateSearch:
         self,
         problem: Problem,
         space: Space,
-        serving: Serving,
+        serving: ServingTables,
         shares: Shares,
         prices: ServingPrices,
         menus: Menus,
@@ -149,7 +149,7 @@ class StateSearch:
         return Layer(place, end, held.owner.astype(np.int8), held.age.astype(np.int32), np.zeros(1))
 
 
-def _choices_of(problem: Problem, space: Space, serving: Serving, menus: Menus) -> Choices:
+def _choices_of(problem: Problem, space: Space, serving: ServingTables, menus: Menus) -> Choices:
     masks = 1 << problem.board.memory_slices
     reachable = {int(mask) for mask in space.reachable}
     shares_of_mask = [

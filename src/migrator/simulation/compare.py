@@ -80,7 +80,7 @@ def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
     if isinstance(ahead, SavedInformer):
         ahead.check_slots(scenario.slot_s, scenario.slots)
     asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
-    if any(isinstance(each, InformerForecaster) for each in asked):
+    if any(isinstance(method, InformerForecaster) for method in asked):
         require_torch(ahead.name)
 
 

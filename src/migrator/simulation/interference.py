@@ -93,7 +93,10 @@ def _turns(
     settles.
     """
     trainings = sum(process.task.kind is Kind.RETRAINING for process in alive)
-    many = {service.tenant: sum(_serves(e, service.tenant) for e in alive) for service in services}
+    many = {
+        service.tenant: sum(_serves(worker, service.tenant) for worker in alive)
+        for service in services
+    }
     alone_s = {service.tenant: service.latency_s(1, board_sms) for service in services}
     delay_s = {
         service.tenant: service.profile.contention * alone_s[service.tenant] for service in services
@@ -118,7 +121,7 @@ def _turns(
 
 def _activity(service: Service, workers: Sequence[SimulatedWorker], rate_rps: float) -> float:
     mine = [worker for worker in workers if _serves(worker, service.tenant)]
-    able = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+    able = sum(service.capability_rps(worker.sms) * worker.duty for worker in mine)
     return min(1.0, rate_rps / able) if able else 0.0
 
 
@@ -137,14 +140,14 @@ def slowdowns(
     `limited`: MPS processes have no more SMs together than the GPU has. `lends`: standbys serve on
     idle slices.
     """
-    found = {service.tenant: np.ones(len(workers)) for service in services}
+    factors = {service.tenant: np.ones(len(workers)) for service in services}
     if sharing is Sharing.MIG:
-        return found
+        return factors
     for slot, alive in enumerate(workers):
         rates_rps = {name: float(rates[slot]) for name, rates in received_rps.items()}
         if sharing is Sharing.UNPARTITIONED:
             for name, slower in _turns(board_sms, services, alive, rates_rps)[1].items():
-                found[name][slot] = slower
+                factors[name][slot] = slower
             continue
         active = activities(sharing, board_sms, services, alive, rates_rps)
         pressure = _pressure(board_sms, alive, active)
@@ -152,13 +155,13 @@ def slowdowns(
         if lends:
             busy += _borrowed(board_sms, services, alive, rates_rps, active)
         for service in services:
-            own = pressure[service.tenant, Kind.INFERENCE]
-            own /= max(1, sum(_serves(process, service.tenant) for process in alive))
-            beside = (busy - own) * service.profile.interference / INTERFERING_PART
-            found[service.tenant][slot] += beside
+            of_tenant = pressure[service.tenant, Kind.INFERENCE]
+            of_tenant /= max(1, sum(_serves(process, service.tenant) for process in alive))
+            beside = (busy - of_tenant) * service.profile.interference / INTERFERING_PART
+            factors[service.tenant][slot] += beside
             if limited:
-                found[service.tenant][slot] *= max(1.0, busy)
-    return found
+                factors[service.tenant][slot] *= max(1.0, busy)
+    return factors
 
 
 def _borrowed(

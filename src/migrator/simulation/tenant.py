@@ -199,7 +199,7 @@ class RunningTenant:
             for phase, free_s in zip(phases, workers.free_s[: len(phases)], strict=True):
                 phase.worker.free_s = max(phase.worker.free_s, float(free_s))
         ran = _spans_of(
-            [phase.worker for phase in phases], [each.worker for each in lent], sent, workers
+            [phase.worker for phase in phases], [spans.worker for spans in lent], sent, workers
         )
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
@@ -230,14 +230,18 @@ class RunningTenant:
     def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.WorkerColumns:
         """Its own workers, then its standbys on slices lent to it."""
         batches, own = range(self.service.batch + 1), len(phases)
-        every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
-        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
-        entries = np.array([1] * own + [len(each.begin_s) for each in lent], np.int64)
+        every = [*phases, *(_Phase(spans.worker, 0.0, 0.0) for spans in lent)]
+        latency_s = [
+            [self._latency_s(phase, max(1, batch)) for batch in batches] for phase in every
+        ]
+        entries = np.array([1] * own + [len(spans.begin_s) for spans in lent], np.int64)
         firsts = np.cumsum(entries) - entries
         return serving.WorkerColumns(
             np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
-            np.concatenate([[phase.ready_s for phase in phases], *(each.begin_s for each in lent)]),
-            np.concatenate([[phase.until_s for phase in phases], *(each.end_s for each in lent)]),
+            np.concatenate(
+                [[phase.ready_s for phase in phases], *(spans.begin_s for spans in lent)]
+            ),
+            np.concatenate([[phase.until_s for phase in phases], *(spans.end_s for spans in lent)]),
             np.concatenate(
                 [[phase.worker.free_s for phase in phases], np.full(entries[own:].sum(), -np.inf)]
             ),
@@ -286,21 +290,23 @@ def idle_spans(
     workers: Sequence[SimulatedWorker], ran: Sequence[Spans], begin_s: float, end_s: float
 ) -> list[Spans]:
     """The times within a window in which workers could serve and had no batch."""
-    found = []
+    idle = []
     for worker in workers:
-        batches = [each for each in ran if each.worker is worker]
+        batches = [spans for spans in ran if spans.worker is worker]
         until_s = max(begin_s, min(end_s, worker.until_s))
         starts_s = np.concatenate([*(batch.begin_s for batch in batches), [until_s]])
-        ends_s = np.concatenate([[max(begin_s, worker.ready_s)], *(e.end_s for e in batches)])
+        ends_s = np.concatenate(
+            [[max(begin_s, worker.ready_s)], *(batch.end_s for batch in batches)]
+        )
         # idle after the nth end until the next start, which also holds for batches that overlap
-        found.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
-    return [_longer_than_nothing(each) for each in found]
+        idle.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
+    return [_longer_than_nothing(spans) for spans in idle]
 
 
 def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker]) -> list[Spans]:
     """The parts of idle times in which a standby of the tenant waits on the same slices."""
     mine = [standby for standby in standbys if standby.tenant == tenant]
-    found = [
+    lent = [
         Spans(
             spans.worker, spans.begin_s.clip(worker.ready_s), spans.end_s.clip(None, worker.until_s)
         )
@@ -308,7 +314,7 @@ def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker
         for worker in mine
         if worker.holding == spans.worker.holding
     ]
-    return [each for each in map(_longer_than_nothing, found) if len(each.begin_s)]
+    return [spans for spans in map(_longer_than_nothing, lent) if len(spans.begin_s)]
 
 
 def _longer_than_nothing(spans: Spans) -> Spans:

@@ -116,8 +116,8 @@ def _highs_answer(solver: Any) -> Solved:
     if status not in {ended.kOptimal, ended.kTimeLimit}:
         reason = solver.modelStatusToString(status)
         raise SolverError(f"HiGHS stopped with {reason!r}; use --solver exact")
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = np.array(solver.getSolution().col_value) if found else None
+    has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(solver.getSolution().col_value) if has_solution else None
     how = Status.OPTIMAL if status == ended.kOptimal else Status.TIME_LIMIT
     return Solved(how, values, float(info.mip_dual_bound))
 
@@ -166,12 +166,12 @@ def _fill_gurobi(
     program.ModelSense = gurobipy.GRB.MAXIMIZE
     if start is not None:
         columns.Start = start
-    each = columns.tolist()
+    variables = columns.tolist()
     for row, name in enumerate(model.row_names):
         begin, end = model.row_starts[row], model.row_starts[row + 1]
         terms = gurobipy.LinExpr(
             model.entry_values[begin:end].tolist(),
-            [each[column] for column in model.entry_columns[begin:end]],
+            [variables[column] for column in model.entry_columns[begin:end]],
         )
         fixed = model.row_lower[row] == model.row_upper[row]
         program.addLConstr(terms, "=" if fixed else "<", model.row_upper[row], name)

@@ -253,7 +253,7 @@ def test_a_course_can_begin_with_weights(
 def test_a_class_of_ones_own_needs_nothing_of_ours(
     material: Material, tmp_path: Path, warnings: list[str]
 ) -> None:
-    own = replace(SETTINGS, model="support.own_model:NearestMean")
+    own = replace(SETTINGS, model="support.means_model:Means")
     folder = CourseFolder(tmp_path, warnings.append)
     Course(own, material, folder=folder).run(1)
     result = Course(own, material, folder=folder, resume=True).run(2)

@@ -30,6 +30,19 @@ NARROW = 16
 """Labels a slot that even a pass without budget keeps: it must arrive with some plan."""
 
 
+def width_within(
+    budget: float, work: float, rows_so_far: int, slots_left: int, width: int, narrowest: int
+) -> int:
+    """How many labels or states the next slot may keep, so that the pass arrives.
+
+    Once half of the budget is spent, the rest is spread over the slots left.
+    """
+    if work <= budget / 2:
+        return width
+    work_per_row = max(1.0, work / max(1, rows_so_far))
+    return int(min(width, max(narrowest, (budget - work) / slots_left / work_per_row)))
+
+
 @dataclass(frozen=True)
 class LabelPass:
     """What a search pass brought."""
@@ -102,13 +115,7 @@ class LabelSearch:
         scratch = empty_scratch(rows, self._space, self._tables)
         missed, work, labels_so_far = NEVER, 0, 0
         for slot in range(slots):
-            allowed = width
-            if work > budget / 2:
-                # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                work_per_label = max(1.0, work / max(1, labels_so_far))
-                allowed = int(
-                    min(width, max(NARROW, (budget - work) / (slots - slot) / work_per_label))
-                )
+            allowed = width_within(budget, work, labels_so_far, slots - slot, width, NARROW)
             if late():
                 allowed = NARROW
             labels_so_far += now.count

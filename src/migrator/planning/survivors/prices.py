@@ -281,7 +281,9 @@ def _go_forward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> N
         for p in range(patterns):
             rest[p], held[t, p] = forward[t, p], p
             forward[t + 1, p], came[t, p] = NEVER, 0
-        for i in range(count - 1, -1, -1):  # dropping instances costs nothing
+        # Dropping instances costs nothing: what serves on is worth as much as the best pattern that
+        # contains it. Large patterns come last in `fewer`, so they are passed on first.
+        for i in range(count - 1, -1, -1):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if rest[p] > rest[less]:
                 rest[less], held[t, less] = rest[p], held[t, p]
@@ -324,6 +326,7 @@ def _go_backward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> 
             worth += backward[t + 1, serves]
             if worth > backward[t, stays]:
                 backward[t, stays], follow[t, stays] = worth, s
+        # backwards the same: a pattern is worth at least what any part of it is, small ones first
         for i in range(fewer.shape[1]):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if p < 0:
@@ -343,6 +346,7 @@ def _completion(
     forward, backward, with_size = ways.forward, ways.backward, serving.with_size
     slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
     value, at, size, before, after = NEVER, slots, -1, 0, 0
+    # both ways meet in the slot in which the retraining ends: a maximum over all of those
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
         at, size = fixed, serving.end_size[m]
@@ -361,6 +365,7 @@ def _completion(
             duration = durations[m, k]
             if duration == 0 or duration > end:
                 continue
+            # sums of prices, taken off each other: the price of all of its slots
             paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - duration]
             for p in range(patterns):
                 # the instance it was retrained on may serve at once

@@ -19,6 +19,7 @@ import numpy as np
 from migrator.core.problem import Problem
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.geometry import symmetries
+from migrator.planning.exact.label_search import width_within
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER
@@ -90,13 +91,7 @@ class StateSearch:
         now, missed, work, states_so_far = self._layer_before(held), NEVER, 0, 0
         layers: list[tuple[Layer, Ints]] = []
         for slot in range(slots):
-            allowed = width
-            if work > budget / 2:
-                # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                work_per_state = max(1.0, work / max(1, states_so_far))
-                allowed = int(
-                    min(width, max(NARROW, (budget - work) / (slots - slot) / work_per_state))
-                )
+            allowed = width_within(budget, work, states_so_far, slots - slot, width, NARROW)
             states_so_far += len(now.value)
             allowed = NARROW if late() else allowed
             all_warm = slot == 0 and self._problem.initial is None

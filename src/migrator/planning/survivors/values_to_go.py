@@ -130,7 +130,7 @@ def _fill(
                         values[done, m, t, closed, p] = worth[NOW, p]
                     if done == 0:
                         _start_now(t, m, closed, serving, rents, ahead)
-            if done == 1:
+            if done == 1:  # what runs needs the values of `done`, what waits those of `running`
                 for k in range(rents.shape[1]):
                     if serving.durations[m, k] > 0 or k == serving.end_size[m]:
                         _fill_running(m, k, serving, price, waited, worth, ahead)
@@ -216,6 +216,7 @@ def _step_back(
             + worth[AFTER, serves]
         )
         worth[NOW, stays] = max(worth[NOW, stays], earned)
+    # dropping instances costs nothing: a pattern is worth at least what any part of it is
     for i in range(fewer.shape[1]):
         p, less = fewer[m, i, 0], fewer[m, i, 1]
         if p < 0:

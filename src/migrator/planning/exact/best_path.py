@@ -12,7 +12,7 @@ from migrator.planning.exact.transition import (
     DONE,
     WAITING,
     LabelTable,
-    Transition,
+    SlotTransition,
     empty_labels,
     empty_step,
     transition,
@@ -45,7 +45,7 @@ def _find_path(
     occupied: Ints,
     space: SpaceArrays,
     tables: GoodputTables,
-    step: Transition,
+    step: SlotTransition,
     came_from: Ints,
     path: Ints,
 ) -> float:

@@ -15,7 +15,7 @@ from migrator.planning.arrays import Bools, Floats, Int32s, Ints
 from migrator.planning.exact.bounds import Bounds
 from migrator.planning.exact.space import Space, SpaceArrays
 from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, GoodputTables
-from migrator.planning.exact.transition import DONE, WAITING, LabelTable, Transition, transition
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, SlotTransition, transition
 from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.ranking import descending
 
@@ -85,7 +85,7 @@ def expand(
     nodes: Int32s,
     used: int,
     seen: Ints,
-    step: Transition,
+    step: SlotTransition,
     scratch: Scratch,
 ) -> tuple[int, int, float, int]:
     """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).

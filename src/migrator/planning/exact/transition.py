@@ -52,7 +52,7 @@ def empty_labels(rows: int, tenants: int, joints: int) -> LabelTable:
     )
 
 
-class Transition(NamedTuple):
+class SlotTransition(NamedTuple):
     """Room for what a transition works out, and its result."""
 
     reached: Floats
@@ -67,10 +67,10 @@ class Transition(NamedTuple):
     """[kept, tenant, pattern]: goodput of the slot"""
 
 
-def empty_step(space: Space, tables: GoodputTables) -> Transition:
+def empty_step(space: Space, tables: GoodputTables) -> SlotTransition:
     """Room for a transition."""
     joints, tenants = space.joint.shape
-    return Transition(
+    return SlotTransition(
         reached=np.empty(joints),
         origin=np.empty(joints, np.int64),
         best_of_class=np.full(joints, NEVER),
@@ -88,7 +88,7 @@ def transition(
     tables: GoodputTables,
     now: LabelTable,
     label: int,
-    step: Transition,
+    step: SlotTransition,
 ) -> float:
     """Fill `reached` and `origin` for the joint patterns that fit beside `mask`; the largest value.
 

@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WARM := $(BIN)/python -c "from migrator.planning.planners import Charge, ready; from migrator.simulation import tenant; \
 	[ready(charge) for charge in Charge]; tenant.ready()"
 
-.PHONY: demo test check format bench reproduce package newest clean-kernels clean
+.PHONY: demo test check format bench reproduce package newest clean
 
 demo: $(STAMP)
 	@mkdir -p out
@@ -57,10 +57,6 @@ newest:
 	out/newest/bin/pip install --quiet --disable-pip-version-check '.[serve]'
 	out/newest/bin/migrator retrain nc-synthetic --model small-cnn --windows 1 2> out/newest/errors
 	@cat out/newest/errors; test ! -s out/newest/errors
-
-# numba notices a change only in the file of the kernel that Python calls.
-clean-kernels:
-	find src -name '*.nbi' -delete
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

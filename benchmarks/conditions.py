@@ -22,7 +22,7 @@ from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import Outcomes, Setting, points
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
 Figures = dict[str, Any]
@@ -81,7 +81,7 @@ class Condition:
     evaluation: Evaluation
     supposition: Supposition | None = None
 
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
+    def jobs(self, setting: Setting) -> tuple[SimulationJob, ...]:
         """A run per workload, policy and seed."""
         jobs = self.evaluation.jobs(setting)
         if self.supposition is None:
@@ -108,7 +108,7 @@ def of_mps_peers() -> dict[str, Condition]:
     }
 
 
-def jobs(setting: Setting) -> tuple[Job, ...]:
+def jobs(setting: Setting) -> tuple[SimulationJob, ...]:
     """A run per condition, workload, policy and seed."""
     return tuple(job for condition in of_mps_peers().values() for job in condition.jobs(setting))
 

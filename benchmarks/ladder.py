@@ -16,7 +16,7 @@ from migrator.policies.policy import Sharing, Sight
 from migrator.policies.registry import policy
 from migrator.reproduce.evaluation import AUTO, Evaluation
 from migrator.reproduce.experiment import Outcomes, Setting
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import GPU
 
 Figures = dict[str, Any]
@@ -65,7 +65,7 @@ def evaluation_of(name: str, limits: PeerLimits) -> Evaluation:
     return Evaluation((name,), forecaster=AUTO, peers=limits_of(name, limits))
 
 
-def jobs(setting: Setting) -> tuple[Job, ...]:
+def jobs(setting: Setting) -> tuple[SimulationJob, ...]:
     """A run per step, policy and workload; steps that do not concern a policy share its runs."""
     wanted = (
         job

@@ -23,7 +23,7 @@ from migrator.core.problem import Charge
 from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
-from migrator.simulation.compare import Job, run_all
+from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.workloads import workload, workloads
 
 REQUIRED, OPTIONAL = "required", "optional"
@@ -103,7 +103,7 @@ def main() -> None:
         ),
     ]
     jobs = [
-        Job(LongerRetraining(name, factor), policy, seed=seed, windows=chosen.windows)
+        SimulationJob(LongerRetraining(name, factor), policy, seed=seed, windows=chosen.windows)
         for seed in chosen.seeds
         for factor in chosen.factors
         for name in chosen.workloads

@@ -24,7 +24,7 @@ from migrator.core.errors import InputError
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
 from migrator.reproduce.traces import Pair, generated_kinds
-from migrator.simulation.compare import Job, run_all
+from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.traces.generator import KINDS, VARIABLE
 
 POLICIES = ("migrator-once", "migrator", "oracle")
@@ -127,7 +127,7 @@ def times_row(pair: Pair, windows: int, data: Path, load: float, retrain: bool) 
     timed = TimedPolicy()
     for number in range(windows):
         source = SpreadWindow(pair, number, windows, data, load, retrain)
-        Job(source, cast("Policy", timed), windows=1).run()
+        SimulationJob(source, cast("Policy", timed), windows=1).run()
     taken = np.array(timed.taken_ms)
     cells = [f"{value:.1f}" for value in (*np.quantile(taken, (0.5, 0.9, 0.99)), taken.max())]
     return f"| {pair_name(pair)} | {len(taken)} | {' | '.join(cells)} |"

@@ -14,7 +14,7 @@ from migrator.records.outcome import RunOutcome
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import run_jobs
 from migrator.reproduce.results_file import code_digest, open_results, traces_digest
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.traces.generator import VARIABLE
 
 
@@ -39,8 +39,8 @@ def setting_of(given: argparse.Namespace) -> Setting:
 
 
 def outcomes_of(
-    jobs: Sequence[Job], setting: Setting, given: argparse.Namespace
-) -> Mapping[Job, RunOutcome]:
+    jobs: Sequence[SimulationJob], setting: Setting, given: argparse.Namespace
+) -> Mapping[SimulationJob, RunOutcome]:
     """The outcome of every run; equal jobs are run once."""
     wanted = tuple(dict.fromkeys(jobs))
     if given.keep is None:

@@ -28,7 +28,7 @@ from benchmarks.machine import describe_machine
 from migrator.core.catalogue import board as board_named
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Scenario
-from migrator.simulation.compare import Job, run_all
+from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.capacity import highest_rps
 from migrator.workload.file import read_scenario
 
@@ -267,7 +267,7 @@ def goodputs(
                     if policy.startswith("static") and int(policy[7]) < len(setting.models):
                         continue
                     if (setting.name, seed, policy) not in found:
-                        jobs.append(Job(source, policy, name=setting.name))
+                        jobs.append(SimulationJob(source, policy, name=setting.name))
                         keys.append((setting.name, seed, policy))
         for place, outcome in run_all(jobs, processes):
             found[keys[place]] = outcome.tally.goodput / outcome.tally.received

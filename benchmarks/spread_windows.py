@@ -14,7 +14,7 @@ from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.reproduce.traces import Pair, arrivals, offset
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S
@@ -76,11 +76,11 @@ def spread_jobs(
     sources: Iterable[SpreadWindow],
     seeds: Iterable[int] = (0,),
     policies: Sequence[str] = SIDE_BY_SIDE,
-) -> tuple[Job, ...]:
+) -> tuple[SimulationJob, ...]:
     """Jobs for every window and seed under each policy: window plan, replanned and oracle."""
     given = tuple(seeds)
     return tuple(
-        Job(source, policy, seed=seed, windows=1)
+        SimulationJob(source, policy, seed=seed, windows=1)
         for source in sources
         for policy in policies
         for seed in given

@@ -7,7 +7,6 @@ new examples, and for more of them: `HYPOTHESIS_PROFILE=explore make test`.
 import asyncio
 import inspect
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,19 +21,6 @@ ASYNC_LIMIT_S = 600.0
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 pytest_plugins = ["support.browser", "support.nvidia_programs"]  # fixtures for several folders
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Remove machine code older than a kernel: numba looks only at the file of the called one."""
-    if hasattr(config, "workerinput"):
-        return
-    package = Path(__file__).parent.parent / "src" / "migrator"
-    sources = [*package.glob("planning/**/*.py"), package / "simulation" / "serving.py"]
-    kernels = [path for path in sources if "\n@compiled" in path.read_text(encoding="utf-8")]
-    newest = max(path.stat().st_mtime for path in kernels)
-    for index in package.rglob("*.nbi"):
-        if index.stat().st_mtime < newest:
-            index.unlink(missing_ok=True)
 
 
 @pytest.hookimpl(optionalhook=True)

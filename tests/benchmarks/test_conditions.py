@@ -7,13 +7,13 @@ from benchmarks.conditions import COLD, SupposedSource, Supposition
 from migrator.records.outcome import RunOutcome
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 SMALL = Setting(workloads=("W1",), most_windows=1)
 POINTS = {"as run": {"ekya": 0.5, "astraea": 0.4}, COLD: {"ekya": 0.45, "astraea": 0.4}}
 
 
-def outcomes() -> dict[Job, RunOutcome]:
+def outcomes() -> dict[SimulationJob, RunOutcome]:
     return {job: outcome_of(job) for job in conditions.jobs(SMALL)}
 
 

@@ -11,7 +11,7 @@ from benchmarks.ladder import DEFAULT, OURS, PEERS, evaluation_of, limits_of, st
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
@@ -47,7 +47,7 @@ def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
     assert all(job == made[DEFAULT] for job in made.values())
 
 
-def scenario_without_limits(job: Job) -> tuple[object, ...]:
+def scenario_without_limits(job: SimulationJob) -> tuple[object, ...]:
     this = replace(job.scenario(), peers=DEFAULT_LIMITS)
     counts = [tenant.trace.counts.tobytes() for tenant in this.tenants]
     rest = [(tenant.service, tenant.offset_s, tenant.drifts) for tenant in this.tenants]

@@ -14,7 +14,7 @@ from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
 from migrator.reproduce.traces import arrivals, generated_kinds, offset
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 
@@ -92,7 +92,7 @@ def test_what_the_folder_lacks_is_generated(tmp_path: Path) -> None:
 
 
 def test_a_window_can_be_run_alone() -> None:
-    job = Job(SpreadWindow(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
+    job = SimulationJob(SpreadWindow(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
     made, outcome = job.scenario(), job.run()
     assert outcome.scenario == "azure + azure-bursty, window 2 of 3"
     for tenant in made.tenants:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.file import read_scenario
 
 HERE = Path(__file__).parent
@@ -19,7 +19,7 @@ def main() -> None:
     cases = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
     for case in cases:
         source = partial(read_scenario, EXAMPLES / case["file"])
-        tally = Job(source, case["policy"], windows=case["windows"]).run().tally
+        tally = SimulationJob(source, case["policy"], windows=case["windows"]).run().tally
         case["found"] = {name: round(getattr(tally, name), 6) for name in KEPT}
     lines = ",\n".join(json.dumps(case) for case in cases)
     (HERE / "examples.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

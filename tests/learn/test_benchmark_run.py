@@ -259,7 +259,7 @@ def test_a_run_can_begin_with_weights(
 def test_a_class_of_ones_own_needs_nothing_of_ours(
     material: Material, tmp_path: Path, warnings: list[str]
 ) -> None:
-    own = replace(SETTINGS, model="support.own_model:NearestMean")
+    own = replace(SETTINGS, model="support.means_model:Means")
     folder = RunFolder(tmp_path, warnings.append)
     BenchmarkRun(own, material, folder=folder).run(1)
     result = BenchmarkRun(own, material, folder=folder, resume=True).run(2)

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from support.own_model import NearestMean
+from support.means_model import Means
 
 from migrator.core.errors import InputError
 from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
@@ -52,6 +52,6 @@ def test_a_class_that_is_almost_a_model_is_told_what_is_wrong(
 
 
 def test_the_model_itself_is_left_as_it_is(material: Material) -> None:
-    model = NearestMean.build(10, 0)
+    model = Means.build(10, 0)
     require_works("mine", cast(Model, model), material.train, 10)
     assert not np.any(model.counts)

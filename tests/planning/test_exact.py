@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache, reduce
 from operator import or_
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,53 +38,44 @@ from migrator.planning.solve import make_plan
 PLENTY_S = 60.0
 
 
-def problem(*tenants: Tenant, gpu: str = "A100-40GB", initial: Initial | None = None) -> Problem:
+def window(*tenants: Tenant, gpu: str = "A100-40GB", initial: Initial | None = None) -> Problem:
     slots = len(tenants[0].received[0])
     return Problem(board(gpu), 1.0, slots, Charge.PAPER, tenants, initial)
 
 
-def solve(it: Problem) -> Plan:
-    plan = make_plan(it, time_limit_s=PLENTY_S)
-    check_plan(it, plan)
+def solve(problem: Problem) -> Plan:
+    plan = make_plan(problem, time_limit_s=PLENTY_S)
+    check_plan(problem, plan)
     return plan
 
 
-@pytest.mark.parametrize("initial", [False, True])
-@pytest.mark.parametrize("seed", range(25))
-def test_two_tenants_equal_brute_force(seed: int, initial: bool) -> None:
-    it = random_problem(seed, tenants=2, slots=4, charge=Charge.PAPER, initial=initial)
-    best = best_plan(it)
-    if best is None:
-        with pytest.raises(InfeasibleError):
-            solve(it)
-        return
-    plan = solve(it)
-    assert plan.goodput == pytest.approx(best.goodput)
-    assert plan.gap == 0
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_scenarios_equal_brute_force(seed: int) -> None:
-    it = random_problem(seed, tenants=2, slots=4, charge=Charge.PAPER, scenarios=3)
-    best = best_plan(it)
-    if best is not None:
-        assert solve(it).goodput == pytest.approx(best.goodput)
-
-
-@pytest.mark.parametrize("initial", [False, True])
-@pytest.mark.parametrize("seed", range(25))
-def test_optional_retraining_equals_brute_force(seed: int, initial: bool) -> None:
-    it = random_problem(
-        seed, tenants=2, slots=4, charge=Charge.PAPER, initial=initial, optional=True
-    )
-    best = best_plan(it)
-    if best is None:
-        with pytest.raises(InfeasibleError):
-            solve(it)
-        return
-    plan = solve(it)
-    assert plan.objective == pytest.approx(best.objective)
-    assert plan.status == "proven optimal"
+@pytest.mark.parametrize(
+    ("tenants", "slots", "gpu", "options", "seeds"),
+    [
+        (2, 4, "A30-24GB", {}, 25),
+        (2, 4, "A30-24GB", {"initial": True}, 25),
+        (2, 4, "A30-24GB", {"optional": True}, 25),
+        (2, 4, "A30-24GB", {"optional": True, "initial": True}, 25),
+        (2, 4, "A30-24GB", {"scenarios": 3}, 8),
+        (3, 3, "A30-24GB", {}, 6),
+        (2, 3, "A100-40GB", {}, 4),
+    ],
+)
+def test_plans_equal_brute_force(
+    tenants: int, slots: int, gpu: str, options: dict[str, Any], seeds: int
+) -> None:
+    for seed in range(seeds):
+        drawn = random_problem(
+            seed, tenants=tenants, slots=slots, board=gpu, charge=Charge.PAPER, **options
+        )
+        best = best_plan(drawn)
+        if best is None:
+            with pytest.raises(InfeasibleError):
+                solve(drawn)
+            continue
+        plan = solve(drawn)
+        assert plan.objective == pytest.approx(best.objective), f"seed {seed}"
+        assert plan.status == "proven optimal", f"seed {seed}"
 
 
 @pytest.mark.parametrize("charge", Charge)
@@ -97,7 +89,7 @@ def test_an_optional_retraining_without_gain_is_left_out_and_one_with_gain_is_no
     gain = tenant(
         "b", load, accuracy_pre=0.1, retraining_slots={1: 4, 2: 3}, retraining_optional=True
     )
-    plan = make_plan(problem(no_gain, gain).with_charge(charge), time_limit_s=PLENTY_S)
+    plan = make_plan(window(no_gain, gain).with_charge(charge), time_limit_s=PLENTY_S)
     assert [retraining.tenant for retraining in plan.retrainings] == ["b"]
 
 
@@ -106,8 +98,8 @@ def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> N
     """It takes the whole window, so inside the window it only costs."""
     short_sighted = tenant("a", [60.0] * 10, retraining_slots={3: 10}, retraining_optional=True)
     far_sighted = replace(short_sighted, value_after=2.0)
-    without = make_plan(problem(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
-    retrained = make_plan(problem(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    without = make_plan(window(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    retrained = make_plan(window(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
     assert without.retrainings == ()
     assert [retraining.end for retraining in retrained.retrainings] == [10]
     assert retrained.later_goodput == pytest.approx(2 * 600 * 0.4)
@@ -117,31 +109,15 @@ def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> N
 
 @pytest.mark.parametrize("charge", Charge)
 def test_an_optional_retraining_that_no_size_can_finish_is_left_out(charge: Charge) -> None:
-    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6}, retraining_optional=True)
-    plan = make_plan(problem(it).with_charge(charge), time_limit_s=PLENTY_S)
+    endless = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6}, retraining_optional=True)
+    plan = make_plan(window(endless).with_charge(charge), time_limit_s=PLENTY_S)
     assert plan.retrainings == ()
 
 
 def test_a_required_retraining_that_does_not_fit_names_tenant_and_remedy() -> None:
-    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6})
+    endless = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6})
     with pytest.raises(InfeasibleError, match=r"'a' .* at least 6 slots .* \"optional\""):
-        solve(problem(it))
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_three_tenants_equal_brute_force(seed: int) -> None:
-    it = random_problem(seed, tenants=3, slots=3, charge=Charge.PAPER)
-    best = best_plan(it)
-    if best is not None:
-        assert solve(it).goodput == pytest.approx(best.goodput)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_seven_slice_board_equals_brute_force(seed: int) -> None:
-    it = random_problem(seed, tenants=2, slots=3, board="A100-40GB", charge=Charge.PAPER)
-    best = best_plan(it)
-    if best is not None:
-        assert solve(it).goodput == pytest.approx(best.goodput)
+        solve(window(endless))
 
 
 @settings(max_examples=amount(30, 60), deadline=None)
@@ -158,7 +134,7 @@ def test_any_problem_gives_a_checked_plan_below_its_bound(
 ) -> None:
     if gpu == "A30-24GB":
         tenants = min(tenants, 4)
-    it = random_problem(
+    problem = random_problem(
         seed,
         tenants=tenants,
         slots=slots,
@@ -168,10 +144,10 @@ def test_any_problem_gives_a_checked_plan_below_its_bound(
         scenarios=scenarios,
     )
     try:
-        plan = make_plan(it, time_limit_s=2.0)
+        plan = make_plan(problem, time_limit_s=2.0)
     except InfeasibleError:
         return
-    assert check_plan(it, plan) <= plan.upper_bound + 1e-9 * abs(plan.upper_bound) + 1e-9
+    assert check_plan(problem, plan) <= plan.upper_bound + 1e-9 * abs(plan.upper_bound) + 1e-9
 
 
 def test_the_same_problem_gives_the_same_plan() -> None:
@@ -180,7 +156,7 @@ def test_the_same_problem_gives_the_same_plan() -> None:
         tenant(f"t{m}", rng.poisson(15, 60).tolist(), retraining_slots={1: 30, 2: 16, 3: 12})
         for m in range(3)
     ]
-    first, again = (solve(problem(*tenants)) for _ in range(2))
+    first, again = (solve(window(*tenants)) for _ in range(2))
     assert replace(first, solve_s=0) == replace(again, solve_s=0)
 
 
@@ -190,7 +166,7 @@ def test_a_longer_limit_never_gives_less() -> None:
         tenant(f"t{m}", rng.poisson(20, 80).tolist(), retraining_slots={1: 40, 2: 21, 4: 13})
         for m in range(4)
     ]
-    short, long = (make_plan(problem(*tenants), time_limit_s=s) for s in (0.01, 3.0))
+    short, long = (make_plan(window(*tenants), time_limit_s=s) for s in (0.01, 3.0))
     assert short.goodput <= long.goodput
     assert long.upper_bound <= short.upper_bound + 1e-6
 
@@ -200,21 +176,23 @@ def test_overhead_longer_than_a_slot_is_charged_in_full(slots: int, goodput: flo
     """From one 2g to two: 36 - 3 x 18 = -18 in the slot of the change, 31 in each after it."""
     held = Initial((Instance(2, 2, Task("a", Kind.INFERENCE)),))
     one = tenant("a", [31.0] * slots, overhead_s=3.0, capability={2: 18.0, 4: 31.0})
-    plan = solve(problem(one, gpu="A30-24GB", initial=held))
+    plan = solve(window(one, gpu="A30-24GB", initial=held))
     assert plan.goodput == pytest.approx(0.5 * goodput)
 
 
 def test_a_retraining_is_not_moved_and_blocks_its_slices() -> None:
     """With 3g retraining on slices 0-3 a 4g never fits; on 4-7 it does."""
     received = [31.0] * 6
-    it = problem(
+    problem = window(
         tenant("a", received, capability={4: 31.0}, min_gpcs=4),
         tenant("b", [1.0] * 6, capability={7: 9.0, 1: 1.0}, retraining_slots={3: 4}),
     )
     with pytest.raises(InfeasibleError):
-        solve(it)  # 4 + 3 leaves no slice for b's own minimum
-    it = problem(tenant("a", received, capability={4: 31.0}, min_gpcs=4, retraining_slots={3: 4}))
-    plan = solve(it)
+        solve(problem)  # 4 + 3 leaves no slice for b's own minimum
+    problem = window(
+        tenant("a", received, capability={4: 31.0}, min_gpcs=4, retraining_slots={3: 4})
+    )
+    plan = solve(problem)
     trained = [i for s in plan.slots for i in s.instances if i.task == Task("a", Kind.RETRAINING)]
     assert [(i.start, i.gpcs) for i in trained] == [(4, 3)] * 4
 
@@ -228,10 +206,10 @@ def test_running_retraining_goes_on_where_it_is() -> None:
         ),
         (RunningRetraining("a", 3),),
     )
-    it = problem(
+    problem = window(
         tenant("a", [30.0] * 8, retraining_slots={1: 6}), tenant("b", [12.0] * 8), initial=held
     )
-    plan = solve(it)
+    plan = solve(problem)
     where = [
         [(i.start, i.gpcs) for i in slot.instances if i.task == Task("a", Kind.RETRAINING)]
         for slot in plan.slots
@@ -240,56 +218,56 @@ def test_running_retraining_goes_on_where_it_is() -> None:
 
 
 def test_seven_tenants_without_retraining_get_a_slice_each() -> None:
-    plan = solve(problem(*[tenant(f"t{m}", [5.0, 20.0]) for m in range(7)]))
+    plan = solve(window(*[tenant(f"t{m}", [5.0, 20.0]) for m in range(7)]))
     assert all(sorted(i.gpcs for i in slot.instances) == [1] * 7 for slot in plan.slots)
     assert plan.gap == 0
 
 
 def test_schedule_that_cannot_fit_is_refused_by_the_search() -> None:
     """Five retrainings of ten slots, at most two at a time beside five minimum instances."""
-    it = problem(*[tenant(f"t{m}", [1.0] * 24, retraining_slots={1: 10}) for m in range(5)])
+    problem = window(*[tenant(f"t{m}", [1.0] * 24, retraining_slots={1: 10}) for m in range(5)])
     with pytest.raises(InfeasibleError, match="retrain"):
-        solve(it)
-    roomier = problem(*[tenant(f"t{m}", [1.0] * 30, retraining_slots={1: 10}) for m in range(5)])
+        solve(problem)
+    roomier = window(*[tenant(f"t{m}", [1.0] * 30, retraining_slots={1: 10}) for m in range(5)])
     assert len(solve(roomier).retrainings) == 5
 
 
-ONE_OF_EACH_GEOMETRY = list({tuple(placements(each)): each for each in boards().values()}.values())
+ONE_OF_EACH_GEOMETRY = list({placements(gpu): gpu for gpu in boards().values()}.values())
 
 
-@pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)
-def test_rearranged_placements_overlap_as_before(each: Board) -> None:
-    known = placements(each)
-    overlaps = np.array([[a.overlaps(b) for b in known] for a in known])
-    gpcs = np.array([place.gpcs for place in known])
-    for turn in symmetries(each):
-        assert sorted(turn) == list(range(len(known)))
-        assert (gpcs[turn] == gpcs).all()
-        assert (overlaps[np.ix_(turn, turn)] == overlaps).all()
+@pytest.mark.parametrize("gpu", ONE_OF_EACH_GEOMETRY, ids=lambda gpu: gpu.name)
+def test_rearranged_placements_overlap_as_before(gpu: Board) -> None:
+    places = placements(gpu)
+    overlaps = np.array([[a.overlaps(b) for b in places] for a in places])
+    gpcs = np.array([place.gpcs for place in places])
+    for order in symmetries(gpu):
+        assert sorted(order) == list(range(len(places)))
+        assert (gpcs[order] == gpcs).all()
+        assert (overlaps[np.ix_(order, order)] == overlaps).all()
 
 
 def test_an_a100_can_be_rearranged_in_sixteen_ways() -> None:
     assert len(symmetries(board("A100-40GB"))) == 16
 
 
-@pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)
-def test_start_classes_cover_every_start(each: Board) -> None:
+@pytest.mark.parametrize("gpu", ONE_OF_EACH_GEOMETRY, ids=lambda gpu: gpu.name)
+def test_start_classes_cover_every_start(gpu: Board) -> None:
     """Around any occupied slices, each free start is like one that the search tries."""
-    geo = geometry(each)
-    known = placements(each)
+    geo = geometry(gpu)
+    places = placements(gpu)
     sets = [
         (tuple(sorted(p.gpcs for p in chosen)), reduce(or_, (p.mask for p in chosen), 0))
-        for chosen in placement_sets(each)
+        for chosen in placement_sets(gpu)
     ]
 
     @cache
     def around(taken: int) -> frozenset[tuple[int, ...]]:
         return frozenset(sizes for sizes, occupied in sets if not occupied & taken)
 
-    for mask in range(1 << each.memory_slices):
-        tried = [known[i] for i in geo.starts[mask] if i >= 0]
+    for mask in range(1 << gpu.memory_slices):
+        tried = [places[i] for i in geo.starts[mask] if i >= 0]
         assert all(not p.mask & mask for p in tried)
-        free = [p for p in known if not p.mask & mask]
+        free = [p for p in places if not p.mask & mask]
         possible = {(p.gpcs, around(mask | p.mask)) for p in free}
         assert {(p.gpcs, around(mask | p.mask)) for p in tried} == possible
 
@@ -307,7 +285,7 @@ def test_light_load_is_proven_at_once(gain: float) -> None:
         )
         for m in range(2)
     ]
-    assert solve(problem(*tenants)).gap == 0
+    assert solve(window(*tenants)).gap == 0
 
 
 def test_retraining_that_does_not_pay_is_not_put_off_until_it_no_longer_fits() -> None:
@@ -321,14 +299,14 @@ def test_retraining_that_does_not_pay_is_not_put_off_until_it_no_longer_fits() -
         )
         for m in range(5)
     ]
-    plan = make_plan(problem(*tenants), time_limit_s=2.0)
+    plan = make_plan(window(*tenants), time_limit_s=2.0)
     assert len(plan.retrainings) == 5
     assert plan.gap < 0.02
 
 
 def test_joint_patterns_of_an_a100() -> None:
     counts = [
-        len(build_space(problem(*[tenant(f"t{m}", [1.0]) for m in range(n)])).joint)
+        len(build_space(window(*[tenant(f"t{m}", [1.0]) for m in range(n)])).joint)
         for n in range(1, 8)
     ]
     assert counts == [37, 146, 225, 169, 66, 13, 1]
@@ -338,9 +316,9 @@ def test_a_schedule_that_leaves_no_room_has_no_path() -> None:
     """A retraining on all of an A30 leaves nothing to serve with."""
     here = board("A30-24GB")
     trains = tenant("a", [5.0] * 4, retraining_slots={2: 2, 4: 1})
-    it = Problem(here, 1.0, 4, Charge.PAPER, (trains, tenant("b", [5.0] * 4)))
-    space = build_space(it)
-    tables = build_tables(it, space)
+    problem = Problem(here, 1.0, 4, Charge.PAPER, (trains, tenant("b", [5.0] * 4)))
+    space = build_space(problem)
+    tables = build_tables(problem, space)
     whole, half = (
         next(i for i, place in enumerate(space.geometry.places) if place.gpcs == gpcs)
         for gpcs in (4, 2)

@@ -88,6 +88,15 @@ def test_without_a_folder_to_write_every_process_compiles(run_kernels: Run, tmp_
         assert run_kernels(**variables).stderr == NOTICE
 
 
+def test_code_older_than_the_planner_is_not_used(run_kernels: Run, tmp_path: Path) -> None:
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    run_kernels(**variables)
+    for index in (tmp_path / "cache").rglob("*.nbi"):
+        index.write_bytes(b"no index of this version")
+        os.utime(index, (0, 0))
+    assert run_kernels(**variables).stderr == NOTICE
+
+
 def test_a_kernel_that_makes_an_array_is_refused() -> None:
     def copied(numbers: Ints) -> int:
         return len(numbers.copy())

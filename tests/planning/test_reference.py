@@ -15,22 +15,13 @@ from migrator.planning.arrays import Floats
 from migrator.planning.exact.best_path import best_path
 from migrator.planning.exact.bounds import tabulate_bounds
 from migrator.planning.exact.expand import _shrink, empty_scratch, expand
-from migrator.planning.exact.geometry import symmetries
 from migrator.planning.exact.prices import Prices, bound_at
 from migrator.planning.exact.schedule import Start, occupied_by
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import NEVER, Tables, build_tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
+from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
 from migrator.planning.ranking import descending
-from migrator.planning.survivors import selection
 from migrator.planning.survivors.arrivals import arrivals_of, expected
-from migrator.planning.survivors.beam_search import ShareSearch
-from migrator.planning.survivors.board import build_shares
-from migrator.planning.survivors.menus import menus_of
-from migrator.planning.survivors.prices import find_prices
-from migrator.planning.survivors.serving import build_serving
-from migrator.planning.survivors.state_search import StateSearch
-from migrator.planning.survivors.states import Layer
 
 SEEDS = range(6)
 ROWS = 4096
@@ -46,7 +37,7 @@ def window(seed: int, charge: Charge = Charge.PAPER) -> Problem:
 
 
 @cache
-def tabulated(seed: int) -> tuple[Space, Tables]:
+def tabulated(seed: int) -> tuple[Space, GoodputTables]:
     space = build_space(window(seed))
     return space, build_tables(window(seed), space)
 
@@ -157,7 +148,7 @@ def test_the_best_inference_around_a_schedule(seed: int) -> None:
     assert all(space.geometry.placeable[occupied[t], space.priced.total[path[t]]] for t in range(5))
 
 
-def first_labels(problem: Problem, space: Space) -> tuple[Labels, reference.Labels]:
+def first_labels(problem: Problem, space: Space) -> tuple[LabelTable, reference.Labels]:
     """Before slot 0, for the kernel and for the reference."""
     (joints, tenants), status = space.joint.shape, []
     labels = empty_labels(ROWS, tenants, joints)
@@ -194,7 +185,7 @@ def test_the_labels_of_every_slot(seed: int, share: float | None) -> None:
 Named = tuple[tuple[reference.Status, ...], tuple[int, ...], frozenset[tuple[Any, float]]]
 
 
-def named_labels(space: Space, labels: Labels, count: int) -> set[Named]:
+def named_labels(space: Space, labels: LabelTable, count: int) -> set[Named]:
     """Status, sizes of the retrainings, and entries: placements that are alike give the same."""
     sizes, codes = space.geometry.sizes, {WAITING: reference.WAITING, DONE: reference.DONE}
     named = set()
@@ -267,84 +258,3 @@ def test_descending_is_a_stable_sort(count: int) -> None:
     order = np.empty((2, count), np.int64)
     row = descending(count, rank, order)
     assert order[row].tolist() == sorted(range(count), key=lambda i: -rank[i])
-
-
-def state_search(problem: Problem) -> tuple[StateSearch, ShareSearch]:
-    space = build_space(problem)
-    tables, slots = build_tables(problem, space), problem.slots
-    menus, arrivals = menus_of(problem, space), arrivals_of(problem)
-    serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
-    beam = ShareSearch(problem, space, menus, arrivals)
-    first = np.zeros((slots, len(space.geometry.sizes)))
-    occupied = np.zeros(slots, np.int64)
-    prices = find_prices(serving, shares, first, occupied, space.most_waiting, 1, NEVER)
-    running = (None,) * len(problem.tenants)
-    search = StateSearch(
-        problem, space, serving, shares, prices, menus, arrivals, beam.costs, running
-    )
-    return search, beam
-
-
-def random_layer(problem: Problem, beam: ShareSearch, rows: int, seed: int) -> Layer:
-    """States without retrainings: placements held at random, and for how long."""
-    rng, places = np.random.default_rng(seed), len(placements(problem.board))
-    owner = rng.integers(-1, len(problem.tenants), (rows, places)).astype(np.int8)
-    warm = np.where(owner >= 0, beam.costs.warm_age[owner], 0)
-    age = np.minimum(rng.integers(0, 4, (rows, places)), warm).astype(np.int32)
-    status = np.full((rows, len(problem.tenants)), -1, np.int64)
-    return Layer(status, np.zeros_like(status), owner, age, rng.integers(0, 30, rows) / 1.0)
-
-
-def held_in(layer: Layer, row: int, warm_age: list[int]) -> reference.Held:
-    """An instance that is warm counts as old: how old makes no difference."""
-    return {
-        at: (int(m), 99 if age >= warm_age[m] else int(age))
-        for at, (m, age) in enumerate(zip(layer.owner[row], layer.age[row], strict=True))
-        if m >= 0
-    }
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_state_is_dropped_only_if_another_is_ahead_after_paying_for_the_change(seed: int) -> None:
-    problem = window(seed, Charge.SURVIVORS)
-    search, beam = state_search(problem)
-    layer = random_layer(problem, beam, 24, seed)
-    room, warm_age = np.empty(layer.owner.shape[1], np.int64), beam.costs.warm_age.tolist()
-    outcomes = set()
-    for row in range(24):
-        for other in range(24):
-            if layer.value[other] < layer.value[row]:
-                continue
-            cost = reference.cost_of_changing(
-                problem, 1, held_in(layer, other, warm_age), held_in(layer, row, warm_age)
-            )
-            lead = float(layer.value[other] - layer.value[row])
-            if abs(lead - cost) < 1e-9:
-                continue
-            found = selection._can_change(
-                1, other, row, layer, search._choices, beam.costs, search._arrivals, room
-            )
-            assert found == (cost <= lead), (row, other)
-            outcomes.add(found)
-    assert True in outcomes
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_states_that_are_alike_become_equal(seed: int) -> None:
-    problem = window(seed, Charge.SURVIVORS)
-    search, beam = state_search(problem)
-    alike = symmetries(problem.board)
-    first = random_layer(problem, beam, 1, seed)
-    layer = Layer(
-        np.repeat(first.place, len(alike), 0),
-        np.repeat(first.end, len(alike), 0),
-        first.owner[0][alike],
-        first.age[0][alike],
-        np.repeat(first.value, len(alike)),
-    )
-    layer.place[:, 0] = [int(np.flatnonzero(order == 1)[0]) for order in alike]
-    room = np.empty(layer.owner.shape[1], np.int64)
-    for row in range(len(alike)):
-        selection._rearrange(row, search._choices, layer, room)
-    for part in layer[:4]:
-        assert (part == part[0]).all()

@@ -34,7 +34,7 @@ from migrator.planning.survivors.fixed_schedule import around_of
 from migrator.planning.survivors.menus import Menus, menus_of
 from migrator.planning.survivors.prices import ServingPrices
 from migrator.planning.survivors.selection import next_layer
-from migrator.planning.survivors.serving import Serving, build_serving, serving_patterns
+from migrator.planning.survivors.serving import ServingTables, build_serving, serving_patterns
 from migrator.planning.survivors.state_search import StateSearch
 from migrator.planning.survivors.states import DONE, STILL, Candidates, Layer, empty_candidates
 from migrator.planning.survivors.values_to_go import Ahead
@@ -55,7 +55,7 @@ class Window:
         return build_space(self.problem)
 
     @cached_property
-    def serving(self) -> Serving:
+    def serving(self) -> ServingTables:
         return build_serving(self.problem, self.space, build_tables(self.problem, self.space))
 
     @cached_property

@@ -15,8 +15,8 @@ from migrator.planning.exact.expand import empty_scratch, expand
 from migrator.planning.exact.prices import Prices, bound_at, find_prices
 from migrator.planning.exact.schedule import running_of
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import Tables, build_tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
+from migrator.planning.exact.tables import GoodputTables, build_tables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
 from migrator.planning.solve import make_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "planner.md"
@@ -37,7 +37,7 @@ PAPER, SURVIVORS = window(Charge.PAPER), window(Charge.SURVIVORS)
 
 
 @cache
-def tables() -> tuple[Space, Tables]:
+def tables() -> tuple[Space, GoodputTables]:
     space = build_space(PAPER)
     return space, build_tables(PAPER, space)
 
@@ -78,7 +78,7 @@ def bound(price: float) -> float:
 
 
 @cache
-def labels_after_slot_0() -> tuple[Labels, int]:
+def labels_after_slot_0() -> tuple[LabelTable, int]:
     """As a pass that drops nothing finds them, bounded by the example's prices."""
     space, goodput = tables()
     bounds = tabulate_bounds(space, goodput, Prices(price_rows(PRICE), bound(PRICE)))

@@ -24,7 +24,7 @@ from migrator.reproduce.reproduce import (
 )
 from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 NAMES = [
     *("allocation-table", "best-allocation", "retraining-split", "goodput"),
@@ -67,7 +67,8 @@ def test_the_headline_is_forecast_by_auto() -> None:
 def test_replanning_takes_longer_than_planning_once() -> None:
     source = WorkloadSource("W1")
     replanned, once, oracle = (
-        cost_s(Job(source, policy)) for policy in ("migrator-replanned", "migrator-once", "oracle")
+        cost_s(SimulationJob(source, policy))
+        for policy in ("migrator-replanned", "migrator-once", "oracle")
     )
     assert replanned > once == oracle
 
@@ -171,9 +172,9 @@ def test_workloads_and_windows_make_it_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MIGRATOR_DATA", raising=False)
-    seen: list[Job] = []
+    seen: list[SimulationJob] = []
 
-    def made_up(jobs: Sequence[Job], *_: object) -> dict[Job, RunOutcome]:
+    def made_up(jobs: Sequence[SimulationJob], *_: object) -> dict[SimulationJob, RunOutcome]:
         seen.extend(jobs)
         return outcomes_of(jobs)
 

@@ -18,8 +18,8 @@ from migrator.core.errors import HttpError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.serving.queue import AttachedWorker, QueuedRequest, QueueSettings, TenantQueue
 from migrator.serving.router import Router
-from migrator.simulation.gpu import Worker
-from migrator.simulation.serving import IN_TIME, UNKEPT, Conditions, Workers, serve
+from migrator.simulation.gpu import SimulatedWorker
+from migrator.simulation.serving import IN_TIME, UNKEPT, Conditions, WorkerColumns, serve
 from migrator.simulation.tenant import Spans, idle_spans
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
@@ -90,7 +90,7 @@ def simulated(
     slowest_first = sorted(tables, key=lambda each: -each[1])
     own = len(tables)
     begin_s, end_s = (np.array([]), np.array([])) if lent is None else lent[1:]
-    workers = Workers(
+    workers = WorkerColumns(
         np.array([*slowest_first, *(lent[:1] if lent else ()) * len(begin_s)]).reshape(
             -1, BATCH + 1
         ),
@@ -168,7 +168,7 @@ def test_standbys_answer_as_many_on_idle_slices_in_both(
     for rate_rps in (2 * able_rps, load * capability_rps(owner)):
         count = int(SECONDS * rate_rps)
         arrivals.append(sorted((rng.random(count) * SECONDS).tolist()))
-    worker = Worker(Instance(0, 3), Task("b", Kind.INFERENCE), 1, 0.0, 0.0)
+    worker = SimulatedWorker(Instance(0, 3), Task("b", Kind.INFERENCE), 1, 0.0, 0.0)
     sent = np.full((len(arrivals[1]), 3), -1.0)
     simulated(arrivals[1], [owner], sent=sent)
     sent = sent[sent[:, 0] >= 0]

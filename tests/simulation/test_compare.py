@@ -12,7 +12,7 @@ from migrator.core.scenario import Scenario
 from migrator.forecast.informer.network import Shape
 from migrator.forecast.informer.trained import save
 from migrator.forecast.informer.training import Settings, train
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 
 def _source(seed: int | None, windows: int | None) -> Scenario:
@@ -26,8 +26,8 @@ def test_without_torch_the_informer_is_refused_before_the_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MigratorError, match=rf"^{name} needs torch.*pip install 'migrator\[forec"):
-        Job(_source, "equal-mig", name).scenario()
-    assert Job(_source, "equal-mig", "auto").scenario().forecaster == "auto"
+        SimulationJob(_source, "equal-mig", name).scenario()
+    assert SimulationJob(_source, "equal-mig", "auto").scenario().forecaster == "auto"
 
 
 @pytest.mark.parametrize(("window_slots", "fits"), [(30, True), (20, False)])
@@ -37,7 +37,7 @@ def test_a_model_is_for_windows_as_long_as_the_scenarios(
     path = tmp_path / "model"
     history = np.random.default_rng(1).poisson(9, 400).astype(float)
     save(train(history, 1.0, Shape.for_window(window_slots), Settings(steps=2)), path)
-    job = Job(_source, "equal-mig", f"informer:{path}")
+    job = SimulationJob(_source, "equal-mig", f"informer:{path}")
     if fits:
         assert job.scenario().forecaster == f"informer:{path}"
     else:

@@ -7,7 +7,7 @@ from support.scenarios import H200, profile, serves, share
 from migrator.core.problem import Holding, Kind, Share
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.policies.policy import Sharing
-from migrator.simulation.gpu import Worker
+from migrator.simulation.gpu import SimulatedWorker
 from migrator.simulation.interference import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
@@ -19,14 +19,14 @@ from migrator.simulation.interference import (
 SERVICES = [Service(name, profile(interference=0.2, contention=1.5), 1.0, 1) for name in ("a", "b")]
 
 
-def life(holding: Holding) -> Worker:
+def life(holding: Holding) -> SimulatedWorker:
     assert holding.task is not None
     part = holding.percent / 100 if isinstance(holding, Share) else 0.1
-    return Worker(holding, holding.task, 132 * part, 0.0, 0.0)
+    return SimulatedWorker(holding, holding.task, 132 * part, 0.0, 0.0)
 
 
 def slower(
-    sharing: Sharing, alive: list[Worker], a_rps: float, b_rps: float
+    sharing: Sharing, alive: list[SimulatedWorker], a_rps: float, b_rps: float
 ) -> tuple[float, float]:
     found = slowdowns(
         sharing, H200.sms, SERVICES, [alive], {"a": np.array([a_rps]), "b": np.array([b_rps])}
@@ -93,7 +93,7 @@ def test_slow_batches_keep_processes_busy_for_longer() -> None:
     serving, training = life(share("a", 100)), life(share("a", 100, Kind.RETRAINING))
     rate_rps = 0.4 * SERVICES[0].capability_rps(H200.sms)
 
-    def busy(*alive: Worker) -> float:
+    def busy(*alive: SimulatedWorker) -> float:
         kind = Sharing.UNPARTITIONED
         return activities(kind, H200.sms, SERVICES[:1], alive, {"a": rate_rps})["a"]
 

@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from migrator.records.outcome import RunOutcome
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.file import read_scenario
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "live.yaml"
 
 
 def run(policy: str) -> RunOutcome:
-    job = Job(partial(read_scenario, EXAMPLE), policy, None, None, None, False)
+    job = SimulationJob(partial(read_scenario, EXAMPLE), policy, None, None, None, False)
     return job.run()
 
 

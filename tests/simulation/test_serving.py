@@ -17,16 +17,16 @@ from migrator.simulation.serving import (
     RECONFIGURING,
     WAITED_S,
     Conditions,
-    Workers,
+    WorkerColumns,
     serve,
 )
 
 FOREVER = 1e18
 
 
-def workers(*each: tuple[float, float, float], batch: int = 1) -> Workers:
+def workers(*each: tuple[float, float, float], batch: int = 1) -> WorkerColumns:
     """(seconds per request, ready, until) of every worker; a batch takes as long as its sum."""
-    return Workers(
+    return WorkerColumns(
         np.array([[latency * max(1, n) for n in range(batch + 1)] for latency, _, _ in each]),
         np.array([ready for _, ready, _ in each]),
         np.array([until for _, _, until in each]),
@@ -51,7 +51,9 @@ def conditions(**changed: Any) -> Conditions:
     return plain._replace(**changed)
 
 
-def served(arrivals: list[float], these: Workers, now: Conditions) -> tuple[dict[str, float], int]:
+def served(
+    arrivals: list[float], these: WorkerColumns, now: Conditions
+) -> tuple[dict[str, float], int]:
     counted, head = serve(np.array(arrivals), np.zeros(len(arrivals)), False, these, now)
     names = ("in_time", "goodput", "late", "dropped", "reconfiguring", "waited_s")
     return dict(zip(names, counted.tolist(), strict=True)), head
@@ -127,14 +129,14 @@ def test_waiting_requests_share_a_batch_while_the_first_stays_in_time() -> None:
 def test_in_a_crowd_the_oldest_are_given_up_for_a_full_batch() -> None:
     # two at a time take 1 s, one alone 0.8 s; the first of those that wait has 0.9 s left
     latency_s = np.array([[0.8, 0.8, 1.0]])
-    these = Workers(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.0))
+    these = WorkerColumns(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.0))
     counted, _ = served([0.0, 0.3, 0.4], these, conditions(slo_s=2.0, batch=2, end_s=9.0))
     assert (counted["in_time"], counted["dropped"], these.free_s[0]) == (2, 1, 2.0)
 
 
 def test_where_no_crowd_waits_nobody_is_given_up() -> None:
     latency_s = np.array([[0.8, 0.8, 1.0]])
-    these = Workers(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.1))
+    these = WorkerColumns(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.1))
     counted, _ = served([0.0, 0.3], these, conditions(slo_s=2.0, batch=2, end_s=9.0))
     # 0.9 s are left to the first: it goes alone, and the second still after it
     assert (counted["in_time"], counted["dropped"]) == (1, 1)

@@ -7,86 +7,86 @@ from typing import Any, Self
 
 import numpy as np
 
-from support.own_model import NearestMean
+from support.means_model import Means
 
 
-class BuildRaises(NearestMean):
+class BuildRaises(Means):
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         raise ValueError(f"no network for {classes} and {seed} today")
 
 
-class BuildNothing(NearestMean):
+class BuildNothing(Means):
     @classmethod
     def build(cls, classes: int, seed: int) -> Any:
         del classes, seed
 
 
-class BuildOfAnInstance(NearestMean):
+class BuildOfAnInstance(Means):
     build: Any
 
     def _build(self, classes: int, seed: int) -> Any:
         return (self, classes, seed)
 
 
-class FlatScores(NearestMean):
+class FlatScores(Means):
     def infer(self, inputs: Any) -> Any:
         return np.zeros(len(inputs), np.float32)
 
 
-class FewScores(NearestMean):
+class FewScores(Means):
     def infer(self, inputs: Any) -> Any:
         return super().infer(inputs)[:, :3]
 
 
-class ListedScores(NearestMean):
+class ListedScores(Means):
     def infer(self, inputs: Any) -> Any:
         return super().infer(inputs).tolist()
 
 
-class NoLoss(NearestMean):
+class NoLoss(Means):
     def train_step(self, inputs: Any, labels: Any, lr: float) -> Any:
         super().train_step(inputs, labels, lr)
 
 
-class StepRaises(NearestMean):
+class StepRaises(Means):
     def train_step(self, inputs: Any, labels: Any, lr: float) -> Any:
         raise RuntimeError(f"boom at {lr} of {len(inputs)} and {len(labels)}")
 
 
-class NoCopy(NearestMean):
+class NoCopy(Means):
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("cannot copy a socket")
 
 
-class SameCopy(NearestMean):
+class SameCopy(Means):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
 
 
-class SaveWithoutTraining(NearestMean):
+class SaveWithoutTraining(Means):
     save: Any
 
     def _save(self, path: Path) -> None:
-        NearestMean.save(self, path)
+        Means.save(self, path)
 
 
-class SaveElsewhere(NearestMean):
+class SaveElsewhere(Means):
     def save(self, path: Path, *, training: bool = False) -> None:
         del training
         np.savez(path, sums=self.sums, counts=self.counts)  # which adds .npz to the name
 
 
-class LoadRaises(NearestMean):
+class LoadRaises(Means):
     def load(self, path: Path) -> None:
         raise RuntimeError(f"cannot load {path.name}")
 
 
-class RateInWords(NearestMean):
+class RateInWords(Means):
     learning_rate: Any = "1e-3"
 
 
-class ExampleOfOne(NearestMean):
+class ExampleOfOne(Means):
     def example(self, batch: int) -> Any:
         return super().example(batch)[:1]
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 from unittest import mock
 
 from migrator.core.catalogue import Board, Place, board
@@ -43,57 +42,6 @@ class Seen:
     held: bool
 
 
-class World(Protocol):
-    """A machine with one GPU."""
-
-    board: Board
-
-    @contextmanager
-    def opened(self, point: Point) -> Iterator[GpuDriver]:
-        """The driver, as one process has it."""
-        ...
-
-    def seen(self) -> list[Seen]:
-        """What is really on the board."""
-        ...
-
-    def instances(self) -> tuple[GpuInstance, ...]:
-        """The same as a driver would tell it."""
-        ...
-
-    def foreign(self, place: Place, whole: bool) -> bool:
-        """Another program creates an instance; False where there is no room."""
-        ...
-
-    def remove(self, place: Place) -> None:
-        """Another program removes an instance of any owner."""
-        ...
-
-    def hold(self, place: Place) -> None:
-        """A process begins to use an instance."""
-        ...
-
-    def release(self) -> None:
-        """All of them end."""
-        ...
-
-    def reboot(self) -> None:
-        """The machine starts anew."""
-        ...
-
-    def fault(self, draw: random.Random) -> None:
-        """Something will fail soon."""
-        ...
-
-    def outlast(self, attempts: int) -> None:
-        """The next destroys of a GPU instance fail so often, its compute instance gone."""
-        ...
-
-    def mend(self) -> None:
-        """Nothing fails any more."""
-        ...
-
-
 class MigWorld:
     """MIG through the real binding, on a fake NVML."""
 
@@ -104,7 +52,7 @@ class MigWorld:
 
     @contextmanager
     def opened(self, point: Point) -> Iterator[GpuDriver]:
-        """The `mig` driver."""
+        """The `mig` driver, as one process has it."""
 
         def before(name: str) -> None:
             if name in CHANGING:
@@ -117,7 +65,7 @@ class MigWorld:
             yield driver
 
     def seen(self) -> list[Seen]:
-        """By the serial numbers of the fake, which are never given twice."""
+        """What is really on the board, by serial numbers of the fake, never given twice."""
         serials = {
             instance.number: instance.serial
             for instance in self._fake.store.now().gpus[0].instances
@@ -133,11 +81,11 @@ class MigWorld:
         ]
 
     def instances(self) -> tuple[GpuInstance, ...]:
-        """Read past NVML."""
+        """The same as a driver would tell it, read past NVML."""
         return self._fake.instances()
 
     def foreign(self, place: Place, whole: bool) -> bool:
-        """As with nvidia-smi."""
+        """Another program creates an instance, as with nvidia-smi; False without room."""
         try:
             self._fake.foreign(place.start, place.profile, whole=whole)
         except InputError:
@@ -145,15 +93,15 @@ class MigWorld:
         return True
 
     def remove(self, place: Place) -> None:
-        """As with nvidia-smi."""
+        """Another program removes an instance of any owner."""
         self._fake.remove(place.start)
 
     def hold(self, place: Place) -> None:
-        """This process will do: the fake does not ask whether it uses CUDA."""
+        """A process begins to use an instance: this one, as the fake does not ask for CUDA."""
         self._fake.hold(place.start, os.getpid())
 
     def release(self) -> None:
-        """Every process."""
+        """All processes that use an instance end."""
         self._fake.release()
 
     def reboot(self) -> None:
@@ -180,7 +128,7 @@ class MigWorld:
         self._fake.fault(kind, draw.choice([1, 1, 2, 3, 12]), after=draw.choice([0, 0, 1, 2, 20]))
 
     def outlast(self, attempts: int) -> None:
-        """As a board sometimes does."""
+        """The next destroys of a GPU instance fail so often, its compute instance gone."""
         self._fake.fault(FaultKind.TRANSIENT_DESTROY, attempts)
 
     def mend(self) -> None:
@@ -298,3 +246,7 @@ class _Failing(EmulatedDriver):
         if self._faults:
             raise self._faults.pop()
         super().destroy(instance)
+
+
+World = MigWorld | EmulatedWorld
+"""A machine with one GPU."""

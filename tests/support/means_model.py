@@ -1,4 +1,4 @@
-"""A model that learns in no time, numpy only: the class whose mean picture is nearest."""
+"""A model as a user might write it, numpy only: the class whose mean picture is nearest."""
 
 from __future__ import annotations
 

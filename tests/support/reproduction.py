@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from migrator.planning.preinitialization import Preinitialization, Preparation
 from migrator.records.outcome import RunOutcome
 from migrator.reproduce.overhead import PassJob, PassOutcome
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from support.outcomes import run
 
 LATE = {
@@ -23,7 +23,7 @@ LATE = {
 """Requests late per tenant and window: who is better."""
 
 
-def outcome_of(job: Job) -> RunOutcome:
+def outcome_of(job: SimulationJob) -> RunOutcome:
     """A run that fits the job; the same for equal jobs."""
     policy = job.policy if isinstance(job.policy, str) else getattr(job.policy, "name", "")
     made = run(
@@ -43,6 +43,6 @@ def outcome_of(job: Job) -> RunOutcome:
     )
 
 
-def outcomes_of(jobs: Iterable[Job]) -> dict[Job, RunOutcome]:
+def outcomes_of(jobs: Iterable[SimulationJob]) -> dict[SimulationJob, RunOutcome]:
     """An outcome for every job."""
     return {job: outcome_of(job) for job in jobs}

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from migrator.core.problem import Kind, Share, Task
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
+from migrator.policies.policy import Decision, Observation, Policy, Sharing
 
 
-class Resizing:
+class Resizing(Policy):
     """A quarter of the GPU for a retraining, then half of it."""
 
     name = "resizing"
     summary = "resizes a running retraining"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = 1.0
-    on_completion = True
-    estimates = False
+    every_s = 1.0
 
     def __init__(self) -> None:
         self.moved = False

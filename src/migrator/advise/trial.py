@@ -10,7 +10,7 @@ from migrator.advise.leads import OURS, RIVALS, STATIC
 from migrator.advise.static_layouts import static_policies
 from migrator.policies.policy import Policy
 from migrator.records.outcome import RunOutcome
-from migrator.simulation.compare import Job, Source
+from migrator.simulation.compare import SimulationJob, Source
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Trial:
     def _run(self, policy: str | Policy) -> RunOutcome:
         return self._job(policy).run()
 
-    def _job(self, policy: str | Policy) -> Job:
-        return Job(self.source, policy, seed=self.seed, windows=self.windows)
+    def _job(self, policy: str | Policy) -> SimulationJob:
+        return SimulationJob(self.source, policy, seed=self.seed, windows=self.windows)
 
 
 def run_trial(trial: Trial) -> TrialResult:

@@ -23,7 +23,7 @@ from migrator.planning.solve import make_plan
 from migrator.policies.policy import Policy, Sharing, Sight
 from migrator.policies.registry import FunctionPolicy, PolicyFunction
 from migrator.policies.registry import policy as policy_named
-from migrator.simulation.compare import Job, run_all
+from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.file import parse_scenario, read_scenario
 
 __all__ = [
@@ -81,7 +81,9 @@ def simulate(
     `drawn`: draw at random whether each answer is correct, instead of counting the accuracy. An
     exception of your own policy is raised as it is.
     """
-    job = Job(_source(scenario), _policy(policy), forecaster, seed, windows, drawn, record=True)
+    job = SimulationJob(
+        _source(scenario), _policy(policy), forecaster, seed, windows, drawn, record=True
+    )
     try:
         return RunResult(job.run())
     except PolicyError as failed:
@@ -118,7 +120,7 @@ def compare(
             "or use processes=1"
         )
     jobs = [
-        Job(source, name, forecaster, first + more, windows, drawn)
+        SimulationJob(source, name, forecaster, first + more, windows, drawn)
         for source in map(_source, sources)
         for first in [source(None, windows).seed]
         for name in chosen

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from migrator.records.outcome import RunOutcome
     from migrator.reproduce.experiment import Setting
     from migrator.reproduce.results_file import ResultsFile
-    from migrator.simulation.compare import Job
+    from migrator.simulation.compare import SimulationJob
 
 _WINDOW_S = 6.0
 """Approximate seconds of one window of a trial: planning takes most of them."""
@@ -188,7 +188,9 @@ def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Se
     return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
-def _announce(setting: Setting, jobs: Sequence[Job], done: int, processes: int | None) -> None:
+def _announce(
+    setting: Setting, jobs: Sequence[SimulationJob], done: int, processes: int | None
+) -> None:
     """Print which traces are used, what is left to run and the estimated time."""
     from migrator.io.task_pool import cores
     from migrator.reproduce.reproduce import cost_s
@@ -302,13 +304,13 @@ def advise(
     from migrator.io.task_pool import cores, open_workers
     from migrator.report.html_page import check_figure_path, write_figure
     from migrator.simulation import tenant
-    from migrator.simulation.compare import Job
+    from migrator.simulation.compare import SimulationJob
     from migrator.workload.file import read_scenario
 
     if figure is not None:
         check_figure_path(figure)
     source = partial(read_scenario, scenario)
-    Job(source, windows=windows).scenario()  # checks the options and the scenario's names
+    SimulationJob(source, windows=windows).scenario()  # checks the options and the scenario's names
     consultation = consult(source, windows)
     trials = consultation.trials()
     print(_estimate(len(trials) * consultation.windows, processes or cores()), file=sys.stderr)

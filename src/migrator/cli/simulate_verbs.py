@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from migrator.cluster.scenario import ClusterScenario
     from migrator.records.outcome import RunOutcome
     from migrator.records.rows import RunRecords
-    from migrator.simulation.compare import Job
+    from migrator.simulation.compare import SimulationJob
 
 
 @app.command()
@@ -81,7 +81,7 @@ def simulate(
     from migrator.report.html_page import check_page_path
     from migrator.report.run_json import run_json
     from migrator.report.run_text import run_table
-    from migrator.simulation.compare import Job
+    from migrator.simulation.compare import SimulationJob
     from migrator.workload.drift_windows import missing_drift
     from migrator.workload.file import read_scenario
 
@@ -118,7 +118,8 @@ def simulate(
     source = partial(read_scenario, scenario)
     is_recorded = report is not None or records is not None
     jobs = [
-        Job(source, name, forecaster, seed, windows, drawn, record=is_recorded) for name in names
+        SimulationJob(source, name, forecaster, seed, windows, drawn, record=is_recorded)
+        for name in names
     ]
     outcomes = list(_run(jobs))
     if warning := missing_drift(read_scenario(scenario, seed, windows)):
@@ -165,7 +166,7 @@ def _require_no_workers(at_once: int | None, ray: str | None) -> None:
         raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
 
 
-def _run(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
+def _run(jobs: Sequence[SimulationJob]) -> Iterator[RunOutcome]:
     prepared = [(job, job.scenario()) for job in jobs]
     warm(scenario.policy for _, scenario in prepared)
     with progress(sum(scenario.windows for _, scenario in prepared), "windows") as step:
@@ -253,7 +254,7 @@ def compare(
     from migrator.report.comparison import comparison_table, draw_comparison
     from migrator.report.html_page import check_figure_path
     from migrator.report.run_json import lead_json, rows_json, run_json
-    from migrator.simulation.compare import Job
+    from migrator.simulation.compare import SimulationJob
     from migrator.workload.file import read_scenario
 
     if figure is not None:
@@ -270,7 +271,7 @@ def compare(
         _require_no_workers(None, ray)
     files = {} if records is None else _record_files(records, names, clusters)
     jobs = [
-        Job(
+        SimulationJob(
             *(partial(read_scenario, given_scenario.path), name, forecaster, seed, windows, drawn),
             name=given_scenario.name,
             record=records is not None,
@@ -369,7 +370,7 @@ def _record_files(
     return files
 
 
-def _run_parallel(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
+def _run_parallel(jobs: Sequence[SimulationJob], processes: int | None) -> list[RunOutcome]:
     from migrator.simulation.compare import run_all
 
     warm({str(job.policy) for job in jobs})

@@ -31,12 +31,12 @@ from migrator.control.events import (
 from migrator.control.standbys import Standbys
 from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.units import (
-    Outcome,
     RetrainingRetries,
     Site,
     SiteRetries,
     State,
     Unit,
+    UnitChange,
     Wanted,
     apply_event,
     fits,
@@ -242,7 +242,7 @@ class Executor:
                 applied = True
                 assert unit.task is not None
                 keep = Keep(unit.bare, unit.task.tenant)
-                self._store(site, Outcome(unit.into(State.IDLE, now_s), (keep,)), now_s)
+                self._store(site, UnitChange(unit.into(State.IDLE, now_s), (keep,)), now_s)
             elif unit is not None:
                 applied = True
                 outcome = apply_event(
@@ -288,7 +288,7 @@ class Executor:
         """The longest lead time of any tenant."""
         return max(map(self._lead_of, self._overheads_s), default=self._lead_s)
 
-    def _store(self, site: Site, outcome: Outcome, now_s: float) -> None:
+    def _store(self, site: Site, outcome: UnitChange, now_s: float) -> None:
         self._settled = None
         if outcome.unit is None:
             del self._units[site]

@@ -291,7 +291,7 @@ class SiteRetries:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UnitChange:
     """The result of an event. `unit` is None if the instance is gone."""
 
     unit: Unit | None
@@ -309,56 +309,58 @@ def apply_event(
     retraining_retries: RetrainingRetries,
     now_s: float,
     slot_s: float,
-) -> Outcome:
+) -> UnitChange:
     """Apply an event to its unit. An event that does not fit the unit's state changes nothing."""
-    outcome = Outcome(unit)
+    outcome = UnitChange(unit)
     idle = unit.into(State.IDLE, now_s)
     match event, unit.state:
         case Created(), State.CREATING:
             site_retries.created(unit.site)
-            outcome = Outcome(idle)
+            outcome = UnitChange(idle)
         case CreateFailed(why=why), State.CREATING:
             site_retries.create_failed(unit.site, now_s, slot_s)
-            outcome = Outcome(None, (), "create", f"{unit.bare} could not be created: {why}")
+            outcome = UnitChange(None, (), "create", f"{unit.bare} could not be created: {why}")
         case Ready(), State.WARMING:
-            outcome = Outcome(unit.into(State.READY, now_s, unit.task))
+            outcome = UnitChange(unit.into(State.READY, now_s, unit.task))
         case Drained() | WorkerLost(), State.DRAINING:
             stopping = unit.into(State.STOPPING, now_s, unit.task)
-            outcome = Outcome(stopping, (StopWorker(unit.bare),))
+            outcome = UnitChange(stopping, (StopWorker(unit.bare),))
         case Stopped(), State.STOPPING:
-            outcome = Outcome(idle)
+            outcome = UnitChange(idle)
         case WorkerLost(why=why), State.WARMING | State.READY:
             outcome = _lost(unit, why, site_retries, now_s, slot_s)
         case TrainingEnded(tenant=tenant, ok=ok, why=why), State.TRAINING:
             retraining_retries.ended(tenant, ok)
             reason = "" if ok else f"{unit.task} failed on {unit.bare}: {why}"
-            outcome = Outcome(idle, (), "trained", reason)
+            outcome = UnitChange(idle, (), "trained", reason)
         case TrainingEnded(tenant=tenant, ok=ok), State.STOPPING:
             if ok:  # it ended before it could be stopped
                 retraining_retries.ended(tenant, ok)
-            outcome = Outcome(idle)
+            outcome = UnitChange(idle)
         case Destroyed(), _:
             site_retries.destroyed(unit.site)
-            outcome = Outcome(None)
+            outcome = UnitChange(None)
         case DestroyFailed(why=why), State.DESTROYING:
             given_up = site_retries.destroy_failed(unit.site, now_s, slot_s)
             reason = f"{unit.bare} cannot be destroyed and its place is avoided: {why}"
-            outcome = Outcome(idle, (), "destroy", reason if given_up else "")
+            outcome = UnitChange(idle, (), "destroy", reason if given_up else "")
         case _:
             pass
     return outcome
 
 
-def _lost(unit: Unit, why: str, site_retries: SiteRetries, now_s: float, slot_s: float) -> Outcome:
+def _lost(
+    unit: Unit, why: str, site_retries: SiteRetries, now_s: float, slot_s: float
+) -> UnitChange:
     """Replace a lost worker at once. If workers keep dying, recreate the instance, then rest the
     site."""
     served_s = now_s - unit.since_s if unit.state is State.READY else 0.0
     idle = unit.into(State.IDLE, now_s)
     match site_retries.lost(unit.site, served_s, now_s, slot_s):
         case Remedy.WARM:
-            return Outcome(idle)
+            return UnitChange(idle)
         case Remedy.REMAKE:
-            return Outcome(replace(idle, broken=True))
+            return UnitChange(replace(idle, broken=True))
         case Remedy.REST:
             reason = f"{unit.bare} keeps losing the workers of {unit.task}: {why}"
-            return Outcome(idle, (), "lost", reason)
+            return UnitChange(idle, (), "lost", reason)

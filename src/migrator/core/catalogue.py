@@ -65,8 +65,8 @@ class Board:
         for profile in self.profiles:
             if profile.has_suffix:
                 continue
-            known = plain.get(profile.gpcs)
-            if known is None or profile.memory_slices < known.memory_slices:
+            other = plain.get(profile.gpcs)
+            if other is None or profile.memory_slices < other.memory_slices:
                 plain[profile.gpcs] = profile
         return dict(sorted(plain.items()))
 
@@ -131,12 +131,12 @@ def board(name: str) -> Board:
     whole = name.removesuffix(_SHARES)
     if whole != name and not whole.endswith(_SHARES):
         return shares_of(board(whole))
-    known = boards()
-    if name in known:
-        return known[name]
-    folded = {each.lower(): each for each in known}
+    packaged = boards()
+    if name in packaged:
+        return packaged[name]
+    folded = {spelling.lower(): spelling for spelling in packaged}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    hint = " or ".join(folded[each] for each in near) or ", ".join(known)
+    hint = " or ".join(folded[spelling] for spelling in near) or ", ".join(packaged)
     raise InputError(f"gpu: unknown board {name!r}; use {hint} (`migrator boards` lists all)")
 
 
@@ -179,17 +179,17 @@ def _board(name: str, entry: dict[str, object]) -> Board:
     assert isinstance(raw, list)
     profiles = tuple(
         MigProfile(
-            name=each["name"],
-            gpcs=each["compute_slices"],
-            memory_slices=each["memory_slices"],
-            max_instances=each["max_instances"],
-            starts=tuple(each["starts"]),
-            memory_gib=each["memory_gib"],
-            sms=each["sms"],
-            nvml_enum=each["nvml_enum"],
-            profile_id=each["profile_id"],
+            name=profile["name"],
+            gpcs=profile["compute_slices"],
+            memory_slices=profile["memory_slices"],
+            max_instances=profile["max_instances"],
+            starts=tuple(profile["starts"]),
+            memory_gib=profile["memory_gib"],
+            sms=profile["sms"],
+            nvml_enum=profile["nvml_enum"],
+            profile_id=profile["profile_id"],
         )
-        for each in raw
+        for profile in raw
     )
     compute, memory = entry["compute_slices"], entry["memory_slices"]
     assert isinstance(compute, int)
@@ -246,11 +246,11 @@ def conflict(board: Board, present: Collection[Place], place: Place) -> str | No
         if place_mask(board, instance) & place_mask(board, place):
             return f"it overlaps {instance}"
     if (
-        sum(board.profile(each.profile).gpcs for each in present) + profile.gpcs
+        sum(board.profile(other.profile).gpcs for other in present) + profile.gpcs
         > board.compute_slices
     ):
         return f"the {board.compute_slices} compute slices of the GPU are not enough for both"
-    if sum(each.profile == place.profile for each in present) >= profile.max_instances:
+    if sum(other.profile == place.profile for other in present) >= profile.max_instances:
         return f"a {board.name} has at most {profile.max_instances} instances of that profile"
     return None
 
@@ -334,12 +334,11 @@ def placement_sets(board: Board) -> tuple[PlacementSet, ...]:
 @cache
 def maximal_placement_sets(board: Board) -> tuple[PlacementSet, ...]:
     """The placement sets to which no placement can be added."""
-    everything = placement_sets(board)
-    as_sets = [frozenset(each) for each in everything]
+    as_sets = {chosen: frozenset(chosen) for chosen in placement_sets(board)}
     return tuple(
-        each
-        for each, this in zip(everything, as_sets, strict=True)
-        if not any(this < other for other in as_sets)
+        chosen
+        for chosen, places in as_sets.items()
+        if not any(places < other for other in as_sets.values())
     )
 
 
@@ -351,7 +350,7 @@ def multiset_of(chosen: PlacementSet) -> Multiset:
 @cache
 def multisets(board: Board) -> tuple[Multiset, ...]:
     """Every multiset of sizes of a placement set, largest first."""
-    return tuple(sorted({multiset_of(each) for each in placement_sets(board)}, reverse=True))
+    return tuple(sorted({multiset_of(chosen) for chosen in placement_sets(board)}, reverse=True))
 
 
 @cache
@@ -359,7 +358,7 @@ def configurations(board: Board) -> tuple[Multiset, ...]:
     """The multisets contained in no other: the paper's configurations."""
     counters = {multiset: Counter(multiset) for multiset in multisets(board)}
     return tuple(
-        each
-        for each, count in counters.items()
-        if not any(counter != each and count <= counters[counter] for counter in counters)
+        multiset
+        for multiset, count in counters.items()
+        if not any(other != multiset and count <= counters[other] for other in counters)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 from migrator.core.outcome import Tally
@@ -219,10 +220,10 @@ def _overall(cells: Mapping[tuple[str, str], Mapping[int, _Measured]]) -> list[R
         return []
     rows = []
     for policy in dict.fromkeys(policy for _, policy in cells):
-        own = [cells.get((scenario, policy), {}) for scenario in scenarios]
-        seeds = [seed for seed in own[0] if all(seed in each for each in own)]
+        of_policy = [cells.get((scenario, policy), {}) for scenario in scenarios]
+        seeds = [seed for seed in of_policy[0] if all(seed in cell for cell in of_policy)]
         if seeds:
-            means = {seed: _mean([each[seed] for each in own]) for seed in seeds}
+            means = {seed: _mean([cell[seed] for cell in of_policy]) for seed in seeds}
             rows.append(_row(ALL_SCENARIOS, policy, means))
     return rows
 
@@ -236,7 +237,7 @@ def _row(scenario: str, policy: str, seeds: Mapping[int, _Measured]) -> Row:
 
 
 def _mean(measured: Sequence[_Measured]) -> _Measured:
-    return {name: math.fsum(each[name] for each in measured) / len(measured) for name in _MEASURES}
+    return {name: fmean(cell[name] for cell in measured) for name in _MEASURES}
 
 
 def _part(some: float, whole: float) -> float:
@@ -251,8 +252,8 @@ def reference_policy(rows: Iterable[Row]) -> str:
 
 def reference_row(row: Row, rows: Iterable[Row], to: str) -> Row | None:
     """The row of policy `to` on the same scenario; None if it has none or is `row` itself."""
-    found = (each for each in rows if each.scenario == row.scenario and each.policy == to)
-    return None if row.policy == to else next(found, None)
+    references = (other for other in rows if (other.scenario, other.policy) == (row.scenario, to))
+    return None if row.policy == to else next(references, None)
 
 
 def relative(rows: Iterable[Row], to: str = "migrator") -> tuple[Relative, ...]:
@@ -273,9 +274,9 @@ def over_best_peer(row: Row, rows: Iterable[Row]) -> float | None:
     """
     no_peers = {row.policy, *NOT_PEERS, *(_KIN if row.policy in _KIN else ())}
     peers = [
-        each.goodput_share.mean
-        for each in rows
-        if each.scenario == row.scenario and each.policy not in no_peers
+        other.goodput_share.mean
+        for other in rows
+        if other.scenario == row.scenario and other.policy not in no_peers
     ]
     share = _over(row.goodput_share.mean, max(peers, default=0.0))
     return None if share is None else share - 1

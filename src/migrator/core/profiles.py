@@ -30,8 +30,8 @@ class _PackagedModel:
 def profiles() -> dict[tuple[str, str], Profile]:
     """Every packaged profile by model and board."""
     text = files("migrator.core").joinpath("profiles.json").read_text(encoding="utf-8")
-    found = [profile_of(entry) for entry in json.loads(text)["profiles"]]
-    return {(each.model, each.board): each for each in found}
+    packaged = [profile_of(entry) for entry in json.loads(text)["profiles"]]
+    return {(profile.model, profile.board): profile for profile in packaged}
 
 
 def profile(model: str, board: str) -> Profile:
@@ -40,10 +40,10 @@ def profile(model: str, board: str) -> Profile:
     If the model was not measured on that board, its profile of another board is used.
     """
     models: dict[str, _PackagedModel] = {}
-    for (name, measured_on), each in profiles().items():
-        models.setdefault(name, _PackagedModel(name)).profiles[measured_on] = each
-    known = pick("model", model, models).profiles
-    return known[board] if board in known else on_board(next(iter(known.values())), board)
+    for (name, measured_on), packaged in profiles().items():
+        models.setdefault(name, _PackagedModel(name)).profiles[measured_on] = packaged
+    of_board = pick("model", model, models).profiles
+    return of_board[board] if board in of_board else on_board(next(iter(of_board.values())), board)
 
 
 def on_board(profile: Profile, board: str) -> Profile:
@@ -116,7 +116,7 @@ class Profile:
         """Memory of a process that serves batches of this size; 0 if unknown."""
         if not self.memory_mib:
             return 0.0
-        enough = [each for each in self.memory_mib if each >= batch]
+        enough = [measured for measured in self.memory_mib if measured >= batch]
         return CONTEXT_MIB + self.memory_mib[min(enough, default=max(self.memory_mib))]
 
     @property

@@ -31,19 +31,19 @@ _Named = TypeVar("_Named", bound=Named)
 
 def found_in(package: str, constant: str) -> dict[str, _Named]:
     """Name -> object, from `constant` of the package's modules, in the order of the files."""
-    found: dict[str, _Named] = {}
+    by_name: dict[str, _Named] = {}
     for module in pkgutil.iter_modules(import_module(package).__path__):
         offered: Iterable[_Named] = getattr(import_module(f"{package}.{module.name}"), constant, ())
-        found.update({each.name: each for each in offered})
-    return found
+        by_name.update({member.name: member for member in offered})
+    return by_name
 
 
-def pick(kind: str, name: str, known: Mapping[str, _Named]) -> _Named:
+def pick(kind: str, name: str, members: Mapping[str, _Named]) -> _Named:
     """The object called `name`; InputError suggests the nearest names."""
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name.lower()[:100], known, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    if name in members:
+        return members[name]
+    near = difflib.get_close_matches(name.lower()[:100], members, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(members)}"
     raise InputError(f"{kind}: there is no {name[:100]!r}; {hint}")
 
 
@@ -60,8 +60,8 @@ def is_import_path(name: str) -> bool:
 def parts_of(path: str) -> tuple[str, str] | None:
     """Module and class of an import path; None if it is not one. Nothing is imported."""
     module, _, name = path.partition(":")
-    words = (*module.split("."), *name.split("."))
-    return (module, name) if all(word.isidentifier() for word in words) else None
+    names = (*module.split("."), *name.split("."))
+    return (module, name) if all(map(str.isidentifier, names)) else None
 
 
 def import_class(kind: str, path: str) -> object:
@@ -70,21 +70,21 @@ def import_class(kind: str, path: str) -> object:
     if parts is None:
         raise InputError(f"{kind}: {path[:100]!r} is no import path; write {FORM}")
     module_name, name = parts
-    found: object = _module(kind, module_name, path)
+    target: object = _module(kind, module_name, path)
     try:
-        for each in name.split("."):
-            found = getattr(found, each)
+        for attribute in name.split("."):
+            target = getattr(target, attribute)
     except AttributeError as error:
         raise InputError(
             f"{kind}: {module_name} has no {name}; check the name after the colon"
         ) from error
-    return found
+    return target
 
 
 def _module(kind: str, name: str, path: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # modules in the current folder are found as by `python -m`
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # modules in the current folder are found as by `python -m`
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

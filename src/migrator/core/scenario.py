@@ -111,8 +111,8 @@ class Drift:
     @property
     def accuracy_expected(self) -> float:
         """The accuracy that policies plan with."""
-        known = self.accuracy_estimated
-        return self.accuracy_post if known is None else known
+        estimated = self.accuracy_estimated
+        return self.accuracy_post if estimated is None else estimated
 
 
 @dataclass(frozen=True)

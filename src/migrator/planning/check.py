@@ -40,12 +40,12 @@ _Spot = tuple[int, int]
 
 def check_plan(problem: Problem, plan: Plan) -> float:
     """The recomputed goodput of a plan that keeps every rule; PlanError for any other."""
-    found = violations(problem, plan)
-    if not found:
+    broken = violations(problem, plan)
+    if not broken:
         return goodput_of(problem, plan)
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    rules = "1 rule" if len(found) == 1 else f"{len(found)} rules"
-    raise PlanError(f"the plan breaks {rules}: {'; '.join(found[:_SHOWN])}{more}")
+    more = f"; and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
+    rules = "1 rule" if len(broken) == 1 else f"{len(broken)} rules"
+    raise PlanError(f"the plan breaks {rules}: {'; '.join(broken[:_SHOWN])}{more}")
 
 
 def violations(problem: Problem, plan: Plan, claims: Claims | None = None) -> list[str]:
@@ -55,12 +55,12 @@ def violations(problem: Problem, plan: Plan, claims: Claims | None = None) -> li
     `claims` must follow from the plan's goodput and bound. Whether the bound itself holds is
     not asked here.
     """
-    found = [*_slot_count(problem, plan), *_slot_rules(problem, plan)]
+    broken = [*_slot_count(problem, plan), *_slot_rules(problem, plan)]
     for tenant in problem.tenants:
-        found += _retraining_rules(problem, plan, tenant)
-    worth = _number_claims(plan) if found else _worth_claims(problem, plan)
-    found += [*_retraining_claims(problem, plan), *worth]
-    return found if claims is None else [*found, *_quality_claims(plan, claims)]
+        broken += _retraining_rules(problem, plan, tenant)
+    worth = _number_claims(plan) if broken else _worth_claims(problem, plan)
+    broken += [*_retraining_claims(problem, plan), *worth]
+    return broken if claims is None else [*broken, *_quality_claims(plan, claims)]
 
 
 def goodput_of(
@@ -208,9 +208,9 @@ def _slot_rules(problem: Problem, plan: Plan) -> Iterator[str]:
     for slot, allocation in enumerate(plan.slots):
         if allocation is legal:
             continue  # the very allocation of the slot before, which keeps the rules
-        found = list(_rules_of_slot(problem, slot, allocation.instances))
-        legal = None if found else allocation
-        yield from found
+        broken = list(_rules_of_slot(problem, slot, allocation.instances))
+        legal = None if broken else allocation
+        yield from broken
 
 
 def _rules_of_slot(problem: Problem, slot: int, instances: tuple[Instance, ...]) -> Iterator[str]:
@@ -271,9 +271,9 @@ def _too_many_gpcs(problem: Problem, slot: int, instances: tuple[Instance, ...])
 
 
 def _unknown_tenants(problem: Problem, slot: int, instances: tuple[Instance, ...]) -> Iterator[str]:
-    known = {tenant.name for tenant in problem.tenants}
+    names = {tenant.name for tenant in problem.tenants}
     for instance in instances:
-        if instance.task is not None and instance.task.tenant not in known:
+        if instance.task is not None and instance.task.tenant not in names:
             name = instance.task.tenant
             yield f"slot {slot}: {_named(instance)}: the problem has no tenant {name!r}"
 

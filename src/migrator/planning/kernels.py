@@ -1,8 +1,9 @@
 """Compiled kernels: numba's `njit`, with machine code kept on disk for later processes.
 
 numba keeps it beside the sources, else in the user's cache folder, or in NUMBA_CACHE_DIR. It
-notices a change only in the file of the kernel that Python calls: after changing a kernel that
-another module calls, remove the `*.nbi` files (`make clean-kernels`).
+notices a change only in the file of the kernel that Python calls. After a change or an upgrade it
+would use old code for the others, or fail to read types that have a new name. So whatever is older
+than the newest source of these planners is removed.
 
 Kernels make no arrays: the caller hands them over. So they need no counts of references (`_nrt`);
 without those, plans take a quarter to a third less time.
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
@@ -27,9 +30,31 @@ _NO_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 def compiled(kernel: _Kernel) -> _Kernel:
     """Compile `kernel` on its first call, or load what an earlier process compiled."""
     try:
-        return cast(_Kernel, njit(cache=True, **_NO_REFERENCE_COUNTS)(kernel))
+        cached = njit(cache=True, **_NO_REFERENCE_COUNTS)(kernel)
+        if cached is not kernel:  # NUMBA_DISABLE_JIT gives it back
+            _remove_outdated(Path(cached.stats.cache_path), kernel.__name__)
+        return cast(_Kernel, cached)
     except RuntimeError:  # there is no folder that numba can write: every process compiles
         return cast(_Kernel, njit(**_NO_REFERENCE_COUNTS)(kernel))
+
+
+def _remove_outdated(folder: Path, kernel: str) -> None:
+    """Remove what tells numba of compiled code in `folder` that is older than the sources."""
+    for index in folder.glob(f"*.{kernel}-*.nbi"):
+        with suppress(OSError):  # of another user, or removed by another process meanwhile
+            if index.stat().st_mtime < _newest_source_s():
+                index.unlink()
+
+
+@cache
+def _newest_source_s() -> float:
+    planning = Path(__file__).parent
+    sources = [
+        planning / "ranking.py",
+        *planning.glob("exact/*.py"),
+        *planning.glob("survivors/*.py"),
+    ]
+    return max(path.stat().st_mtime for path in sources)
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:

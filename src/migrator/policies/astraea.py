@@ -68,7 +68,7 @@ class Astraea(Policy):
         parts = {name: many * step for name, many in _parts(waiting, left).items()}
         training = mps_workers.trainings(observation, parts)
         if waiting and not limits.allows_any_share(board):
-            used = sum(math.ceil(each.percent * each.duty / step - 1e-6) for each in training)
+            used = sum(math.ceil(share.percent * share.duty / step - 1e-6) for share in training)
             serving = _serving(menus, loads_rps, steps - used, enough=math.inf)
         shares = [share for level in serving for share in level.shares]
         return Decision(((*shares, *training),))
@@ -135,7 +135,7 @@ def _serving(
     able = list(range(len(menus)))
     while able:
         ratio, worst = min(
-            (_ratio(menus[each], chosen[each], loads_rps[each]), each) for each in able
+            (_ratio(menus[place], chosen[place], loads_rps[place]), place) for place in able
         )
         if ratio >= enough:
             break
@@ -164,7 +164,7 @@ def _parts(waiting: Sequence[TenantView], steps: int) -> dict[str, int]:
     given = [0] * len(waiting)
     compute = [_compute(view) for view in waiting]
     for _ in range(steps if waiting else 0):
-        to = max(range(len(given)), key=lambda each: compute[each] / max(given[each], 1e-12))
+        to = max(range(len(given)), key=lambda place: compute[place] / max(given[place], 1e-12))
         given[to] += 1
     return {view.name: many for view, many in zip(waiting, given, strict=True)}
 

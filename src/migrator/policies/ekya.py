@@ -61,7 +61,7 @@ class Ekya(Policy):
             for view in observation.tenants
             if view.retraining and view.name not in running
         ]
-        equal = _equal(jobs, 100 - sum(each.percent for each in running.values()), observation)
+        equal = _equal(jobs, 100 - sum(share.percent for share in running.values()), observation)
         streams = [
             _Stream(
                 view,

@@ -93,7 +93,9 @@ class Chosen:
         """Of the forecasters with less loss than the simple one, the one whose plans have most
         goodput."""
         rivals = by_loss.rivals
-        windows = min(by_loss.windows, *(len(e.history) // start.slots - 2 for e in start.tenants))
+        windows = min(
+            by_loss.windows, *(len(tenant.history) // start.slots - 2 for tenant in start.tenants)
+        )
         if not rivals or windows < 1:
             return by_loss
         spaced = np.unique(np.linspace(0, windows - 1, PLANNED_WINDOWS).astype(int)).tolist()
@@ -117,7 +119,7 @@ class Chosen:
         past = [
             tenant.history[: len(tenant.history) - ago * start.slots] for tenant in start.tenants
         ]
-        key = (who, *(fingerprint(each, start.slots) for each in past))
+        key = (who, *(fingerprint(history, start.slots) for history in past))
         if key not in self._worth:
             if len(self._worth) >= _KEPT:
                 self._worth.clear()

@@ -91,7 +91,7 @@ def percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
     step = limits.least_percent(board)
     steps = int(100 / step + 1e-6)
     small = {max(1, int(percent * steps / 100 + 0.5)) for percent in PERCENTS if percent <= _HALF}
-    multiples = {*small, *(steps - each for each in small if each < steps)}
+    multiples = {*small, *(steps - part for part in small if part < steps)}
     return (*(multiple * step for multiple in sorted(multiples)), 100.0)
 
 
@@ -141,7 +141,7 @@ class _Model:
 
     def turns(self, rate_rps: float, percent: float) -> int:
         """The fewest turns that serve the rate; `TURNS` + 1 if none do."""
-        fits = (each for each in range(1, TURNS + 1) if self.serves(rate_rps, percent, each))
+        fits = (turns for turns in range(1, TURNS + 1) if self.serves(rate_rps, percent, turns))
         return next(fits, TURNS + 1)
 
     def serving(self, percent: float, duty: float) -> list[Share]:
@@ -177,7 +177,9 @@ class _Partition:
     def needs(self) -> float:
         """The smallest share on which its models have enough turns; all of it if none does."""
         smaller = (percent for percent in self.models[0][0].percents if percent < self.percent)
-        return next((each for each in smaller if sum(self.turns(each)) <= TURNS), self.percent)
+        return next(
+            (percent for percent in smaller if sum(self.turns(percent)) <= TURNS), self.percent
+        )
 
     def with_model(self, model: _Model, rate_rps: float) -> _Partition:
         """The partition with one more model that takes turns on it."""
@@ -219,7 +221,7 @@ def _plan(demands: _Demands, room: float) -> list[_Partition]:
             return placed
     if len(demands) == 1:
         return [_Partition(room, tuple(demands))]
-    return [_Partition(room / 2, tuple(demands[each::2])) for each in range(2)]
+    return [_Partition(room / 2, tuple(demands[half::2])) for half in range(2)]
 
 
 def _placed(demands: _Demands, room: float) -> list[_Partition] | None:
@@ -245,7 +247,7 @@ def _placed(demands: _Demands, room: float) -> list[_Partition] | None:
 def _take(free: list[float], size: float, whole: float) -> float:
     """Take the smallest free partition that is large enough, else the largest; split the
     `whole`."""
-    room = min((each for each in free if each >= size), default=max(free))
+    room = min((part for part in free if part >= size), default=max(free))
     free.remove(room)
     if room < whole or size >= room:
         return room

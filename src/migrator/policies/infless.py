@@ -131,12 +131,12 @@ class _Pool:
         """The next process for the uncovered rate; None if none is needed or fits."""
         residue_rps = self.rate_rps - self.most_rps
         fitting = (config for config in self.menu.configs if config.percent <= free_percent + 1e-6)
-        return next((each for each in fitting if each.least_rps <= residue_rps), None)
+        return next((level for level in fitting if level.least_rps <= residue_rps), None)
 
     def add(self, percent: float) -> None:
         """Add one more process."""
         taken = {share.number for share in self.shares}
-        number = next(each for each in range(len(taken) + 1) if each not in taken)
+        number = next(free for free in range(len(taken) + 1) if free not in taken)
         self.shares.append(Share(number, percent, Task(self.tenant, Kind.INFERENCE)))
 
     def _config(self, share: Share) -> _Config:
@@ -237,7 +237,7 @@ def _feasible(service: Service, board: Board, percent: float) -> list[_Config]:
     """Every batch that meets the objective on a share."""
     sms = mps_workers.sms_of(board, percent)
     configs = []
-    for batch in sorted({min(each, service.batch) for each in BATCHES}):
+    for batch in sorted({min(size, service.batch) for size in BATCHES}):
         exec_s = service.latency_s(batch, sms)
         if exec_s <= (service.slo_s if batch == 1 else service.slo_s / 2):
             least_rps = 1.0 if batch == 1 else batch / (service.slo_s - exec_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 
 from migrator.core.catalogue import (
     Board,
@@ -107,9 +108,9 @@ def relative_capabilities(
     """Per tenant and choice of its inference: the capability over that of its best choice."""
     relative = []
     for view, wish in zip(observation.tenants, serving, strict=True):
-        rps = view.service.capabilities_rps(observation.board)
-        total = {choice: sum(rps[size] for size in choice) for choice in wish.choices}
-        relative.append({each: rate / max(total.values()) for each, rate in total.items()})
+        able_rps = view.service.capabilities_rps(observation.board)
+        total = {choice: sum(able_rps[size] for size in choice) for choice in wish.choices}
+        relative.append({choice: rps / max(total.values()) for choice, rps in total.items()})
     return relative
 
 
@@ -130,19 +131,21 @@ def best_allocation(
         value = worth(chosen)
         if value is None:
             continue
-        rounded = tuple(round(each, _DIGITS) for each in value)
+        rounded = tuple(round(part, _DIGITS) for part in value)
         if record is None or rounded > record:
             best, record = [chosen], rounded
         elif rounded == record:
             best.append(chosen)
     tasks = [wish.task for wish in wishes]
-    laid = [_laid_out(observation, kept, dict(zip(tasks, chosen, strict=True))) for chosen in best]
-    if not laid:
+    layouts = [
+        _laid_out(observation, kept, dict(zip(tasks, chosen, strict=True))) for chosen in best
+    ]
+    if not layouts:
         raise InputError(
             f"tenants: the smallest instances they can live on do not fit on "
             f"{observation.board.name} together; use fewer tenants or lower some min_gpcs"
         )
-    return max(laid, key=lambda each: each[0])[1]
+    return max(layouts, key=itemgetter(0))[1]
 
 
 def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tuple[Multiset, ...]]:
@@ -151,15 +154,15 @@ def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tupl
     free = _free_multisets(
         observation.board, frozenset((instance.start, instance.gpcs) for instance in taken)
     )
-    found: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
+    combined: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
     for wish in wishes:
-        found = [
+        combined = [
             (together, (*chosen, choice))
-            for held, chosen in found
+            for held, chosen in combined
             for choice in wish.choices
             if (together := _joined(held, choice)) in free
         ]
-    return [chosen for _, chosen in found]
+    return [chosen for _, chosen in combined]
 
 
 def _joined(*parts: Iterable[int]) -> Multiset:
@@ -179,14 +182,14 @@ def _free_multisets(board: Board, taken: frozenset[_Spot]) -> frozenset[Multiset
 
 @cache
 def _sets_by_multiset(board: Board) -> Mapping[Multiset, tuple[PlacementSet, ...]]:
-    found: dict[Multiset, tuple[PlacementSet, ...]] = {}
-    for placements in placement_sets(board):
-        found[multiset_of(placements)] = (*found.get(multiset_of(placements), ()), placements)
-    return found
+    sets: dict[Multiset, tuple[PlacementSet, ...]] = {}
+    for chosen in placement_sets(board):
+        sets[multiset_of(chosen)] = (*sets.get(multiset_of(chosen), ()), chosen)
+    return sets
 
 
-def _spot(each: Placement | Instance) -> _Spot:
-    return each.start, each.gpcs
+def _spot(place: Placement | Instance) -> _Spot:
+    return place.start, place.gpcs
 
 
 # Placement of multisets on slices.
@@ -203,7 +206,7 @@ def _laid_out(
         for chosen in _sets_by_multiset(observation.board)[together]
         if stays <= {_spot(placement) for placement in chosen}
     ]
-    return max(ways, key=lambda way: way[0])
+    return max(ways, key=itemgetter(0))
 
 
 def _assigned(
@@ -228,11 +231,11 @@ def _assigned(
             warm += spot[1]
     for spot in spots:
         if spot not in instances:
-            task = next(each for each, sizes in missing.items() if spot[1] in sizes)
+            task = next(wanting for wanting, sizes in missing.items() if spot[1] in sizes)
             instances[spot] = task
             missing[task].remove(spot[1])
-    found = (Instance(*spot, task) for spot, task in sorted(instances.items()))
-    return (warm, _openness(chosen)), tuple(found)
+    allocation = tuple(Instance(*spot, task) for spot, task in sorted(instances.items()))
+    return (warm, _openness(chosen)), allocation
 
 
 def _owners(observation: Observation) -> dict[_Spot, str]:

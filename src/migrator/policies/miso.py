@@ -49,7 +49,7 @@ class Miso(Policy):
         ]
         serving = list(zip(observation.tenants, wishes, strict=True))
         wishes += [retraining_wish(view.name, view.service.training_sizes(board)) for view in late]
-        slowdowns = [_inference_slowdowns(observation, *each) for each in serving]
+        slowdowns = [_inference_slowdowns(observation, *shares) for shares in serving]
         slowdowns += [_retraining_slowdowns(observation, view) for view in late]
 
         def worth(chosen: tuple[Multiset, ...]) -> Worth:

@@ -59,16 +59,16 @@ def process_percent(board: Board, limits: PeerLimits, percent: float) -> float:
         return 0.0
     if limits.allows_any_share(board):
         return percent
-    return max(each for each in _process_percents(board, limits) if each <= percent + _TINY)
+    return max(part for part in _process_percents(board, limits) if part <= percent + _TINY)
 
 
 @lru_cache(maxsize=64)
 def _process_percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
     """The shares of the runtime, ascending."""
-    found = [limits.least_percent(board)]
-    while 2 * found[-1] <= 100 * _LARGEST_PART:
-        found.append(2 * found[-1])
-    return *found, 100.0
+    parts = [limits.least_percent(board)]
+    while 2 * parts[-1] <= 100 * _LARGEST_PART:
+        parts.append(2 * parts[-1])
+    return *parts, 100.0
 
 
 def capability_rps(service: Service, board: Board, percent: float, limits: PeerLimits) -> float:
@@ -84,8 +84,8 @@ def serving(
 ) -> tuple[Share, ...]:
     """The shares of a tenant's inference on `percent` of the SMs."""
     task = Task(service.tenant, Kind.INFERENCE)
-    found = _processes(service, board, percent, limits)
-    return tuple(Share(number, round(each, _DIGITS), task) for number, each in enumerate(found))
+    parts = _processes(service, board, percent, limits)
+    return tuple(Share(number, round(part, _DIGITS), task) for number, part in enumerate(parts))
 
 
 def _processes(
@@ -120,7 +120,7 @@ def _runtime_processes(
                     if (left := room - round(part / parts[0])) >= 0
                     for before in [best[left]]
                 ),
-                key=lambda found: (found[0], -len(found[1])),
+                key=lambda choice: (choice[0], -len(choice[1])),
             )
         )
     if percent >= whole - _TINY and able_rps[whole] >= best[-1][0]:
@@ -157,7 +157,7 @@ def trainings(observation: Observation, wanted: Mapping[str, float]) -> list[Sha
     """
     board, limits = observation.board, observation.limits
     kept = reserved_shares(observation)
-    room = sum(wanted.values()) - sum(each.percent * each.duty for each in kept.values())
+    room = sum(wanted.values()) - sum(share.percent * share.duty for share in kept.values())
     parts = _pooled(wanted, limits.least_percent(board), kept)
     shares = []
     for name in sorted(parts, key=lambda part: part in kept):  # those that wait first
@@ -235,15 +235,15 @@ class PerService(Generic[_Table]):
 
     def __init__(self, make: Callable[[Service, Board, PeerLimits], _Table]) -> None:
         self._make = make
-        self._known: dict[int, tuple[Service, Board, PeerLimits, _Table]] = {}
+        self._entries: dict[int, tuple[Service, Board, PeerLimits, _Table]] = {}
 
     def __call__(self, service: Service, board: Board, limits: PeerLimits) -> _Table:
         """The table of this service on this board."""
-        known = self._known.get(id(service))
-        same = known is not None and known[0] is service and known[1] is board
-        if known is None or not same or known[2] != limits:
-            if len(self._known) >= MOST:
-                del self._known[next(iter(self._known))]
+        entry = self._entries.get(id(service))
+        is_same = entry is not None and entry[0] is service and entry[1] is board
+        if entry is None or not is_same or entry[2] != limits:
+            if len(self._entries) >= MOST:
+                del self._entries[next(iter(self._entries))]
             table = self._make(service, board, limits)
-            known = self._known[id(service)] = service, board, limits, table
-        return known[3]
+            entry = self._entries[id(service)] = service, board, limits, table
+        return entry[3]

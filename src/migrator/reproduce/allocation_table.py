@@ -25,7 +25,7 @@ from migrator.reproduce.split_grids import (
     mean_values,
     outcomes_by_window,
 )
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 TASKS_LOAD = 0.5
 TASKS_SPLITS = tuple(f"{inference}-{7 - inference}" for inference in range(6, 0, -1))
@@ -34,11 +34,11 @@ MOST, EVEN = "6-1", "3-4"
 """The splits that the paper compares."""
 
 
-def _tasks_jobs(setting: Setting, split: str) -> list[Job]:
+def _tasks_jobs(setting: Setting, split: str) -> list[SimulationJob]:
     tenants = (TracedModel(RESNET, AZURE, TASKS_LOAD),)
     source = MotivationSource("ResNet-50 alone", tenants, setting.data)
     return [
-        Job(source, f"static-{split}", seed=seed, windows=setting.windows(4))
+        SimulationJob(source, f"static-{split}", seed=seed, windows=setting.windows(4))
         for seed in setting.seeds
     ]
 

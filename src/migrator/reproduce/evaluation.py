@@ -14,7 +14,7 @@ from migrator.policies.registry import policy as policy_named
 from migrator.report.page import Axis, Bars, Table
 from migrator.reproduce.experiment import Outcomes, Setting, bars, cell, table
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import workloads
 
 PARIS, STATIC_PARIS = "paris-reconfiguring", "paris"
@@ -60,10 +60,10 @@ class Evaluation:
         self._policies, self._names, self._parameters = policies, names, parameters
         self._forecaster = forecaster
 
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
+    def jobs(self, setting: Setting) -> tuple[SimulationJob, ...]:
         """A run per workload, policy and seed."""
         return tuple(
-            Job(
+            SimulationJob(
                 WorkloadSource(name, setting.data, **self._parameters),
                 policy,
                 self._forecaster if _forecasts(policy) else None,

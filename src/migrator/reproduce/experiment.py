@@ -15,10 +15,10 @@ from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
 from migrator.report.paint import policy_paints
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import workloads
 
-Outcomes = Mapping[Job, RunOutcome]
+Outcomes = Mapping[SimulationJob, RunOutcome]
 Figures = dict[str, Any]
 """An experiment's numbers, ready for JSON."""
 
@@ -62,7 +62,7 @@ class Experiment:
     name: str
     """Name on the command line."""
     title: str
-    jobs: Callable[[Setting], tuple[Job, ...]]
+    jobs: Callable[[Setting], tuple[SimulationJob, ...]]
     """The runs it needs; experiments share equal runs."""
     findings: Callable[[Setting, Outcomes], Findings]
     figures: Callable[[Setting, Outcomes], Figures]

@@ -26,7 +26,7 @@ from migrator.reproduce.experiment import (
     points,
     table,
 )
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import GPU, workloads
 
 REPORTED = 0.83
@@ -63,13 +63,15 @@ class PassOutcome(RunOutcome):
 
 
 @dataclass(frozen=True)
-class PassJob(Job):
+class PassJob(SimulationJob):
     """A run of migrator-paper whose outcome includes the pass."""
 
     def run(self, step: Callable[[], None] = lambda: None) -> PassOutcome:
         """Run the job in this process."""
         recording = _Recording()
-        outcome = Job(self.source, recording, self.forecaster, self.seed, self.windows).run(step)
+        outcome = SimulationJob(
+            self.source, recording, self.forecaster, self.seed, self.windows
+        ).run(step)
         return PassOutcome(
             *(
                 outcome.scenario,
@@ -179,7 +181,7 @@ def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
     }
 
 
-def _recorded(job: Job) -> Job:
+def _recorded(job: SimulationJob) -> SimulationJob:
     if job.policy != "migrator-paper":
         return job
     return PassJob(job.source, job.policy, seed=job.seed, windows=job.windows)

@@ -27,7 +27,7 @@ from migrator.reproduce.retraining_split import RETRAINING_SPLIT
 from migrator.reproduce.slo_accuracy import SLO_ACCURACY
 from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.reproduce.sources import WorkloadSource
-from migrator.simulation.compare import Job, run_all
+from migrator.simulation.compare import SimulationJob, run_all
 
 ALL = "all"
 EXPERIMENTS = {
@@ -60,13 +60,13 @@ def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
     return tuple(experiment for experiment in EXPERIMENTS.values() if experiment.name in picked)
 
 
-def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
+def jobs_of(names: Iterable[str], setting: Setting) -> tuple[SimulationJob, ...]:
     """Every run that they need, once, the longest first so that all cores end together."""
     wanted = dict.fromkeys(job for experiment in chosen(names) for job in experiment.jobs(setting))
     return tuple(sorted(wanted, key=cost_s, reverse=True))
 
 
-def cost_s(job: Job) -> float:
+def cost_s(job: SimulationJob) -> float:
     """Approximate seconds of a run: planning takes nearly all of them."""
     runs: Policy | None = policy(job.policy) if isinstance(job.policy, str) else job.policy
     window_s = _OTHERS_WINDOW_S
@@ -79,11 +79,11 @@ def cost_s(job: Job) -> float:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[SimulationJob],
     step: Callable[[], None] = lambda: None,
     processes: int | None = None,
     results: ResultsFile[RunOutcome] | None = None,
-) -> dict[Job, RunOutcome]:
+) -> dict[SimulationJob, RunOutcome]:
     """Return the outcome of every run; `step` is called after each. An interrupt stops them all.
 
     Runs that are in `results` are not run again, and those that end are added.
@@ -96,7 +96,7 @@ def run_jobs(
         for place, outcome in running:
             job = left[place]
             outcomes[job] = outcome
-            if results is not None and type(job) is Job:  # others have more to tell
+            if results is not None and type(job) is SimulationJob:  # others have more to tell
                 results.add(key_of(job), _short(outcome))
             step()
     finally:
@@ -105,7 +105,7 @@ def run_jobs(
     return outcomes
 
 
-def key_of(job: Job) -> Key:
+def key_of(job: SimulationJob) -> Key:
     """The name of a run in a results file: everything that decides its outcome but the code."""
     runs = job.policy if isinstance(job.policy, str) or job.policy is None else job.policy.name
     parts = (type(job).__name__, repr(job.source), runs, job.forecaster, f"{job.windows} windows")
@@ -155,7 +155,7 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
     }
 
 
-def _plans(jobs: Iterable[Job], outcomes: Outcomes) -> list[Figures]:
+def _plans(jobs: Iterable[SimulationJob], outcomes: Outcomes) -> list[Figures]:
     """The certified gaps of all plans of every run that plans; null where no bound is known."""
     rows = []
     for job in jobs:

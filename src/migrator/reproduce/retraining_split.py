@@ -27,7 +27,7 @@ from migrator.reproduce.split_grids import (
     mean_values,
     outcomes_by_window,
 )
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 from migrator.workload.datasets import datasets
 from migrator.workload.workloads import GPU
 
@@ -46,7 +46,7 @@ def model_splits() -> dict[str, tuple[int, int]]:
     return {f"{a}-{b}": (a, b) for a, b in pairs if fits(board(GPU), (*served, a, b))}
 
 
-def _models_jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
+def _models_jobs(setting: Setting, like: str | None, split: str) -> list[SimulationJob]:
     first, second = model_splits()[split]
     tenants = (
         TracedModel(INCEPTION, AZURE, MODELS_LOAD),
@@ -56,7 +56,10 @@ def _models_jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
     layout = serving_and_training(
         {INCEPTION: SERVING_GPCS, RESNET: SERVING_GPCS}, {INCEPTION: first, RESNET: second}
     )
-    return [Job(source, layout, seed=seed, windows=setting.windows(4)) for seed in setting.seeds]
+    return [
+        SimulationJob(source, layout, seed=seed, windows=setting.windows(4))
+        for seed in setting.seeds
+    ]
 
 
 def _models_grid(setting: Setting, outcomes: Outcomes, like: str | None) -> Grid:

@@ -8,7 +8,7 @@ from migrator.core.outcome import Tally
 from migrator.records.outcome import WindowOutcome
 from migrator.report.page import Axis, HeatMap, Table
 from migrator.reproduce.experiment import Outcomes, mean, table
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 Grid = dict[str, list[float]]
 """Split -> a value per window, the mean over seeds."""
@@ -19,7 +19,9 @@ MEASURES: Mapping[str, Callable[[Tally], float]] = {
 }
 
 
-def outcomes_by_window(outcomes: Outcomes, jobs: Iterable[Job]) -> list[tuple[WindowOutcome, ...]]:
+def outcomes_by_window(
+    outcomes: Outcomes, jobs: Iterable[SimulationJob]
+) -> list[tuple[WindowOutcome, ...]]:
     """The outcomes of every window, over the seeds."""
     return list(zip(*(outcomes[job].windows for job in jobs), strict=True))
 

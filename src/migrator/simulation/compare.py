@@ -24,7 +24,7 @@ picklable."""
 
 
 @dataclass(frozen=True)
-class Job:
+class SimulationJob:
     """One run: the source of its scenario, and values that override the scenario's."""
 
     source: Source
@@ -80,7 +80,7 @@ def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
     if isinstance(ahead, SavedInformer):
         ahead.check_slots(scenario.slot_s, scenario.slots)
     asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
-    if any(isinstance(each, InformerForecaster) for each in asked):
+    if any(isinstance(method, InformerForecaster) for method in asked):
         require_torch(ahead.name)
 
 
@@ -91,7 +91,9 @@ def prepare(chosen: Policy) -> None:
             ready(charge)
 
 
-def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple[int, RunOutcome]]:
+def run_all(
+    jobs: Sequence[SimulationJob], processes: int | None = None
+) -> Iterator[tuple[int, RunOutcome]]:
     """Yield the index and outcome of every job as it ends. Closing the iterator stops running
     jobs."""
     at_once = min(processes or cores(), len(jobs))
@@ -103,6 +105,6 @@ def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple
         yield from pool.map_unordered(_run_one, enumerate(jobs))
 
 
-def _run_one(numbered: tuple[int, Job]) -> tuple[int, RunOutcome]:
+def _run_one(numbered: tuple[int, SimulationJob]) -> tuple[int, RunOutcome]:
     place, job = numbered
     return place, job.run()

@@ -50,7 +50,7 @@ _STOPPED = "it was ended on request"
 
 
 @dataclass(eq=False)
-class Worker:
+class SimulatedWorker:
     """One process on one instance or share, from the instruction to start it to its end."""
 
     holding: Holding
@@ -85,7 +85,7 @@ class StandbyWorker:
 class RunningTraining:
     """A running retraining."""
 
-    worker: Worker
+    worker: SimulatedWorker
     job: Retraining
     whole_s: float
     """Seconds of the whole retraining at full speed."""
@@ -138,7 +138,7 @@ class StoppedTraining:
 class RunningEstimate:
     """A running estimate of a retraining."""
 
-    worker: Worker
+    worker: SimulatedWorker
     window: int
     whole_s: float
     """Seconds of the whole estimate at full speed."""
@@ -166,7 +166,7 @@ class SimulatedGpu:
         sharing: Sharing,
         start: Callable[[str, Holding], Retraining | None],
         report: Callable[[str, RetrainingEvent], None],
-        speed: Callable[[Worker], float],
+        speed: Callable[[SimulatedWorker], float],
         *,
         free_resizing: bool = False,
     ) -> None:
@@ -184,9 +184,9 @@ class SimulatedGpu:
         self.window = 0
         self.instant = False
         """Whether instances serve without delay. Used before a run begins."""
-        self.workers: list[Worker] = []
+        self.workers: list[SimulatedWorker] = []
         """Running workers, and those that ended since the last `forget`."""
-        self._at: dict[Holding, Worker] = {}
+        self._at: dict[Holding, SimulatedWorker] = {}
         self._trainings: dict[str, RunningTraining] = {}
         self._stopped: dict[str, StoppedTraining] = {}
         self._estimates: dict[str, RunningEstimate] = {}
@@ -273,7 +273,7 @@ class SimulatedGpu:
             return
         place, sms = bare(wanted.instance), sms_of(self._board, wanted.instance)
         start_s = self._durations.training_start_s(self.window, wanted.tenant)
-        worker = Worker(
+        worker = SimulatedWorker(
             place,
             Task(wanted.tenant, Kind.RETRAINING),
             sms,
@@ -295,7 +295,7 @@ class SimulatedGpu:
                 if estimate.done >= 1:
                     yield tenant, estimate.window
 
-    def worker(self, instance: Holding) -> Worker:
+    def worker(self, instance: Holding) -> SimulatedWorker:
         """The worker on an instance."""
         return self._at[bare(instance)]
 
@@ -425,8 +425,8 @@ class SimulatedGpu:
         stop_s = self._durations.stop_s(self.window, instance)
         self._push(self.now_s + stop_s, TrainingEnded(instance, tenant, False, _STOPPED))
 
-    def _begin(self, place: Holding, task: Task, since_s: float, ready_s: float) -> Worker:
-        worker = Worker(place, task, sms_of(self._board, place), since_s, ready_s)
+    def _begin(self, place: Holding, task: Task, since_s: float, ready_s: float) -> SimulatedWorker:
+        worker = SimulatedWorker(place, task, sms_of(self._board, place), since_s, ready_s)
         self.workers.append(worker)
         self._at[place] = worker
         return worker

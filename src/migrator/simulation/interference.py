@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from migrator.control.observation import Sharing
 from migrator.core.problem import Kind
 from migrator.core.profiles import INTERFERING_PART, Service
-from migrator.simulation.gpu import Worker
+from migrator.simulation.gpu import SimulatedWorker
 
 TRAINING_INTERFERENCE = 0.145
 """Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
@@ -38,8 +38,8 @@ _ROUNDS = 30
 def training_speed(
     sharing: Sharing,
     board_sms: int,
-    worker: Worker,
-    alive: Sequence[Worker],
+    worker: SimulatedWorker,
+    alive: Sequence[SimulatedWorker],
     active: Mapping[str, float],
     *,
     limited: bool = True,
@@ -70,7 +70,7 @@ def activities(
     sharing: Sharing,
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
 ) -> dict[str, float]:
     """Per tenant, the share of the time for which its serving processes are busy."""
@@ -84,7 +84,7 @@ def activities(
 def _turns(
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """How busy the serving processes of each tenant are without partitions, and their slowdown.
@@ -93,7 +93,10 @@ def _turns(
     settles.
     """
     trainings = sum(process.task.kind is Kind.RETRAINING for process in alive)
-    many = {service.tenant: sum(_serves(e, service.tenant) for e in alive) for service in services}
+    many = {
+        service.tenant: sum(_serves(worker, service.tenant) for worker in alive)
+        for service in services
+    }
     alone_s = {service.tenant: service.latency_s(1, board_sms) for service in services}
     delay_s = {
         service.tenant: service.profile.contention * alone_s[service.tenant] for service in services
@@ -116,9 +119,9 @@ def _turns(
     return busy, {name: seconds / batch_s[name] for name, seconds in took_s.items()}
 
 
-def _activity(service: Service, workers: Sequence[Worker], rate_rps: float) -> float:
+def _activity(service: Service, workers: Sequence[SimulatedWorker], rate_rps: float) -> float:
     mine = [worker for worker in workers if _serves(worker, service.tenant)]
-    able = sum(service.capability_rps(each.sms) * each.duty for each in mine)
+    able = sum(service.capability_rps(worker.sms) * worker.duty for worker in mine)
     return min(1.0, rate_rps / able) if able else 0.0
 
 
@@ -126,7 +129,7 @@ def slowdowns(
     sharing: Sharing,
     board_sms: int,
     services: Sequence[Service],
-    workers: Sequence[Sequence[Worker]],
+    workers: Sequence[Sequence[SimulatedWorker]],
     received_rps: Mapping[str, NDArray[np.float64]],
     *,
     limited: bool = True,
@@ -137,14 +140,14 @@ def slowdowns(
     `limited`: MPS processes have no more SMs together than the GPU has. `lends`: standbys serve on
     idle slices.
     """
-    found = {service.tenant: np.ones(len(workers)) for service in services}
+    factors = {service.tenant: np.ones(len(workers)) for service in services}
     if sharing is Sharing.MIG:
-        return found
+        return factors
     for slot, alive in enumerate(workers):
         rates_rps = {name: float(rates[slot]) for name, rates in received_rps.items()}
         if sharing is Sharing.UNPARTITIONED:
             for name, slower in _turns(board_sms, services, alive, rates_rps)[1].items():
-                found[name][slot] = slower
+                factors[name][slot] = slower
             continue
         active = activities(sharing, board_sms, services, alive, rates_rps)
         pressure = _pressure(board_sms, alive, active)
@@ -152,19 +155,19 @@ def slowdowns(
         if lends:
             busy += _borrowed(board_sms, services, alive, rates_rps, active)
         for service in services:
-            own = pressure[service.tenant, Kind.INFERENCE]
-            own /= max(1, sum(_serves(process, service.tenant) for process in alive))
-            beside = (busy - own) * service.profile.interference / INTERFERING_PART
-            found[service.tenant][slot] += beside
+            of_tenant = pressure[service.tenant, Kind.INFERENCE]
+            of_tenant /= max(1, sum(_serves(process, service.tenant) for process in alive))
+            beside = (busy - of_tenant) * service.profile.interference / INTERFERING_PART
+            factors[service.tenant][slot] += beside
             if limited:
-                found[service.tenant][slot] *= max(1.0, busy)
-    return found
+                factors[service.tenant][slot] *= max(1.0, busy)
+    return factors
 
 
 def _borrowed(
     board_sms: int,
     services: Sequence[Service],
-    alive: Sequence[Worker],
+    alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
     active: Mapping[str, float],
 ) -> float:
@@ -192,7 +195,7 @@ def slowdown_by_estimate(service: Service, sms: float, board_sms: int) -> float:
 
 
 def _pressure(
-    board_sms: int, alive: Sequence[Worker], active: Mapping[str, float]
+    board_sms: int, alive: Sequence[SimulatedWorker], active: Mapping[str, float]
 ) -> dict[tuple[str, Kind], float]:
     """The load of each task on the others: the share of the GPU it keeps busy."""
     pressure = {(tenant, kind): 0.0 for tenant in active for kind in Kind}
@@ -203,5 +206,5 @@ def _pressure(
     return pressure
 
 
-def _serves(worker: Worker, tenant: str) -> bool:
+def _serves(worker: SimulatedWorker, tenant: str) -> bool:
     return worker.task.tenant == tenant and worker.task.kind is Kind.INFERENCE

@@ -55,7 +55,7 @@ from migrator.simulation.durations import (
     overheads_s,
     profile_durations,
 )
-from migrator.simulation.gpu import SimulatedGpu, Worker
+from migrator.simulation.gpu import SimulatedGpu, SimulatedWorker
 from migrator.simulation.interference import (
     activities,
     slowdown_by_estimate,
@@ -63,7 +63,7 @@ from migrator.simulation.interference import (
     training_speed,
 )
 from migrator.simulation.recording import EndedTraining, SimulatedRecorder
-from migrator.simulation.tenant import Model, RunningTenant, Spans, idle_spans, lent_to
+from migrator.simulation.tenant import RunningTenant, Spans, TenantModel, idle_spans, lent_to
 
 _HELD = (State.WARMING, State.READY, State.TRAINING)
 
@@ -73,7 +73,7 @@ class MeasuredRun:
     """Measurements of a live run that replace the assumptions of a scenario."""
 
     durations: Durations
-    models: Mapping[str, Model]
+    models: Mapping[str, TenantModel]
     tenants: Mapping[str, TrainingSettings]
     """How each tenant is retrained."""
     overheads_s: Mapping[str, float]
@@ -154,7 +154,7 @@ class _Simulation:
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured = measured is not None
-        models: Mapping[str, Model] = measured.models if measured else {}
+        models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
             for number, tenant in enumerate(scenario.tenants)
@@ -282,35 +282,35 @@ class _Simulation:
 
         ran: list[Spans] = []
         are_lent = self.lends and bool(self.gpu.standbys)
-        lending = [e for e in self.gpu.workers if e.task.kind is Kind.INFERENCE]
+        lending = [worker for worker in self.gpu.workers if worker.task.kind is Kind.INFERENCE]
         if are_lent:
             # a worker is idle when its own tenant does not need it, whatever the others borrow
             ran = [spans for tenant in self.tenants for spans in serve(tenant, (), trial=True)[1]]
             ran += [
-                Spans(e, np.array([begin_s]), np.array([e.free_s]))
-                for e in lending
-                if e.free_s > begin_s
+                Spans(worker, np.array([begin_s]), np.array([worker.free_s]))
+                for worker in lending
+                if worker.free_s > begin_s
             ]
-        for each in self.tenants:
+        for tenant in self.tenants:
             lent: list[Spans] = []
             if are_lent:
-                others = [worker for worker in lending if worker.task.tenant != each.name]
+                others = [worker for worker in lending if worker.task.tenant != tenant.name]
                 idle = idle_spans(others, ran, begin_s, end_s)
-                lent = lent_to(each.name, idle, self.gpu.standbys)
-            tally, served = serve(each, lent)
-            ran += [spans for spans in served if spans.worker.task.tenant != each.name]
+                lent = lent_to(tenant.name, idle, self.gpu.standbys)
+            tally, served = serve(tenant, lent)
+            ran += [spans for spans in served if spans.worker.task.tenant != tenant.name]
             assert abs(tally.balance) < 1e-6 * max(1, tally.received), tally
-            switches = each.model.switches
+            switches = tenant.model.switches
             outcomes.append(
                 TenantOutcome(
-                    each.name,
+                    tenant.name,
                     tally,
-                    self.new[each.name],
-                    before[each.name],
+                    self.new[tenant.name],
+                    before[tenant.name],
                     switches[-1][0] - begin_s if len(switches) > 1 else None,
-                    each.model.accuracy,
-                    decisions.forecast_by.get(each.name),
-                    why_not_retrained(self.states[each.name], paused=False),
+                    tenant.model.accuracy,
+                    decisions.forecast_by.get(tenant.name),
+                    why_not_retrained(self.states[tenant.name], paused=False),
                 )
             )
         self.gpu.forget(end_s)
@@ -334,15 +334,16 @@ class _Simulation:
         self.clock.number = self.gpu.window = window
         self.decider.begin_window()
         self.new.clear()
-        held = tuple(e.instance for e in self.controller.executor.units if e.state in _HELD)
+        units = self.controller.executor.units
+        held = tuple(unit.instance for unit in units if unit.state in _HELD)
         self.planned = [held] * self.scenario.slots
         if window > 0:
             self.retrainings.end_window()
-        for each in self.tenants:
+        for tenant in self.tenants:
             if window == 0 and self.policy.estimates:
-                each.model.end_estimate(self.states[each.name], window)  # made before the run
-            each.model.begin(begin_s, window)
-            self._plan(self.states[each.name])
+                tenant.model.end_estimate(self.states[tenant.name], window)  # made before the run
+            tenant.model.begin(begin_s, window)
+            self._plan(self.states[tenant.name])
         if self.recorder is not None:
             if window == 0:
                 self.recorder.begin_run(
@@ -481,9 +482,9 @@ class _Simulation:
         state.learn_labels(job.window)
         state.on(TrainingCompleted())
 
-    def _training_speed(self, worker: Worker) -> float:
+    def _training_speed(self, worker: SimulatedWorker) -> float:
         now_s = self.gpu.now_s
-        alive = [e for e in self.gpu.workers if e.since_s <= now_s < e.until_s]
+        alive = [worker for worker in self.gpu.workers if worker.since_s <= now_s < worker.until_s]
         active: dict[str, float] = {}
         if self.gpu.sharing is not Sharing.MIG or worker.estimating:
             at_s = self.clock.slot_began_s
@@ -517,7 +518,7 @@ class _Simulation:
         slot_s = self.scenario.slot_s
         starts_s = [begin_s + slot * slot_s for slot in range(self.scenario.slots)]
         alive = [
-            [e for e in self.gpu.workers if e.ready_s <= now_s and e.until_s > now_s]
+            [worker for worker in self.gpu.workers if worker.ready_s <= now_s < worker.until_s]
             if self.gpu.sharing is not Sharing.MIG
             else []
             for now_s in starts_s

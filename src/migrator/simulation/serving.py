@@ -26,8 +26,8 @@ IN_TIME, GOODPUT, LATE, DROPPED, RECONFIGURING, WAITED_S, KINDS = range(7)
 WAITED_S: sum of the seconds between arrival and start."""
 
 
-class Workers(NamedTuple):
-    """The worker processes of a tenant in a window, one entry each, slowest first."""
+class WorkerColumns(NamedTuple):
+    """The worker processes of a tenant in a window, one entry worker, slowest first."""
 
     latency_s: Floats
     """Seconds of a batch without neighbours, by worker and batch size. Column 0 is unused."""
@@ -39,7 +39,7 @@ class Workers(NamedTuple):
     own: int = -1
     """Entries from this one on serve full batches on slices of other tenants; negative: none do."""
     process: Places = np.empty(0, np.int64)
-    """The first entry of the same process, whose `free_s` counts; empty: each is a process."""
+    """The first entry of the same process, whose `free_s` counts; empty: worker is a process."""
 
 
 class Conditions(NamedTuple):
@@ -54,7 +54,7 @@ class Conditions(NamedTuple):
     slowdown: Floats
     """Per slot, the factor by which batches that start in it take longer."""
     switch_s: Floats
-    """When each accuracy takes effect; the first entry is the start of the window."""
+    """When worker accuracy takes effect; the first entry is the start of the window."""
     accuracy: Floats
     cold_from_s: Floats
     """Disjoint sorted spans in which an instance of the tenant is not warm yet."""
@@ -68,13 +68,13 @@ def serve(
     arrival_s: Floats,
     draw: Floats,
     drawn: bool,
-    workers: Workers,
+    workers: WorkerColumns,
     now: Conditions,
     sent: Floats = UNKEPT,
 ) -> tuple[Floats, int]:
     """Serve the window. Returns the counts and the index of the first request that still waits.
 
-    `sent`: rows for worker, start and end of each batch, filled as far as there are any.
+    `sent`: rows for worker, start and end of worker batch, filled as far as there are any.
     """
     counted, (active, full) = np.zeros(KINDS), np.ones((2, len(workers.ready_s)), np.int64)
     if not len(workers.process):
@@ -90,7 +90,7 @@ def _serve(
     arrival_s: Floats,
     draw: Floats,
     drawn: bool,
-    workers: Workers,
+    workers: WorkerColumns,
     now: Conditions,
     active: Places,
     full: Places,
@@ -102,27 +102,27 @@ def _serve(
     latency_s, ready_s, until_s, free_s, own, process = workers  # unpacked once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     _find_full_batches(latency_s, now.slo_s, full)
-    head, known, slot, version, cold, pace, room, batches = 0, 0, -1, 0, 0, 1.0, 1, 0
+    head, reachable, slot, version, cold, pace, room, batches = 0, 0, -1, 0, 0, 1.0, 1, 0
     while head < len(arrival_s):
         came = arrival_s[head]
         deadline = came + now.slo_s
         if max(0, int((came - now.begin_s) / now.slot_s)) > slot:
             slot = max(0, int((came - now.begin_s) / now.slot_s))
-            known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
+            reachable = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
-            room = _room(latency_s, full, active, known, own, now.slo_s)
+            room = _room(latency_s, full, active, reachable, own, now.slo_s)
         chosen, start, soonest = -1, 0.0, deadline
-        for place in range(known):  # the router, inlined, because a call would halve the speed
-            each = active[place]
-            begin = max(came, now.begin_s, free_s[process[each]], ready_s[each])
-            if each >= own:
-                begin = max(begin, _arrival(arrival_s, head + full[each] - 1))
-            finish = begin + pace * latency_s[each, 1]
-            if finish > deadline or begin >= until_s[each]:
+        for place in range(reachable):  # the router, inlined, because a call would halve the speed
+            worker = active[place]
+            begin = max(came, now.begin_s, free_s[process[worker]], ready_s[worker])
+            if worker >= own:
+                begin = max(begin, _arrival(arrival_s, head + full[worker] - 1))
+            finish = begin + pace * latency_s[worker, 1]
+            if finish > deadline or begin >= until_s[worker]:
                 continue
             # slowest first: the slowest of those that are free first; the slowest come first
             if chosen < 0 or (begin < start if now.slowest_first else finish < soonest):
-                chosen, start, soonest = each, begin, finish
+                chosen, start, soonest = worker, begin, finish
         if (chosen < 0 and deadline > now.end_s) or (chosen >= 0 and start >= now.end_s):
             break  # the next window answers it
         cold = _reached(cold_to_s, cold, came)
@@ -182,15 +182,15 @@ def _settle(
 ) -> None:
     """Count the requests of a batch. `batch`: arrivals and draws; `span_s`: start and end."""
     (arrival_s, draw), (start, finish) = batch, span_s
-    for each in range(len(arrival_s)):
-        counted[WAITED_S] += start - arrival_s[each]
-        if finish > arrival_s[each] + slo_s:
+    for request in range(len(arrival_s)):
+        counted[WAITED_S] += start - arrival_s[request]
+        if finish > arrival_s[request] + slo_s:
             counted[LATE] += 1
             counted[RECONFIGURING] += reconfiguring
             continue
         right = accuracy
         if drawn:
-            right = 1.0 if draw[each] < accuracy else 0.0
+            right = 1.0 if draw[request] < accuracy else 0.0
         counted[IN_TIME] += 1
         counted[GOODPUT] += right
 
@@ -198,12 +198,12 @@ def _settle(
 @compiled_inner
 def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active: Places) -> int:
     """Select the workers that a request of this slot could reach; they keep their order."""
-    known = 0
-    for each in range(len(ready_s)):
-        if until_s[each] > came and ready_s[each] <= latest:
-            active[known] = each
-            known += 1
-    return known
+    reachable = 0
+    for worker in range(len(ready_s)):
+        if until_s[worker] > came and ready_s[worker] <= latest:
+            active[reachable] = worker
+            reachable += 1
+    return reachable
 
 
 @compiled_inner
@@ -221,7 +221,7 @@ def _room(
     latency_s: Floats,
     full: Places,
     active: Places,
-    known: int,
+    reachable: int,
     own: int,
     slo_s: float,
 ) -> int:
@@ -232,14 +232,14 @@ def _room(
     no limit if there are no others.
     """
     rows, borrowed, rate_rps, soonest_s = 0, 0, 0.0, float(slo_s)
-    for place in range(known):
-        each = active[place]
-        if each >= own:
-            borrowed = min(borrowed, full[each]) if borrowed else full[each]
+    for place in range(reachable):
+        worker = active[place]
+        if worker >= own:
+            borrowed = min(borrowed, full[worker]) if borrowed else full[worker]
             continue
-        full_s = latency_s[each, full[each]]
-        rows += full[each]
-        rate_rps += full[each] / full_s
+        full_s = latency_s[worker, full[worker]]
+        rows += full[worker]
+        rate_rps += full[worker] / full_s
         soonest_s = min(soonest_s, full_s)
     if rows == 0 and borrowed:
         return 1 << 62

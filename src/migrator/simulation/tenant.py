@@ -18,13 +18,13 @@ from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.planning.kernels import announced
 from migrator.simulation import serving
-from migrator.simulation.gpu import StandbyWorker, Worker
+from migrator.simulation.gpu import SimulatedWorker, StandbyWorker
 from migrator.workload.tenant_arrivals import TenantArrivals
 
 # ruff: noqa: ARG002 (several implementations of one protocol)
 
 
-class Model(Protocol):
+class TenantModel(Protocol):
     """The model that serves a tenant."""
 
     accuracy: float
@@ -131,13 +131,13 @@ class RunningTenant:
         slot_s: float,
         seed: int,
         number: int,
-        model: Model | None = None,
+        model: TenantModel | None = None,
     ) -> None:
         self.service = tenant.service
         self.offset_s = tenant.offset_s
         self.slot_s = slot_s
         self.arrivals = TenantArrivals(tenant.trace, slot_s, seed, number)
-        self.model: Model = model or DriftingModel(tenant.drifts)
+        self.model: TenantModel = model or DriftingModel(tenant.drifts)
         self._waiting = (np.empty(0), np.empty(0))
 
     @property
@@ -156,11 +156,11 @@ class RunningTenant:
 
     def serve(
         self,
-        processes: Sequence[Worker],
+        processes: Sequence[SimulatedWorker],
         begin_s: float,
         end_s: float,
         slowdown: NDArray[np.float64],
-        estimates: Sequence[tuple[Worker, float]] = (),
+        estimates: Sequence[tuple[SimulatedWorker, float]] = (),
         *,
         slowest_first: bool,
         drawn: bool,
@@ -199,7 +199,7 @@ class RunningTenant:
             for phase, free_s in zip(phases, workers.free_s[: len(phases)], strict=True):
                 phase.worker.free_s = max(phase.worker.free_s, float(free_s))
         ran = _spans_of(
-            [phase.worker for phase in phases], [each.worker for each in lent], sent, workers
+            [phase.worker for phase in phases], [spans.worker for spans in lent], sent, workers
         )
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
@@ -227,17 +227,21 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.Workers:
+    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.WorkerColumns:
         """Its own workers, then its standbys on slices lent to it."""
         batches, own = range(self.service.batch + 1), len(phases)
-        every = [*phases, *(_Phase(each.worker, 0.0, 0.0) for each in lent)]
-        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in every]
-        entries = np.array([1] * own + [len(each.begin_s) for each in lent], np.int64)
+        every = [*phases, *(_Phase(spans.worker, 0.0, 0.0) for spans in lent)]
+        latency_s = [
+            [self._latency_s(phase, max(1, batch)) for batch in batches] for phase in every
+        ]
+        entries = np.array([1] * own + [len(spans.begin_s) for spans in lent], np.int64)
         firsts = np.cumsum(entries) - entries
-        return serving.Workers(
+        return serving.WorkerColumns(
             np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
-            np.concatenate([[phase.ready_s for phase in phases], *(each.begin_s for each in lent)]),
-            np.concatenate([[phase.until_s for phase in phases], *(each.end_s for each in lent)]),
+            np.concatenate(
+                [[phase.ready_s for phase in phases], *(spans.begin_s for spans in lent)]
+            ),
+            np.concatenate([[phase.until_s for phase in phases], *(spans.end_s for spans in lent)]),
             np.concatenate(
                 [[phase.worker.free_s for phase in phases], np.full(entries[own:].sum(), -np.inf)]
             ),
@@ -249,23 +253,23 @@ class RunningTenant:
         worker = phase.worker
         return self.service.latency_s(batch, worker.sms) / worker.duty * phase.slower
 
-    def _is_mine(self, worker: Worker) -> bool:
+    def _is_mine(self, worker: SimulatedWorker) -> bool:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
 
 
 class Spans(NamedTuple):
     """Times of a worker."""
 
-    worker: Worker
+    worker: SimulatedWorker
     begin_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
 
 
 def _spans_of(
-    own: Sequence[Worker],
-    lent: Sequence[Worker],
+    own: Sequence[SimulatedWorker],
+    lent: Sequence[SimulatedWorker],
     sent: NDArray[np.float64],
-    workers: serving.Workers,
+    workers: serving.WorkerColumns,
 ) -> list[Spans]:
     """When batches ran, by worker; nothing if they were not kept.
 
@@ -283,24 +287,26 @@ def _spans_of(
 
 
 def idle_spans(
-    workers: Sequence[Worker], ran: Sequence[Spans], begin_s: float, end_s: float
+    workers: Sequence[SimulatedWorker], ran: Sequence[Spans], begin_s: float, end_s: float
 ) -> list[Spans]:
     """The times within a window in which workers could serve and had no batch."""
-    found = []
+    idle = []
     for worker in workers:
-        batches = [each for each in ran if each.worker is worker]
+        batches = [spans for spans in ran if spans.worker is worker]
         until_s = max(begin_s, min(end_s, worker.until_s))
         starts_s = np.concatenate([*(batch.begin_s for batch in batches), [until_s]])
-        ends_s = np.concatenate([[max(begin_s, worker.ready_s)], *(e.end_s for e in batches)])
+        ends_s = np.concatenate(
+            [[max(begin_s, worker.ready_s)], *(batch.end_s for batch in batches)]
+        )
         # idle after the nth end until the next start, which also holds for batches that overlap
-        found.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
-    return [_longer_than_nothing(each) for each in found]
+        idle.append(Spans(worker, np.sort(ends_s), np.sort(starts_s)))
+    return [_longer_than_nothing(spans) for spans in idle]
 
 
 def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker]) -> list[Spans]:
     """The parts of idle times in which a standby of the tenant waits on the same slices."""
     mine = [standby for standby in standbys if standby.tenant == tenant]
-    found = [
+    lent = [
         Spans(
             spans.worker, spans.begin_s.clip(worker.ready_s), spans.end_s.clip(None, worker.until_s)
         )
@@ -308,7 +314,7 @@ def lent_to(tenant: str, idle: Iterable[Spans], standbys: Iterable[StandbyWorker
         for worker in mine
         if worker.holding == spans.worker.holding
     ]
-    return [each for each in map(_longer_than_nothing, found) if len(each.begin_s)]
+    return [spans for spans in map(_longer_than_nothing, lent) if len(spans.begin_s)]
 
 
 def _longer_than_nothing(spans: Spans) -> Spans:
@@ -320,13 +326,15 @@ def _longer_than_nothing(spans: Spans) -> Spans:
 class _Phase:
     """A time in which a worker takes new batches at one speed."""
 
-    worker: Worker
+    worker: SimulatedWorker
     ready_s: float
     until_s: float
     slower: float = 1.0
 
 
-def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterator[_Phase]:
+def _phases(
+    worker: SimulatedWorker, estimates: Sequence[tuple[SimulatedWorker, float]]
+) -> Iterator[_Phase]:
     """A worker's life, divided by the estimates on its instance, one after the other."""
     at_s = worker.ready_s
     for estimate, slower in estimates:
@@ -341,7 +349,7 @@ def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterat
 def ready() -> None:
     """Compile or load the kernels once, so that worker processes do not all compile them."""
     none = np.empty(0)
-    workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
+    workers = serving.WorkerColumns(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
     now = serving.Conditions(
         0.0, 1.0, 1.0, 1, False, 1.0, np.ones(1), np.zeros(1), np.ones(1), none, none
     )

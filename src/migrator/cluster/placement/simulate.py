@@ -9,7 +9,7 @@ from migrator.cluster.outcome import ClusterOutcome
 from migrator.cluster.scenario import ClusterPlan, ClusterScenario
 from migrator.core.scenario import Scenario
 from migrator.io.task_pool import TaskWorkers
-from migrator.simulation.compare import Job
+from migrator.simulation.compare import SimulationJob
 
 
 def simulate_placed(
@@ -25,12 +25,14 @@ def simulate_placed(
     """Run every GPU that has tenants; `step` is called after each."""
     plan.require_all_placed()
     jobs = [
-        Job(partial(_as_given, scenario.on(gpu.gpu, gpu.tenants)), policy, forecaster, drawn=drawn)
+        SimulationJob(
+            partial(_as_given, scenario.on(gpu.gpu, gpu.tenants)), policy, forecaster, drawn=drawn
+        )
         for gpu in plan.gpus
         if gpu.tenants
     ]
     runs = []
-    for outcome in workers.map(Job.run, jobs):
+    for outcome in workers.map(SimulationJob.run, jobs):
         runs.append(outcome)
         step()
     return ClusterOutcome(plan, tuple(runs))

@@ -7,12 +7,12 @@ import numpy as np
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.schedule import Schedule, occupied_by
 from migrator.planning.exact.space import Space, SpaceArrays
-from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, Tables
+from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, GoodputTables
 from migrator.planning.exact.transition import (
     DONE,
     WAITING,
-    Labels,
-    Step,
+    LabelTable,
+    SlotTransition,
     empty_labels,
     empty_step,
     transition,
@@ -20,7 +20,7 @@ from migrator.planning.exact.transition import (
 from migrator.planning.kernels import compiled
 
 
-def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, Ints]:
+def best_path(space: Space, tables: GoodputTables, schedule: Schedule) -> tuple[float, Ints]:
     """Goodput of the best sequence of joint patterns around `schedule`, and the sequence.
 
     NEVER where the schedule leaves no room for the minimum instances of the tenants.
@@ -41,11 +41,11 @@ def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, 
 @compiled
 def _find_path(
     status: Ints,
-    held: Labels,
+    held: LabelTable,
     occupied: Ints,
     space: SpaceArrays,
-    tables: Tables,
-    step: Step,
+    tables: GoodputTables,
+    step: SlotTransition,
     came_from: Ints,
     path: Ints,
 ) -> float:

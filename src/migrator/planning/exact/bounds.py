@@ -11,7 +11,7 @@ from migrator.planning.arrays import Float32s, Floats
 from migrator.planning.exact.prices import Prices
 from migrator.planning.exact.responses import empty_answers, find_shares, rent_retrainings
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import NEVER, Tables
+from migrator.planning.exact.tables import NEVER, GoodputTables
 from migrator.planning.kernels import compiled, compiled_inner
 
 
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
     """[tenant, slot]"""
 
 
-def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
+def tabulate_bounds(space: Space, tables: GoodputTables, prices: Prices) -> Bounds:
     """The bounds that these prices give."""
     bounds = empty_bounds(space, tables)
     tenants, _, slots, width = tables.keep.shape
@@ -48,7 +48,7 @@ def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
     return bounds
 
 
-def empty_bounds(space: Space, tables: Tables) -> Bounds:
+def empty_bounds(space: Space, tables: GoodputTables) -> Bounds:
     """Room for the bounds."""
     tenants, _, slots, width = tables.keep.shape
     longest = int(max(tables.durations.max(), tables.slots_left.max(), 0))
@@ -63,7 +63,7 @@ def empty_bounds(space: Space, tables: Tables) -> Bounds:
     )
 
 
-def _sum_rents(space: Space, tables: Tables, prices: Floats, rent: Floats) -> None:
+def _sum_rents(space: Space, tables: GoodputTables, prices: Floats, rent: Floats) -> None:
     arrays = space.priced
     answers = empty_answers(tables, *space.beside.shape)
     rent_retrainings(arrays.beside_sizes, prices, answers.earns)
@@ -84,7 +84,7 @@ def _sum_rents(space: Space, tables: Tables, prices: Floats, rent: Floats) -> No
 
 @compiled
 def _fill_values(
-    tables: Tables, cost: Floats, rents: Floats, bounds: Bounds, value: Floats
+    tables: GoodputTables, cost: Floats, rents: Floats, bounds: Bounds, value: Floats
 ) -> None:
     """Fill `waiting`, `running` and `done` backwards from the window's end.
 

@@ -14,8 +14,8 @@ import numpy as np
 from migrator.planning.arrays import Bools, Floats, Int32s, Ints
 from migrator.planning.exact.bounds import Bounds
 from migrator.planning.exact.space import Space, SpaceArrays
-from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, Tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, Step, transition
+from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, GoodputTables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, SlotTransition, transition
 from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.ranking import descending
 
@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
     """[phase]"""
 
 
-def empty_scratch(rows: int, space: Space, tables: Tables) -> Scratch:
+def empty_scratch(rows: int, space: Space, tables: GoodputTables) -> Scratch:
     """Room for layers of that many labels."""
     joints, tenants = space.joint.shape
     # each level pushes at most every start of every tenant, and there is a level per tenant
@@ -77,15 +77,15 @@ def expand(
     width: int,
     urgency: float,
     space: SpaceArrays,
-    tables: Tables,
+    tables: GoodputTables,
     bounds: Bounds,
-    now: Labels,
+    now: LabelTable,
     count: int,
-    then: Labels,
+    then: LabelTable,
     nodes: Int32s,
     used: int,
     seen: Ints,
-    step: Step,
+    step: SlotTransition,
     scratch: Scratch,
 ) -> tuple[int, int, float, int]:
     """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).
@@ -279,7 +279,7 @@ def _find(row: int, place: Ints, end: Ints, seen: Ints) -> int:
 
 @compiled_inner
 def _shrink(
-    rows_used: int, keep: int, urgency: float, then: Labels, seen: Ints, scratch: Scratch
+    rows_used: int, keep: int, urgency: float, then: LabelTable, seen: Ints, scratch: Scratch
 ) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 

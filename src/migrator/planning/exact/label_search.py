@@ -21,13 +21,26 @@ from migrator.planning.exact.bounds import Bounds
 from migrator.planning.exact.expand import Scratch, empty_scratch, expand
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import NEVER, Tables
-from migrator.planning.exact.transition import DONE, WAITING, Labels, empty_labels, empty_step
+from migrator.planning.exact.tables import NEVER, GoodputTables
+from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
 
 EAGER = 1e15
 """Weight of a tenant that still waits in a pass that only wants to arrive."""
 NARROW = 16
 """Labels a slot that even a pass without budget keeps: it must arrive with some plan."""
+
+
+def width_within(
+    budget: float, work: float, rows_so_far: int, slots_left: int, width: int, narrowest: int
+) -> int:
+    """How many labels or states the next slot may keep, so that the pass arrives.
+
+    Once half of the budget is spent, the rest is spread over the slots left.
+    """
+    if work <= budget / 2:
+        return width
+    work_per_row = max(1.0, work / max(1, rows_so_far))
+    return int(min(width, max(narrowest, (budget - work) / slots_left / work_per_row)))
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class LabelPass:
 class _Layer:
     """The labels of one slot: columns, and how many rows are in use."""
 
-    columns: Labels
+    columns: LabelTable
     count: int = 0
 
     @staticmethod
@@ -70,7 +83,9 @@ class _Stories:
 class LabelSearch:
     """Searches one problem's schedules; passes of growing width share the bounds."""
 
-    def __init__(self, space: Space, tables: Tables, bounds: Bounds, running: Schedule) -> None:
+    def __init__(
+        self, space: Space, tables: GoodputTables, bounds: Bounds, running: Schedule
+    ) -> None:
         """`running`: retrainings that run already at slot 0 (None elsewhere)."""
         self._space, self._tables, self._bounds = space, tables, bounds
         self._running = running
@@ -100,13 +115,7 @@ class LabelSearch:
         scratch = empty_scratch(rows, self._space, self._tables)
         missed, work, labels_so_far = NEVER, 0, 0
         for slot in range(slots):
-            allowed = width
-            if work > budget / 2:
-                # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                work_per_label = max(1.0, work / max(1, labels_so_far))
-                allowed = int(
-                    min(width, max(NARROW, (budget - work) / (slots - slot) / work_per_label))
-                )
+            allowed = width_within(budget, work, labels_so_far, slots - slot, width, NARROW)
             if late():
                 allowed = NARROW
             labels_so_far += now.count
@@ -172,7 +181,7 @@ class LabelSearch:
         )
         return missed, work
 
-    def _read(self, labels: Labels, row: int, entry: int, stories: _Stories) -> Schedule:
+    def _read(self, labels: LabelTable, row: int, entry: int, stories: _Stories) -> Schedule:
         schedule = list(self._running)
         for m, place in enumerate(labels.place[row]):
             if place >= 0:

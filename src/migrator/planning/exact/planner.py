@@ -20,7 +20,7 @@ from migrator.planning.exact.layout import lay_out
 from migrator.planning.exact.prices import find_prices
 from migrator.planning.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import NEVER, Tables, build_tables
+from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables
 
 WIDTHS_FEW = (24, 192, 32768)
 WIDTHS_MANY = (24, 192, 1536, 12288, 32768)
@@ -67,7 +67,7 @@ def plan_exact(problem: Problem, time_limit_s: float, steady: bool = False) -> P
 
 
 def find_schedule(
-    problem: Problem, space: Space, tables: Tables, budget: float, late: Callable[[], bool]
+    problem: Problem, space: Space, tables: GoodputTables, budget: float, late: Callable[[], bool]
 ) -> tuple[Schedule, float]:
     """The retraining schedule of the best plan found, and a bound on every plan."""
     running = running_of(problem, space)

@@ -24,7 +24,7 @@ from migrator.planning.exact.responses import (
     rent_retrainings,
 )
 from migrator.planning.exact.space import PricedArrays, Space
-from migrator.planning.exact.tables import Tables
+from migrator.planning.exact.tables import GoodputTables
 from migrator.planning.kernels import compiled, compiled_inner
 
 FEWEST_STEPS, FEW_STEPS, MOST_STEPS = 60, 130, 200
@@ -65,7 +65,7 @@ class _Board(NamedTuple):
 
 
 def find_prices(
-    space: Space, tables: Tables, occupied: Ints, late: Callable[[], bool] = lambda: False
+    space: Space, tables: GoodputTables, occupied: Ints, late: Callable[[], bool] = lambda: False
 ) -> Prices:
     """Good prices; `occupied` [slot]: slices that running retrainings hold for certain.
 
@@ -84,7 +84,7 @@ def find_prices(
     return free if free.bound <= priced.bound else priced
 
 
-def bound_at(space: Space, tables: Tables, occupied: Ints, rows: Floats) -> float:
+def bound_at(space: Space, tables: GoodputTables, occupied: Ints, rows: Floats) -> float:
     """The bound that prices `rows` give."""
     board = _board_beside(space, occupied)
     return _ascend(space, tables, board, rows.copy(), 1, 0.0, lambda: False).bound
@@ -98,7 +98,7 @@ def _board_beside(space: Space, occupied: Ints) -> _Board:
 
 def _ascend(
     space: Space,
-    tables: Tables,
+    tables: GoodputTables,
     board: _Board,
     rows: Floats,
     steps: int,
@@ -123,7 +123,7 @@ def ascent_steps(slots: int, tenants: int) -> int:
     return MOST_STEPS if tenants > 2 else min(max(slots, FEWEST_STEPS), FEW_STEPS)
 
 
-def first_prices(space: Space, tables: Tables) -> Floats:
+def first_prices(space: Space, tables: GoodputTables) -> Floats:
     """A GPC is worth about the slot's goodput over the board's GPCs: start at half of that."""
     sizes = np.array(space.geometry.sizes, np.float64)
     worth = np.zeros(tables.keep.shape[2])
@@ -154,7 +154,7 @@ class Ascent(NamedTuple):
 
 @compiled
 def _improve(
-    tables: Tables,
+    tables: GoodputTables,
     space: PricedArrays,
     masks: Ints,
     mask_of_slot: Ints,
@@ -239,7 +239,7 @@ def _rent_out(
 
 
 @compiled_inner
-def _ask_tenants(tables: Tables, prices: Floats, surplus: Floats, answers: Answers) -> float:
+def _ask_tenants(tables: GoodputTables, prices: Floats, surplus: Floats, answers: Answers) -> float:
     """The tenants' answers; what they use is taken off the surplus."""
     cost, rents, path = answers.cost, answers.rents, answers.path
     (slots, width), tenants = cost.shape, tables.patterns.shape[0]

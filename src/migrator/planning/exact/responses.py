@@ -12,7 +12,7 @@ import numpy as np
 
 from migrator.planning.arrays import Bools, Floats, Ints
 from migrator.planning.exact.space import PricedArrays
-from migrator.planning.exact.tables import ANY, NEVER, Tables
+from migrator.planning.exact.tables import ANY, NEVER, GoodputTables
 from migrator.planning.kernels import compiled, compiled_inner
 
 
@@ -43,7 +43,7 @@ class Answers(NamedTuple):
     """[slot]: with this joint pattern"""
 
 
-def empty_answers(tables: Tables, multisets: int, sets: int) -> Answers:
+def empty_answers(tables: GoodputTables, multisets: int, sets: int) -> Answers:
     """Room for the answers."""
     _, _, slots, width = tables.keep.shape
     return Answers(
@@ -62,7 +62,7 @@ def empty_answers(tables: Tables, multisets: int, sets: int) -> Answers:
 
 
 @compiled_inner
-def best_response(m: int, tables: Tables, answers: Answers) -> tuple[float, int, int]:
+def best_response(m: int, tables: GoodputTables, answers: Answers) -> tuple[float, int, int]:
     """Tenant m's (value, retraining's end, its size index or -1); `path` gets its patterns.
 
     A charge depends only on the new pattern, so a change always leaves the best pattern. Arrays
@@ -115,7 +115,7 @@ def best_response(m: int, tables: Tables, answers: Answers) -> tuple[float, int,
 
 @compiled_inner
 def _completion(
-    m: int, tables: Tables, rents: Floats, forward: Floats, backward: Floats
+    m: int, tables: GoodputTables, rents: Floats, forward: Floats, backward: Floats
 ) -> tuple[float, int, int, int]:
     """The best (value, end, size, pattern held at the end) of one tenant's retraining.
 

@@ -89,8 +89,8 @@ class Space:
     def _contained(self) -> Bools:
         """[retraining set, another]: whether the other one contains it."""
         sizes = self.priced.beside_sizes
-        found: Bools = np.all(sizes[:, None, :] <= sizes[None, :, :], axis=2)
-        return found & ~np.eye(len(sizes), dtype=np.bool_)
+        contained: Bools = np.all(sizes[:, None, :] <= sizes[None, :, :], axis=2)
+        return contained & ~np.eye(len(sizes), dtype=np.bool_)
 
 
 def build_space(problem: Problem) -> Space:

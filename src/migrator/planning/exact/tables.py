@@ -23,7 +23,7 @@ ANY, OTHER = -1, -2
 """Held before slot 0: nothing is known, so nothing is charged; or no pattern of the tenant."""
 
 
-class Tables(NamedTuple):
+class GoodputTables(NamedTuple):
     """Goodput tables of a problem under the `paper` charge, as kernels take them."""
 
     patterns: Ints
@@ -44,7 +44,7 @@ class Tables(NamedTuple):
     """[tenant]: goodput after the window that its completed retraining adds"""
 
 
-def build_tables(problem: Problem, space: Space) -> Tables:
+def build_tables(problem: Problem, space: Space) -> GoodputTables:
     """Tabulate the problem."""
     tenants, slots = problem.tenants, problem.slots
     width = max(map(len, space.patterns))
@@ -59,7 +59,7 @@ def build_tables(problem: Problem, space: Space) -> Tables:
             served = expected_throughput(tenant, capability)
             table[m, 0, :, : len(patterns)] = tenant.accuracy_pre * served
             table[m, 1, :, : len(patterns)] = _final_accuracy(problem, tenant) * served
-    return Tables(
+    return GoodputTables(
         patterns=np.array([len(patterns) for patterns in space.patterns], np.int64),
         keep=keep,
         change=change,

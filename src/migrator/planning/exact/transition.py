@@ -10,14 +10,14 @@ import numpy as np
 
 from migrator.planning.arrays import Floats, Int32s, Ints
 from migrator.planning.exact.space import Space, SpaceArrays
-from migrator.planning.exact.tables import ANY, IMPOSSIBLE, NEVER, Tables
+from migrator.planning.exact.tables import ANY, IMPOSSIBLE, NEVER, GoodputTables
 from migrator.planning.kernels import compiled_inner
 
 WAITING, DONE = -1, -2
 """Retraining status of a tenant, beside the index of the placement it runs on."""
 
 
-class Labels(NamedTuple):
+class LabelTable(NamedTuple):
     """Labels as columns, one row each. Only joint patterns that may still win have an entry."""
 
     place: Ints
@@ -38,9 +38,9 @@ class Labels(NamedTuple):
     """[row]: where it stands in the hash table"""
 
 
-def empty_labels(rows: int, tenants: int, joints: int) -> Labels:
+def empty_labels(rows: int, tenants: int, joints: int) -> LabelTable:
     """Columns for that many labels, not filled."""
-    return Labels(
+    return LabelTable(
         place=np.empty((rows, tenants), np.int64),
         end=np.empty((rows, tenants), np.int64),
         entries=np.empty(rows, np.int64),
@@ -52,7 +52,7 @@ def empty_labels(rows: int, tenants: int, joints: int) -> Labels:
     )
 
 
-class Step(NamedTuple):
+class SlotTransition(NamedTuple):
     """Room for what a transition works out, and its result."""
 
     reached: Floats
@@ -67,10 +67,10 @@ class Step(NamedTuple):
     """[kept, tenant, pattern]: goodput of the slot"""
 
 
-def empty_step(space: Space, tables: Tables) -> Step:
+def empty_step(space: Space, tables: GoodputTables) -> SlotTransition:
     """Room for a transition."""
     joints, tenants = space.joint.shape
-    return Step(
+    return SlotTransition(
         reached=np.empty(joints),
         origin=np.empty(joints, np.int64),
         best_of_class=np.full(joints, NEVER),
@@ -85,10 +85,10 @@ def transition(
     status: Ints,
     mask: int,
     space: SpaceArrays,
-    tables: Tables,
-    now: Labels,
+    tables: GoodputTables,
+    now: LabelTable,
     label: int,
-    step: Step,
+    step: SlotTransition,
 ) -> float:
     """Fill `reached` and `origin` for the joint patterns that fit beside `mask`; the largest value.
 

@@ -46,13 +46,13 @@ from typing import Protocol
 
 from migrator.core.errors import PlanError, SolverError
 from migrator.core.problem import Allocation, Charge, Plan, Problem, Retraining
-from migrator.planning.ilp.backends import Limits, Status, solve_model
-from migrator.planning.ilp.model import Group, Model
+from migrator.planning.ilp.backends import SolverLimits, Status, solve_model
+from migrator.planning.ilp.model import Group, IlpModel
 from migrator.planning.ilp.paper import build_paper
 from migrator.planning.ilp.survivors import build_survivors
 from migrator.planning.ilp.tables import FloatArray, Tables, tables
 
-__all__ = ["Formulation", "Group", "IlpOutcome", "Model", "Status", "build_ilp", "solve_ilp"]
+__all__ = ["Formulation", "Group", "IlpModel", "IlpOutcome", "Status", "build_ilp", "solve_ilp"]
 
 
 _TOLERANCE = 1e-6
@@ -68,7 +68,7 @@ class Formulation(Protocol):
         ...
 
     @property
-    def model(self) -> Model:
+    def model(self) -> IlpModel:
         """The program."""
         ...
 
@@ -120,7 +120,7 @@ def solve_ilp(
     ilp = build_ilp(problem)
     start_values = None if start is None else _start_values(ilp, start)
     built = time.perf_counter()
-    solved = solve_model(ilp.model, backend, Limits(time_limit_s, gap), start_values)
+    solved = solve_model(ilp.model, backend, SolverLimits(time_limit_s, gap), start_values)
     solve_s = time.perf_counter() - built
     bound = min(solved.upper_bound, ilp.tables.most)  # no solver has a bound from the beginning
     values = start_values if solved.values is None else solved.values

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from migrator.core.errors import InputError, SolverError
-from migrator.planning.ilp.model import Model
+from migrator.planning.ilp.model import IlpModel
 from migrator.planning.ilp.tables import FloatArray
 
 _ABSOLUTE_GAP = 1e-9
@@ -37,7 +37,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SolverLimits:
     """When a solver may stop."""
 
     time_limit_s: float | None
@@ -51,7 +51,9 @@ class Limits:
             raise InputError(f"gap: {self.gap} is not a share of the goodput; use 0 or more")
 
 
-def solve_model(model: Model, backend: str, limits: Limits, start: FloatArray | None) -> Solved:
+def solve_model(
+    model: IlpModel, backend: str, limits: SolverLimits, start: FloatArray | None
+) -> Solved:
     """Solve with the backend of that name, from `start` where one is given."""
     if backend not in _BACKENDS:
         raise InputError(f"backend: unknown solver {backend!r}; use {' or '.join(_BACKENDS)}")
@@ -60,7 +62,7 @@ def solve_model(model: Model, backend: str, limits: Limits, start: FloatArray | 
     return _BACKENDS[backend](model, limits, start)
 
 
-def _solve_highs(model: Model, limits: Limits, start: FloatArray | None) -> Solved:
+def _solve_highs(model: IlpModel, limits: SolverLimits, start: FloatArray | None) -> Solved:
     import highspy
 
     solver: Any = highspy.Highs()
@@ -85,7 +87,7 @@ def _solve_highs(model: Model, limits: Limits, start: FloatArray | None) -> Solv
     return _highs_answer(solver)
 
 
-def _highs_model(model: Model) -> Any:
+def _highs_model(model: IlpModel) -> Any:
     import highspy
 
     lp = highspy.HighsLp()
@@ -114,13 +116,13 @@ def _highs_answer(solver: Any) -> Solved:
     if status not in {ended.kOptimal, ended.kTimeLimit}:
         reason = solver.modelStatusToString(status)
         raise SolverError(f"HiGHS stopped with {reason!r}; use --solver exact")
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = np.array(solver.getSolution().col_value) if found else None
+    has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(solver.getSolution().col_value) if has_solution else None
     how = Status.OPTIMAL if status == ended.kOptimal else Status.TIME_LIMIT
     return Solved(how, values, float(info.mip_dual_bound))
 
 
-def _solve_gurobi(model: Model, limits: Limits, start: FloatArray | None) -> Solved:
+def _solve_gurobi(model: IlpModel, limits: SolverLimits, start: FloatArray | None) -> Solved:
     try:
         import gurobipy
     except ImportError as missing:
@@ -141,7 +143,9 @@ def _solve_gurobi(model: Model, limits: Limits, start: FloatArray | None) -> Sol
         raise SolverError(f"Gurobi refused ({error}); {_INSTEAD}") from error
 
 
-def _fill_gurobi(program: Any, model: Model, limits: Limits, start: FloatArray | None) -> None:
+def _fill_gurobi(
+    program: Any, model: IlpModel, limits: SolverLimits, start: FloatArray | None
+) -> None:
     """The model by rows: gurobipy's matrix calls need scipy, which nothing else here does."""
     import gurobipy
 
@@ -162,12 +166,12 @@ def _fill_gurobi(program: Any, model: Model, limits: Limits, start: FloatArray |
     program.ModelSense = gurobipy.GRB.MAXIMIZE
     if start is not None:
         columns.Start = start
-    each = columns.tolist()
+    variables = columns.tolist()
     for row, name in enumerate(model.row_names):
         begin, end = model.row_starts[row], model.row_starts[row + 1]
         terms = gurobipy.LinExpr(
             model.entry_values[begin:end].tolist(),
-            [each[column] for column in model.entry_columns[begin:end]],
+            [variables[column] for column in model.entry_columns[begin:end]],
         )
         fixed = model.row_lower[row] == model.row_upper[row]
         program.addLConstr(terms, "=" if fixed else "<", model.row_upper[row], name)
@@ -186,7 +190,7 @@ def _gurobi_answer(program: Any) -> Solved:
     return Solved(how, values, float(program.ObjBound))
 
 
-_BACKENDS: dict[str, Callable[[Model, Limits, FloatArray | None], Solved]] = {
+_BACKENDS: dict[str, Callable[[IlpModel, SolverLimits, FloatArray | None], Solved]] = {
     "highs": _solve_highs,
     "gurobi": _solve_gurobi,
 }

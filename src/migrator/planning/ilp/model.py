@@ -40,7 +40,7 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True)
-class Model:
+class IlpModel:
     """Maximise cost @ x over lower <= x <= upper, row_lower <= A x <= row_upper (A by rows)."""
 
     cost: FloatArray
@@ -94,7 +94,7 @@ class Model:
 
 @dataclass
 class ModelBuilder:
-    """Collects columns and rows; `build` freezes them into a `Model`."""
+    """Collects columns and rows; `build` freezes them into an `IlpModel`."""
 
     _costs: list[float] = field(default_factory=list)
     _uppers: list[float] = field(default_factory=list)
@@ -146,9 +146,9 @@ class ModelBuilder:
         self._entry_columns.extend(terms.columns)
         self._entry_values.extend(terms.values)
 
-    def build(self) -> Model:
+    def build(self) -> IlpModel:
         """The collected program."""
-        return Model(
+        return IlpModel(
             cost=np.array(self._costs, dtype=np.float64),
             lower=np.array(self._lowers, dtype=np.float64),
             upper=np.array(self._uppers, dtype=np.float64),

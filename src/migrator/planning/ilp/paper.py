@@ -38,8 +38,8 @@ from migrator.planning.ilp.model import (
     ABSENT,
     BoolArray,
     Group,
+    IlpModel,
     IntArray,
-    Model,
     ModelBuilder,
     Terms,
     value_of,
@@ -52,7 +52,7 @@ class PaperIlp:
     """The model and where its columns are; reads plans from solutions and the reverse."""
 
     tables: Tables
-    model: Model
+    model: IlpModel
     retraining: RetrainingColumns
     keep: tuple[IntArray, ...]
     change: tuple[IntArray, ...]

@@ -30,7 +30,7 @@ from migrator.planning.ilp.constraints import (
     write_retrainings,
 )
 from migrator.planning.ilp.layout import Holding, allocation_of, holdings_of
-from migrator.planning.ilp.model import ABSENT, Group, IntArray, Model, ModelBuilder, Terms
+from migrator.planning.ilp.model import ABSENT, Group, IlpModel, IntArray, ModelBuilder, Terms
 from migrator.planning.ilp.tables import (
     FloatArray,
     Tables,
@@ -62,7 +62,7 @@ class SurvivorsIlp:
     """The model and where its columns are; reads plans from solutions and the reverse."""
 
     tables: Tables
-    model: Model
+    model: IlpModel
     retraining: RetrainingColumns
     tenants: tuple[TenantColumns, ...]
 

@@ -284,7 +284,7 @@ def _rank_shares(
                 which[used, 0], which[used, 1] = state, share
                 score[0, used], score[1, used] = total, gain
                 used += 1
-                if used == which.shape[0]:
+                if used == which.shape[0]:  # full: from now on only what beats the half that stays
                     used, lowest_rank = _halve(which, score, ranked.order)
     return used
 
@@ -326,6 +326,7 @@ def _keep_best(
     tenants, places, i, kept = menu.shares.shape[1], states.owner.shape[1], 0, 0
     owner, age, warm_age, set_places = then.owner, then.age, costs.warm_age, costs.set_places
     for row in range(back.shape[0]):
+        # each choice is written to the first free row; the next one overwrites it if it is crowded
         while i < which.shape[0] and kept == row:
             before, share = which[i, 0], which[i, 1]
             for at in range(places):

@@ -165,7 +165,9 @@ def _list_waiting(
                     more += 1 if sizes[w, k] > sizes[other, k] else 0
                     less += 1 if sizes[w, k] < sizes[other, k] else 0
                 contained = more == 0
-                if not contained and less == 0:
+                if (
+                    not contained and less == 0
+                ):  # it contains the listed one: the last takes its place
                     listed -= 1
                     waiting[i, 0], waiting[i, 1] = waiting[listed, 0], waiting[listed, 1]
                 else:

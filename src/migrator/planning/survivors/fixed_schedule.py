@@ -214,6 +214,7 @@ def _find_gains(
         for q in range(gain.shape[1]):
             c = changes.number[m, p, q]
             gain[m, p, q] = worth[c]
+            # the instance that a retraining leaves is warm: one more of its size stays
             if freed >= 0 and stays[m, c, freed] < counts[m, q, freed]:
                 kept, total = 0.0, 0.0
                 for k in range(sizes):

@@ -38,7 +38,7 @@ from migrator.planning.exact.schedule import (
     running_of,
 )
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import Tables, build_tables
+from migrator.planning.exact.tables import GoodputTables, build_tables
 from migrator.planning.survivors.arrivals import Arrivals, arrivals_of
 from migrator.planning.survivors.beam_search import Shared, ShareSearch, States, allocations_of
 from migrator.planning.survivors.board import build_shares
@@ -239,7 +239,7 @@ def schedules_to_try(
 
 
 def _off_warm_slices(
-    problem: Problem, space: Space, tables: Tables, schedule: Schedule
+    problem: Problem, space: Space, tables: GoodputTables, schedule: Schedule
 ) -> Schedule:
     """The schedule with its retrainings moved off warm slices, onto those others have used."""
     worth, _ = best_path(space, tables, schedule)

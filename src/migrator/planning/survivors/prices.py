@@ -32,7 +32,7 @@ from migrator.planning.survivors.board import (
     extras_beside,
     find_shares,
 )
-from migrator.planning.survivors.serving import Serving
+from migrator.planning.survivors.serving import ServingTables
 
 _FIRST_STEP, _LAST_STEP = 1.0, 0.003
 """First step of a price, in mean first prices of the smallest instance; last over first."""
@@ -53,7 +53,7 @@ class ServingPrices:
 
 
 def find_prices(
-    serving: Serving,
+    serving: ServingTables,
     shares: Shares,
     first_prices: Floats,
     occupied: Ints,
@@ -86,7 +86,7 @@ def find_prices(
 
 
 def _ascend(
-    serving: Serving,
+    serving: ServingTables,
     shares: Shares,
     stretches: Sequence[tuple[int, int, Extras]],
     pattern: Floats,
@@ -144,7 +144,7 @@ def _rows(values: Floats) -> Floats:
 
 
 def _evaluate(
-    serving: Serving,
+    serving: ServingTables,
     shares: Shares,
     stretches: Sequence[tuple[int, int, Extras]],
     best: BestShares,
@@ -213,7 +213,7 @@ def _empty_ways(slots: int, width: int) -> _Ways:
 @compiled
 def _ask_tenants(
     total: float,
-    serving: Serving,
+    serving: ServingTables,
     pattern: Floats,
     rents: Floats,
     surplus: Floats,
@@ -255,7 +255,7 @@ def _ask_tenants(
 
 
 @compiled_inner
-def fill_waited(m: int, serving: Serving, rents: Floats, waited: Floats) -> None:
+def fill_waited(m: int, serving: ServingTables, rents: Floats, waited: Floats) -> None:
     """waited [slot, pattern]: price of having held for the lead what begins to serve then."""
     slots, patterns = rents.shape[2] - 1, serving.patterns[m]
     for t in range(slots):
@@ -268,7 +268,7 @@ def fill_waited(m: int, serving: Serving, rents: Floats, waited: Floats) -> None
 
 
 @compiled_inner
-def _go_forward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
+def _go_forward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> None:
     """Fill `forward` (before slot 0: what may serve on), `came` and `held`."""
     forward, came, held, waited, rest = ways.forward, ways.came, ways.held, ways.waited, ways.rest
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 0]
@@ -281,7 +281,9 @@ def _go_forward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
         for p in range(patterns):
             rest[p], held[t, p] = forward[t, p], p
             forward[t + 1, p], came[t, p] = NEVER, 0
-        for i in range(count - 1, -1, -1):  # dropping instances costs nothing
+        # Dropping instances costs nothing: what serves on is worth as much as the best pattern that
+        # contains it. Large patterns come last in `fewer`, so they are passed on first.
+        for i in range(count - 1, -1, -1):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if rest[p] > rest[less]:
                 rest[less], held[t, less] = rest[p], held[t, p]
@@ -302,7 +304,7 @@ def _go_forward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
 
 
 @compiled_inner
-def _go_backward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
+def _go_backward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> None:
     """Fill `backward`, `follow` and `kept`."""
     backward, follow, kept = ways.backward, ways.follow, ways.kept
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
@@ -324,6 +326,7 @@ def _go_backward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
             worth += backward[t + 1, serves]
             if worth > backward[t, stays]:
                 backward[t, stays], follow[t, stays] = worth, s
+        # backwards the same: a pattern is worth at least what any part of it is, small ones first
         for i in range(fewer.shape[1]):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if p < 0:
@@ -334,7 +337,7 @@ def _go_backward(m: int, serving: Serving, price: Floats, ways: _Ways) -> None:
 
 @compiled_inner
 def _completion(
-    m: int, serving: Serving, rents: Floats, ways: _Ways
+    m: int, serving: ServingTables, rents: Floats, ways: _Ways
 ) -> tuple[float, int, int, int, int]:
     """The best (value, end, size, serving before it, serving on after it).
 
@@ -343,6 +346,7 @@ def _completion(
     forward, backward, with_size = ways.forward, ways.backward, serving.with_size
     slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
     value, at, size, before, after = NEVER, slots, -1, 0, 0
+    # both ways meet in the slot in which the retraining ends: a maximum over all of those
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
         at, size = fixed, serving.end_size[m]
@@ -361,6 +365,7 @@ def _completion(
             duration = durations[m, k]
             if duration == 0 or duration > end:
                 continue
+            # sums of prices, taken off each other: the price of all of its slots
             paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - duration]
             for p in range(patterns):
                 # the instance it was retrained on may serve at once

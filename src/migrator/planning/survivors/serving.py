@@ -16,10 +16,10 @@ from migrator.core.catalogue import Multiset
 from migrator.core.problem import Kind, Problem, Task, Tenant
 from migrator.planning.arrays import Bools, Floats, Ints
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import Tables, expected_throughput
+from migrator.planning.exact.tables import GoodputTables, expected_throughput
 
 
-class Serving(NamedTuple):
+class ServingTables(NamedTuple):
     """The tenants' serving patterns, how one follows another, and what a slot is then worth.
 
     Patterns ascend by number of instances; the first is empty. Rows beyond a tenant's own
@@ -60,14 +60,14 @@ class Serving(NamedTuple):
     """[tenant]: goodput after the window that its completed retraining adds"""
 
 
-def build_serving(problem: Problem, space: Space, tables: Tables) -> Serving:
+def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> ServingTables:
     """Tabulate the tenants."""
     patterns_of = [serving_patterns(space, m) for m in range(len(problem.tenants))]
     lists = [_steps(patterns) for patterns in patterns_of]
     width = max(map(len, patterns_of))
     tenants, sizes = problem.tenants, space.geometry.sizes
     longest = max(len(steps) for steps, _ in lists)
-    serving = Serving(
+    serving = ServingTables(
         patterns=np.array([len(patterns) for patterns in patterns_of], np.int64),
         counts=np.zeros((len(patterns_of), width, len(sizes))),
         fewer=np.full(

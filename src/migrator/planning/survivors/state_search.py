@@ -19,6 +19,7 @@ import numpy as np
 from migrator.core.problem import Problem
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.geometry import symmetries
+from migrator.planning.exact.label_search import width_within
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER
@@ -29,7 +30,7 @@ from migrator.planning.survivors.expansion import empty_scratch, expand_states
 from migrator.planning.survivors.menus import Menus
 from migrator.planning.survivors.prices import ServingPrices
 from migrator.planning.survivors.selection import next_layer
-from migrator.planning.survivors.serving import Serving
+from migrator.planning.survivors.serving import ServingTables
 from migrator.planning.survivors.states import DONE, STILL, Choices, Layer, empty_candidates
 from migrator.planning.survivors.values_to_go import tabulate
 
@@ -56,7 +57,7 @@ class StateSearch:
         self,
         problem: Problem,
         space: Space,
-        serving: Serving,
+        serving: ServingTables,
         shares: Shares,
         prices: ServingPrices,
         menus: Menus,
@@ -90,13 +91,7 @@ class StateSearch:
         now, missed, work, states_so_far = self._layer_before(held), NEVER, 0, 0
         layers: list[tuple[Layer, Ints]] = []
         for slot in range(slots):
-            allowed = width
-            if work > budget / 2:
-                # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                work_per_state = max(1.0, work / max(1, states_so_far))
-                allowed = int(
-                    min(width, max(NARROW, (budget - work) / (slots - slot) / work_per_state))
-                )
+            allowed = width_within(budget, work, states_so_far, slots - slot, width, NARROW)
             states_so_far += len(now.value)
             allowed = NARROW if late() else allowed
             all_warm = slot == 0 and self._problem.initial is None
@@ -149,7 +144,7 @@ class StateSearch:
         return Layer(place, end, held.owner.astype(np.int8), held.age.astype(np.int32), np.zeros(1))
 
 
-def _choices_of(problem: Problem, space: Space, serving: Serving, menus: Menus) -> Choices:
+def _choices_of(problem: Problem, space: Space, serving: ServingTables, menus: Menus) -> Choices:
     masks = 1 << problem.board.memory_slices
     reachable = {int(mask) for mask in space.reachable}
     shares_of_mask = [

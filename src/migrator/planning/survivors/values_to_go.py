@@ -20,7 +20,7 @@ from migrator.planning.survivors.board import (
     find_shares,
 )
 from migrator.planning.survivors.prices import ServingPrices, fill_waited, sums_before
-from migrator.planning.survivors.serving import Serving
+from migrator.planning.survivors.serving import ServingTables
 
 AFTER, NOW = 0, 1
 """What a pattern is worth from the next slot on, and from this one."""
@@ -46,7 +46,11 @@ class Ahead(NamedTuple):
 
 
 def tabulate(
-    serving: Serving, shares: Shares, prices: ServingPrices, space: Space, masks: Collection[int]
+    serving: ServingTables,
+    shares: Shares,
+    prices: ServingPrices,
+    space: Space,
+    masks: Collection[int],
 ) -> Ahead:
     """The values to go at these prices; `masks`: what retrainings may occupy."""
     tenants, slots, width = prices.pattern.shape
@@ -97,7 +101,12 @@ def _sum_rents(
 
 @compiled
 def _fill(
-    serving: Serving, price: Floats, rents: Floats, ahead: Ahead, waited: Floats, worth: Floats
+    serving: ServingTables,
+    price: Floats,
+    rents: Floats,
+    ahead: Ahead,
+    waited: Floats,
+    worth: Floats,
 ) -> None:
     """Fill `values` and `running` backwards from the window's end.
 
@@ -121,14 +130,16 @@ def _fill(
                         values[done, m, t, closed, p] = worth[NOW, p]
                     if done == 0:
                         _start_now(t, m, closed, serving, rents, ahead)
-            if done == 1:
+            if done == 1:  # what runs needs the values of `done`, what waits those of `running`
                 for k in range(rents.shape[1]):
                     if serving.durations[m, k] > 0 or k == serving.end_size[m]:
                         _fill_running(m, k, serving, price, waited, worth, ahead)
 
 
 @compiled_inner
-def _start_now(t: int, m: int, closed: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
+def _start_now(
+    t: int, m: int, closed: int, serving: ServingTables, rents: Floats, ahead: Ahead
+) -> None:
     """Instead of waiting, start on some size in slot t and pay its price to the end."""
     values, row = ahead.values, ahead.row
     sizes, slots = rents.shape[1], rents.shape[2] - 1
@@ -146,7 +157,13 @@ def _start_now(t: int, m: int, closed: int, serving: Serving, rents: Floats, ahe
 
 @compiled_inner
 def _fill_running(
-    m: int, k: int, serving: Serving, price: Floats, waited: Floats, worth: Floats, ahead: Ahead
+    m: int,
+    k: int,
+    serving: ServingTables,
+    price: Floats,
+    waited: Floats,
+    worth: Floats,
+    ahead: Ahead,
 ) -> None:
     """What tenant m can earn while it retrains on size k, for every end it may have."""
     patterns, first_row, stride = serving.patterns[m], ahead.row[m, k, 0], ahead.row[m, k, 1]
@@ -174,7 +191,7 @@ def _step_back(
     m: int,
     first_new: int,
     accuracy: float,
-    serving: Serving,
+    serving: ServingTables,
     price: Floats,
     waited: Floats,
     worth: Floats,
@@ -199,6 +216,7 @@ def _step_back(
             + worth[AFTER, serves]
         )
         worth[NOW, stays] = max(worth[NOW, stays], earned)
+    # dropping instances costs nothing: a pattern is worth at least what any part of it is
     for i in range(fewer.shape[1]):
         p, less = fewer[m, i, 0], fewer[m, i, 1]
         if p < 0:

@@ -64,7 +64,7 @@ def daemon(folder: Path, scenario: Path) -> Iterator[Served]:
 def test_tenants_of_a_daemon_without_a_cluster_stay_as_the_scenario_has_them(
     daemon: Served,
 ) -> None:
-    for body in ({"go": "photos"}, {"come": {"name": "more"}}):
+    for body in ({"remove": "photos"}, {"admit": {"name": "more"}}):
         refused = httpx.post(f"{daemon.url}/admin/tenants", json=body, timeout=60)
         assert refused.status_code == 403
         assert "not part of a cluster" in refused.json()["error"]

@@ -92,7 +92,7 @@ class Bench:
     async def fails_to_go(self) -> None:
         self.workers.failing = True
         with pytest.raises(MigratorError, match="forkserver"):
-            await self.admission.dismiss("photos")
+            await self.admission.remove("photos")
         assert self.router.refuses("photos")
         self.workers.failing = False
 
@@ -128,7 +128,7 @@ async def test_a_tenant_whose_removal_failed_is_served_again(
 
 async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
     bench.router.counts["photos"].total.received += 1
-    going = asyncio.create_task(bench.admission.dismiss("photos"))
+    going = asyncio.create_task(bench.admission.remove("photos"))
     await until_async(lambda: bench.router.refuses("photos"))
     going.cancel()
     await asyncio.gather(going, return_exceptions=True)
@@ -163,7 +163,7 @@ async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -
     with pytest.raises(MigratorError, match="had no instance"):
         await bench.admission.admit({})
     assert "photos" not in bench.tenants
-    assert await bench.admission.dismiss("photos") == "photos was not here"
+    assert await bench.admission.remove("photos") == "photos was not here"
 
 
 async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(

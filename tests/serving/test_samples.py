@@ -109,22 +109,6 @@ def test_nothing_is_kept_of_an_upload_with_a_fault(
     assert len(stored(client)) == before
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"origin": "http://example.com"}, 403),
-        ({"host": "example.com"}, 403),
-        ({"content-type": "text/plain"}, 415),
-    ],
-)
-def test_pages_of_other_sites_cannot_upload(
-    client: httpx.Client, headers: dict[str, str], status: int
-) -> None:
-    body = json.dumps(upload()).encode()
-    sent = {"content-type": "application/json", **headers}
-    assert client.post(PATH, content=body, headers=sent).status_code == status
-
-
 def test_an_upload_needs_the_tenants_token_and_has_the_size_of_a_request() -> None:
     tokens, limits = {"images": "mine", "texts": "other"}, {"body_bytes": 4096}
     with running_server(tokens=tokens, limits=limits) as (url, _):

@@ -53,7 +53,7 @@ class Api:
         changes = None
         if serving.reader is not None:
             changes = TenantChanges(
-                self._admission.admit, self._admission.dismiss, serving.order_key
+                self._admission.admit, self._admission.remove, serving.order_key
             )
         backend = Backend(
             self._context.router,

@@ -111,11 +111,11 @@ class DaemonOptions:
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:
     """A tenant's model, as worker processes build it."""
-    known = None if tenant.benchmark is None else benchmark(tenant.benchmark)
+    data = None if tenant.benchmark is None else benchmark(tenant.benchmark)
     classes = tenant.classes
     if classes is None:
-        assert known is not None, "the scenario sets one of both"
-        classes = known.classes
+        assert data is not None, "the scenario sets one of both"
+        classes = data.classes
     return ModelSpec(
         tenant.model,
         classes,
@@ -123,7 +123,7 @@ def model_spec(tenant: LiveTenant) -> ModelSpec:
         tenant.seed,
         tenant.input_pixels,
         tenant.weights,
-        () if known is None else known.names,
+        () if data is None else data.names,
     )
 
 

@@ -77,61 +77,61 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
 
-        def counter(name: str, words: str, *labels: str) -> Counter:
-            return Counter(f"migrator_{name}", words, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"migrator_{name}", text, labels, registry=registry)
 
-        def histogram(name: str, words: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
             full = f"migrator_{name}"
-            return Histogram(full, words, labels, buckets=bounds, registry=registry)
+            return Histogram(full, text, labels, buckets=bounds, registry=registry)
 
-        words = (
+        text = (
             "Retrainings by outcome: adopted ones serve, refused ones were not better, failed ones "
             "are tried again."
         )
-        self.retrainings = counter("retrainings", words, "tenant", "outcome")
-        words = (
+        self.retrainings = counter("retrainings", text, "tenant", "outcome")
+        text = (
             "Windows that ended without a retraining of the tenant, by reason; "
             "migrator_retraining_waiting describes the reasons."
         )
-        self.not_retrained = counter("windows_not_retrained", words, "tenant", "reason")
-        words = (
+        self.not_retrained = counter("windows_not_retrained", text, "tenant", "reason")
+        text = (
             "Labels that clients sent: stored ones are on disk, repeated ones were known, "
             "conflicting ones differ from the stored label of their request, failed ones could not "
             "be written."
         )
-        self.labels = counter("labels", words, "tenant", "outcome")
-        words = "Workers that died, hung and were killed, or could not start; each is replaced."
-        self.losses = counter("worker_losses", words, "tenant")
-        words = (
+        self.labels = counter("labels", text, "tenant", "outcome")
+        text = "Workers that died, hung and were killed, or could not start; each is replaced."
+        self.losses = counter("worker_losses", text, "tenant")
+        text = (
             "Seconds until new instances served: hidden ones passed before the plan needed the "
             "instance, visible ones after."
         )
-        self.overhead_s = counter("overhead_spent_seconds", words, "tenant", "seen")
-        words = (
+        self.overhead_s = counter("overhead_spent_seconds", text, "tenant", "seen")
+        text = (
             "Plans that were requested, by reason: window and regular are routine, all others "
             "follow a deviation from the plan."
         )
-        self.asked = counter("plans_asked", words, "reason")
-        words = "From the request of a plan to the plan."
-        self.plan_s = histogram("planner_seconds", words, _PLAN_BOUNDS_S)
-        words = (
+        self.asked = counter("plans_asked", text, "reason")
+        text = "From the request of a plan to the plan."
+        self.plan_s = histogram("planner_seconds", text, _PLAN_BOUNDS_S)
+        text = (
             "Steps of reconfigurations by outcome; a warm step that a later plan made needless "
             "was stopped."
         )
-        self.steps = counter("reconfigurations", words, "kind", "outcome")
-        words = (
+        self.steps = counter("reconfigurations", text, "kind", "outcome")
+        text = (
             "Durations of the parts of a reconfiguration; warm consists of load (read the "
             "weights), context (open CUDA), copy (to the GPU) and first (answers)."
         )
-        self.parts = histogram("reconfiguration_seconds", words, _PART_BOUNDS_S, "part")
-        words = "Durations of completed retrainings."
-        self.training_s = histogram("retraining_seconds", words, _TRAINING_BOUNDS_S)
-        words = "Times that records could not be written; the service goes on, reports have a gap."
-        self.unwritten = counter("record_failures", words)
-        words = "Files that could not be read when the daemon started: kept aside and created anew."
-        self.damaged = counter("damaged_files", words, "file")
-        words = "Actions of operators on the running system, by outcome: done, refused or failed."
-        self.actions = counter("actions", words, "kind", "outcome")
+        self.parts = histogram("reconfiguration_seconds", text, _PART_BOUNDS_S, "part")
+        text = "Durations of completed retrainings."
+        self.training_s = histogram("retraining_seconds", text, _TRAINING_BOUNDS_S)
+        text = "Times that records could not be written; the service goes on, reports have a gap."
+        self.unwritten = counter("record_failures", text)
+        text = "Files that could not be read when the daemon started: kept aside and created anew."
+        self.damaged = counter("damaged_files", text, "file")
+        text = "Actions of operators on the running system, by outcome: done, refused or failed."
+        self.actions = counter("actions", text, "kind", "outcome")
         self._create_series()
 
     def add_tenant(self, name: str) -> None:
@@ -193,9 +193,9 @@ class Decisions:
                 f"for because {reason}"
             )
         fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
-        words = ""
+        text = ""
         if plan is not None:
-            words = f", expects goodput {goodput:.0f} with a gap of {plan.gap:.2%}"
+            text = f", expects goodput {goodput:.0f} with a gap of {plan.gap:.2%}"
             fields |= {
                 "goodput": goodput,
                 "gap": plan.gap,
@@ -207,7 +207,7 @@ class Decisions:
             len(decision.slots),
             self._planned_by,
             seconds,
-            words,
+            text,
             reason,
             extra=self._fields("plan-taken") | fields,
         )
@@ -242,12 +242,15 @@ class Decisions:
         )
 
     def _instructed_standby(
-        self, step: str, holding: Holding, said: events.Prepare | events.Keep | events.Discard
+        self,
+        step: str,
+        holding: Holding,
+        instruction: events.Prepare | events.Keep | events.Discard,
     ) -> None:
-        begun = step, holding, said.tenant
-        if isinstance(said, events.Prepare):
+        begun = step, holding, instruction.tenant
+        if isinstance(instruction, events.Prepare):
             self._preparing_s[begun] = self._clock.now_s()
-        elif self._preparing_s.pop(("prepare", holding, said.tenant), None) is not None:
+        elif self._preparing_s.pop(("prepare", holding, instruction.tenant), None) is not None:
             self._instruments.steps.labels("prepare", STOPPED).inc()
         _log.debug("%s %s of %s: %s", *begun, self._because, extra=self._fields(step))
 

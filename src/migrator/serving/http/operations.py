@@ -73,7 +73,7 @@ class TenantChanges:
 
     admit: Callable[[object], Awaitable[str]]
     """Add a tenant, given as in a scenario."""
-    dismiss: Callable[[str], Awaitable[str]]
+    remove: Callable[[str], Awaitable[str]]
     order_key: str
 
 

@@ -104,9 +104,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    asyncio.run(made.close())
+    bench = Bench(tmp_path)
+    yield bench
+    asyncio.run(bench.close())
 
 
 @pytest.fixture(autouse=True)

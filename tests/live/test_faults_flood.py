@@ -24,8 +24,8 @@ def test_goodput_stays_and_memory_does_not_grow(tmp_path: Path) -> None:
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
     phases = json.loads(out.read_text(encoding="utf-8"))["phases"]
     calm, flooded = phases[0::2], phases[1::2]
-    assert all(each["offered_rps"] == 10 * calm[0]["offered_rps"] for each in flooded)
-    assert all(each["refused"] > each["offered_rps"] for each in flooded), "it was no flood"
-    before, during = (sum(each["goodput_rps"] for each in which) for which in (calm, flooded))
+    assert all(phase["offered_rps"] == 10 * calm[0]["offered_rps"] for phase in flooded)
+    assert all(phase["refused"] > phase["offered_rps"] for phase in flooded), "it was no flood"
+    before, during = (sum(phase["goodput_rps"] for phase in which) for which in (calm, flooded))
     assert during >= 0.9 * before, phases
     assert flooded[-1]["rss_mib"] - flooded[0]["rss_mib"] < MORE_MIB

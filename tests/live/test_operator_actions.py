@@ -136,9 +136,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.planning.close()
+    bench = Bench(tmp_path)
+    yield bench
+    bench.planning.close()
 
 
 async def test_pausing_reaches_the_executor_and_is_recorded(bench: Bench) -> None:

@@ -96,8 +96,8 @@ class Home:
 
     def shared(self) -> int:
         """The version that serves by the store."""
-        found = self.store.files.read("versions/photos/serving.json")
-        return -1 if found is None else int(json.loads(found)["number"])
+        serving = self.store.files.read("versions/photos/serving.json")
+        return -1 if serving is None else int(json.loads(serving)["number"])
 
     @property
     def number(self) -> int:
@@ -148,10 +148,10 @@ def test_what_was_learned_here_while_the_store_was_asked_is_not_taken_back(
     keep = new.store.versions.keep
 
     def slowly(version: Version, versions: Versions, *, claim: bool) -> Version | None:
-        found = keep(version, versions, claim=claim)
+        newer = keep(version, versions, claim=claim)
         if version.number == 1:
             new.trains(b"three")
-        return found
+        return newer
 
     monkeypatch.setattr(new.store.versions, "keep", slowly)
     new.share(claim=True)
@@ -214,9 +214,9 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
     def slowly(version: Version, versions: Versions, *, claim: bool) -> Version | None:
         met.append(not alone.acquire(blocking=False))
         time.sleep(0.05)
-        found = keep(version, versions, claim=claim)
+        newer = keep(version, versions, claim=claim)
         alone.release()
-        return found
+        return newer
 
     async def both() -> None:
         claiming = asyncio.create_task(here.rollout.share("photos", claim=True))

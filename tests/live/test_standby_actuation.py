@@ -136,7 +136,7 @@ class Bench(Actuation):
             await asyncio.sleep(0.02)
 
     @property
-    def known(self) -> set[str]:
+    def workers(self) -> set[str]:
         """Workers that serve or wait."""
         return {worker.name for worker in (*self._serving.values(), *self._standbys.values())}
 
@@ -171,7 +171,7 @@ async def test_no_worker_is_left_or_forgotten(
     bench.pool.may_start.set()
     await bench.settled()
     assert len(bench.pool.running) == left
-    assert bench.known == bench.pool.running
+    assert bench.workers == bench.pool.running
     assert not bench._preparing
 
 

@@ -34,9 +34,9 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def server(client: httpx.Client) -> Iterator[Any]:
-    found = triton.InferenceServerClient(client.base_url.netloc.decode())
-    yield found
-    found.close()
+    server = triton.InferenceServerClient(client.base_url.netloc.decode())
+    yield server
+    server.close()
 
 
 def images(rows: int, value: int, *, binary: bool = True) -> Any:
@@ -63,7 +63,7 @@ def test_the_triton_client_finds_its_way(server: Any) -> None:
     ]
     assert metadata["parameters"] == {"class_names": ["cat", "dog", "2"]}
     index = server.get_model_repository_index()
-    assert [(each["name"], each["state"]) for each in index] == [
+    assert [(model["name"], model["state"]) for model in index] == [
         ("images", "READY"),
         ("texts", "READY"),
     ]
@@ -235,7 +235,7 @@ def test_texts_are_tokenised_by_the_server(
 ) -> None:
     path, body = _text_body(data, shape)
     outputs = {
-        each["name"]: each["data"] for each in client.post(path, json=body).json()["outputs"]
+        output["name"]: output["data"] for output in client.post(path, json=body).json()["outputs"]
     }
     assert outputs["label"] == [1 % CLASSES, 4 % CLASSES]  # tokens are lengths here
 

@@ -34,8 +34,8 @@ TIMES = (-(10**400), "9" * 5000, -1, 0, 1e12, True, "fast", None)
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running_server(limits=LIMITS, unseen=True) as (it, _):
-        yield it
+    with running_server(limits=LIMITS, unseen=True) as (url, _):
+        yield url
 
 
 def image(**fields: Any) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def test_a_host_that_is_none_is_refused(url: str, path: str, headers: dict[str, 
 
 def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
     answer = httpx.post(url + INFER, json=image()).json()
-    data = {each["name"]: each["data"] for each in answer["outputs"]}
+    data = {output["name"]: output["data"] for output in answer["outputs"]}
     lowest = float(np.finfo(np.float32).min)
     assert data["scores"].count(lowest) == 1
     assert int(np.argmax(data["scores"])) == data["label"][0]

@@ -18,11 +18,12 @@ from migrator.core.errors import HttpError, MigratorError
 from migrator.live import admission
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning
 from migrator.live.operator_actions import REFUSAL
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.serving.workers.pool import Workers

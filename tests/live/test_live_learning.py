@@ -23,9 +23,9 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
 from migrator.learn.estimation import AccuracyEstimate
-from migrator.live.context import DaemonOptions, model_spec
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
+from migrator.live.options import DaemonOptions, model_spec
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.training import (

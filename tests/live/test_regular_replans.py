@@ -12,7 +12,7 @@ from support.live_daemon import scenario_file
 
 from migrator.control.planning_loop import REGULAR, WINDOW_BEGINS
 from migrator.core.problem import Instance, Kind, Task
-from migrator.live.context import DaemonOptions
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.records.store import Records, read_records

@@ -18,7 +18,8 @@ from support.waiting import until_async
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.problem import Instance
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.versions import Version, Versions

@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from migrator.serving.http import operations as state
-from migrator.serving.http.operations import RecentRequests
+from migrator.serving.http import recent_requests as state
+from migrator.serving.http.recent_requests import RecentRequests
 from migrator.serving.queue import KEPT_S, Counted, Counts
 
 LABEL = [0]

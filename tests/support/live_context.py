@@ -10,8 +10,9 @@ from unittest.mock import create_autospec
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.registry import open_driver
-from migrator.live.context import Context, DaemonOptions, new_tenants
+from migrator.live.context import Context, new_tenants
 from migrator.live.labels import LabelCounts
+from migrator.live.options import DaemonOptions
 from migrator.live.training import Trainings
 from migrator.records.store import Records
 from migrator.serving.workers.forkserver import Forkserver

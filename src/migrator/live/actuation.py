@@ -266,7 +266,7 @@ class Actuation:
             task.add_done_callback(self._discarding.discard)
 
     def _abandon_standby(self, place: Holding) -> None:
-        """End the standby that a worker which is stopped was to be."""
+        """End the standby that was to become the worker which is being stopped."""
         if (warming := self._warming.get(place)) is not None:
             self._discard(place, warming[0])
 

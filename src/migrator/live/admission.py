@@ -15,26 +15,21 @@ from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import HttpError, MigratorError
 from migrator.live.actuation import Actuation
-from migrator.live.context import (
-    PREPARED,
-    Context,
-    assumed_overhead_s,
-    model_spec,
-    queue_settings,
-    wait_until,
-)
+from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning
 from migrator.live.operator_actions import EMPTY_S, REFUSAL
+from migrator.live.options import assumed_overhead_s, model_spec, queue_settings
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.workload.live import LiveScenario
 
-_log = logging.getLogger(__name__)
 READY_S = 60.0
 """Seconds after which an added tenant without an instance is removed again."""
 STORE_S = 2.0
 """Seconds between two attempts to reach the shared store."""
 MOVED = "it is served elsewhere; ask there"
+
+_log = logging.getLogger(__name__)
 
 
 class Admission:

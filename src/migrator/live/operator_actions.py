@@ -24,11 +24,12 @@ from migrator.live.learning import Learning
 from migrator.live.recorder import LiveRecorder
 from migrator.records.rows import ActionRecord
 
-_log = logging.getLogger(__name__)
 EMPTY_S = 30.0
 """Seconds that a drain waits for requests that are queued or being answered."""
 REQUESTED = "asked for by an operator"
 REFUSAL = "it is drained and takes no requests; try again later, or elsewhere"
+
+_log = logging.getLogger(__name__)
 
 
 class ActionRefusedError(MigratorError):

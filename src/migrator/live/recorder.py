@@ -20,8 +20,9 @@ from migrator.core.problem import Holding, Plan
 from migrator.io.database import FileMovedError
 from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
+from migrator.live.decisions import Decisions
 from migrator.live.goodput_counter import Goodput
-from migrator.live.instruments import ADOPTED, REFUSED, Decisions
+from migrator.live.instruments import ADOPTED, REFUSED
 from migrator.live.second_rows import SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version

@@ -358,8 +358,8 @@ def typed_texts(target: Target) -> str:
     return called(target, [request.SerializeToString()] * 60)
 
 
-def dismissal(target: Target) -> str:
-    body = json.dumps({"go": "images"}).encode()
+def removal(target: Target) -> str:
+    body = json.dumps({"remove": "images"}).encode()
     return target.ask("/admin/tenants", body, JSON)[0]
 
 
@@ -399,7 +399,7 @@ TEXT_CASES: dict[str, Callable[[Target], str]] = {
     "texts: 40 abandoned requests of 2 MB of combining marks": abandoned_marks,
     "texts: 60 typed gRPC messages of 15 MiB": typed_texts,
 }
-LAST: dict[str, Callable[[Target], str]] = {"tenant dismissed on a standalone daemon": dismissal}
+LAST: dict[str, Callable[[Target], str]] = {"tenant removed on a standalone daemon": removal}
 
 
 def counted(statuses: Counter[str]) -> str:

@@ -22,8 +22,9 @@ from migrator.control.units import Site, State, Unit
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.daemon import new_controller
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.workload.live import read_live

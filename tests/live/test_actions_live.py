@@ -37,11 +37,11 @@ def gpcs(now: dict[str, Any], tenant: str) -> float:
 
 
 def held(now: dict[str, Any]) -> list[tuple[str, str]]:
-    return sorted((each["instance"], each["state"]) for each in now["units"])
+    return sorted((unit["instance"], unit["state"]) for unit in now["units"])
 
 
 def is_settled(now: dict[str, Any]) -> bool:
-    return all(each["state"] == "ready" for each in now["units"])
+    return all(unit["state"] == "ready" for unit in now["units"])
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def daemon(folder: Path, scenario: Path) -> Iterator[Served]:
 def test_tenants_of_a_daemon_without_a_cluster_stay_as_the_scenario_has_them(
     daemon: Served,
 ) -> None:
-    for body in ({"go": "photos"}, {"come": {"name": "more"}}):
+    for body in ({"remove": "photos"}, {"admit": {"name": "more"}}):
         refused = httpx.post(f"{daemon.url}/admin/tenants", json=body, timeout=60)
         assert refused.status_code == 403
         assert "not part of a cluster" in refused.json()["error"]
@@ -163,7 +163,7 @@ def test_a_rolled_back_version_serves_also_after_a_restart(
     assert learned["tenants"]["photos"]["back_to"] == [1]
     words = done(daemon, "roll-back", "photos")
     assert words == "photos: version 1 serves again, version 2 is withdrawn"
-    answers = {daemon.infer("photos", each, "").json()["model_version"] for each in PICTURES}
+    answers = {daemon.infer("photos", picture, "").json()["model_version"] for picture in PICTURES}
     assert answers == {"1"}
     assert act(daemon, "roll-back", "photos")[0] == 409
     path = folder / "state" / "live" / "small" / "records.db"

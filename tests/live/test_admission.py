@@ -18,11 +18,12 @@ from migrator.core.errors import HttpError, MigratorError
 from migrator.live import admission
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning
 from migrator.live.operator_actions import REFUSAL
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.serving.workers.pool import Workers
@@ -92,7 +93,7 @@ class Bench:
     async def fails_to_go(self) -> None:
         self.workers.failing = True
         with pytest.raises(MigratorError, match="forkserver"):
-            await self.admission.dismiss("photos")
+            await self.admission.remove("photos")
         assert self.router.refuses("photos")
         self.workers.failing = False
 
@@ -104,9 +105,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    asyncio.run(made.close())
+    bench = Bench(tmp_path)
+    yield bench
+    asyncio.run(bench.close())
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +129,7 @@ async def test_a_tenant_whose_removal_failed_is_served_again(
 
 async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
     bench.router.counts["photos"].total.received += 1
-    going = asyncio.create_task(bench.admission.dismiss("photos"))
+    going = asyncio.create_task(bench.admission.remove("photos"))
     await until_async(lambda: bench.router.refuses("photos"))
     going.cancel()
     await asyncio.gather(going, return_exceptions=True)
@@ -163,7 +164,7 @@ async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -
     with pytest.raises(MigratorError, match="had no instance"):
         await bench.admission.admit({})
     assert "photos" not in bench.tenants
-    assert await bench.admission.dismiss("photos") == "photos was not here"
+    assert await bench.admission.remove("photos") == "photos was not here"
 
 
 async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(

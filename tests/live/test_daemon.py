@@ -36,7 +36,7 @@ def _teach(daemon: Served, tenant: str, scenario: int, count: int, name: str) ->
     for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         answer = daemon.infer(tenant, picture, f"{name}-{number}")
         assert answer.status_code == 200, answer.text
-        said = {each["name"]: each["data"] for each in answer.json()["outputs"]}
+        said = {output["name"]: output["data"] for output in answer.json()["outputs"]}
         right += said["label"][0] == label
     for number, label in enumerate(labels):
         assert daemon.feedback(tenant, f"{name}-{number}", int(label)).status_code == 200
@@ -47,17 +47,17 @@ def test_it_serves_learns_swaps_and_leaves_nothing_behind(tmp_path: Path) -> Non
     path, state = scenario_file(tmp_path, "photos", "cameras"), tmp_path / "state"
     with served(path, state) as daemon:
         first = daemon.status()
-        assert {each["version"] for each in first["tenants"].values()} == {1}
+        assert {tenant["version"] for tenant in first["tenants"].values()} == {1}
         assert _teach(daemon, "photos", 1, 40, "before") < 20  # classes it has never seen
-        found = daemon.wait_for(
+        now_served = daemon.wait_for(
             lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
         )
-        assert found["tenants"]["cameras"]["version"] == 1
+        assert now_served["tenants"]["cameras"]["version"] == 1
         trainings = state / "live" / "small" / "trainings"
         # a version has a copy of what a training made: its checkpoints are not needed any more
         until(lambda: not any(file.is_file() for file in trainings.rglob("*")))
         assert _teach(daemon, "photos", 1, 20, "after") > 10
-        workers = [each for each in found["units"] if each["state"] == "ready"]
+        workers = [unit for unit in now_served["units"] if unit["state"] == "ready"]
         assert len(workers) >= 2
         assert daemon.stop() == 0, daemon.said()
     assert _instances(state) == 0
@@ -88,8 +88,8 @@ def test_token_variables_reach_no_process_of_a_daemon(steady: tuple[Served, Path
     children = family(daemon.process.pid) - {daemon.process.pid}
     assert len(children) >= 4  # fork server, workers, the policy's process, retrainers
     for pid in children:
-        found = set(process_environment(pid).values())
-        assert not found & set(TOKENS.values()), (pid, found)
+        values = set(process_environment(pid).values())
+        assert not values & set(TOKENS.values()), (pid, values)
 
 
 def test_two_daemons_do_not_share_a_gpu(steady: tuple[Served, Path]) -> None:

@@ -11,8 +11,8 @@ from support.live_daemon import scenario_file
 
 from migrator.core.errors import MigratorError
 from migrator.learn.estimation import AccuracyEstimate
-from migrator.live.context import DaemonOptions
 from migrator.live.learning import Learning
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.training import EstimateResult, Failed, TrainingJob, TrainingLostError

@@ -23,9 +23,10 @@ from migrator.control.retraining_plans import Estimate
 from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.gpu_thread import GpuThread
 from migrator.live.learning import Learning
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.training import JobKind, TrainingLostError
 from migrator.serving.workers.messages import Assignment

@@ -43,23 +43,23 @@ def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path:
         for answer in (refused, lost):
             assert answer.status_code == 507
             assert "not stored" in answer.json()["error"]
-        assert not [each for each in labels_of(state) if each.startswith("unlucky")]
+        assert not [request for request in labels_of(state) if request.startswith("unlucky")]
         said(state, "photos: labels are refused")
         with disk.below(home / "records.db"):
             serves(daemon, 2)
         assert daemon.feedback("photos", "unlucky", int(label[0])).status_code == 200
         again = daemon.upload("photos", *samples(1, 30), "unlucky")
         assert again.json() == {"id": "unlucky", "stored": 30, "repeated": 0}
-        kept = [each for each in labels_of(state) if each.startswith("unlucky")]
+        kept = [request for request in labels_of(state) if request.startswith("unlucky")]
         assert "unlucky" in kept
         assert len(kept) == 31
         assert daemon.stop() == 0, daemon.said()
     lines = daemon.log.read_text(encoding="utf-8").splitlines()
     said_at = [line.split(maxsplit=2)[1:] for line in lines if line.count(" ") > 2]
     full = "No space left on device"
-    told = {"CreateFailed: ": full, "retraining: photos: ": full}
-    told |= {"labels: photos: ": "labels are refused", "request ": "refused with 507"}
-    for kind, words in told.items():
+    events = {"CreateFailed: ": full, "retraining: photos: ": full}
+    events |= {"labels: photos: ": "labels are refused", "request ": "refused with 507"}
+    for kind, words in events.items():
         levels = {level for level, text in said_at if text.startswith(kind) and words in text}
         assert levels == {"WARNING"}, kind
 

@@ -26,13 +26,13 @@ def test_plans_wait_and_workers_serve_until_processes_can_be_started_again(tmp_p
     path, state = scenario_file(tmp_path, "photos", window_s=8, policy=policy), tmp_path / "state"
     logs, away = state / "live" / "small" / "workers", tmp_path / "away"
     with served(path, state) as daemon:
-        daemon.wait_for(lambda now: [each["gpcs"] for each in now["units"]] == [3], "it is moved")
+        daemon.wait_for(lambda now: [unit["gpcs"] for unit in now["units"]] == [3], "it is moved")
         logs.rename(away)  # there is nowhere to write its log to, so that it cannot be restarted
         os.kill(forkserver_of(daemon), signal.SIGKILL)
         said(state, "the forkserver died", "workers go on serving")
         held = daemon.wait_for(
             lambda now: (
-                now["pids"] and {each["state"] for each in now["units"]} <= {"ready", "idle"}
+                now["pids"] and {unit["state"] for unit in now["units"]} <= {"ready", "idle"}
             ),
             "what had begun is done",
         )

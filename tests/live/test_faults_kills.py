@@ -67,12 +67,12 @@ class Lives:
         until(lambda: self._all_held_by_us(daemon), "every instance is of this life")
 
     def _all_held_by_us(self, daemon: Served) -> bool:
-        known = {(each["start"], each["gpcs"]) for each in daemon.status()["units"]}
+        planned = {(unit["start"], unit["gpcs"]) for unit in daemon.status()["units"]}
         there = {
             (instance.place.start, int(instance.place.profile[0]))
             for instance in instances(self.state)
         }
-        return there <= known and set(users(self.state)) <= family(daemon.process.pid)
+        return there <= planned and set(users(self.state)) <= family(daemon.process.pid)
 
 
 class Storm(threading.Thread):

@@ -47,13 +47,13 @@ def test_what_is_held_serves_on_and_an_event_says_why(run: tuple[Served, Path], 
 
 def _follows_the_split(now: dict[str, Any]) -> bool:
     """Four instances are ready, and none is still created or destroyed for the first layout."""
-    return [(each["gpcs"], each["state"]) for each in now["units"]] == [(1, "ready")] * 4
+    return [(unit["gpcs"], unit["state"]) for unit in now["units"]] == [(1, "ready")] * 4
 
 
 def _ready(daemon: Served) -> set[str]:
-    found = {each["instance"] for each in daemon.status()["units"] if each["state"] == "ready"}
-    assert found
-    return found
+    ready = {unit["instance"] for unit in daemon.status()["units"] if unit["state"] == "ready"}
+    assert ready
+    return ready
 
 
 def _show(folder: Path, mood: str) -> None:

@@ -63,8 +63,8 @@ def _foreign_instance(state: Path) -> GpuInstance:
     with open_driver("emulated", 0, state=state, board="A100-40GB") as driver:
         other = Partitioner(driver, Journal(state / "journal.db"), "another owner")
         other.apply(Layout((Place(2, "1g.5gb"),)))
-        (made,) = driver.instances()
-    return made
+        (instance,) = driver.instances()
+    return instance
 
 
 def _taken(state: Path) -> GpuInstance:

@@ -107,9 +107,9 @@ async def scene(run: Run, steps: list[tuple[str, str, int]]) -> None:
                 run.running.pop(tenant, None)
             case "roll back" if tenant not in run.running:
                 # what was trimmed as learned is gone; only what was not learned yet must stay
-                for each, window in list(run.acknowledged.items()):
-                    if each[0] == tenant and window < run.since[tenant]:
-                        del run.acknowledged[each]
+                for key, window in list(run.acknowledged.items()):
+                    if key[0] == tenant and window < run.since[tenant]:
+                        del run.acknowledged[key]
                 run.since[tenant] = min(number, run.since[tenant])
             case "restart":
                 await labels.close()

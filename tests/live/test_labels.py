@@ -216,8 +216,8 @@ async def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
     for window in range(2):
         await asyncio.gather(
             *(
-                labels.add("a", window, sample(each % 30), 0, 0, f"{window}-{each}")
-                for each in range(300)
+                labels.add("a", window, sample(number % 30), 0, 0, f"{window}-{number}")
+                for number in range(300)
             )
         )
     await labels.close()
@@ -243,7 +243,7 @@ def test_held_out_samples_are_never_trained_on_in_any_window(tmp_path: Path) -> 
         trained, judged = trained | now_trained, judged | now_judged
     assert not trained & judged
     assert 0.1 < len(judged) / 240 < 0.3
-    assert {each for each in range(240) if lot_of(sample(each).tobytes()) < 0.2} >= judged
+    assert {number for number in range(240) if lot_of(sample(number).tobytes()) < 0.2} >= judged
 
 
 def test_a_window_brings_new_classes_and_replays_old_ones(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_learned_windows_shrink_and_rare_classes_stay(
 ) -> None:
     monkeypatch.setattr(labels_module, "_TRIM_EVERY", 50)
     path = tmp_path / "labels.db"
-    windows = [(range(each * 100, each * 100 + 100), 2) for each in range(6)]
+    windows = [(range(window * 100, window * 100 + 100), 2) for window in range(6)]
     windows[0] = (range(100), 3)  # its third class never comes again
     filled(path, *windows, limits=LabelLimits(2, 15), learned_before=lambda _: 5)
     everything = window_data(path, "a", 9, since=-1, held_out=0.0)
@@ -301,7 +301,7 @@ def test_learned_windows_shrink_and_rare_classes_stay(
     with opened(path) as labels:
         assert labels.kept("a", 0, 6) == len(everything.new)
         assert labels.kept("a", 5, 6) == 100
-        assert sum(labels.counts("a", each).labelled for each in range(6)) == 600
+        assert sum(labels.counts("a", window).labelled for window in range(6)) == 600
 
 
 def test_learned_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,12 +368,12 @@ async def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> No
             if len(acknowledged) == 211:
                 daemon.kill()
     assert len(acknowledged) >= 211
-    assert not [each for each in acknowledged if not each.startswith("r")]
+    assert not [request for request in acknowledged if not request.startswith("r")]
     labels = Labels(path)
     assert labels.damaged is None
-    for each in acknowledged:
-        inputs = np.full((3, 16, 16), int(each[1:]) % 256, np.uint8)
-        assert not await labels.add("a", 0, inputs, 0, None, each)
+    for request in acknowledged:
+        inputs = np.full((3, 16, 16), int(request[1:]) % 256, np.uint8)
+        assert not await labels.add("a", 0, inputs, 0, None, request)
     assert labels.counts("a", 0).labelled >= len(acknowledged)
     await labels.close()
 
@@ -456,10 +456,10 @@ def test_samples_before_the_first_window_are_new_and_those_of_pre_training_are_n
         await labels.close()
 
     asyncio.run(upload())
-    pictures = np.stack([sample(each) for each in range(100, 110)])
-    known = Samples(pictures, np.full(10, 7), np.zeros(10, np.int64))
-    nothing = Samples(pictures[:0], known.labels[:0], known.arrives[:0])
-    remember(path, "a", WindowData(known, nothing, nothing, nothing, frozenset()), 10, 0)
+    pictures = np.stack([sample(number) for number in range(100, 110)])
+    samples_of_7 = Samples(pictures, np.full(10, 7), np.zeros(10, np.int64))
+    nothing = Samples(pictures[:0], samples_of_7.labels[:0], samples_of_7.arrives[:0])
+    remember(path, "a", WindowData(samples_of_7, nothing, nothing, nothing, frozenset()), 10, 0)
     with opened(path) as labels:
         assert labels.kept("a", PRETRAINED, 0) == 30
     data = window_data(path, "a", PRETRAINED, held_out=0.0)

@@ -41,13 +41,13 @@ def test_samples_that_come_in_a_window_are_learned_in_the_next(tmp_path: Path) -
     with served(path, state) as daemon:
         answer = daemon.upload("photos", *samples(1, 60), "lesson")
         assert answer.json() == {"id": "lesson", "stored": 60, "repeated": 0}
-        came = daemon.status()["window"]
+        uploaded_in = daemon.status()["window"]
         # no answer is labelled: the estimate judges the model on the new classes
         daemon.wait_for(lambda now: now["tenants"]["photos"]["accuracy"] < 0.9, "judged")
-        found = daemon.wait_for(
+        learned = daemon.wait_for(
             lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
         )
-        assert found["window"] > came
+        assert learned["window"] > uploaded_in
         daemon.stop()
 
 

@@ -35,7 +35,7 @@ def asked(daemon: Served, right: list[bool]) -> int:
         assert answer.status_code == 200
         assert answer.headers["x-request-id"] == f"q{number}"
         in_time += not answer.json()["parameters"]["late"]
-        said = {each["name"]: each["data"] for each in answer.json()["outputs"]}
+        said = {output["name"]: output["data"] for output in answer.json()["outputs"]}
         if number < LABELLED:
             right.append(said["label"][0] == label)
             assert daemon.feedback("photos", f"q{number}", int(label)).status_code == 200
@@ -67,12 +67,12 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
             "the first plan is followed",
         )
         in_time = asked(daemon, right)
-        text, found = metrics(daemon)
+        text, values = metrics(daemon)
         units = daemon.status()["units"]
         assert daemon.stop() == 0, daemon.said()
 
     def value(name: str, **labels: str) -> float:
-        return found[name, frozenset(labels.items())]
+        return values[name, frozenset(labels.items())]
 
     assert value("migrator_received_total", tenant="photos") == SENT + TOO_LATE
     assert value("migrator_requests_total", tenant="photos", outcome="in_time") == in_time
@@ -87,32 +87,32 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
     assert value("migrator_model_version", tenant="photos") == 1
     assert value("migrator_plans_total", outcome="taken") >= 1
     assert value("migrator_queue_length", tenant="photos") == 0
-    ready = [labels for name, labels in found if name == "migrator_instance_info"]
+    ready = [labels for name, labels in values if name == "migrator_instance_info"]
     assert len(ready) == len(units)
-    assert all(dict(each)["GPU_I_ID"] for each in ready)
+    assert all(dict(labels)["GPU_I_ID"] for labels in ready)
     steps = ("create", "warm")
     assert all(
         value("migrator_reconfigurations_total", kind=step, outcome="done") >= len(units)
         for step in steps
     )
-    names = {name for name, _ in found}
+    names = {name for name, _ in values}
     absent = sample_names(eventful(tmp_path)) - names
-    assert all("forecast" in each or "gap" in each or "expected" in each for each in absent)
+    assert all("forecast" in name or "gap" in name or "expected" in name for name in absent)
     _check_log(lines(daemon), len(units))
     if shutil.which("promtool"):
         promtool("check", "metrics", given=text)
 
 
-def _check_log(found: list[dict[str, Any]], units: int) -> None:
-    assert all({"time", "level", "logger", "message"} <= each.keys() for each in found)
-    refused = [each for each in found if each.get("status") == 504]
-    assert [each["request_id"] for each in refused] == [f"hopeless-{n}" for n in range(TOO_LATE)]
-    decided = [each for each in found if "decision" in each]
-    assert all("window" in each and "slot" in each for each in decided)
-    warmed = [each for each in decided if each["decision"] == "warm"]
+def _check_log(lines: list[dict[str, Any]], units: int) -> None:
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    refused = [line for line in lines if line.get("status") == 504]
+    assert [line["request_id"] for line in refused] == [f"hopeless-{n}" for n in range(TOO_LATE)]
+    decided = [line for line in lines if "decision" in line]
+    assert all("window" in line and "slot" in line for line in decided)
+    warmed = [line for line in decided if line["decision"] == "warm"]
     assert len(warmed) >= units
-    assert all(each["because"] and each["tenant"] == "photos" for each in warmed)
-    kinds = {each["decision"] for each in decided}
+    assert all(line["because"] and line["tenant"] == "photos" for line in warmed)
+    kinds = {line["decision"] for line in decided}
     assert {"plan", "plan-taken", "create", "warm", "drain", "destroy"} <= kinds
-    last = [each for each in decided if each["decision"] == "destroy"][-1]
+    last = [line for line in decided if line["decision"] == "destroy"][-1]
     assert last["because"] == "the daemon stops and frees what it made"

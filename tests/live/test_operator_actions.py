@@ -20,10 +20,11 @@ from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Curve
 from migrator.live.actuation import Actuation
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.learning import Learning
 from migrator.live.operator_actions import DrainedTenants, OperatorActions
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
@@ -136,9 +137,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.planning.close()
+    bench = Bench(tmp_path)
+    yield bench
+    bench.planning.close()
 
 
 async def test_pausing_reaches_the_executor_and_is_recorded(bench: Bench) -> None:

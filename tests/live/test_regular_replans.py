@@ -12,7 +12,7 @@ from support.live_daemon import scenario_file
 
 from migrator.control.planning_loop import REGULAR, WINDOW_BEGINS
 from migrator.core.problem import Instance, Kind, Task
-from migrator.live.context import DaemonOptions
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.records.store import Records, read_records
@@ -52,9 +52,9 @@ def test_only_plans_that_change_something_are_recorded_and_logged(
             now_s[0] = 100.0 + slot
             recorder.plan_requested(why)
             recorder.plan_followed(Decision(slots), 0.1)
-    found = read_records(serving.records)
-    assert [plan.slot for plan in found.plans] == [0, 3]
-    assert found.windows[0].replans == 1
-    assert [event.words for event in found.events] == ["asked for a plan: the window begins"]
+    written = read_records(serving.records)
+    assert [plan.slot for plan in written.plans] == [0, 3]
+    assert written.windows[0].replans == 1
+    assert [event.words for event in written.events] == ["asked for a plan: the window begins"]
     logged = [line for line in caplog.messages if line.startswith("plan")]
     assert len(logged) == 3, logged

@@ -18,7 +18,8 @@ from support.waiting import until_async
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.problem import Instance
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.versions import Version, Versions
@@ -96,8 +97,8 @@ class Home:
 
     def shared(self) -> int:
         """The version that serves by the store."""
-        found = self.store.files.read("versions/photos/serving.json")
-        return -1 if found is None else int(json.loads(found)["number"])
+        serving = self.store.files.read("versions/photos/serving.json")
+        return -1 if serving is None else int(json.loads(serving)["number"])
 
     @property
     def number(self) -> int:
@@ -110,13 +111,20 @@ def homes(tmp_path: Path) -> tuple[Home, Home]:
     return Home(tmp_path, "g1"), Home(tmp_path, "g2")
 
 
-def test_what_the_old_home_learned_during_a_move_serves_at_the_new_one(
-    homes: tuple[Home, Home],
-) -> None:
+@pytest.fixture
+def moved(homes: tuple[Home, Home]) -> tuple[Home, Home]:
+    """The new home has brought the old one's version, and not claimed the tenant yet."""
     old, new = homes
     old.trains(b"one")
     old.share(claim=True)
     new.brings()
+    return homes
+
+
+def test_what_the_old_home_learned_during_a_move_serves_at_the_new_one(
+    moved: tuple[Home, Home],
+) -> None:
+    old, new = moved
     old.trains(b"two")
     old.share()
     new.share(claim=True)
@@ -137,21 +145,18 @@ def test_who_had_no_version_yet_goes_on_from_what_others_learned(homes: tuple[Ho
 
 
 def test_what_was_learned_here_while_the_store_was_asked_is_not_taken_back(
-    homes: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
+    moved: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = homes
-    old.trains(b"one")
-    old.share(claim=True)
-    new.brings()
+    old, new = moved
     old.trains(b"two")
     old.share()
     keep = new.store.versions.keep
 
     def slowly(version: Version, versions: Versions, *, claim: bool) -> Version | None:
-        found = keep(version, versions, claim=claim)
+        newer = keep(version, versions, claim=claim)
         if version.number == 1:
             new.trains(b"three")
-        return found
+        return newer
 
     monkeypatch.setattr(new.store.versions, "keep", slowly)
     new.share(claim=True)
@@ -159,12 +164,9 @@ def test_what_was_learned_here_while_the_store_was_asked_is_not_taken_back(
 
 
 def test_a_claim_that_failed_is_made_again_with_the_next_version(
-    homes: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
+    moved: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = homes
-    old.trains(b"one")
-    old.share(claim=True)
-    new.brings()
+    old, new = moved
     with monkeypatch.context() as away:
         away.setattr(SharedFiles, "write", _away)
         new.share(claim=True)
@@ -185,7 +187,7 @@ def _away(*_: object) -> None:
 def test_a_claim_that_another_overtook_is_not_made_again(
     homes: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = homes
+    _, new = homes
     new.trains(b"one")
     put = SharedFiles.put
 
@@ -201,7 +203,6 @@ def test_a_claim_that_another_overtook_is_not_made_again(
     new.share()
     assert "served by g3-1" in new.recorder.events[-1]
     assert new.shared() == -1
-    del old
 
 
 def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_that_serves(
@@ -214,9 +215,9 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
     def slowly(version: Version, versions: Versions, *, claim: bool) -> Version | None:
         met.append(not alone.acquire(blocking=False))
         time.sleep(0.05)
-        found = keep(version, versions, claim=claim)
+        newer = keep(version, versions, claim=claim)
         alone.release()
-        return found
+        return newer
 
     async def both() -> None:
         claiming = asyncio.create_task(here.rollout.share("photos", claim=True))

@@ -50,8 +50,8 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
 
 
 def put(rows: SecondRows, second: int, *, warming: bool = False) -> None:
-    (each,) = rows.router.counts["a"].seconds(START + second, START + second + 1)
-    rows.put("a", each, warming=warming)
+    (counted,) = rows.router.counts["a"].seconds(START + second, START + second + 1)
+    rows.put("a", counted, warming=warming)
 
 
 def written(rows: SecondRows) -> list[SecondRecord]:
@@ -61,12 +61,12 @@ def written(rows: SecondRows) -> list[SecondRecord]:
 
 def test_a_second_is_written_again_once_its_requests_are_answered(rows: SecondRows) -> None:
     counts = rows.router.counts["a"]
-    came = counts.receive(START + 0.9, 3)
-    counts.answer(came, 1, 0.01, late=False)
+    counted = counts.receive(START + 0.9, 3)
+    counts.answer(counted, 1, 0.01, late=False)
     put(rows, 0)
     assert written(rows) == [SecondRecord("a", 0, 3, 1, wrong=0.2)]
-    counts.answer(came, 1, 0.2, late=True)
-    counts.fail(came, 1)
+    counts.answer(counted, 1, 0.2, late=True)
+    counts.fail(counted, 1)
     rows.settle(START + 1)
     assert written(rows) == [SecondRecord("a", 0, 3, 1, 1, failed=1, wrong=0.2)]
     assert not rows._unsettled
@@ -74,11 +74,11 @@ def test_a_second_is_written_again_once_its_requests_are_answered(rows: SecondRo
 
 def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRows) -> None:
     counts = rows.router.counts["a"]
-    came = counts.receive(START + 0.5, 4)
-    counts.drop(came, 2)
+    counted = counts.receive(START + 0.5, 4)
+    counts.drop(counted, 2)
     put(rows, 0, warming=True)
     assert rows.reconfiguring["a"] == 2
-    counts.answer(came, 2, 0.2, late=True)
+    counts.answer(counted, 2, 0.2, late=True)
     rows.settle(START + 1)
     assert rows.reconfiguring["a"] == 4
     assert written(rows)[0].reconfiguring == 4

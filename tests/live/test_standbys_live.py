@@ -49,10 +49,10 @@ def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
 ) -> None:
     state = tmp_path / "state"
     with served(_scenario(tmp_path), state) as daemon:
-        found = until(lambda: _some(_taken_over(state), 12), daemon.said)
-        assert {each.tenant for each in found} == {"photos", "cameras"}
+        units = until(lambda: _some(_taken_over(state), 12), daemon.said)
+        assert {unit.tenant for unit in units} == {"photos", "cameras"}
         # the same workers serve and wait in turn
-        assert len({each.parts_s["standby_s"] for each in found}) < len(found)
+        assert len({unit.parts_s["standby_s"] for unit in units}) < len(units)
         members = family(daemon.process.pid)
         assert daemon.stop() == 0
     until(lambda: not any(map(is_running, members)), lambda: str(_running(members)))
@@ -66,8 +66,8 @@ def _running(processes: Iterable[int]) -> dict[int, str]:
     return {pid: process_name(pid) for pid in processes if is_running(pid)}
 
 
-def _some(found: list[UnitRecord], least: int = 3) -> list[UnitRecord]:
-    return found if len(found) >= least else []
+def _some(units: list[UnitRecord], least: int = 3) -> list[UnitRecord]:
+    return units if len(units) >= least else []
 
 
 def test_a_daemon_that_stops_while_standbys_start_leaves_nothing(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> No
         def answered() -> int:
             with ThreadPoolExecutor(40) as clients:
                 responses = clients.map(
-                    lambda _: daemon.infer("photos", pictures[0], uuid4().hex), range(40)
+                    lambda _: daemon.infer("photos", pictures[0], uuid4().hex, None), range(40)
                 )
                 return sum(response.status_code == 200 for response in responses)
 

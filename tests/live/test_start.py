@@ -9,11 +9,11 @@ import sys
 LIMITED = """
 import logging, resource, sys
 from migrator.core.errors import InputError
-from migrator.serving.http.requests import Limits
+from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import affordable
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 try:
-    print(affordable(Limits(connections=1000)).connections)
+    print(affordable(ClientLimits(connections=1000)).connections)
 except InputError as error:
     print("error:", error)
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -59,8 +59,8 @@ def job(tmp_path: Path) -> TrainingJob:
 
 @pytest.fixture
 def torch_job(tmp_path: Path) -> TrainingJob:
-    made = made_job(tmp_path / "torch", MODEL)
-    return replace(made, model=replace(MODEL, model="support.tiny_model:Threaded"))
+    job = made_job(tmp_path / "torch", MODEL)
+    return replace(job, model=replace(MODEL, model="support.tiny_model:Threaded"))
 
 
 def epochs_of(job: TrainingJob) -> list[Path]:
@@ -92,12 +92,12 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
         seen.append((running_environment(trainings.pids[0]), holders))
 
     async with trainings_for(job) as (trainings, _):
-        came = await trainings.train(here, follow)
+        result = await trainings.train(here, follow)
         assert trainings.running == ()
         assert trainings.pids == ()
-    assert came.adopted
-    assert came.weights == job.folder / RETRAINED
-    assert came.seconds >= 1.0
+    assert result.adopted
+    assert result.weights == job.folder / RETRAINED
+    assert result.seconds >= 1.0
     assert progress == sorted(progress)
     assert progress[-1] == 1
     environment, holders = seen[0]
@@ -118,10 +118,10 @@ async def test_a_retrainer_does_not_import_torch_if_its_model_does_not(job: Trai
 async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
     job: TrainingJob, tmp_path: Path
 ) -> None:
-    told = replace(job, model=replace(job.model, model="support.slow_model:ToldWhenBuilt"))
-    estimate = replace(told, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
-    jobs = [replace(told, folder=tmp_path / each) for each in ("one", "two")]
-    async with trainings_for(told) as (trainings, _):
+    noting = replace(job, model=replace(job.model, model="support.slow_model:ToldWhenBuilt"))
+    estimate = replace(noting, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
+    jobs = [replace(noting, folder=tmp_path / name) for name in ("one", "two")]
+    async with trainings_for(noting) as (trainings, _):
         training = asyncio.gather(*map(trainings.train, jobs))
         await trainings.estimate(estimate)
         trained = await training
@@ -139,8 +139,8 @@ async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
         process = Path(f"/proc/{forkserver.pid}")
         assert len(list((process / "task").iterdir())) == 1
         assert not has_opened_gpu(process / "fd")
-        came = await trainings.train(limited, lambda _: mapped.append(mapped_by(trainings)))
-    assert came.adopted
+        result = await trainings.train(limited, lambda _: mapped.append(mapped_by(trainings)))
+    assert result.adopted
     assert "libtorch" in mapped[0]
     said = (job.folder.parent / "log").read_text(encoding="utf-8")
     assert "2 threads" in said
@@ -181,7 +181,7 @@ async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_en
 ) -> None:
     trainings = Trainings(job.folder.parent / "log", forkserver_for(job))
     jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
-    asked = [asyncio.create_task(trainings.train(each)) for each in jobs]
+    asked = [asyncio.create_task(trainings.train(job)) for job in jobs]
     await until_async(lambda: len(trainings.running) == 2)
     assert trainings.pids == ()
     trainings.cancel("one")
@@ -223,17 +223,17 @@ async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
         os.kill(trainings.pids[0], signal.SIGKILL)
         with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
             await lost
-        came = await trainings.train(job)
+        result = await trainings.train(job)
     straight = replace(job, folder=tmp_path / "straight")
     built = build_all({"vision": job.model})["vision"]
     whole = Work(straight, built, time.monotonic(), lambda _part: None).run()
     assert isinstance(whole, TrainingResult)
-    assert 1 <= came.epochs_resumed < 8
+    assert 1 <= result.epochs_resumed < 8
     assert whole.epochs_resumed == 0
-    assert came.curve == whole.curve
-    assert came.weights is not None
+    assert result.curve == whole.curve
+    assert result.weights is not None
     assert whole.weights is not None
-    assert came.weights.read_bytes() == whole.weights.read_bytes()
+    assert result.weights.read_bytes() == whole.weights.read_bytes()
 
 
 async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
@@ -283,7 +283,7 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
         text=True,
     ) as daemon:
         assert daemon.stdout is not None
-        pids = [int(each) for each in daemon.stdout.readline().split()]
+        pids = [int(pid) for pid in daemon.stdout.readline().split()]
         assert len(pids) == 2
         assert daemon.stdout.readline() == "busy\n"
         daemon.kill()

@@ -64,7 +64,7 @@ def test_the_headers_name_the_origin_of_an_action(client: httpx.Client) -> None:
     page = {"origin": own, "sec-fetch-site": "same-origin"}
     assert sent(client, PAUSE, page) == 200
     assert sent(client, PAUSE, {"user-agent": "migrator-cli/1"}) == 200
-    assert [each[2] for each in acted(client)[-2:]] == ["page", "cli"]
+    assert [action[2] for action in acted(client)[-2:]] == ["page", "cli"]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_tenant_sees_only_its_own_model(guarded: httpx.Client) -> None:
     for token, names in (("secret-t", ["texts"]), ("secret-a", ["images", "texts"])):
         headers = {"authorization": f"bearer {token}"}
         listed = guarded.post("/v2/repository/index", headers=headers).json()
-        assert [each["name"] for each in listed] == names
+        assert [model["name"] for model in listed] == names
 
 
 @pytest.mark.parametrize(

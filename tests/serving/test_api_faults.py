@@ -20,14 +20,14 @@ POST = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\n".encode()
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running_server(latency_s=0.5, slo_s=20.0, limits=LIMITS | {"connections": 30}) as (it, _):
-        yield it
+    with running_server(latency_s=0.5, slo_s=20.0, limits=LIMITS | {"connections": 30}) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")
 def idle() -> Iterator[str]:
-    with running_server(ready=["texts"], slo_s=1.0, queue=2) as (it, _):
-        yield it
+    with running_server(ready=["texts"], slo_s=1.0, queue=2) as (url, _):
+        yield url
 
 
 @pytest.fixture(autouse=True)

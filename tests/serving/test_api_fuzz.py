@@ -60,7 +60,7 @@ class Server:
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         right = self.strategies.values(schema).map(_written)
         wrong = self.strategies.values(schema, wrong=True).map(_written)
-        cut = st.tuples(right, st.integers(1, 40)).map(lambda each: each[0][: -each[1]])
+        cut = st.tuples(right, st.integers(1, 40)).map(lambda cut_at: cut_at[0][: -cut_at[1]])
         return mostly(mostly(right, wrong), st.one_of(wrong, cut, st.binary(max_size=40)))
 
 
@@ -77,10 +77,13 @@ def requests(server: Server, path: str) -> st.SearchStrategy[httpx.Request]:
     method, operation = next(iter(server.described["paths"][path].items()))
     bodies = server.bodies(operation) if "requestBody" in operation else st.just(b"")
     parts: dict[str, dict[str, Any]] = {"path": {}, "header": {}}
-    for each in operation["parameters"]:
-        parts[each["in"]][each["name"]] = each["schema"]
+    for parameter in operation["parameters"]:
+        parts[parameter["in"]][parameter["name"]] = parameter["schema"]
     places = {name: mostly(PLACES[name], st.text(min_size=1)) for name in parts["path"]}
-    some = {name: server.strategies.values(each).map(str) for name, each in parts["header"].items()}
+    some = {
+        name: server.strategies.values(parameter).map(str)
+        for name, parameter in parts["header"].items()
+    }
     headers = mostly(st.just({}), st.fixed_dictionaries({}, optional=some))
 
     def built(where: dict[str, str], with_headers: dict[str, str], body: bytes) -> httpx.Request:

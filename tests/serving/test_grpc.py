@@ -42,8 +42,10 @@ def running(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[str, str
         if kind == "daemon":
             yield url, process.stdout.readline().strip()
             return
-        found = ClusterMap(1, 1, {"images": url, "texts": url}, admin=digest("secret-of-admin"))
-        (folder / "map.json").write_bytes(msgspec.json.encode(found))
+        cluster_map = ClusterMap(
+            1, 1, {"images": url, "texts": url}, admin=digest("secret-of-admin")
+        )
+        (folder / "map.json").write_bytes(msgspec.json.encode(cluster_map))
         mib = settings.get("limits", {}).get("body_bytes", 2**24) / 2**20
         options = ("--map", str(folder / "map.json"), "--max-body-mib", str(mib))
         log = folder / "gateway.log"
@@ -88,11 +90,11 @@ def test_triton_s_client_works_unchanged(addresses: tuple[str, str]) -> None:
         config = client.get_model_config("images").config
         assert (config.max_batch_size, list(config.input[0].dims)) == (4, [3, SIDE, SIDE])
         assert config.input[0].data_type == configs.TYPE_UINT8
-        found = client.infer("images", [_image(2)], request_id="r9")
-        assert found.get_response().id == "r9"
-        assert found.as_numpy("scores").shape == (2, CLASSES)
-        assert found.as_numpy("label").dtype == np.int64
-        assert found.as_numpy("class_name").tolist() == [b"cat", b"cat"]
+        answer = client.infer("images", [_image(2)], request_id="r9")
+        assert answer.get_response().id == "r9"
+        assert answer.as_numpy("scores").shape == (2, CLASSES)
+        assert answer.as_numpy("label").dtype == np.int64
+        assert answer.as_numpy("class_name").tolist() == [b"cat", b"cat"]
         assert json.loads(config.parameters["class_names"].string_value) == ["cat", "dog", "2"]
         wanted = [triton.InferRequestedOutput("label")]
         assert client.infer("images", [_image()], outputs=wanted).as_numpy("scores") is None

@@ -55,7 +55,7 @@ def test_the_latency_histogram_is_cumulative() -> None:
         counts.answer(counts.receive(0.0, rows), rows, latency_s, late=False)
     families = {metric.name: metric for metric in ApiMetrics(router, Counter()).collect()}
     samples = families["migrator_latency_seconds"].samples
-    found = {sample.labels.get("le", sample.name): sample.value for sample in samples}
-    assert [found[bound] for bound in ("0.001", "0.3", "0.5", "10.0", "+Inf")] == [2, 2, 4, 4, 7]
-    assert found["migrator_latency_seconds_count"] == 7
-    assert found["migrator_latency_seconds_sum"] == pytest.approx(210.8015)
+    values = {sample.labels.get("le", sample.name): sample.value for sample in samples}
+    assert [values[bound] for bound in ("0.001", "0.3", "0.5", "10.0", "+Inf")] == [2, 2, 4, 4, 7]
+    assert values["migrator_latency_seconds_count"] == 7
+    assert values["migrator_latency_seconds_sum"] == pytest.approx(210.8015)

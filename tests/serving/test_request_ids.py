@@ -121,8 +121,8 @@ def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) 
     lines = [
         record for record in caplog.records if record.name == "migrator.serving.http.access_log"
     ]
-    found = [(line.__dict__["tenant"], line.__dict__["status"], line.levelname) for line in lines]
-    assert found == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
+    logged = [(line.__dict__["tenant"], line.__dict__["status"], line.levelname) for line in lines]
+    assert logged == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
     assert [line.__dict__["request_id"] for line in lines] == ["t1", "t1", "p"]
     (batch,) = [record for record in caplog.records if record.name == "migrator.serving.router"]
     assert batch.__dict__["request_ids"] == "p"

@@ -52,8 +52,8 @@ async def outcome(task: Awaitable[Routed]) -> Routed | HttpError:
 
 
 async def status(task: Awaitable[Routed]) -> int:
-    found = await outcome(task)
-    return found.status if isinstance(found, HttpError) else 200
+    answer = await outcome(task)
+    return answer.status if isinstance(answer, HttpError) else 200
 
 
 @contextmanager
@@ -89,7 +89,7 @@ async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
     values = [(0, 1), (1, 1), (2, 2), (1, 1), (2, 1)]
-    answers = await asyncio.gather(*(asked(router, row(*each)) for each in values))
+    answers = await asyncio.gather(*(asked(router, row(*request)) for request in values))
     assert worker.batches == [1, 4, 1]
     labels = [answer.scores.argmax(axis=1).tolist() for answer in answers]
     assert labels == [[value] * rows for value, rows in values]
@@ -451,7 +451,7 @@ async def _whatever_happens(steps: list[tuple[int, int, float]]) -> None:
     total = router.counts["t"].total
     assert (total.open, router.waiting("t")) == (0, 0)
     routed = [answer for answer in answers if isinstance(answer, Routed)]
-    assert total.in_time + total.late >= sum(len(each.scores) for each in routed)
+    assert total.in_time + total.late >= sum(len(answer.scores) for answer in routed)
     seconds = router.counts["t"].seconds(900, 1200)
     assert sum(second.dropped for second in seconds) == total.dropped
 
@@ -484,9 +484,11 @@ def test_a_flood_costs_no_goodput(base_s: float, row_s: float, jitter: float) ->
         assert run_virtually(_goodput(load, latency_s, jitter)) >= 0.9 * at_capacity
 
 
-def make_lending_router(own: StandInWorker, other: StandInWorker, standby: StandInWorker) -> Router:
-    """A tenant `t` with a worker, and a standby on the slices of the worker of tenant `u`."""
-    router = make_router(own)
+def make_lending_router(
+    *own: StandInWorker, other: StandInWorker, standby: StandInWorker, slo_s: float = 1.0
+) -> Router:
+    """A tenant `t` with workers, and its standby on the slices of the worker of tenant `u`."""
+    router = make_router(*own, slo_s=slo_s)
     router.add(QueueSettings("u", 1.0, 4))
     router.attach("u", other, other.latency_s)
     router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
@@ -495,9 +497,9 @@ def make_lending_router(own: StandInWorker, other: StandInWorker, standby: Stand
 
 @in_virtual_time
 async def test_a_standby_answers_full_batches_while_its_slices_are_idle() -> None:
-    own, standby = (StandInWorker(each, lambda _: 0.1) for each in ("own", "s"))
+    own, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "s"))
     other = StandInWorker("other", lambda _: 0.5)
-    router = make_lending_router(own, other, standby)
+    router = make_lending_router(own, other=other, standby=standby)
     assert router.workers("t") == {"own": "idle"}
     await asyncio.gather(*(asked(router, row()) for _ in range(4)))
     assert (own.batches, standby.batches) == ([1, 3], [])  # three wait: not a full batch
@@ -513,7 +515,7 @@ async def test_a_standby_answers_full_batches_while_its_slices_are_idle() -> Non
 async def test_a_standby_begins_as_soon_as_the_other_worker_is_idle() -> None:
     own, standby = StandInWorker("own", lambda _: 0.3), StandInWorker("s", lambda _: 0.1)
     other = StandInWorker("other", lambda _: 0.1)
-    router = make_lending_router(own, other, standby)
+    router = make_lending_router(own, other=other, standby=standby)
     busy = asyncio.create_task(infer(router, "u", row()))
     await other.begun.wait()
     answers = await asyncio.gather(*(asked(router, row()) for _ in range(5)))
@@ -527,10 +529,7 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
     None
 ):
     other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
-    router = make_router()
-    router.add(QueueSettings("u", 1.0, 4))
-    router.attach("u", other, other.latency_s)
-    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    router = make_lending_router(other=other, standby=standby)
     assert not router.ready("t")
     await asyncio.gather(*(asked(router, row()) for _ in range(4)))
     assert standby.batches == [4]
@@ -544,8 +543,8 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
 
 @in_virtual_time
 async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
-    own, other, standby = (StandInWorker(each, lambda _: 0.1) for each in ("own", "other", "s"))
-    router = make_lending_router(own, other, standby)
+    own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
+    router = make_lending_router(own, other=other, standby=standby)
     standby.held.clear()
     answers = [asked(router, row()) for _ in range(5)]
     await standby.begun.wait()
@@ -559,30 +558,24 @@ async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
     """Its own worker takes two at a time within the objective, the standby four."""
     own = StandInWorker("own", lambda rows: 0.15 * rows)
     other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.3)
-    router = make_router(own, slo_s=0.65)
-    router.add(QueueSettings("u", 1.0, 4))
-    router.attach("u", other, other.latency_s)
-    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    router = make_lending_router(own, other=other, standby=standby, slo_s=0.65)
     answers = [status(asked(router, row())) for _ in range(20)]
-    assert sum(each == 200 for each in await asyncio.gather(*answers)) >= 8
+    assert sum(code == 200 for code in await asyncio.gather(*answers)) >= 8
     assert standby.batches[0] == 4
 
 
 @in_virtual_time
 async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() -> None:
     other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
-    router = make_router()
-    router.add(QueueSettings("u", 1.0, 4))
-    router.attach("u", other, other.latency_s)
-    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
-    answers = [asked(router, row(POISON if each == 1 else 0)) for each in range(4)]
+    router = make_lending_router(other=other, standby=standby)
+    answers = [asked(router, row(POISON if number == 1 else 0)) for number in range(4)]
     assert 503 in {await status(answer) for answer in answers}
     assert router.counts["t"].total.open == 0
 
 
 @in_virtual_time
 async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
-    own, other, standby = (StandInWorker(each, lambda _: 0.5) for each in ("own", "other", "s"))
+    own, other, standby = (StandInWorker(name, lambda _: 0.5) for name in ("own", "other", "s"))
     router = make_router(own)
     router.add(QueueSettings("u", 1.0, 4))
     router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))

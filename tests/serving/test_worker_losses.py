@@ -119,8 +119,8 @@ async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: 
         await until_async(lambda: workers.forkserver.pid not in (before, None))
         await workers.prepare("a", 2)
         new = [await workers.take(assignment()) for _ in range(2)]
-        for each in (worker, *new):
-            assert (await each.infer(pictures())).version == 1
+        for serving in (worker, *new):
+            assert (await serving.infer(pictures())).version == 1
         os.kill(worker.pid, signal.SIGKILL)
         await until_async(lambda: losses)
         assert losses[0][0] is worker
@@ -313,8 +313,8 @@ async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path:
                 os.close(taken.pop())
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-            for each in taken:
-                os.close(each)
+            for fd in taken:
+                os.close(fd)
         worker = await workers.take(assignment())
         assert (await worker.infer(pictures())).version == 1
 

@@ -162,11 +162,11 @@ async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(
         worker = await workers.take(assignment())
         # the forkserver has one more, on which it gets the workers' sockets
         for pid, sockets in ((worker.pid, 1), (workers.forkserver.pid, 2)):
-            found = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
-            assert "PATH=" in found
-            assert "hush" not in found
+            variables = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
+            assert "PATH=" in variables
+            assert "hush" not in variables
             opened = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
-            assert len([each for each in opened if each.startswith("socket:")]) == sockets
+            assert len([path for path in opened if path.startswith("socket:")]) == sockets
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
     assert workers.log.stat().st_mode & 0o777 == 0o600
 

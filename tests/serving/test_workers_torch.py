@@ -29,7 +29,7 @@ async def test_forked_workers_answer_as_the_model_itself_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    first, second, damaged = (tmp_path / f"{each}.safetensors" for each in ("1", "2", "damaged"))
+    first, second, damaged = (tmp_path / f"{name}.safetensors" for name in ("1", "2", "damaged"))
     ours = Tiny.build(3, 1)
     ours.save(first)
     batch = np.random.default_rng(0).integers(0, 256, (5, 3, SIDE, SIDE), np.uint8)

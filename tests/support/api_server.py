@@ -128,7 +128,7 @@ def _counted(router: Router) -> dict[str, Any]:
 async def _main(settings: Mapping[str, Any]) -> None:
     if "files" in settings:  # that it may open
         resource.setrlimit(resource.RLIMIT_NOFILE, (settings["files"], settings["files"]))
-    slo_s, queue = settings.get("slo_s", 5.0), settings.get("queue", 100)
+    slo_s, queue = settings.get("slo_s", 30.0), settings.get("queue", 100)
     router = Router({name: QueueSettings(name, slo_s, 4, queue) for name in ("images", "texts")})
     latency_s = settings.get("latency_s", 0.0)
     for tenant in settings.get("ready", ("images", "texts")):

@@ -7,14 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
+from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.registry import open_driver
-from migrator.live.context import Context, DaemonOptions, new_tenants
+from migrator.live.context import Context, new_tenants
 from migrator.live.labels import LabelCounts
+from migrator.live.options import DaemonOptions
 from migrator.live.training import Trainings
 from migrator.records.store import Records
 from migrator.serving.workers.forkserver import Forkserver
 from migrator.serving.workers.pool import Workers
+from migrator.workload.live import read_live
+from support.live_daemon import scenario_file
 
 
 class LabelTable:
@@ -50,3 +54,10 @@ def idle_context(serving: DaemonOptions, **replaced: Any) -> Context:
         "trainings": Trainings(serving.folder / "trainings.log", idle_forkserver()),
     }
     return Context(serving, **(resources | replaced), tenants=new_tenants(serving))
+
+
+def tenant_in(folder: Path, window_s: int) -> TenantState:
+    """The tenant photos of a scenario that is written to the folder."""
+    live = read_live(scenario_file(folder, "photos", window_s=window_s))
+    (served,), (tenant,) = live.scenario.tenants, live.tenants
+    return tenant_state_of(served, tenant, live.scenario.slot_s, 1.0)

@@ -12,10 +12,11 @@ from prometheus_client.samples import Sample
 from migrator.control.controller import Controller
 from migrator.control.events import Created, Ready
 from migrator.core.problem import Charge, Holding, Instance, Kind, Plan, Problem, Task, Tenant
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import LabelCounts
 from migrator.live.metrics import collectors
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.serving.http.metrics import metrics_parts

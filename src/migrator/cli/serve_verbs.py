@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from migrator.cluster.fleet.map_source import MapSource
-    from migrator.live.context import DaemonOptions
+    from migrator.live.options import DaemonOptions
     from migrator.serving.http.requests import ClientLimits
     from migrator.workload.live import LiveScenario
 
@@ -163,8 +163,8 @@ def serve(
     _require_choice("--log-format", log_format, FORMATS)
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
-    from migrator.live.context import EMULATED, DaemonOptions
     from migrator.live.daemon import Daemon
+    from migrator.live.options import EMULATED, DaemonOptions
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens

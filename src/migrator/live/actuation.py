@@ -120,10 +120,10 @@ class Actuation:
         if places == self._foreign:
             return
         self._foreign, self._controller.planning.board = places, board
-        words = f"foreign instances on the GPU: {', '.join(map(str, places)) or 'none'}"
-        self._recorder.event("board", words)
+        message = f"foreign instances on the GPU: {', '.join(map(str, places)) or 'none'}"
+        self._recorder.event("board", message)
         if self._controller.started:
-            self._controller.planning.changed(words)
+            self._controller.planning.changed(message)
         else:
             self.do(self._controller.split_evenly())
 
@@ -162,7 +162,7 @@ class Actuation:
         state, serving = self._context.tenants[tenant], self._context.serving
         latency_s, version = self._latency_s(tenant, instance), state.version
         batch = state.service.batch
-        times = {each: 1e3 * latency_s(each) for each in range(1, batch + 1)}
+        times = {rows: 1e3 * latency_s(rows) for rows in range(1, batch + 1)}
         return Assignment(
             tenant=tenant,
             model=self._context.models[tenant].model,
@@ -221,8 +221,8 @@ class Actuation:
     def _keep(self, place: Holding, tenant: str) -> None:
         worker = self._serving.pop(place, None)
         if worker is None:
-            words = "its worker was lost while it was drained"
-            self.on_event(events.Prepared(place, tenant, words))
+            message = "its worker was lost while it was drained"
+            self.on_event(events.Prepared(place, tenant, message))
         else:
             self._router.detach(worker)
             self._wait_on((place, tenant), worker)
@@ -266,7 +266,7 @@ class Actuation:
             task.add_done_callback(self._discarding.discard)
 
     def _abandon_standby(self, place: Holding) -> None:
-        """End the standby that a worker which is stopped was to be."""
+        """End the standby that was to become the worker which is being stopped."""
         if (warming := self._warming.get(place)) is not None:
             self._discard(place, warming[0])
 
@@ -397,13 +397,13 @@ class Actuation:
             )
 
     def _on_worker_lost(self, worker: ServingWorker, how: str) -> None:
-        for place, each in list(self._serving.items()):
-            if each is worker:
+        for place, serving in list(self._serving.items()):
+            if serving is worker:
                 del self._serving[place]
                 self._router.detach(worker)
                 self.on_event(events.WorkerLost(place, how))
-        for key, each in list(self._standbys.items()):
-            if each is worker:
+        for key, standby in list(self._standbys.items()):
+            if standby is worker:
                 del self._standbys[key]
                 self._router.detach(worker)
                 self.on_event(events.Prepared(*key, how))
@@ -416,8 +416,10 @@ class Actuation:
             self._recorder.event("workers", "the forkserver runs again, and plans are followed")
             self.do(executor.release(now_s))
         else:
-            words = "the forkserver died: workers go on serving, and plans wait until it runs again"
-            self._recorder.event("workers", words)
+            message = (
+                "the forkserver died: workers go on serving, and plans wait until it runs again"
+            )
+            self._recorder.event("workers", message)
             self.do(executor.hold(now_s))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

@@ -15,26 +15,21 @@ from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import HttpError, MigratorError
 from migrator.live.actuation import Actuation
-from migrator.live.context import (
-    PREPARED,
-    Context,
-    assumed_overhead_s,
-    model_spec,
-    queue_settings,
-    wait_until,
-)
+from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning
 from migrator.live.operator_actions import EMPTY_S, REFUSAL
+from migrator.live.options import assumed_overhead_s, model_spec, queue_settings
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.workload.live import LiveScenario
 
-_log = logging.getLogger(__name__)
 READY_S = 60.0
 """Seconds after which an added tenant without an instance is removed again."""
 STORE_S = 2.0
 """Seconds between two attempts to reach the shared store."""
 MOVED = "it is served elsewhere; ask there"
+
+_log = logging.getLogger(__name__)
 
 
 class Admission:
@@ -80,18 +75,18 @@ class Admission:
                 # other daemons may have served it meanwhile and accepted labels
                 await self._bring_labels(name)
                 await self._rollout.share(name, claim=True)
-                words = f"{name} was here already"
+                message = f"{name} was here already"
             else:
                 await self._require_ready()
                 began_s = time.monotonic()
                 await self._add(scenario)
-                words = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
-                self._recorder.event("tenant", words, tenant=name)
+                message = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
+                self._recorder.event("tenant", message, tenant=name)
         # removed tenants stay in the records as well
         self._context.records.add_about(tenants=list(self._router.counts))
-        return words
+        return message
 
-    async def dismiss(self, name: str) -> str:
+    async def remove(self, name: str) -> str:
         """Remove a tenant once its queued requests are answered."""
         async with self._locks[name]:
             if name not in self._tenants:
@@ -101,9 +96,9 @@ class Admission:
             self._router.refuse(name, MOVED)
             await wait_until(lambda: not self._router.counts[name].total.open, EMPTY_S)
             await self._remove(name)
-            words = f"{name} was removed"
-            self._recorder.event("tenant", words, tenant=name)
-            return words
+            message = f"{name} was removed"
+            self._recorder.event("tenant", message, tenant=name)
+            return message
 
     async def bring_at_start(self, name: str) -> None:
         """Fetch the shared labels and version when the daemon starts.
@@ -115,8 +110,8 @@ class Admission:
             await self._bring(name)
         except (MigratorError, OSError) as error:  # also a full disk
             self._without_shared[name] = str(error)
-            words = f"{name} starts without the shared store: {error}"
-            self._recorder.event("store", words, tenant=name)
+            message = f"{name} starts without the shared store: {error}"
+            self._recorder.event("store", message, tenant=name)
 
     async def claim_at_start(self, name: str) -> None:
         """Claim a tenant when the daemon starts. If the store does not answer, claim it later."""

@@ -13,10 +13,11 @@ from migrator.core.errors import HttpError, InputError
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.io.database import FileMovedError
 from migrator.live.admission import Admission
-from migrator.live.context import Context, DaemonOptions
+from migrator.live.context import Context
 from migrator.live.instruments import CONFLICTING, FAILED, REPEATED, STORED
 from migrator.live.labels import ConflictingLabelError, NotKeptError
 from migrator.live.operator_actions import OperatorActions
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.records.recorder import extent
 from migrator.serving.http.access import require_admin
@@ -53,7 +54,7 @@ class Api:
         changes = None
         if serving.reader is not None:
             changes = TenantChanges(
-                self._admission.admit, self._admission.dismiss, serving.order_key
+                self._admission.admit, self._admission.remove, serving.order_key
             )
         backend = Backend(
             self._context.router,

@@ -25,11 +25,12 @@ from migrator.forecast.selection import forecaster
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.api import Api, limits_of
-from migrator.live.context import PREPARED, Context, DaemonOptions, open_context
+from migrator.live.context import PREPARED, Context, open_context
 from migrator.live.evaluation import Evaluation, Evaluations
 from migrator.live.learning import Learning
 from migrator.live.metrics import collectors
 from migrator.live.operator_actions import OperatorActions
+from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.serving.http.server import new_grpc_server, require_address

@@ -129,7 +129,7 @@ class GpuThread:
         """Places of the instances that MIGRator did not create."""
 
         def find() -> tuple[Place, ...]:
-            ours = {each.place for each in self._partitioner.ours()}
+            ours = {instance.place for instance in self._partitioner.ours()}
             there = {instance.place for instance in self._driver.instances()}
             return tuple(sorted(there - ours))
 
@@ -138,12 +138,14 @@ class GpuThread:
     async def environment(self, holding: Holding) -> Mapping[str, str]:
         """The environment variables of a process on an instance."""
         instance = holding if isinstance(holding, Instance) else self._whole()
-        found = self._environments.get(self._place(instance))
-        if found is None:
-            found = await self._run(lambda: self._driver.environment(self._found(instance)))
+        environment = self._environments.get(self._place(instance))
+        if environment is None:
+            environment = await self._run(
+                lambda: self._driver.environment(self._instance_at(instance))
+            )
         if isinstance(holding, Instance) or not isinstance(self._driver, MpsDriver):
-            return found
-        return self._driver.narrowed(found, holding.percent)
+            return environment
+        return self._driver.narrowed(environment, holding.percent)
 
     async def worker_environment(self, holding: Holding) -> Mapping[str, str]:
         """The environment of a worker. It may wait for a share of a board of shares; other
@@ -219,9 +221,9 @@ class GpuThread:
         ours = () if isinstance(holding, Instance) else self._partitioner.ours()
         if any(instance.place == place for instance in ours):
             return
-        made = self._partitioner.create(place)
-        self.numbers[place] = made.number
-        self._environments[place] = self._driver.environment(made)
+        instance = self._partitioner.create(place)
+        self.numbers[place] = instance.number
+        self._environments[place] = self._driver.environment(instance)
 
     def _whole(self) -> Instance:
         return Instance(0, max(self._driver.gpu().board.plain_profiles))
@@ -230,11 +232,11 @@ class GpuThread:
         profiles = self._driver.gpu().board.plain_profiles
         return Place(instance.start, profiles[instance.gpcs].name)
 
-    def _found(self, instance: Instance) -> GpuInstance:
+    def _instance_at(self, instance: Instance) -> GpuInstance:
         place = self._place(instance)
-        for each in self._partitioner.ours():
-            if each.place == place:
-                return each
+        for candidate in self._partitioner.ours():
+            if candidate.place == place:
+                return candidate
         raise GpuError(f"{place} is gone; it will be created again")
 
     def _run(self, call: Callable[[], _T]) -> asyncio.Future[_T]:

@@ -1,28 +1,20 @@
-"""Prometheus instruments of a daemon, and the log of its instructions with their reasons.
+"""Prometheus instruments of a daemon: what happens is counted on them where it happens.
 
-Nothing here decides. `api` adds the values that are read from the daemon's state on request.
+`metrics` adds the values that are read from the daemon's state on request.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
 from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-from migrator.control import events
-from migrator.control.events import Event, Instruction
-from migrator.control.observation import Decision
-from migrator.control.window_clock import WindowClock
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.not_retrained import Reason
-from migrator.core.problem import Holding, bare
 
 _PART_BOUNDS_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PLAN_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 _TRAINING_BOUNDS_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 150.0, 200.0, 400.0, 800.0)
-
 _STEPS = ("create", "prepare", "warm", "drain", "stop", "destroy", "swap")
 _WARM_PARTS = ("load", "context", "copy", "first")
 _FILES = ("journal.db", "labels.db", "records.db")
@@ -30,45 +22,7 @@ DONE, FAILED, STOPPED = "done", "failed", "stopped"
 HIDDEN, VISIBLE = "hidden", "visible"
 ADOPTED, REFUSED = "adopted", "refused"
 STORED, REPEATED, CONFLICTING = "stored", "repeated", "conflicting"
-
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-_STEP_OF: Mapping[type[Instruction], str] = {
-    events.Create: "create",
-    events.Prepare: "prepare",
-    events.Keep: "keep",
-    events.Discard: "discard",
-    events.Warm: "warm",
-    events.Drain: "drain",
-    events.StopWorker: "stop",
-    events.StopTraining: "stop",
-    events.Destroy: "destroy",
-    events.Train: "train",
-}
-_ENDS: Mapping[type[Event], tuple[str, str]] = {
-    events.Created: ("create", DONE),
-    events.CreateFailed: ("create", FAILED),
-    events.Ready: ("warm", DONE),
-    events.WorkerLost: ("warm", FAILED),
-    events.Drained: ("drain", DONE),
-    events.Stopped: ("stop", DONE),
-    events.Destroyed: ("destroy", DONE),
-    events.DestroyFailed: ("destroy", FAILED),
-}
-_KINDS = {
-    "the window begins": "window",
-    "it is time": "regular",
-    "a retraining ended": "retraining_ended",
-    "asked for by an operator": "operator",
-}
-REASONS = (
-    *_KINDS.values(),
-    *("create", "destroy", "lost", "trained", "training", "late"),
-    *("drained", "other"),
-)
-"""Kinds of reasons to plan; those in the middle come from the executor."""
-
-_log = logging.getLogger(__name__)
 
 
 class Instruments:
@@ -77,61 +31,61 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
 
-        def counter(name: str, words: str, *labels: str) -> Counter:
-            return Counter(f"migrator_{name}", words, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"migrator_{name}", text, labels, registry=registry)
 
-        def histogram(name: str, words: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
             full = f"migrator_{name}"
-            return Histogram(full, words, labels, buckets=bounds, registry=registry)
+            return Histogram(full, text, labels, buckets=bounds, registry=registry)
 
-        words = (
+        text = (
             "Retrainings by outcome: adopted ones serve, refused ones were not better, failed ones "
             "are tried again."
         )
-        self.retrainings = counter("retrainings", words, "tenant", "outcome")
-        words = (
+        self.retrainings = counter("retrainings", text, "tenant", "outcome")
+        text = (
             "Windows that ended without a retraining of the tenant, by reason; "
             "migrator_retraining_waiting describes the reasons."
         )
-        self.not_retrained = counter("windows_not_retrained", words, "tenant", "reason")
-        words = (
+        self.not_retrained = counter("windows_not_retrained", text, "tenant", "reason")
+        text = (
             "Labels that clients sent: stored ones are on disk, repeated ones were known, "
             "conflicting ones differ from the stored label of their request, failed ones could not "
             "be written."
         )
-        self.labels = counter("labels", words, "tenant", "outcome")
-        words = "Workers that died, hung and were killed, or could not start; each is replaced."
-        self.losses = counter("worker_losses", words, "tenant")
-        words = (
+        self.labels = counter("labels", text, "tenant", "outcome")
+        text = "Workers that died, hung and were killed, or could not start; each is replaced."
+        self.losses = counter("worker_losses", text, "tenant")
+        text = (
             "Seconds until new instances served: hidden ones passed before the plan needed the "
             "instance, visible ones after."
         )
-        self.overhead_s = counter("overhead_spent_seconds", words, "tenant", "seen")
-        words = (
+        self.overhead_s = counter("overhead_spent_seconds", text, "tenant", "seen")
+        text = (
             "Plans that were requested, by reason: window and regular are routine, all others "
             "follow a deviation from the plan."
         )
-        self.asked = counter("plans_asked", words, "reason")
-        words = "From the request of a plan to the plan."
-        self.plan_s = histogram("planner_seconds", words, _PLAN_BOUNDS_S)
-        words = (
+        self.asked = counter("plans_asked", text, "reason")
+        text = "From the request of a plan to the plan."
+        self.plan_s = histogram("planner_seconds", text, _PLAN_BOUNDS_S)
+        text = (
             "Steps of reconfigurations by outcome; a warm step that a later plan made needless "
             "was stopped."
         )
-        self.steps = counter("reconfigurations", words, "kind", "outcome")
-        words = (
+        self.steps = counter("reconfigurations", text, "kind", "outcome")
+        text = (
             "Durations of the parts of a reconfiguration; warm consists of load (read the "
             "weights), context (open CUDA), copy (to the GPU) and first (answers)."
         )
-        self.parts = histogram("reconfiguration_seconds", words, _PART_BOUNDS_S, "part")
-        words = "Durations of completed retrainings."
-        self.training_s = histogram("retraining_seconds", words, _TRAINING_BOUNDS_S)
-        words = "Times that records could not be written; the service goes on, reports have a gap."
-        self.unwritten = counter("record_failures", words)
-        words = "Files that could not be read when the daemon started: kept aside and created anew."
-        self.damaged = counter("damaged_files", words, "file")
-        words = "Actions of operators on the running system, by outcome: done, refused or failed."
-        self.actions = counter("actions", words, "kind", "outcome")
+        self.parts = histogram("reconfiguration_seconds", text, _PART_BOUNDS_S, "part")
+        text = "Durations of completed retrainings."
+        self.training_s = histogram("retraining_seconds", text, _TRAINING_BOUNDS_S)
+        text = "Times that records could not be written; the service goes on, reports have a gap."
+        self.unwritten = counter("record_failures", text)
+        text = "Files that could not be read when the daemon started: kept aside and created anew."
+        self.damaged = counter("damaged_files", text, "file")
+        text = "Actions of operators on the running system, by outcome: done, refused or failed."
+        self.actions = counter("actions", text, "kind", "outcome")
         self._create_series()
 
     def add_tenant(self, name: str) -> None:
@@ -154,161 +108,3 @@ class Instruments:
             self.damaged.labels(file)
         for kind, result in product(ActionKind, Outcome):
             self.actions.labels(kind, result)
-
-
-class Decisions:
-    """The instructions of a daemon and their reasons."""
-
-    def __init__(self, instruments: Instruments, clock: WindowClock, planned_by: str) -> None:
-        """`planned_by`: the policy's name."""
-        self._instruments, self._clock, self._planned_by = instruments, clock, planned_by
-        self._because = "the board is split evenly until the first plan"
-        self._requested_because = ""
-        self._kinds: dict[str, str] = {}
-        """Kinds of the executor's reasons since the last request for a plan."""
-        self._begun_s: dict[tuple[str, Holding], float] = {}
-        self._preparing_s: dict[tuple[str, Holding, str], float] = {}
-        self._tenants: dict[Holding, str] = {}
-        self._failures: dict[Holding, str] = {}
-        for reason in REASONS:
-            instruments.asked.labels(reason)
-
-    def plan_requested(self, reason: str) -> None:
-        """Count a request for a plan."""
-        self._requested_because = reason
-        kind = _KINDS.get(reason) or self._kinds.get(reason, "")
-        if kind not in REASONS:
-            kind = "drained" if "drained" in reason else "other"
-        self._instruments.asked.labels(kind).inc()
-        self._kinds.clear()
-
-    def plan_followed(self, decision: Decision, seconds: float, *, changed: bool = True) -> None:
-        """Count and log a plan. One that is the last one again (not `changed`) is a detail."""
-        plan, reason = decision.plan, self._requested_because
-        goodput = decision.predicted_goodput
-        self._instruments.plan_s.observe(seconds)
-        if changed:
-            self._because = (
-                f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked "
-                f"for because {reason}"
-            )
-        fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
-        words = ""
-        if plan is not None:
-            words = f", expects goodput {goodput:.0f} with a gap of {plan.gap:.2%}"
-            fields |= {
-                "goodput": goodput,
-                "gap": plan.gap,
-                "solver": plan.solver,
-            }
-        _log.log(
-            logging.INFO if changed else logging.DEBUG,
-            "plan for %d slots by %s after %.2f s%s; because %s",
-            len(decision.slots),
-            self._planned_by,
-            seconds,
-            words,
-            reason,
-            extra=self._fields("plan-taken") | fields,
-        )
-
-    def stopping(self) -> None:
-        self._because = "the daemon stops and frees what it made"
-
-    def instructed(self, instruction: Instruction) -> None:
-        if isinstance(instruction, events.Replan):
-            self._kinds[instruction.reason] = instruction.about
-            return  # it is logged where the policy is asked
-        step, holding = _STEP_OF[type(instruction)], bare(instruction.instance)
-        if isinstance(instruction, events.Prepare | events.Keep | events.Discard):
-            self._instructed_standby(step, holding, instruction)
-            return
-        self._begun_s[step, holding] = self._clock.now_s()
-        if step == "stop" and self._begun_s.pop(("warm", holding), None) is not None:
-            self._instruments.steps.labels("warm", STOPPED).inc()
-        tenant = getattr(instruction, "tenant", None) or self._tenants.get(holding, "")
-        if isinstance(instruction, events.Warm):
-            self._tenants[holding] = tenant
-        because = self._failures.pop(holding, "") or self._because
-        fields = {"instance": str(holding), "tenant": tenant, "because": because}
-        _log.log(
-            logging.DEBUG if step == "stop" else logging.INFO,  # it only follows from a drain
-            "%s %s%s: %s",
-            step,
-            holding,
-            f" for {tenant}" if tenant else "",
-            because,
-            extra=self._fields(step) | fields,
-        )
-
-    def _instructed_standby(
-        self, step: str, holding: Holding, said: events.Prepare | events.Keep | events.Discard
-    ) -> None:
-        begun = step, holding, said.tenant
-        if isinstance(said, events.Prepare):
-            self._preparing_s[begun] = self._clock.now_s()
-        elif self._preparing_s.pop(("prepare", holding, said.tenant), None) is not None:
-            self._instruments.steps.labels("prepare", STOPPED).inc()
-        _log.debug("%s %s of %s: %s", *begun, self._because, extra=self._fields(step))
-
-    def _prepared(self, event: events.Prepared, holding: Holding) -> None:
-        began_s = self._preparing_s.pop(("prepare", holding, event.tenant), None)
-        if began_s is None:
-            return  # a standby was lost that had started before
-        self._instruments.steps.labels("prepare", FAILED if event.why else DONE).inc()
-        if not event.why:
-            self._instruments.parts.labels("prepare").observe(self._clock.now_s() - began_s)
-
-    def ended(self, event: Event) -> None:
-        holding = bare(event.instance)
-        if isinstance(event, events.Prepared):
-            self._prepared(event, holding)
-            return
-        if isinstance(event, events.TrainingEnded):
-            self._training_ended(event, holding)
-            return
-        if isinstance(event, events.WorkerLost) and holding in self._tenants:
-            self._instruments.losses.labels(self._tenants[holding]).inc()
-        step, outcome = _ENDS[type(event)]
-        began_s = self._begun_s.pop((step, holding), None)
-        if began_s is not None:  # None: a serving worker was lost, or an instance removed
-            self._instruments.steps.labels(step, outcome).inc()
-            if outcome == DONE:
-                self._instruments.parts.labels(step).observe(self._clock.now_s() - began_s)
-        if why := getattr(event, "why", ""):
-            self._failures[holding] = f"after {type(event).__name__}: {why}"
-        if isinstance(event, events.Destroyed | events.Stopped):
-            self._tenants.pop(holding, None)
-        if isinstance(event, events.Destroyed):
-            self._failures.pop(holding, None)
-
-    def measured(self, tenant: str, parts_s: Mapping[str, float], late_s: float) -> None:
-        """Record the parts of the time a new worker took, and how long the plan waited for it."""
-        for part in ("load", "context", "copy", "first"):
-            if (seconds := parts_s.get(f"{part}_s")) is not None:
-                self._instruments.parts.labels(part).observe(seconds)
-        took_s = parts_s["create_s"] + parts_s["warm_s"]
-        for seen, seconds in ((HIDDEN, max(0.0, took_s - late_s)), (VISIBLE, late_s)):
-            self._instruments.overhead_s.labels(tenant, seen).inc(seconds)
-
-    def swapped(self, seconds: float | None) -> None:
-        """Record that a worker serves other weights; None: it failed and keeps the old ones."""
-        self._instruments.steps.labels("swap", FAILED if seconds is None else DONE).inc()
-        if seconds is not None:
-            self._instruments.parts.labels("swap").observe(seconds)
-
-    def _training_ended(self, event: events.TrainingEnded, holding: Holding) -> None:
-        began_s = self._begun_s.pop(("train", holding), None)
-        self._instruments.steps.labels("train", DONE if event.ok else FAILED).inc()
-        if not event.ok:
-            self._instruments.retrainings.labels(event.tenant, FAILED).inc()
-        elif began_s is not None:
-            self._instruments.training_s.observe(self._clock.now_s() - began_s)
-
-    def _fields(self, decision: str) -> dict[str, object]:
-        return {
-            "decision": decision,
-            "window": self._clock.number,
-            "slot": self._clock.slot,
-            "planned_by": self._planned_by,
-        }

@@ -182,10 +182,10 @@ def insert(connection: sqlite3.Connection, row: SampleRow) -> bool:
 def find_conflict(connection: sqlite3.Connection, row: SampleRow) -> str | None:
     """How a sample differs from the stored one of the same request; None if it does not."""
     query = "SELECT label, dtype, shape, inputs FROM sample WHERE tenant = ? AND request = ?"
-    found = connection.execute(query, (row.tenant, row.request)).fetchone()
-    if found is None:
+    stored = connection.execute(query, (row.tenant, row.request)).fetchone()
+    if stored is None:
         return None
-    label, *inputs = found
+    label, *inputs = stored
     if inputs != [row.dtype, row.shape, row.inputs]:
         return (
             f"id: {row.request} of {row.tenant} already names other inputs, whose label {label} is "
@@ -414,13 +414,13 @@ class Labels:
             space = {tenant: self._space(tenant) for tenant in tenants}
             results = [self._insert(write, space) for write in writes]
             new = [e for e, added in zip(writes, results, strict=True) if added is True]
-            own = [each.row for each in new if not each.shared]
+            own = [write.row for write in new if not write.shared]
             if self._share is not None and own:
                 self._share(own)
         self._kept |= trimmed
         self._added |= dict.fromkeys(trimmed, 0)
-        for each in new:
-            self._count(each.row)
+        for write in new:
+            self._count(write.row)
         return results
 
     def _reopen(self) -> None:
@@ -442,7 +442,7 @@ class Labels:
                 "SELECT tenant, window, labelled, judged, wrong FROM tally"
             ).fetchall()
             self._kept = kept_by_window(self._connection)
-        self._counts = {(tenant, window): LabelCounts(*each) for tenant, window, *each in rows}
+        self._counts = {(tenant, window): LabelCounts(*counts) for tenant, window, *counts in rows}
 
     def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | InputError:
         """Insert a row. Return whether it is new, or why it is refused.
@@ -479,16 +479,16 @@ class Labels:
         rows, size = self._limits.unlearned_rows, self._limits.unlearned_bytes
         learned_before = self._learned_before(tenant)
         if learned_before is not None:
-            for window, (some, length) in self._kept.get(tenant, {}).items():
+            for window, (count, length) in self._kept.get(tenant, {}).items():
                 if window >= learned_before:
-                    rows, size = rows - some, size - length
+                    rows, size = rows - count, size - length
         return rows, size
 
     def _count(self, row: SampleRow) -> None:
         self._added[row.tenant] = self._added.get(row.tenant, _TRIM_EVERY) + 1
         windows = self._kept.setdefault(row.tenant, {})
-        some, size = windows.get(row.window, (0, 0))
-        windows[row.window] = (some + 1, size + len(row.inputs))
+        rows, size = windows.get(row.window, (0, 0))
+        windows[row.window] = (rows + 1, size + len(row.inputs))
         before, judged = self.counts(row.tenant, row.window), row.predicted is not None
         self._counts[row.tenant, row.window] = LabelCounts(
             before.labelled + 1,

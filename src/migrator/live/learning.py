@@ -84,12 +84,12 @@ class Learning:
         """
         tenants = list(self._tenants.values())
         first = await asyncio.gather(*map(self._find, tenants))
-        found = {tenant.name: each for tenant, each in zip(tenants, first, strict=True)}
+        versions = {tenant.name: version for tenant, version in zip(tenants, first, strict=True)}
         live_tenants = self._context.live_tenants
         missing = [
             tenant
             for tenant in tenants
-            if found[tenant.name] is None and live_tenants[tenant.name].benchmark
+            if versions[tenant.name] is None and live_tenants[tenant.name].benchmark
         ]
         if missing:
             names = ", ".join(tenant.name for tenant in missing)
@@ -97,12 +97,12 @@ class Learning:
             # emulated GPUs do not compute
             emulated, whole = self._context.serving.emulated, self._context.gpu_thread.whole
             async with nullcontext() if emulated else whole() as environment:
-                made = await asyncio.gather(
+                pretrained = await asyncio.gather(
                     *(self._pretrain(tenant, environment, report) for tenant in missing)
                 )
-            found |= {each.tenant: each for each in made}
+            versions |= {version.tenant: version for version in pretrained}
         for tenant in tenants:
-            version = found[tenant.name]
+            version = versions[tenant.name]
             if version is not None:
                 tenant.switch_version(version)
 
@@ -169,8 +169,8 @@ class Learning:
         """Record why the retraining of a tenant could not be estimated."""
         if name in self._tenants:  # else it was removed meanwhile
             self._tenants[name].fail_estimate(why)
-        words = f"{name}: no estimate: {why}; the earlier one, or the usual gain, is assumed"
-        self._recorder.warn("estimate", words, tenant=name)
+        message = f"{name}: no estimate: {why}; the earlier one, or the usual gain, is assumed"
+        self._recorder.warn("estimate", message, tenant=name)
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on an instance. Returns why the model was adopted or not."""
@@ -204,9 +204,9 @@ class Learning:
                 if pace_s is None:  # what it learned may be more or less than was planned
                     profile_s = tenant.training_s(result.samples).at(sms)
                 # none if its first epoch failed; fewer than planned if the last ones were worse
-                made = (len(result.curve) - result.epochs_resumed) / epochs
-                if made > 0:
-                    self._measure(tenant, made * profile_s, result)
+                part_made = (len(result.curve) - result.epochs_resumed) / epochs
+                if part_made > 0:
+                    self._measure(tenant, part_made * profile_s, result)
             tenant.count_samples(job.labelled, result.samples, len(result.new_classes))
             async with self._locks[name]:
                 why = await self._adopt(tenant, job, result, began_from)
@@ -241,9 +241,9 @@ class Learning:
             return why
         served = result.accuracy_after if result.adopted else result.accuracy_before
         tenant.compare(result.accuracy_before, served, job.estimated)
-        made = self._estimates[tenant.name]
+        by_window = self._estimates[tenant.name]
         # one for the next window may have been made while this retraining ran
-        estimates = [made.pop(each) for each in sorted(made) if each <= job.window]
+        estimates = [by_window.pop(window) for window in sorted(by_window) if window <= job.window]
         if estimates:
             self.past_estimates[tenant.name].append(estimates[-1].past(served))
         version = None
@@ -280,8 +280,8 @@ class Learning:
                 try:
                     await asyncio.wait_for(self._rollout.roll_out(version), ROLL_OUT_LIMIT_S)
                 except TimeoutError:
-                    words = "%s: version %d did not reach every worker and the store within %g s"
-                    _log.error(words, tenant.name, version.number, ROLL_OUT_LIMIT_S)
+                    message = "%s: version %d did not reach every worker and the store within %g s"
+                    _log.error(message, tenant.name, version.number, ROLL_OUT_LIMIT_S)
                 self._recorder.handed_over(tenant.name, time.monotonic() - ended_s)
             self._recorder.retrained(tenant.name, result, version)
 
@@ -319,7 +319,7 @@ class Learning:
         if environment is not None:
             whole_s = tenant.training_s(result.samples).at(self._board.sms)
             # several share the GPU now, and only a pre-training reads a benchmark: a hint
-            other_s = sum(result.parts_s.get(each, 0.0) for each in (DATA, SAVE))
+            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
             tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         about = {"pre-trained": True, **_durations(tenant)}

@@ -59,14 +59,14 @@ class RunMetrics(Collector):
             "driver": self._context.serving.driver,
             "board": scenario.board.name,
         }
-        words = "What is served: scenario, policy, forecaster, driver and board."
-        yield info("migrator_run", words, [about])
+        text = "What is served: scenario, policy, forecaster, driver and board."
+        yield info("migrator_run", text, [about])
         yield _single("migrator_window", "Number of the current window.", clock.number)
         yield _single("migrator_slot", "Current slot of the window, from 0.", clock.slot)
         yield _single("migrator_slots", "Slots of a window.", clock.slots)
         yield _single("migrator_window_seconds", "Length of a window.", clock.window_s)
-        words = "1 while an operator has paused reconfiguration, else 0."
-        yield _single("migrator_paused", words, self._context.executor.paused)
+        text = "1 while an operator has paused reconfiguration, else 0."
+        yield _single("migrator_paused", text, self._context.executor.paused)
         yield self._instances()
         yield info(
             "migrator_instance",
@@ -78,7 +78,7 @@ class RunMetrics(Collector):
 
     def _instances(self) -> Metric:
         units = self._context.executor.units
-        found = Counter((str(unit.state), self._profile(unit)) for unit in units)
+        count = Counter((str(unit.state), self._profile(unit)) for unit in units)
         profiles = list(self._profiles.values())
         if any(isinstance(unit.instance, Share) for unit in units):
             profiles.append("")
@@ -86,7 +86,7 @@ class RunMetrics(Collector):
             "migrator_instances",
             "Instances by state and MIG profile; MPS shares have an empty profile.",
             ["state", "GPU_I_PROFILE"],
-            {(state, profile): found[state, profile] for state in State for profile in profiles},
+            {(state, profile): count[state, profile] for state in State for profile in profiles},
         )
 
     def _labels(self, unit: Unit) -> Mapping[str, str]:
@@ -120,8 +120,8 @@ class RunMetrics(Collector):
             values = {("free",): usage.free, ("total",): usage.total}
         except OSError:
             pass  # the folder is gone; there is an alert on the missing value
-        words = "The file system that models, labels and records are written to."
-        return gauge("migrator_state_disk_bytes", words, ["kind"], values)
+        text = "The file system that models, labels and records are written to."
+        return gauge("migrator_state_disk_bytes", text, ["kind"], values)
 
 
 class TenantMetrics(Collector):
@@ -184,17 +184,17 @@ class TenantMetrics(Collector):
             lambda tenant: tenant.overhead_s,
         )
         forecasts = self._forecasts
-        words = (
+        text = (
             "Absolute errors of forecasts in requests, summed over slots; only for policies that "
             "plan with a forecast."
         )
-        yield _per_tenant(counter, "migrator_forecast_absolute_error", words, forecasts.absolute)
-        words = "Slots that were compared with a forecast."
-        yield _per_tenant(counter, "migrator_forecast_slots", words, forecasts.slots)
-        words = "Requests received in those slots."
-        yield _per_tenant(counter, "migrator_forecast_received", words, forecasts.received)
-        words = "Absolute forecast errors of the last window, divided by its requests."
-        yield _per_tenant(gauge, "migrator_forecast_error_ratio", words, forecasts.last)
+        yield _per_tenant(counter, "migrator_forecast_absolute_error", text, forecasts.absolute)
+        text = "Slots that were compared with a forecast."
+        yield _per_tenant(counter, "migrator_forecast_slots", text, forecasts.slots)
+        text = "Requests received in those slots."
+        yield _per_tenant(counter, "migrator_forecast_received", text, forecasts.received)
+        text = "Absolute forecast errors of the last window, divided by its requests."
+        yield _per_tenant(gauge, "migrator_forecast_error_ratio", text, forecasts.last)
 
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
@@ -214,19 +214,19 @@ class TenantMetrics(Collector):
         )
 
     def _not_retrained(self) -> Metric:
-        found = {name: self._recorder.why_not_retrained(name) for name in self._tenants}
+        waiting = {name: self._recorder.why_not_retrained(name) for name in self._tenants}
         return gauge(
             "migrator_retraining_waiting",
             "1 while a tenant is not being retrained and was not in this window, with the reason: "
             "no_data, drained, paused, no_plan, planned, out_of_memory, too_long, no_room, "
             "left_out or failed.",
             ["tenant", "reason"],
-            {(name, waits.reason.value): 1 for name, waits in found.items() if waits is not None},
+            {(name, waits.reason.value): 1 for name, waits in waiting.items() if waits is not None},
         )
 
-    def _gauge(self, name: str, words: str, value: Callable[[TenantState], float]) -> Metric:
+    def _gauge(self, name: str, text: str, value: Callable[[TenantState], float]) -> Metric:
         values = {tenant: value(state) for tenant, state in self._tenants.items()}
-        return _per_tenant(gauge, name, words, values)
+        return _per_tenant(gauge, name, text, values)
 
 
 class PlanMetrics(Collector):
@@ -268,15 +268,15 @@ class PlanMetrics(Collector):
         )
 
 
-def _single(name: str, words: str, value: float | None) -> Metric:
+def _single(name: str, text: str, value: float | None) -> Metric:
     """A gauge without labels; None: it has no value at present."""
-    return gauge(name, words, [], {} if value is None else {(): value})
+    return gauge(name, text, [], {} if value is None else {(): value})
 
 
 def _per_tenant(
-    family: Callable[..., Metric], name: str, words: str, values: Mapping[str, float]
+    family: Callable[..., Metric], name: str, text: str, values: Mapping[str, float]
 ) -> Metric:
-    return family(name, words, ["tenant"], {(each,): value for each, value in values.items()})
+    return family(name, text, ["tenant"], {(tenant,): value for tenant, value in values.items()})
 
 
 def _version(tenant: TenantState) -> int:

@@ -24,11 +24,12 @@ from migrator.live.learning import Learning
 from migrator.live.recorder import LiveRecorder
 from migrator.records.rows import ActionRecord
 
-_log = logging.getLogger(__name__)
 EMPTY_S = 30.0
 """Seconds that a drain waits for requests that are queued or being answered."""
 REQUESTED = "asked for by an operator"
 REFUSAL = "it is drained and takes no requests; try again later, or elsewhere"
+
+_log = logging.getLogger(__name__)
 
 
 class ActionRefusedError(MigratorError):
@@ -153,17 +154,17 @@ class OperatorActions:
             raise ActionRefusedError(
                 f"{name} has no earlier version to go back to; retrain it, or give it other weights"
             )
-        words = f"rolled back by an operator from version {was.number}"
-        self._recorder.begin_version(name, now, words)
-        words = f"{name}: version {now.number} serves again, version {was.number} is withdrawn"
+        message = f"rolled back by an operator from version {was.number}"
+        self._recorder.begin_version(name, now, message)
+        message = f"{name}: version {now.number} serves again, version {was.number} is withdrawn"
         workers = self._context.workers_of(name)
         old = [worker.name for worker in workers if worker.assignment.version != now.number]
         if old:
             raise MigratorError(
-                f"{words}, but {', '.join(old)} could not load it; drain {name}, or restart the "
+                f"{message}, but {', '.join(old)} could not load it; drain {name}, or restart the "
                 "daemon"
             )
-        return words
+        return message
 
     async def _drain(self, name: str) -> str:
         tenant = self._tenants[name]

@@ -20,8 +20,9 @@ from migrator.core.problem import Holding, Plan
 from migrator.io.database import FileMovedError
 from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
+from migrator.live.decisions import Decisions
 from migrator.live.goodput_counter import Goodput
-from migrator.live.instruments import ADOPTED, REFUSED, Decisions
+from migrator.live.instruments import ADOPTED, REFUSED
 from migrator.live.second_rows import SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
@@ -133,8 +134,8 @@ class LiveRecorder(recorder.Recorder):
         outcome = ADOPTED if result.adopted else REFUSED
         self._instruments.retrainings.labels(tenant, outcome).inc()
         self.put_version(tenant, number, result.accuracy_after, result.why, adopted=result.adopted)
-        words = f"{tenant}: {result.why}"
-        self.event("model", words, tenant=tenant, version=number, adopted=result.adopted)
+        message = f"{tenant}: {result.why}"
+        self.event("model", message, tenant=tenant, version=number, adopted=result.adopted)
 
     def training_took(
         self,
@@ -152,19 +153,19 @@ class LiveRecorder(recorder.Recorder):
         self.add_training_part(tenant, HAND_OVER, seconds)
 
     def begin_version(
-        self, tenant: str, version: Version, words: str = "the model it begins with"
+        self, tenant: str, version: Version, message: str = "the model it begins with"
     ) -> None:
         """Record that this version begins to serve a tenant, and why."""
-        self.put_version(tenant, version.number, version.accuracy, words)
+        self.put_version(tenant, version.number, version.accuracy, message)
 
     def action(self, row: ActionRecord) -> None:
         """Record an operator's action and its outcome."""
         self._records.put(row)
         self._instruments.actions.labels(row.kind, row.outcome).inc()
         fields = {"action": row.kind, "tenant": row.tenant, "who": row.who, "outcome": row.outcome}
-        words = f"{row.kind} from the {row.who}, {row.outcome}: {row.words}"
+        message = f"{row.kind} from the {row.who}, {row.outcome}: {row.words}"
         put = self.warn if row.outcome == Outcome.FAILED else self.event
-        put("action", words, **fields)
+        put("action", message, **fields)
 
     def label_refused(self, tenant: str, why: str) -> None:
         """Record that a label was refused, once per tenant and window."""
@@ -176,9 +177,9 @@ class LiveRecorder(recorder.Recorder):
         """Record which files were damaged when they were opened. `kept`: copies of them."""
         for path in filter(None, kept):
             name = f"{path.name.partition('.db.')[0]}.db"
-            words = f"{name} is damaged and was kept as {path}; a new file was created"
+            message = f"{name} is damaged and was kept as {path}; a new file was created"
             self._instruments.damaged.labels(name).inc()
-            self._put_event(logging.ERROR, "damaged", words, {"file": name})
+            self._put_event(logging.ERROR, "damaged", message, {"file": name})
 
     def _put_event(self, level: int, kind: str, words: str, fields: Mapping[str, object]) -> None:
         common = {"decision": kind, "window": self._clock.number, "slot": self._clock.slot}

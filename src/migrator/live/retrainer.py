@@ -136,11 +136,11 @@ class Work:
         laps.end(EVALUATION)
         done = resumed * steps // job.settings.epochs
         pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
-        made = 0
+        steps_made = 0
 
         def step() -> None:
-            nonlocal made
-            made += 1
+            nonlocal steps_made
+            steps_made += 1
             pace.step()
             self.report(pace.part)
 
@@ -165,7 +165,7 @@ class Work:
             seconds=time.monotonic() - self.began_s,
             start_s=started_s - self.began_s,
             parts_s={part: round(seconds, 3) for part, seconds in laps.parts_s.items()},
-            steps=made,
+            steps=steps_made,
         )
 
     def _estimate(self) -> EstimateResult:
@@ -187,7 +187,7 @@ class Work:
         """The samples of the job; `pixels`: the side of the pictures that clients send."""
         data = self._scenario(pixels) if self.job.kind is JobKind.PRETRAIN else self._window()
         every = (data.training, data.held_out)
-        highest = max((int(each.labels.max()) for each in every if len(each)), default=0)
+        highest = max((int(samples.labels.max()) for samples in every if len(samples)), default=0)
         if highest >= self.job.model.classes:
             raise InputError(
                 f"{self.job.tenant}: a sample is of class {highest}, and the model has "
@@ -214,10 +214,12 @@ class Work:
         job, seed = self.job, self.job.settings.seed
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
-        known = benchmark(job.benchmark)
-        origin = Origin(seed=seed, encode=encoder(job.model.model, known.modality), pixels=pixels)
-        data = scenario_data(known, known.load(origin), 0, job.replay, seed)
-        if known.modality is not Modality.IMAGES or pixels is None:
+        data_set = benchmark(job.benchmark)
+        origin = Origin(
+            seed=seed, encode=encoder(job.model.model, data_set.modality), pixels=pixels
+        )
+        data = scenario_data(data_set, data_set.load(origin), 0, job.replay, seed)
+        if data_set.modality is not Modality.IMAGES or pixels is None:
             return data
         return _with_pictures_of(data, pixels)
 
@@ -317,8 +319,8 @@ def answer(
     except InputError as error:
         return Failed(str(error))
     except (OSError, ValueError) as error:
-        said = f"{job.folder} cannot be written or the job cannot be done"
-        return Failed(f"{said} ({type(error).__name__}: {error}); see to its files and data")
+        problem = f"{job.folder} cannot be written or the job cannot be done"
+        return Failed(f"{problem} ({type(error).__name__}: {error}); see to its files and data")
     except Exception as error:  # of the GPU or of CUDA: a retry may succeed
         return Failed(f"{one_line(error)}; start it again", again=True)
 

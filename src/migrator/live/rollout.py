@@ -51,9 +51,9 @@ class Rollout:
                 if isinstance(error, NotOwnerError):
                     self._unclaimed.discard(tenant)  # another daemon claimed it later
                 number = run.version.number if run.version else 0
-                words = f"{tenant}: version {number} is not in the shared store: {error}"
-                _log.warning("%s", words)
-                self._recorder.event("model", words, tenant=tenant)
+                message = f"{tenant}: version {number} is not in the shared store: {error}"
+                _log.warning("%s", message)
+                self._recorder.event("model", message, tenant=tenant)
                 return tenant not in self._unclaimed
             return True
 
@@ -61,8 +61,8 @@ class Rollout:
         """Share the version. A version that another daemon has shared meanwhile serves first."""
         versions, claim = self._context.versions_of(run.name), run.name in self._unclaimed
         if run.version is None and claim:
-            found = await asyncio.to_thread(shared.versions.bring, versions)
-            await self._serve_shared(run, None, found)
+            version = await asyncio.to_thread(shared.versions.bring, versions)
+            await self._serve_shared(run, None, version)
         while (version := run.version) is not None:
             keep = shared.versions.keep
             newer = await asyncio.to_thread(keep, version, versions, claim=claim)
@@ -78,8 +78,8 @@ class Rollout:
         if version is None or run.version != before:
             return
         run.switch_version(version)
-        words = "shared by the daemon that served it before"
-        self._recorder.begin_version(run.name, version, words)
+        message = "shared by the daemon that served it before"
+        self._recorder.begin_version(run.name, version, message)
         await self._swap_all(version)
 
     async def _swap_all(self, version: Version) -> None:
@@ -118,8 +118,8 @@ class Rollout:
             seconds = await worker.swap(version.weights, version.number)
         except MigratorError as error:
             self._recorder.decisions.swapped(None)
-            words = f"{tenant}: {worker.name} keeps its model: {error}"
+            message = f"{tenant}: {worker.name} keeps its model: {error}"
         else:
             self._recorder.decisions.swapped(seconds)
-            words = f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
-        self._recorder.event("swap", words, tenant=tenant, worker=worker.name)
+            message = f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
+        self._recorder.event("swap", message, tenant=tenant, worker=worker.name)

@@ -38,41 +38,43 @@ class SecondRows:
     _cold: set[_TenantSecond] = field(default_factory=set)
     """Unsettled seconds in which an instance of the tenant was not warm."""
 
-    def put(self, name: str, each: Second, *, warming: bool) -> None:
+    def put(self, name: str, second: Second, *, warming: bool) -> None:
         if warming:
-            self._cold.add((name, each.second))
-        mean, low, high = self.forecasts.band(name, each.second)
-        second = each.second - int(self.clock.started_s)
-        row = SecondRecord(name, second, forecast_mean=mean, forecast_low=low, forecast_high=high)
-        self._write(name, each, row)
+            self._cold.add((name, second.second))
+        mean, low, high = self.forecasts.band(name, second.second)
+        since_start = second.second - int(self.clock.started_s)
+        row = SecondRecord(
+            name, since_start, forecast_mean=mean, forecast_low=low, forecast_high=high
+        )
+        self._write(name, second, row)
 
     def settle(self, before: int) -> None:
         """Write earlier seconds again if requests were missing."""
-        for (name, second), row in list(self._unsettled.items()):
-            if second >= before:
+        for (name, number), row in list(self._unsettled.items()):
+            if number >= before:
                 continue
-            del self._unsettled[name, second]
-            (each,) = self.router.counts[name].seconds(second, second + 1)
-            self._write(name, each, row)
-            if second < before - _SETTLED_S:
-                self._unsettled.pop((name, second), None)
-                self._cold.discard((name, second))
+            del self._unsettled[name, number]
+            (second,) = self.router.counts[name].seconds(number, number + 1)
+            self._write(name, second, row)
+            if number < before - _SETTLED_S:
+                self._unsettled.pop((name, number), None)
+                self._cold.discard((name, number))
 
-    def _write(self, name: str, each: Second, row: SecondRecord) -> None:
-        lost = each.late + each.dropped if (name, each.second) in self._cold else 0
+    def _write(self, name: str, second: Second, row: SecondRecord) -> None:
+        lost = second.late + second.dropped if (name, second.second) in self._cold else 0
         self.reconfiguring[name] += lost - row.reconfiguring
         written = replace(
             row,
-            received=each.received,
-            in_time=each.in_time,
-            late=each.late,
-            dropped=each.dropped,
-            failed=each.failed,
-            wrong=round(each.in_time * (1 - self.goodput.correct_now(name)), 3),
+            received=second.received,
+            in_time=second.in_time,
+            late=second.late,
+            dropped=second.dropped,
+            failed=second.failed,
+            wrong=round(second.in_time * (1 - self.goodput.correct_now(name)), 3),
             reconfiguring=lost,
         )
         self.records.put(written)
-        if each.open > 0:
-            self._unsettled[name, each.second] = written
+        if second.open > 0:
+            self._unsettled[name, second.second] = written
         else:
-            self._cold.discard((name, each.second))
+            self._cold.discard((name, second.second))

@@ -324,7 +324,7 @@ class Trainings:
             raise TrainingLostError(
                 f"{job.tenant}: {home} was moved or deleted; put it back, or restart the daemon"
             )
-        if any(each.job.folder == job.folder for each in self._running):
+        if any(running.job.folder == job.folder for running in self._running):
             raise InputError(
                 f"{job.folder}: a training uses this folder already; wait for it, or name another"
             )

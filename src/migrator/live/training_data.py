@@ -67,22 +67,22 @@ def window_data(
             )
         trained = [row for row in rows if row.lot >= held_out]
         judged = _judged([row for row in rows if row.lot < held_out], first)
-        new = [each for each in trained if each.is_new(first)]
-        earlier = [each for each in trained if not each.is_new(first)]
+        new = [row for row in trained if row.is_new(first)]
+        earlier = [row for row in trained if not row.is_new(first)]
         order = np.random.default_rng((seed, 3)).permutation(len(earlier))
-        replayed = _at_most(replay, [earlier[each] for each in order])
+        replayed = _at_most(replay, [earlier[index] for index in order])
         if most is not None and most < len(new) + len(replayed):
             chosen = _balanced(most, [*new, *replayed])
-            new = [each for each in new if each in chosen]
-            replayed = [each for each in replayed if each in chosen]
-        known = {row.label for row in rows if not row.is_new(first)}
+            new = [row for row in new if row in chosen]
+            replayed = [row for row in replayed if row in chosen]
+        known_classes = {row.label for row in rows if not row.is_new(first)}
         reported, validation = split_validation(_samples(connection, path, judged, rows[0]), seed)
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
             replay=_samples(connection, path, replayed, rows[0]),
             held_out=reported,
             validation=validation,
-            new_classes=frozenset(row.label for row in rows) - known,
+            new_classes=frozenset(row.label for row in rows) - known_classes,
         )
 
 
@@ -125,9 +125,9 @@ def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_Row
     return _of_usual_form(connection.execute(query, (tenant, window)))
 
 
-def _of_usual_form(found: Iterable[Sequence[object]]) -> list[_Row]:
+def _of_usual_form(fetched: Iterable[Sequence[object]]) -> list[_Row]:
     """Rows of the most common type and shape, because a batch must be uniform."""
-    rows = [_Row._make(each) for each in found]
+    rows = [_Row._make(row) for row in fetched]
     forms = Counter((row.dtype, row.shape) for row in rows)
     usual = max(forms, key=forms.__getitem__, default=None)
     return [row for row in rows if (row.dtype, row.shape) == usual]
@@ -159,7 +159,7 @@ def _at_most(per_class: int, rows: Sequence[_Row]) -> list[_Row]:
 def _balanced(most: int, rows: Sequence[_Row]) -> set[_Row]:
     """`most` of the rows, taken from the classes in turn, each class in the order of the rows."""
     order = sorted(range(len(rows)), key=_turns(rows).__getitem__)
-    return {rows[each] for each in order[:most]}
+    return {rows[index] for index in order[:most]}
 
 
 def _samples(
@@ -170,8 +170,8 @@ def _samples(
     try:
         dtype, shape = np.dtype(like.dtype), json.loads(like.shape)
         inputs = np.empty((len(ordered), *shape), dtype)
-        for at, each in enumerate(ordered):
-            (content,) = connection.execute(query, (each.id,)).fetchone()
+        for at, row in enumerate(ordered):
+            (content,) = connection.execute(query, (row.id,)).fetchone()
             inputs[at] = np.frombuffer(content, dtype).reshape(shape)
     except (ValueError, TypeError) as error:
         raise InputError(
@@ -180,6 +180,6 @@ def _samples(
         ) from error
     return Samples(
         inputs,
-        np.array([each.label for each in ordered], np.int64),
-        np.array([each.window for each in ordered], np.int64),
+        np.array([row.label for row in ordered], np.int64),
+        np.array([row.window for row in ordered], np.int64),
     )

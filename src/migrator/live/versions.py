@@ -125,9 +125,9 @@ class Versions:
                 "give other weights"
             )
         with self._changing, self._writing():
-            for each in reversed(self._weights.numbers()):
-                if each >= number:
-                    self._withdraw(each)
+            for version_number in reversed(self._weights.numbers()):
+                if version_number >= number:
+                    self._withdraw(version_number)
             sync_to_disk(self.folder)
         return before
 

@@ -226,20 +226,20 @@ class GrpcServer:
     async def _refuse(self, name: str, error: Exception, context: Any) -> None:
         """End a call with the status of the error; log lines are limited."""
         if isinstance(error, HttpError):
-            status, words = error.status, str(error)
+            status, message = error.status, str(error)
         else:
-            status, words = 500, "internal error; see the server's log, or try again"
+            status, message = 500, "internal error; see the server's log, or try again"
         self._lines.log(
             _log,
             logging.INFO if status != 500 else logging.ERROR,
             (name, status),
             f"gRPC call {name} refused with {status}: "
-            f"{words if status != 500 else repr(error)[:MAX_REASON]}",
+            f"{message if status != 500 else repr(error)[:MAX_REASON]}",
             status=status,
         )
         # the frames hold the message, which must not wait for the client to read the answer
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), words)
+        await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), message)
 
     # Health, as load balancers and Kubernetes ask for it.
 
@@ -294,19 +294,19 @@ class GrpcServer:
 
     def _get(self, answer: str, path: Callable[[Any], str]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def call(request: Any, context: Any) -> Any:
-            found = await self._json("GET", path(request), context)
-            return ParseDict(found, self._messages[answer](), ignore_unknown_fields=True)
+            content = await self._json("GET", path(request), context)
+            return ParseDict(content, self._messages[answer](), ignore_unknown_fields=True)
 
         return call
 
     async def _model_config(self, request: Any, context: Any) -> Any:
-        found = await self._json("GET", f"{_model_path(request)}/config", context)
+        content = await self._json("GET", f"{_model_path(request)}/config", context)
         answer = self._messages["ModelConfigResponse"]()
-        return ParseDict({"config": found}, answer, ignore_unknown_fields=True)
+        return ParseDict({"config": content}, answer, ignore_unknown_fields=True)
 
     async def _index(self, _request: Any, context: Any) -> Any:
-        found = await self._json("POST", "/v2/repository/index", context)
-        return ParseDict({"models": found}, self._messages["RepositoryIndexResponse"]())
+        content = await self._json("POST", "/v2/repository/index", context)
+        return ParseDict({"models": content}, self._messages["RepositoryIndexResponse"]())
 
     # Inference.
 
@@ -321,16 +321,20 @@ class GrpcServer:
         length = int(sent.get(JSON_LENGTH_HEADER, len(answer)))
         return self._infer_response(json.loads(answer[:length]), answer[length:])
 
-    def _infer_response(self, found: Mapping[str, Any], tensors: bytes) -> Any:
+    def _infer_response(self, content: Mapping[str, Any], tensors: bytes) -> Any:
         answer = self._messages["ModelInferResponse"](
-            model_name=found["model_name"], model_version=found["model_version"], id=found["id"]
+            model_name=content["model_name"],
+            model_version=content["model_version"],
+            id=content["id"],
         )
-        for key, value in found["parameters"].items():
+        for key, value in content["parameters"].items():
             answer.parameters[key].bool_param = bool(value)
         at = 0
-        for each in found["outputs"]:
-            size = each["parameters"]["binary_data_size"]
-            answer.outputs.add(name=each["name"], datatype=each["datatype"], shape=each["shape"])
+        for output in content["outputs"]:
+            size = output["parameters"]["binary_data_size"]
+            answer.outputs.add(
+                name=output["name"], datatype=output["datatype"], shape=output["shape"]
+            )
             answer.raw_output_contents.append(tensors[at : at + size])
             at += size
         return answer
@@ -356,7 +360,7 @@ class GrpcServer:
         `parts`: of the body, joined only if the application reads it, and emptied.
         """
         unread = [parts or []]
-        given = {"content-length": str(sum(map(len, unread[0]))), **(headers or {})}
+        all_headers = {"content-length": str(sum(map(len, unread[0]))), **(headers or {})}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -371,7 +375,7 @@ class GrpcServer:
                 # no page in a browser can call gRPC without TLS
                 (b"host", b"localhost"),
                 *_passed_headers(context),
-                *((key.encode(), value.encode()) for key, value in given.items()),
+                *((key.encode(), value.encode()) for key, value in all_headers.items()),
             ],
             "client": None,
             "server": None,
@@ -391,7 +395,11 @@ class GrpcServer:
 
         await self._app(scope, receive, send)
         answered = {str(k, "latin-1"): str(v, "latin-1") for k, v in sent[0]["headers"]}
-        return sent[0]["status"], answered, b"".join(each.get("body", b"") for each in sent[1:])
+        return (
+            sent[0]["status"],
+            answered,
+            b"".join(message.get("body", b"") for message in sent[1:]),
+        )
 
 
 def _serialize(answer: Any) -> bytes:
@@ -401,8 +409,10 @@ def _serialize(answer: Any) -> bytes:
 
 def _passed_headers(context: Any) -> list[tuple[bytes, bytes]]:
     """Metadata of a call that the application reads."""
-    given = {str(key): value for key, value in context.invocation_metadata() or ()}
-    return [(key.encode(), str(given[key]).encode()) for key in _PASSED_HEADERS if key in given]
+    metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
+    return [
+        (key.encode(), str(metadata[key]).encode()) for key in _PASSED_HEADERS if key in metadata
+    ]
 
 
 def _decoded(kind: Any, message: bytes) -> Any:
@@ -489,13 +499,13 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], 
             f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
             f"({error}); send raw_input_contents, or the list of that datatype",
         ) from error
-    given = {key: _value(value) for key, value in tensor.parameters.items()}
+    tensor_parameters = {key: _value(value) for key, value in tensor.parameters.items()}
     inputs = [
         {
             "name": tensor.name,
             "datatype": tensor.datatype,
             "shape": list(tensor.shape),
-            "parameters": given | {"binary_data_size": sum(map(len, tensor_parts))},
+            "parameters": tensor_parameters | {"binary_data_size": sum(map(len, tensor_parts))},
         }
     ]
     outputs = [
@@ -517,10 +527,10 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], 
 
 async def _abort(context: Any, status: int, body: bytes) -> None:
     try:
-        words = json.loads(body)["error"]
+        reason = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
-        words = f"status {status}"
-    await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), words)
+        reason = f"status {status}"
+    await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), reason)
 
 
 def _path_of(name: str, version: str) -> str:

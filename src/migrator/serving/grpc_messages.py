@@ -93,17 +93,17 @@ def message_classes() -> dict[str, Any]:
     pool = DescriptorPool()
     pool.Add(file)
     return {
-        each.name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{each.name}"))
-        for each in file.message_type
+        message.name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{message.name}"))
+        for message in file.message_type
     }
 
 
 def _message(line: str) -> DescriptorProto:
     name, _, fields = line.partition(":")
-    made = DescriptorProto(name=name)
+    message = DescriptorProto(name=name)
     for text in filter(None, map(str.strip, fields.split(","))):
         *label, kind, field_name, number = text.split()
-        field = made.field.add(
+        field = message.field.add(
             name=field_name,
             number=int(number),
             label=FieldDescriptorProto.LABEL_REPEATED
@@ -111,24 +111,24 @@ def _message(line: str) -> DescriptorProto:
             else FieldDescriptorProto.LABEL_OPTIONAL,
         )
         if label == ["map"]:
-            _set_type(field, _map_entry(made, field_name, kind))
+            _set_type(field, _map_entry(message, field_name, kind))
         else:
             _set_type(field, kind)
         if label == ["oneof"]:
-            if not made.oneof_decl:
-                made.oneof_decl.add(name="choice")
+            if not message.oneof_decl:
+                message.oneof_decl.add(name="choice")
             field.oneof_index = 0
-    return made
+    return message
 
 
-def _map_entry(made: DescriptorProto, field: str, kind: str) -> str:
+def _map_entry(message: DescriptorProto, field: str, kind: str) -> str:
     """A map is a list of messages with a key and a value."""
-    entry = made.nested_type.add(name=f"{field.title()}Entry")
+    entry = message.nested_type.add(name=f"{field.title()}Entry")
     entry.options.map_entry = True
-    for number, (name, each) in enumerate((("key", "string"), ("value", kind)), 1):
+    for number, (name, kind_of_part) in enumerate((("key", "string"), ("value", kind)), 1):
         part = entry.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
-        _set_type(part, each)
-    return f"{made.name}.{entry.name}"
+        _set_type(part, kind_of_part)
+    return f"{message.name}.{entry.name}"
 
 
 def _set_type(field: FieldDescriptorProto, kind: str) -> None:

@@ -22,7 +22,7 @@ FORMAT_VARIABLE = "MIGRATOR_LOG_FORMAT"
 """Tells child processes the format."""
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_CONTROLS = {each: f"\\x{each:02x}" for each in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 """Text of a client must not begin a new line, nor control a terminal."""
 
 
@@ -66,8 +66,8 @@ def configure(form: str = "text", level: str = "info", stream: IO[str] | None = 
     handler = OurHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
-    for each in [handler for handler in root.handlers if isinstance(handler, OurHandler)]:
-        root.removeHandler(each)
+    for earlier in [handler for handler in root.handlers if isinstance(handler, OurHandler)]:
+        root.removeHandler(earlier)
     root.addHandler(handler)
     logging.getLogger("migrator").setLevel(level.upper())
 

@@ -30,7 +30,7 @@ OVERDUE_S = 1.0
 
 KEPT_S = 900
 _BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 200, 300, 500, 1000, 2500, 5000, 10_000)
-LATENCY_BOUNDS_S = tuple(each / 1000 for each in _BOUNDS_MS)
+LATENCY_BOUNDS_S = tuple(bound / 1000 for bound in _BOUNDS_MS)
 """Upper bounds of the latency histogram."""
 
 
@@ -85,12 +85,12 @@ class Counts:
         self.total.received += rows
         return current
 
-    def answer(self, came: Second, rows: int, latency_s: float, *, late: bool) -> None:
+    def answer(self, second: Second, rows: int, latency_s: float, *, late: bool) -> None:
         if late:
-            came.late += rows
+            second.late += rows
             self.total.late += rows
         else:
-            came.in_time += rows
+            second.in_time += rows
             self.total.in_time += rows
         self.latencies[bisect_left(LATENCY_BOUNDS_S, latency_s)] += rows
         self.latency_sum_s += latency_s * rows
@@ -101,18 +101,22 @@ class Counts:
         self.served_sum_s += served_s * rows
         self.last_answer_s = time.time()
 
-    def drop(self, came: Second, rows: int) -> None:
-        came.dropped += rows
+    def drop(self, second: Second, rows: int) -> None:
+        second.dropped += rows
         self.total.dropped += rows
 
-    def fail(self, came: Second, rows: int) -> None:
-        came.failed += rows
+    def fail(self, second: Second, rows: int) -> None:
+        second.failed += rows
         self.total.failed += rows
 
     def seconds(self, first: int, last: int) -> list[Second]:
         """Copies of every second from `first` to before `last`, also of those without requests."""
-        known = {second.second: second for second in self._seconds if first <= second.second < last}
-        return [replace(known.get(each, Second(second=each))) for each in range(first, last)]
+        counted = {
+            second.second: second for second in self._seconds if first <= second.second < last
+        }
+        return [
+            replace(counted.get(number, Second(second=number))) for number in range(first, last)
+        ]
 
 
 @dataclass(frozen=True)
@@ -266,20 +270,20 @@ class TenantQueue:
     def update_capacity(self) -> None:
         """To be called when the workers or their state change."""
         active = [worker for worker in self.workers if worker.drained is None]
-        self.taking = [each for each in active if each.may_borrow is None]
-        self.borrowing = [each for each in active if each.may_borrow is not None]
+        self.taking = [worker for worker in active if worker.may_borrow is None]
+        self.borrowing = [worker for worker in active if worker.may_borrow is not None]
         # a full batch for a worker that borrows is no surplus
-        borrowed = min((each.full for each in self.borrowing), default=0)
-        self._full_rows = max(borrowed, sum(each.full for each in self.taking))
-        full_s = [max(1e-6, each.latency_s[each.full]) for each in self.taking]
+        borrowed = min((worker.full for worker in self.borrowing), default=0)
+        self._full_rows = max(borrowed, sum(worker.full for worker in self.taking))
+        full_s = [max(1e-6, worker.latency_s[worker.full]) for worker in self.taking]
         self._full_s = min(full_s, default=0.0)
-        self._soonest_s = min((each.latency_s[1] for each in self.taking), default=0.0)
+        self._soonest_s = min((worker.latency_s[1] for worker in self.taking), default=0.0)
         # what the fastest worker takes for one row at most, whatever its lag is
         self._slowest_s = min(
-            (each.latency_s[1] + each.max_lag_s for each in self.taking), default=0.0
+            (worker.latency_s[1] + worker.max_lag_s for worker in self.taking), default=0.0
         )
         self._rate_rps = sum(
-            each.full / took_s for each, took_s in zip(self.taking, full_s, strict=True)
+            worker.full / took_s for worker, took_s in zip(self.taking, full_s, strict=True)
         )
 
     def put(self, request: QueuedRequest) -> None:

@@ -130,11 +130,15 @@ class Router:
         `may_borrow`: the slices are another tenant's, and it gets batches only while this is true.
         To be attached without it as soon as the slices are its own.
         """
-        queue, found = self._queue(tenant), self._find(worker)
-        if found is None:
+        queue, attached = self._queue(tenant), self._find(worker)
+        if attached is None:
             self._attached[worker.name] = queue, queue.add_worker(worker, latency_s, may_borrow)
-        elif found[1].may_borrow is not None and found[1].drained is None and may_borrow is None:
-            found[1].may_borrow, found[1].lag_s = None, 0.0
+        elif (
+            attached[1].may_borrow is not None
+            and attached[1].drained is None
+            and may_borrow is None
+        ):
+            attached[1].may_borrow, attached[1].lag_s = None, 0.0
             queue.update_capacity()
         else:
             raise InputError(f"worker {worker.name} is attached already; detach it first")
@@ -143,8 +147,8 @@ class Router:
 
     def is_idle(self, worker: WorkerLink) -> bool:
         """Whether it would take a request now, and has none."""
-        found = self._find(worker)
-        return found is not None and found[1].drained is None and not found[1].busy
+        attached = self._find(worker)
+        return attached is not None and attached[1].drained is None and not attached[1].busy
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
@@ -405,9 +409,9 @@ class Router:
         for request in attached.batch:
             if request.overdue_s <= now_s and not request.answer.done():
                 _refuse(queue, request)
-        left = [request.overdue_s for request in attached.batch if not request.answer.done()]
-        if left:
-            self._set_overdue_timer(queue, attached, min(left))
+        overdue_s = [request.overdue_s for request in attached.batch if not request.answer.done()]
+        if overdue_s:
+            self._set_overdue_timer(queue, attached, min(overdue_s))
 
     def _resolve(self, queue: TenantQueue, attached: AttachedWorker, answered: Answered) -> None:
         now_s, started_s, row = self.clock(), attached.started_s, 0

@@ -180,12 +180,12 @@ def ordered(agent: GpuAgent, body: object, key: str | None) -> tuple[int, Mappin
 def test_invalid_orders_are_refused_and_disturb_no_tenant(pair: Pair) -> None:
     entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Missing"}
     key = pair.second._daemon.order_key
-    status, answer = ordered(pair.second, {"come": entry}, key)
+    status, answer = ordered(pair.second, {"admit": entry}, key)
     assert status == 400, answer
-    status, answer = ordered(pair.second, {"come": {}, "go": "c"}, key)
-    assert (status, answer["error"]) == (400, "set exactly one of `come` or `go`")
+    status, answer = ordered(pair.second, {"admit": {}, "remove": "c"}, key)
+    assert (status, answer["error"]) == (400, "set exactly one of `admit` or `remove`")
     for wrong in (None, "", "0" * len(key)):
-        status, answer = ordered(pair.second, {"go": "c"}, wrong)
+        status, answer = ordered(pair.second, {"remove": "c"}, wrong)
         assert status == 403, answer
         assert "only the cluster's head" in answer["error"]
     assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
@@ -516,7 +516,7 @@ def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
         agent.begin(1, ())
         until(lambda: agent.report(1).up, lambda: agent.report(1))
         assert httpx.get(f"{agent.url}/admin/status").status_code == 401
-        order = {"come": run.entry("a")}
+        order = {"admit": run.entry("a")}
         tenant = {"authorization": f"Bearer {'a' * 40}"}
         reply = httpx.post(f"{agent.url}/admin/tenants", json=order, headers=tenant)
         assert reply.status_code == 403

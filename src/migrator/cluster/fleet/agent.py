@@ -130,7 +130,7 @@ class GpuAgent:
 
     def take(self, epoch: int, tenant: str) -> Answer:
         """Serve the tenant as well; return once it is served or has been refused."""
-        return self._order(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
+        return self._order(epoch, {"admit": self._run.entry(tenant)}, (tenant,), ())
 
     def release(self, epoch: int, tenant: str) -> Answer:
         """Stop serving the tenant; return once its pending requests are answered.
@@ -141,7 +141,7 @@ class GpuAgent:
         if self._status is None and self._may_order(epoch):
             self._assign((), (tenant,))
             return self._answer(True, f"{tenant} is not started here again")
-        return self._order(epoch, {"go": tenant}, (), (tenant,))
+        return self._order(epoch, {"remove": tenant}, (), (tenant,))
 
     def drain(self, epoch: int, drained: bool) -> Answer:
         """Store whether the GPU is drained, so that no tenant is placed on it."""

@@ -38,7 +38,7 @@ from migrator.workload.live import ADMIN
 from migrator.workload.tokens import drop_token_variables
 
 if TYPE_CHECKING:
-    from migrator.live.context import DaemonOptions
+    from migrator.live.options import DaemonOptions
 
 LEASE_S = 60.0
 """Seconds without renewal after which the lease expires. Longer than the head waits for an agent
@@ -69,7 +69,7 @@ class GpuDaemonSettings(msgspec.Struct, frozen=True):
 def serving_of(settings: GpuDaemonSettings) -> DaemonOptions:
     """The configuration of the daemon; InputError if it is invalid."""
     from migrator.cluster.shared_store import SharedStore
-    from migrator.live.context import EMULATED, DaemonOptions
+    from migrator.live.options import EMULATED, DaemonOptions
 
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)

@@ -90,7 +90,7 @@ curl http://127.0.0.1:8600/admin/actions -H 'content-type: application/json' \\
 
 TENANTS_EXAMPLE = """\
 curl http://127.0.0.1:8601/admin/tenants -H 'content-type: application/json' \\
-  -H 'migrator-order-key: KEY' -d '{"go": "photos"}'"""
+  -H 'migrator-order-key: KEY' -d '{"remove": "photos"}'"""
 _MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 
 OPERATIONS = (
@@ -217,8 +217,8 @@ def description(operations: Sequence[Operation]) -> dict[str, Any]:
     kinds: list[Any] = [ErrorAnswer]
     for operation in operations:
         kinds += [kind for kind in (operation.answer, operation.body) if kind and kind not in kinds]
-    found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    schemas = dict(zip(map(str, kinds), found, strict=True))
+    definitions, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schemas = dict(zip(map(str, kinds), definitions, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         for path in operation.paths:
@@ -242,37 +242,39 @@ def description(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation(each: Operation, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
-    words = [word for word in re.split(r"\W+", path) if word]
+def _operation(operation: Operation, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    path_words = [word for word in re.split(r"\W+", path) if word]
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", path)
     ] + [
         {"name": name, "in": "header", "required": False, "schema": {"type": "number"}}
-        for name in each.headers
+        for name in operation.headers
     ]
     described: dict[str, Any] = {
-        "summary": each.handler.__doc__,
-        "operationId": "_".join([each.method.lower(), *words]),
+        "summary": operation.handler.__doc__,
+        "operationId": "_".join([operation.method.lower(), *path_words]),
         "parameters": parameters,
-        "responses": {str(status): _answer(each, status, schemas) for status in each.all_statuses},
+        "responses": {
+            str(status): _answer(operation, status, schemas) for status in operation.all_statuses
+        },
     }
-    if each.body is not None:
-        content: dict[str, Any] = {"application/json": {"schema": schemas[str(each.body)]}}
-        if each.binary:
+    if operation.body is not None:
+        content: dict[str, Any] = {"application/json": {"schema": schemas[str(operation.body)]}}
+        if operation.binary:
             after = "JSON of the same kind, then the tensor's bytes in row-major order."
             content["application/octet-stream"] = {"schema": {"description": after}}
         described["requestBody"] = {"required": True, "content": content}
-    if each.access != "open":
+    if operation.access != "open":
         described["security"] = [{"token": []}, {}]
     return described
 
 
-def _answer(each: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
+def _answer(operation: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
     kind, schema = "application/json", schemas[str(ErrorAnswer)]
     if status == 200:
-        kind = each.media_type
-        schema = schemas[str(each.answer)] if each.answer else {"type": "string"}
+        kind = operation.media_type
+        schema = schemas[str(operation.answer)] if operation.answer else {"type": "string"}
     return {"description": HTTPStatus(status).phrase, "content": {kind: {"schema": schema}}}
 
 
@@ -307,8 +309,8 @@ def _contents(described: dict[str, Any], operations: Sequence[Operation]) -> Ite
     for operation in operations:
         path = operation.paths[0]
         anchor = described["paths"][path][operation.method.lower()]["operationId"]
-        words = escape(f"{operation.method} {path}")
-        yield f'<li><a href="#{escape(anchor)}"><code>{words}</code></a></li>'
+        heading = escape(f"{operation.method} {path}")
+        yield f'<li><a href="#{escape(anchor)}"><code>{heading}</code></a></li>'
     yield '</ul><h2><a href="#messages">Messages</a></h2><ul>'
     for name in map(escape, described["components"]["schemas"]):
         yield f'<li><a href="#{name}">{name}</a></li>'
@@ -318,20 +320,20 @@ def _contents(described: dict[str, Any], operations: Sequence[Operation]) -> Ite
 def _operations(paths: dict[str, Any], operations: Sequence[Operation]) -> Iterator[str]:
     for operation in operations:
         path, *others = operation.paths
-        each = paths[path][operation.method.lower()]
-        anchor = escape(each["operationId"])
+        operation_schema = paths[path][operation.method.lower()]
+        anchor = escape(operation_schema["operationId"])
         yield f'<h2 id="{anchor}"><code>{operation.method} {escape(path)}</code></h2>'
-        yield f"<p>{escape(each['summary'])}</p>"
+        yield f"<p>{escape(operation_schema['summary'])}</p>"
         for other in others:
             yield f"<p>Also <code>{escape(other)}</code>.</p>"
-        if "requestBody" in each:
-            yield f"<p>Takes {_message(each['requestBody'])}.</p>"
+        if "requestBody" in operation_schema:
+            yield f"<p>Takes {_message(operation_schema['requestBody'])}.</p>"
         curl = f"curl http://127.0.0.1:8600{path.replace('{name}', 'photos')}"
         yield f"<pre>{escape(operation.example or curl)}</pre>"
         rows = (
             f"<tr><td>{status}</td><td>{escape(answer['description'])}</td>"
             f"<td>{_message(answer)}</td></tr>"
-            for status, answer in each["responses"].items()
+            for status, answer in operation_schema["responses"].items()
         )
         yield f"<table>{''.join(rows)}</table>"
 

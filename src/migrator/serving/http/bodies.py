@@ -18,7 +18,7 @@ MEDIA_TYPES = ("application/json", "application/octet-stream")
 JSON_LENGTH_HEADER = "inference-header-content-length"
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
-_UNDISPUTED_TYPES = (b"", *(each.encode() for each in MEDIA_TYPES))
+_UNDISPUTED_TYPES = (b"", *(media_type.encode() for media_type in MEDIA_TYPES))
 _JSON_LENGTH = JSON_LENGTH_HEADER.encode()
 _NOTHING = memoryview(b"")
 SLOW_S = 1.0
@@ -135,18 +135,18 @@ async def read_message(
     `first`: tried before `decoder` on a body without binary data.
     """
     body = await read_body(request, held, limit_bytes)
-    given = headers_of(request).get(_JSON_LENGTH)
-    if given is None:
+    json_length = headers_of(request).get(_JSON_LENGTH)
+    if json_length is None:
         if first is not None:
             with suppress(msgspec.MsgspecError, ValueError, RecursionError):
                 return first.decode(body), _NOTHING
         return decode(decoder, body), _NOTHING
-    if not given.isdigit() or len(given) > _MAX_DIGITS or int(given) > len(body):
+    if not json_length.isdigit() or len(json_length) > _MAX_DIGITS or int(json_length) > len(body):
         raise HttpError(
             400,
             f"{JSON_LENGTH_HEADER}: not a number within the body; send the length of the JSON",
         )
-    whole, length = memoryview(body), int(given)
+    whole, length = memoryview(body), int(json_length)
     return decode(decoder, whole[:length]), whole[length:]
 
 

@@ -6,13 +6,12 @@ One wrapper per route instead of a stack of ASGI middleware: it is on the path o
 from __future__ import annotations
 
 import logging
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
@@ -27,20 +26,16 @@ from migrator.serving.http.bodies import BodyBudget, require_media_type
 from migrator.serving.http.encoding import EncodingThread
 from migrator.serving.http.metrics import ApiMetrics
 from migrator.serving.http.protocol import ErrorAnswer, WindowNow
+from migrator.serving.http.recent_requests import RecentRequests
 from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits, request_id
 from migrator.serving.logs import LineLimiter
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface
 
-MAX_RECENT = 100_000
-"""Requests that are kept, whatever their size: small ones have a cost of their own."""
-ENTRY_BYTES = 700
-"""Memory of an entry beside the contents of its arrays."""
 _LEVELS = {500: logging.ERROR, 507: logging.WARNING}
 """Levels of log lines by HTTP status, where they are not info; 507 is a full disk."""
 MAX_REASON = 300
 """Characters of a refusal in the log."""
-
 _access_log = logging.getLogger("migrator.serving.http.access_log")
 Access = Literal["open", "any", "tenant", "admin"]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -48,7 +43,6 @@ BODY_STATUSES = (400, 408, 413, 415)
 ACCESS_STATUSES = {"open": (), "any": (401, 403), "tenant": (401, 403, 404), "admin": (401, 403)}
 _CLOSING = (408, 413)
 """After these the rest of the body is not read: the connection is closed."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +67,7 @@ class TenantChanges:
 
     admit: Callable[[object], Awaitable[str]]
     """Add a tenant, given as in a scenario."""
-    dismiss: Callable[[str], Awaitable[str]]
+    remove: Callable[[str], Awaitable[str]]
     order_key: str
 
 
@@ -94,42 +88,6 @@ class Backend:
     """Carry out an operator's action for a tenant, requested by page, cli or api."""
     tenants: TenantChanges | None = None
     """None: this daemon is not part of a cluster."""
-
-
-class RecentRequest(NamedTuple):
-    """An answered request."""
-
-    inputs: NDArray[Any]
-    predicted: list[int]
-    """The label of each row."""
-    held_bytes: int
-
-
-class RecentRequests:
-    """The last answered requests of a tenant by id, within a limit of bytes."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes, self._bytes = limit_bytes, 0
-        self._kept: OrderedDict[str, RecentRequest] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def add(self, request_id: str, inputs: NDArray[Any], predicted: list[int]) -> None:
-        """Keep a request, and drop the oldest ones beyond the limit."""
-        kept = self._kept
-        if request_id in kept:
-            self._bytes -= kept.pop(request_id).held_bytes
-        if isinstance(inputs.base, np.ndarray):
-            inputs = inputs.copy()  # a view would keep the whole array that it is a part of
-        held_bytes = inputs.nbytes + 8 * len(predicted) + ENTRY_BYTES
-        kept[request_id] = RecentRequest(inputs, predicted, held_bytes)
-        self._bytes += held_bytes
-        while self._bytes > self._limit_bytes or len(kept) > MAX_RECENT:
-            self._bytes -= kept.popitem(last=False)[1].held_bytes
-
-    def find(self, request_id: str) -> RecentRequest | None:
-        return self._kept.get(request_id)
 
 
 class AccessLog:

@@ -55,10 +55,10 @@ class ActionAnswer(Struct, kw_only=True):
 
 
 class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of `come`, a tenant as in a scenario, and `go`, the name of a tenant."""
+    """Exactly one of `admit`, a tenant as in a scenario, and `remove`, the name of a tenant."""
 
-    come: dict[str, Any] | None = None
-    go: Identifier | None = None
+    admit: dict[str, Any] | None = None
+    remove: Identifier | None = None
 
 
 _ACTION_DECODER = msgspec.json.Decoder(ActionRequest)
@@ -181,14 +181,14 @@ async def act(request: Request) -> Response:
 
 
 def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
-    known = ", ".join(backend.models)
+    tenants = ", ".join(backend.models)
     if not kind.of_tenant:
         if tenant is not None:
             raise HttpError(400, f"tenant: {kind} concerns all tenants; leave it out")
     elif tenant is None:
-        raise HttpError(400, f"tenant: {kind} concerns one tenant; name one of {known}")
+        raise HttpError(400, f"tenant: {kind} concerns one tenant; name one of {tenants}")
     elif tenant not in backend.models:
-        raise HttpError(404, f"tenant: there is no {tenant}; name one of {known}")
+        raise HttpError(404, f"tenant: there is no {tenant}; name one of {tenants}")
 
 
 def _origin(request: Request) -> str:
@@ -206,20 +206,20 @@ async def change_tenants(request: Request) -> Response:
     with state.bodies.hold() as held:
         body = await read_body(request, held, state.limits.body_bytes)
         message = decode(_TENANT_DECODER, body)
-    if (message.come is None) == (message.go is None):
-        raise HttpError(400, "set exactly one of `come` or `go`")
+    if (message.admit is None) == (message.remove is None):
+        raise HttpError(400, "set exactly one of `admit` or `remove`")
     try:
-        if message.go is not None:
-            words = await tenants.dismiss(message.go)
+        if message.remove is not None:
+            done = await tenants.remove(message.remove)
         else:
-            words = await tenants.admit(message.come)
+            done = await tenants.admit(message.admit)
     except HttpError:
         raise
     except MigratorError as error:
         status = 400 if isinstance(error, InputError) else 500
         status = 507 if isinstance(error, NotWrittenError) else status
         raise HttpError(status, str(error)) from error
-    return json_response(ActionAnswer(outcome=Outcome.DONE, words=words))
+    return json_response(ActionAnswer(outcome=Outcome.DONE, words=done))
 
 
 def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
@@ -364,8 +364,8 @@ async def all_statistics(request: Request) -> Response:
     """The statistics of all models that the token permits."""
     state = state_of(request)
     names = filter(state.tokens.holder(request).may_use, state.backend.models)
-    found = [_statistics(state.backend, name) for name in names]
-    return json_response(StatisticsAnswer(model_stats=found))
+    statistics = [_statistics(state.backend, name) for name in names]
+    return json_response(StatisticsAnswer(model_stats=statistics))
 
 
 def _statistics(backend: Backend, name: str) -> ModelStatistics:

@@ -245,8 +245,8 @@ class _GuardedConnection(HttpToolsProtocol):
     def _wait_for_reader(self) -> None:
         """Abort the connection if the client does not read what is written."""
         if self._unread is None and self._real.get_write_buffer_size():
-            left = self._unsent_bytes()
-            self._unread = self.loop.call_later(self.limits.write_s, self._require_reader, left)
+            unsent = self._unsent_bytes()
+            self._unread = self.loop.call_later(self.limits.write_s, self._require_reader, unsent)
 
     def _stop_waiting_for_reader(self) -> None:
         if self._unread is not None:
@@ -392,8 +392,10 @@ def new_grpc_server(
             f"grpc_port: {error.name} is not installed; pip install 'migrator[grpc]', or leave it "
             "out"
         ) from error
-    made: GrpcServer = server.GrpcServer(app, host=host, port=port, limits=limits, tokens=tokens)
-    return made
+    grpc_server: GrpcServer = server.GrpcServer(
+        app, host=host, port=port, limits=limits, tokens=tokens
+    )
+    return grpc_server
 
 
 def affordable(limits: ClientLimits, files_each: int = 1) -> ClientLimits:

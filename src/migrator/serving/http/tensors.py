@@ -67,8 +67,8 @@ def has_long_texts(tensor: InputTensor, binary: memoryview, model: ModelInterfac
     """Whether reading it takes so long that other requests must not wait for it."""
     if tensor.datatype != TEXTS or tensor.name != INPUT or model.encode is None:
         return False
-    given = memoryview(tensor.data) if isinstance(tensor.data, Raw) else binary
-    return len(given) > _LONG_BYTES
+    texts = memoryview(tensor.data) if isinstance(tensor.data, Raw) else binary
+    return len(texts) > _LONG_BYTES
 
 
 def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
@@ -85,10 +85,10 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
             f"{tensor.name[:80]} of {tensor.datatype[:80]}",
         )
     if tuple(tensor.shape[1:]) != model.shape or tensor.shape[0] < 1:
-        wanted = ", ".join(map(str, ("rows", *model.shape)))
+        expected = ", ".join(map(str, ("rows", *model.shape)))
         raise HttpError(
             400,
-            f"inputs: shape {tensor.shape} where {model.name} takes [{wanted}]; send that shape",
+            f"inputs: shape {tensor.shape} where {model.name} takes [{expected}]; send that shape",
         )
     shape, dtype = tensor.shape, DTYPES[model.datatype]
     if parameters and parameters.binary_data_size is not UNSET:
@@ -99,15 +99,15 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
                 f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
                 "correct binary_data_size or the body",
             )
-        found: NDArray[Any] = np.ndarray(shape, dtype, bytes(binary))
+        rows: NDArray[Any] = np.ndarray(shape, dtype, bytes(binary))
     else:
-        found = _from_json(tensor, binary, model)
-    if model.datatype != "UINT8" and (found.min() < 0 or found.max() >= model.values):
+        rows = _from_json(tensor, binary, model)
+    if model.datatype != "UINT8" and (rows.min() < 0 or rows.max() >= model.values):
         raise HttpError(
             400,
             f"inputs: a token outside 0 to {model.values - 1}; encode with the model's vocabulary",
         )
-    return found
+    return rows
 
 
 def _refuse_shared_memory(tensor: InputTensor) -> None:
@@ -133,7 +133,9 @@ def read_texts(tensor: InputTensor, binary: memoryview, name: str) -> list[str]:
     elif isinstance(tensor.data, Raw):
         _require_few_texts(bytes(tensor.data), rows)
         nested = decode(_TEXT_DECODER, tensor.data, "inputs: data")
-        texts = [text for each in nested for text in ([each] if isinstance(each, str) else each)]
+        texts = [
+            text for entry in nested for text in ([entry] if isinstance(entry, str) else entry)
+        ]
     else:
         raise HttpError(400, "inputs: no texts; send them as data, or binary_data_size and bytes")
     if len(texts) != rows:
@@ -196,9 +198,9 @@ def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
     # bytes() is six times faster for pixels
     if dtype == np.uint8:
         return np.ndarray(tensor.shape, dtype, bytes(values))
-    found = np.array(values, dtype)
-    found.shape = tensor.shape  # not a view of the flat array
-    return found
+    rows = np.array(values, dtype)
+    rows.shape = tensor.shape  # not a view of the flat array
+    return rows
 
 
 def _decode_data(data: Raw, model: ModelInterface, size: int) -> list[int]:
@@ -248,7 +250,7 @@ def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[s
     """Output names, and whether each is sent as bytes; all outputs where none is named."""
     if not outputs:
         return dict.fromkeys(_OUTPUTS, every_binary)
-    wanted = {}
+    requested = {}
     for output in outputs:
         parameters = read_parameters(output)
         if output.name not in _OUTPUTS or "classification" in parameters:
@@ -257,8 +259,8 @@ def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[s
                 f"outputs: {output.name[:80]} is not available; request {SCORES}, {LABEL} or "
                 f"{CLASS_NAME}",
             )
-        wanted[output.name] = parameters.get("binary_data", every_binary) is True
-    return wanted
+        requested[output.name] = parameters.get("binary_data", every_binary) is True
+    return requested
 
 
 def finite_scores(scores: NDArray[np.float32]) -> tuple[NDArray[np.float32], list[int]]:
@@ -282,7 +284,7 @@ def encode_answer(
     late: bool,
     scores: NDArray[np.float32],
     labels: list[int],
-    wanted: dict[str, bool],
+    requested: dict[str, bool],
 ) -> tuple[bytes, int | None]:
     """The body of an `InferAnswer`, and the length of its JSON where bytes follow.
 
@@ -290,24 +292,24 @@ def encode_answer(
     """
     tail: list[bytes] = []
     outputs: list[dict[str, Any]] = []
-    for name, binary in wanted.items():
+    for name, binary in requested.items():
         if name == SCORES:
             output: dict[str, Any] = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
-            given: Any = (
+            content: Any = (
                 scores.astype("<f4", copy=False).tobytes() if binary else scores.ravel().tolist()
             )
         elif name == LABEL:
             output = {"name": LABEL, "datatype": "INT64", "shape": (len(labels),)}
-            given = struct.pack(f"<{len(labels)}q", *labels) if binary else labels
+            content = struct.pack(f"<{len(labels)}q", *labels) if binary else labels
         else:
             output = {"name": CLASS_NAME, "datatype": TEXTS, "shape": (len(labels),)}
             names = [model.class_names[label] for label in labels]
-            given = _packed(names) if binary else names
+            content = _packed(names) if binary else names
         if binary:
-            tail.append(given)
-            output["parameters"] = {"binary_data_size": len(given)}
+            tail.append(content)
+            output["parameters"] = {"binary_data_size": len(content)}
         else:
-            output["data"] = given
+            output["data"] = content
         outputs.append(output)
     head = _ENCODE(
         {

@@ -59,7 +59,7 @@ def main() -> None:
     # a model that asks torch for a GPU must not open CUDA before the fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     configure(os.environ.get(FORMAT_VARIABLE, "text"))
-    control, handles = (socket.socket(fileno=int(each)) for each in sys.argv[1:3])
+    control, handles = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     with suppress(ConnectionError):
         ForkserverLoop(Channel(control, ToForkserver), handles).run()
     code[0] = 0
@@ -92,16 +92,16 @@ class ForkserverLoop:
         try:
             # the thread that watches the parent is gone before the next fork
             with exit_with_parent(self._channel.socket.fileno()):
-                for each in request.ahead:
-                    model_class(each)
+                for name in request.ahead:
+                    model_class(name)
                     if has_opened_gpu():
                         raise GpuUsedError(
-                            f"importing {each} uses the GPU, which forked processes cannot use "
+                            f"importing {name} uses the GPU, which forked processes cannot use "
                             "then; let its class use the GPU in `to` and later only"
                         )
                 built = build_all(request.models)
-                for each in request.prepare:
-                    _function(each)()
+                for name in request.prepare:
+                    _function(name)()
                 if has_opened_gpu():
                     raise GpuUsedError(
                         f"preparing trainings ({', '.join(request.prepare)}) uses the GPU, which "
@@ -160,17 +160,17 @@ def model_interface(name: str, model: Model, spec: ModelSpec) -> ModelInterface:
 
 def build_all(specs: Mapping[str, ModelSpec]) -> dict[str, Model]:
     """The models by tenant, equal ones built once; InputError for one that cannot be built."""
-    for each in specs.values():
-        model_class(each.model)
+    for spec in specs.values():
+        model_class(spec.model)
     if "torch" in sys.modules:
         # a pool of threads would not survive the fork, and a worker that waits for it would hang
         sys.modules["torch"].set_num_threads(1)
         import_module("migrator.learn.cuda_graphs").load_cudnn()
-    made: dict[ModelSpec, Model] = {}
+    models: dict[ModelSpec, Model] = {}
     for tenant, spec in specs.items():
-        if spec not in made:
-            made[spec] = _build_one(tenant, spec)
-    return {tenant: made[spec] for tenant, spec in specs.items()}
+        if spec not in models:
+            models[spec] = _build_one(tenant, spec)
+    return {tenant: models[spec] for tenant, spec in specs.items()}
 
 
 def _build_one(tenant: str, spec: ModelSpec) -> Model:
@@ -211,12 +211,12 @@ def _warn_of_threads() -> None:
         time.sleep(0.01)
     else:
         return
-    words = (
+    warning = (
         f"importing the models started {more} threads, which forked processes do not have; "
         "start none before the first batch\n"
     )
     with suppress(OSError):  # a full disk; unbuffered, so that nothing is written again later
-        os.write(sys.stderr.fileno(), words.encode())
+        os.write(sys.stderr.fileno(), warning.encode())
 
 
 def has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:
@@ -231,8 +231,8 @@ def has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:
 
 def _function(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 def _run_forked(end: socket.socket, model: Model, request: Fork) -> None:
@@ -252,9 +252,9 @@ def _run_forked(end: socket.socket, model: Model, request: Fork) -> None:
 
 def _exit_at_once(code: int) -> None:
     """Exit without the interpreter's end, which takes torch apart."""
-    for each in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # a full disk
-            each.flush()
+            stream.flush()
     os._exit(code)
 
 

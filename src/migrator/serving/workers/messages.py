@@ -70,8 +70,8 @@ class ModelInterface:
     @cached_property
     def class_names(self) -> tuple[str, ...]:
         """One name per class: those given, and for the other classes their number as text."""
-        given = self.given_names[: self.classes]
-        return (*given, *map(str, range(len(given), self.classes)))
+        names = self.given_names[: self.classes]
+        return (*names, *map(str, range(len(names), self.classes)))
 
     def class_number(self, label: int | str) -> int | None:
         """The number of a class that is given by its name or number; None if there is none."""

@@ -207,22 +207,22 @@ class Workers:
 
     async def prepare(self, tenant: str, count: int) -> None:
         """Keep `count` workers waiting for that tenant from now on; returns when they are there."""
-        self._known(tenant).wanted = count
+        self._pool_of(tenant).wanted = count
         await self._fill(tenant)
 
     def prepared(self, tenant: str) -> int:
-        return len(self._known(tenant).waiting)
+        return len(self._pool_of(tenant).waiting)
 
     async def take(self, assignment: Assignment) -> ServingWorker:
         """A warm worker on that instance; InputError for weights that do not fit."""
-        tenant, known = assignment.tenant, self._known(assignment.tenant)
-        if assignment.model != known.model.model:
+        tenant, pool = assignment.tenant, self._pool_of(assignment.tenant)
+        if assignment.model != pool.model.model:
             raise InputError(
-                f"tenant {tenant}: its workers have {known.model.model}, not {assignment.model}; "
+                f"tenant {tenant}: its workers have {pool.model.model}, not {assignment.model}; "
                 "restart the daemon with the other model"
             )
-        waiting = known.waiting
-        process = next((each for each in waiting if each.alive), None)
+        waiting = pool.waiting
+        process = next((process for process in waiting if process.alive), None)
         if process is not None:
             waiting.remove(process)
         else:
@@ -246,7 +246,7 @@ class Workers:
         self._serving[process] = worker
         return worker
 
-    def _known(self, tenant: str) -> _TenantWorkers:
+    def _pool_of(self, tenant: str) -> _TenantWorkers:
         if tenant not in self._tenants:
             names = ", ".join(sorted(self._tenants))
             raise InputError(f"tenant {tenant} has no model here; name one of {names}")
@@ -264,12 +264,12 @@ class Workers:
 
     async def _fill(self, tenant: str) -> None:
         """Fork missing workers, end surplus ones."""
-        known = self._tenants[tenant]
-        async with known.filling:
-            while len(known.waiting) < known.wanted:
-                known.waiting.append(await self._fork(tenant))
-            surplus = known.waiting[known.wanted :]
-            del known.waiting[known.wanted :]
+        pool = self._tenants[tenant]
+        async with pool.filling:
+            while len(pool.waiting) < pool.wanted:
+                pool.waiting.append(await self._fork(tenant))
+            surplus = pool.waiting[pool.wanted :]
+            del pool.waiting[pool.wanted :]
             await asyncio.gather(*(process.end(self._hang_s) for process in surplus))
 
     def _report_exit(self, process: WorkerProcess, reason: str) -> None:
@@ -279,9 +279,9 @@ class Workers:
             return
         if worker is not None and self.lost is not None:
             self.lost(worker, reason)
-        for tenant, known in self._tenants.items():
-            if process in known.waiting:
-                known.waiting.remove(process)
+        for tenant, pool in self._tenants.items():
+            if process in pool.waiting:
+                pool.waiting.remove(process)
                 _log.warning("a prepared worker of %s is lost: %s", tenant, reason)
                 self._refill(tenant, _RETRY_S)
 

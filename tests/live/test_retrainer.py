@@ -66,17 +66,17 @@ def model_of(path: Path) -> Tiny:
 def test_new_classes_are_learned_from_labels_and_old_ones_kept(
     job: TrainingJob, tmp_path: Path
 ) -> None:
-    came = retrained(replace(job, folder=tmp_path))
-    assert came.new_classes == (2, 3)
-    assert came.accuracy_new_before == 0
-    assert came.accuracy_new_after > 0.6
-    assert came.adopted
-    assert came.accuracy_after > came.accuracy_before + 0.2
-    assert came.weights is not None
+    result = retrained(replace(job, folder=tmp_path))
+    assert result.new_classes == (2, 3)
+    assert result.accuracy_new_before == 0
+    assert result.accuracy_new_after > 0.6
+    assert result.adopted
+    assert result.accuracy_after > result.accuracy_before + 0.2
+    assert result.weights is not None
     assert job.labels is not None
     data = window_data(job.labels, job.tenant, 0, replay=job.replay)
-    assert came.samples == len(data.training)
-    assert accuracy(model_of(came.weights), data.held_out) == came.accuracy_after
+    assert result.samples == len(data.training)
+    assert accuracy(model_of(result.weights), data.held_out) == result.accuracy_after
 
 
 def test_the_start_of_the_process_is_no_part_of_the_training(
@@ -84,31 +84,31 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
 ) -> None:
     asked_s = time.monotonic() - 30.0
     paced = replace(job, folder=tmp_path, pace_s=0.5)
-    came = work(paced, asked_s).run()
-    assert isinstance(came, TrainingResult)
-    assert came.start_s >= 30.0
-    assert came.training_s >= 0.5
-    assert came.seconds == came.start_s + came.training_s
-    assert came.training_s <= time.monotonic() - asked_s - 30.0
+    result = work(paced, asked_s).run()
+    assert isinstance(result, TrainingResult)
+    assert result.start_s >= 30.0
+    assert result.training_s >= 0.5
+    assert result.seconds == result.start_s + result.training_s
+    assert result.training_s <= time.monotonic() - asked_s - 30.0
 
 
 def test_the_parts_of_a_retraining_add_up_to_its_duration(job: TrainingJob, tmp_path: Path) -> None:
     settings = replace(SETTINGS, epochs=6)
-    came = retrained(replace(job, folder=tmp_path, pace_s=1.0, settings=settings))
-    assert sum(came.parts_s.values()) == pytest.approx(came.seconds, abs=0.5)
-    assert set(came.parts_s) >= {"start_s", "data_s", "first_s", "epochs_s", "evaluation_s"}
-    assert came.parts_s["start_s"] == pytest.approx(came.start_s, abs=0.1)
-    assert came.steps == settings.steps(came.samples)
+    result = retrained(replace(job, folder=tmp_path, pace_s=2.0, settings=settings))
+    assert sum(result.parts_s.values()) == pytest.approx(result.seconds, abs=0.5)
+    assert set(result.parts_s) >= {"start_s", "data_s", "first_s", "epochs_s", "evaluation_s"}
+    assert result.parts_s["start_s"] == pytest.approx(result.start_s, abs=0.1)
+    assert result.steps == settings.steps(result.samples)
     # the pace is spread over all steps: what it leaves is reading, evaluating and saving
-    assert 0 <= came.fixed_s <= came.training_s - 1.0
+    assert 0 <= result.fixed_s < result.training_s / 2
 
 
 def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
     spoiled = replace(job, folder=tmp_path, model=SPOILED)
-    came = retrained(spoiled)
-    assert not came.adopted
-    assert came.weights is None
-    assert came.why.endswith(": refused")
+    result = retrained(spoiled)
+    assert not result.adopted
+    assert result.weights is None
+    assert result.why.endswith(": refused")
     assert not list(spoiled.folder.glob("*.safetensors"))
 
 
@@ -126,11 +126,11 @@ def test_a_job_of_another_window_never_goes_on_from_these_checkpoints(
 
 def test_an_estimate_says_what_a_retraining_brings(job: TrainingJob, tmp_path: Path) -> None:
     past = (Past(limit=0.6, before=0.0, came=0.95, new_part=1.0),)
-    came = run(replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, past=past))
-    assert isinstance(came, EstimateResult)
+    result = run(replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, past=past))
+    assert isinstance(result, EstimateResult)
     truth = retrained(replace(job, folder=tmp_path))
-    assert came.estimate.before == truth.accuracy_before
-    assert came.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
+    assert result.estimate.before == truth.accuracy_before
+    assert result.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
     assert not (tmp_path / "estimate" / EPOCHS).exists()
 
 
@@ -147,8 +147,8 @@ def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -
         replay=20,
         settings=SETTINGS,
     )
-    came = retrained(job)
-    assert came.accuracy_after > 0.8
+    result = retrained(job)
+    assert result.accuracy_after > 0.8
     data = window_data(path, "vision", 0, replay=20)
     assert len(data.new) == 0
     assert sorted(data.replay.labels) == [0] * 20 + [1] * 20

@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from migrator.serving.http import operations as state
-from migrator.serving.http.operations import RecentRequests
+from migrator.serving.http import recent_requests as state
+from migrator.serving.http.recent_requests import RecentRequests
 from migrator.serving.queue import KEPT_S, Counted, Counts
 
 LABEL = [0]
@@ -51,7 +51,7 @@ def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
         bodies.append(weakref.ref(body))
         kept.add(str(number), body[:40].reshape(1, 40), LABEL)
     del body
-    assert not any(each() is not None for each in bodies)
+    assert not any(body() is not None for body in bodies)
     assert len(kept) == 10
     request = kept.find("15")
     assert request is not None
@@ -62,8 +62,8 @@ def test_what_entries_take_is_about_what_is_counted() -> None:
     kept, number = RecentRequests(10**9), 20_000
     tracemalloc.start()
     try:
-        for each in range(number):
-            kept.add(f"{each:032}", np.zeros((1, 40), np.uint8), [each])
+        for label in range(number):
+            kept.add(f"{label:032}", np.zeros((1, 40), np.uint8), [label])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -87,7 +87,7 @@ def test_old_seconds_are_forgotten_and_totals_are_not() -> None:
     assert counts.total == Counted(received=4 * KEPT_S, in_time=2 * KEPT_S, dropped=2 * KEPT_S)
     assert counts.total.open == 0
     seconds = counts.seconds(0, 2 * KEPT_S)
-    assert sum(each.received for each in seconds) == 2 * KEPT_S
+    assert sum(second.received for second in seconds) == 2 * KEPT_S
     assert sum(counts.latencies) == 2 * KEPT_S
 
 

@@ -32,7 +32,7 @@ from typing import Any, cast
 from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
 from migrator.core.catalogue import board
 from migrator.io.atomic_write import write_atomically
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.workload.measured import read_profile
 from migrator.workload.traces.generator import (
     KINDS,

@@ -27,8 +27,8 @@ from benchmarks.live_daemon import write_scenario
 from benchmarks.measured_run import measured_run
 from migrator.control.tenant_state import TrainingSettings
 from migrator.forecast.selection import forecaster
-from migrator.io.data_file import load_yaml
 from migrator.io.task_pool import open_pool
+from migrator.io.yaml_text import load_yaml
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy
 from migrator.simulation.durations import (

@@ -38,8 +38,8 @@ def sleep(path: str) -> None:
 
 def test_results_in_order_and_as_they_come() -> None:
     with open_pool(2) as pool:
-        assert list(pool.map(twice, range(9))) == [2 * each for each in range(9)]
-        assert sorted(pool.map_unordered(twice, range(9))) == [2 * each for each in range(9)]
+        assert list(pool.map(twice, range(9))) == [2 * number for number in range(9)]
+        assert sorted(pool.map_unordered(twice, range(9))) == [2 * number for number in range(9)]
         assert list(pool.map(twice, [])) == []
 
 

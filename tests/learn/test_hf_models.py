@@ -126,8 +126,8 @@ def test_a_language_model_begins_with_a_random_head(tmp_path: Path) -> None:
     model = built_text(tmp_path, 2)
     assert model.weights == f"the folder {tmp_path.name}, head random"
     assert not model.seen.any()
-    words = "bert.embeddings.word_embeddings.weight"
-    assert torch.equal(model.network.get_parameter(words), network.get_parameter(words))
+    embeddings = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(model.network.get_parameter(embeddings), network.get_parameter(embeddings))
 
 
 def test_the_modality_is_known_without_transformers(
@@ -155,8 +155,8 @@ def _cut(folder: Path) -> None:
 
 
 FIVE = {
-    "id2label": {str(each): f"L{each}" for each in range(5)},
-    "label2id": {f"L{each}": each for each in range(5)},
+    "id2label": {str(label): f"L{label}" for label in range(5)},
+    "label2id": {f"L{label}": label for label in range(5)},
 }
 PROCESSOR = "preprocessor_config.json"
 
@@ -164,27 +164,30 @@ PROCESSOR = "preprocessor_config.json"
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda each: (each / "model.safetensors").unlink(), "holds no weights; put"),
-        (lambda each: (each / "config.json").unlink(), "holds no config.json; name"),
-        (lambda each: (each / "config.json").write_text("{"), "not readable as JSON; copy"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights; put"),
+        (lambda folder: (folder / "config.json").unlink(), "holds no config.json; name"),
+        (lambda folder: (folder / "config.json").write_text("{"), "not readable as JSON; copy"),
         (_pickled, r"its weights are pickled \(pytorch_model.bin\).*save them as safetensors"),
         (_cut, "damaged or not a safetensors file"),
-        (lambda each: _config(each, **FIVE), r"classifier\.\w+ is of shape \(3.* and \(5"),
-        (lambda each: _config(each, hidden_size=32), "is of shape .* by its config.json"),
-        (lambda each: _config(each, num_hidden_layers=2), "are not among its weights"),
-        (lambda each: _config(each, architectures=["ViTForObjectDetection"]), "object detection"),
-        (lambda each: _config(each, model_type="new"), "does not know the model type 'new'"),
+        (lambda folder: _config(folder, **FIVE), r"classifier\.\w+ is of shape \(3.* and \(5"),
+        (lambda folder: _config(folder, hidden_size=32), "is of shape .* by its config.json"),
+        (lambda folder: _config(folder, num_hidden_layers=2), "are not among its weights"),
         (
-            lambda each: _config(each, model_type="new", auto_map={"AutoConfig": "c.C"}),
+            lambda folder: _config(folder, architectures=["ViTForObjectDetection"]),
+            "object detection",
+        ),
+        (lambda folder: _config(folder, model_type="new"), "does not know the model type 'new'"),
+        (
+            lambda folder: _config(folder, model_type="new", auto_map={"AutoConfig": "c.C"}),
             "set MIGRATOR_TRUST_REMOTE_CODE=1",
         ),
-        (lambda each: (each / PROCESSOR).unlink(), "save the model's image proc"),
+        (lambda folder: (folder / PROCESSOR).unlink(), "save the model's image proc"),
         (
-            lambda each: (each / PROCESSOR).write_text("{"),
+            lambda folder: (folder / PROCESSOR).write_text("{"),
             "image processor cannot",
         ),
         (
-            lambda each: _config(each, architectures=["BertForMaskedLM"]),
+            lambda folder: _config(folder, architectures=["BertForMaskedLM"]),
             "for the classification of",
         ),
     ],
@@ -236,7 +239,9 @@ def test_quantised_weights_are_refused(tmp_path: Path) -> None:
     save_vit(tmp_path)
     file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     whole = load_file(file)
-    save_file({name: each.to(torch.int8) for name, each in whole.items()}, file, {"format": "pt"})
+    save_file(
+        {name: tensor.to(torch.int8) for name, tensor in whole.items()}, file, {"format": "pt"}
+    )
     with pytest.raises(InputError, match=r"its weights are quantised \(.*\.weight is I8\)"):
         built(tmp_path)
     save_file(whole, file, {"format": "pt"})

@@ -92,7 +92,7 @@ def profile_models(
         _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
     from migrator.profiling.drivers import driver as known
-    from migrator.profiling.entries import Results, beside
+    from migrator.profiling.results import Results, beside
     from migrator.profiling.run import profile, require_torch
 
     path = out or Path(f"{scenario.stem}.profiles.json")
@@ -144,13 +144,13 @@ def profiles(
 
 
 def _counts(text: str) -> list[int]:
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST_BATCH for word in words):
+    numbers = text.split(",")
+    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST_BATCH for word in numbers):
         raise InputError(
             f"--batches: {text[:60]!r} is not a list of batches; write numbers from 1 to "
             f"{_MOST_BATCH}, such as 1,4,16"
         )
-    return sorted({int(word) for word in words})
+    return sorted({int(word) for word in numbers})
 
 
 def _list(todo: Sequence[Measurement], as_json: bool) -> None:
@@ -158,11 +158,11 @@ def _list(todo: Sequence[Measurement], as_json: bool) -> None:
 
     seconds = round(estimate_s(todo))
     if as_json:
-        listed = [{"study": job.study, "what": job.words} for job in todo]
+        listed = [{"study": job.study, "what": job.description} for job in todo]
         print_json({"measurements": listed, "seconds": seconds})
         return
     for job in todo:
-        print(f"{job.study:<13} {job.words}")
+        print(f"{job.study:<13} {job.description}")
     print(f"{len(todo)} measurements, about {seconds} s on a GPU")
 
 
@@ -232,12 +232,12 @@ def _table(entry: dict[str, Any], board: Board) -> str:
 def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from migrator.profiling.entries import compare
+    from migrator.profiling.comparison import compare
     from migrator.workload.measured import read_profiles
 
-    aparts = compare(read_profiles(first), read_profiles(second))
+    differences = compare(read_profiles(first), read_profiles(second))
     if as_json:
-        print_json([asdict(apart) for apart in aparts])
+        print_json([asdict(difference) for difference in differences])
         return
-    for apart in aparts:
-        print(apart.words())
+    for difference in differences:
+        print(difference.line())

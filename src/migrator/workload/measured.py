@@ -23,7 +23,8 @@ from migrator.core.errors import InputError
 from migrator.core.profiles import Profile, profile_of
 from migrator.core.registry import pick
 from migrator.core.scenario import Drift
-from migrator.io.data_file import PROFILES, read_json_file
+from migrator.io.data_file import read_json_file
+from migrator.io.file_kind import PROFILES
 from migrator.io.strict import (
     MAX_COUNT,
     MAX_NUMBER,

@@ -18,7 +18,7 @@ class NoAgents:
 
     trouble = ""
 
-    async def known(self) -> tuple[str, ...]:
+    async def gpus(self) -> tuple[str, ...]:
         return ()
 
     async def report(self, _gpu: str, _epoch: int) -> Report | None:

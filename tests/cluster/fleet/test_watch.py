@@ -33,7 +33,7 @@ class FakeAgents:
         self.late = False
         self.trouble = ""
 
-    async def known(self) -> tuple[str, ...]:
+    async def gpus(self) -> tuple[str, ...]:
         return tuple(self.reports)
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
@@ -59,8 +59,8 @@ def watched(links: FakeAgents) -> Watch:
 
 
 def look(watch: Watch) -> list[str]:
-    asyncio.run(watch.look(1))
-    return watch.judge()
+    asyncio.run(watch.collect(1))
+    return watch.update_lost()
 
 
 def test_a_machine_that_is_gone_is_given_up_at_once_and_found_again() -> None:
@@ -185,13 +185,13 @@ def test_a_machine_that_refuses_nothing_is_given_up_in_time_and_delays_no_look()
         links = Stopped(report("g1"), report("g2"))
         began_s, longest_s = time.monotonic(), 0.0
         watch = Watch(links, lambda: time.monotonic() - began_s)
-        await watch.look(1)
+        await watch.collect(1)
         links.now_s = 1.0
         while "g1" not in watch.dead:
             asked_s = time.monotonic()
-            await watch.look(1)
+            await watch.collect(1)
             longest_s = max(longest_s, time.monotonic() - asked_s)
-            watch.judge()
+            watch.update_lost()
             await asyncio.sleep(0.05)
         return time.monotonic() - began_s, longest_s
 

@@ -54,7 +54,7 @@ class PlacementProblem:
     items: tuple[Item, ...]
     units: Ints
     """[item]"""
-    living: Ints
+    served: Ints
     """[item]: units that are currently served on GPUs of the cluster."""
     members: Ints
     """[item, kind]"""
@@ -67,7 +67,7 @@ class PlacementProblem:
     on_planned: Callable[[], None]
     """Called after every planned set."""
 
-    def settle(self, keys: Sequence[SetKey]) -> None:
+    def plan_sets(self, keys: Sequence[SetKey]) -> None:
         """Plan these sets. Their prices also lower the bounds of similar sets.
 
         Sets with the same kinds have the same value, whatever the rules of their items.
@@ -82,7 +82,7 @@ class PlacementProblem:
         for b, index in by_kinds.values():
             self._price(b, index)
         for (b, index), goodput in zip(by_kinds.values(), goodputs, strict=True):
-            self.sets[b].settle(self._alike(b, index), goodput)
+            self.sets[b].record_goodput(self._alike(b, index), goodput)
             self.on_planned()
         self.budget.sets -= len(by_kinds)
 
@@ -113,7 +113,7 @@ class PlacementProblem:
         """Find prices for this set, which also bound similar sets."""
         weights = self.weights(self.sets[b].counts[index])
         priced = find_prices(self.tables[b : b + 1], (1.0,), weights, OWN_STEPS)
-        self.sets[b].lower(self.members @ priced.values[0], float(priced.rents[0]))
+        self.sets[b].lower_bounds(self.members @ priced.values[0], float(priced.rents[0]))
 
 
 def build_problem(
@@ -140,7 +140,7 @@ def build_problem(
         kinds=tuple(kinds),
         items=tuple(items),
         units=units,
-        living=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
+        served=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
         members=members,
         tables=tables,
         sets=sets,
@@ -155,5 +155,5 @@ def build_problem(
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
         priced = find_prices(tables, gpus, weights, steps)
         for b, of_board in enumerate(sets):
-            of_board.lower(members @ priced.values[b], float(priced.rents[b]))
+            of_board.lower_bounds(members @ priced.values[b], float(priced.rents[b]))
     return problem

@@ -77,7 +77,7 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         ]
         if not unplanned or problem.budget.spent:
             break
-        problem.settle(unplanned)
+        problem.plan_sets(unplanned)
     solution = best
     if best is None or (problem.budget.spent and not problem.budget.late):
         solution = _better(left, best, solve_with_known_sets(problem, units))
@@ -105,17 +105,17 @@ def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | 
         unknown = _unknown(problem, columns, chosen)
         if not unknown:
             return _known(problem, columns, chosen)
-        problem.settle(unknown)
+        problem.plan_sets(unknown)
     return None
 
 
 def left_over_costs(problem: PlacementProblem, units: Ints) -> LeftOver:
     """Costs of leaving units out: more than two GPUs could gain, and higher for served tenants."""
     per_unit = largest_gain(problem) * problem.members.sum(axis=1)
-    living = np.minimum(problem.living, units)
+    served = np.minimum(problem.served, units)
     return LeftOver(
         costs=np.column_stack([per_unit, SERVED_BEFORE * per_unit]),
-        most=np.column_stack([units - living, living]),
+        most=np.column_stack([units - served, served]),
     )
 
 
@@ -138,7 +138,7 @@ def _candidates(
         reduced = relaxed.reduced[b]
         paying = np.flatnonzero(reduced >= -slack - 1e-9 * abs(relaxed.bound))
         paying = paying[np.argsort(-reduced[paying], kind="stable")]
-        all_of_them = all_of_them and len(paying) <= MOST_COLUMNS and sets.whole
+        all_of_them = all_of_them and len(paying) <= MOST_COLUMNS and sets.all_listed
         for index in dict.fromkeys([0, *paying[:MOST_COLUMNS].tolist()]):
             columns.append(column_of(problem.sets, b, int(index)))
     return columns, all_of_them
@@ -207,5 +207,5 @@ def _fractional(problem: PlacementProblem, gpus: Ints) -> float:
         unknown = [key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]]
         if not unknown or problem.budget.spent:
             break
-        problem.settle(unknown)
+        problem.plan_sets(unknown)
     return relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units)).goodput

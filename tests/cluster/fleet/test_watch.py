@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from support.agent_links import FakeAgents
 
-from migrator.cluster.fleet.messages import Answer, DeposedError, Report
+from migrator.cluster.fleet.messages import DeposedError, Report
 from migrator.cluster.fleet.ray_agents import ANSWER_S
 from migrator.cluster.fleet.watch import (
     ALONE_S,
@@ -21,30 +22,6 @@ from migrator.cluster.fleet.watch import (
     UNANSWERED_S,
     Watch,
 )
-
-
-class FakeAgents:
-    """Agents that say what the test wants, or nothing."""
-
-    def __init__(self, *reports: Report) -> None:
-        self.reports: dict[str, Report | None] = {of_gpu.gpu: of_gpu for of_gpu in reports}
-        self.daemons: set[str] = {of_gpu.url for of_gpu in reports}
-        self.now_s = 0.0
-        self.late = False
-        self.trouble = ""
-
-    async def gpus(self) -> tuple[str, ...]:
-        return tuple(self.reports)
-
-    async def report(self, gpu: str, epoch: int) -> Report | None:
-        del epoch
-        return self.reports[gpu]
-
-    async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
-        raise NotImplementedError
-
-    async def answers(self, url: str) -> bool:
-        return url in self.daemons
 
 
 def report(gpu: str, **keys: Any) -> Report:

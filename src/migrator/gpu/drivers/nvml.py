@@ -98,11 +98,7 @@ class Nvml:
     def name(self, device: Device) -> str:
         return str(self._ask("read the GPU's name", "nvmlDeviceGetName", device))
 
-    def memory_mib(self, device: Device) -> int:
-        info = self._ask("read the GPU's memory", "nvmlDeviceGetMemoryInfo", device)
-        return int(info.total) >> 20
-
-    def used_memory_mib(self, device: Device) -> tuple[int, int]:
+    def memory_mib(self, device: Device) -> tuple[int, int]:
         """Used and total memory of a GPU or of a MIG device in MiB."""
         info = self._ask("read a GPU's memory", "nvmlDeviceGetMemoryInfo", device)
         return int(info.used) >> 20, int(info.total) >> 20
@@ -415,7 +411,7 @@ def read_usage(index: int) -> tuple[Usage, ...]:
     try:
         with open_nvml() as nvml:
             device = nvml.device(index)
-            whole = Usage(None, nvml.busy(device), *nvml.used_memory_mib(device))
+            whole = Usage(None, nvml.busy(device), *nvml.memory_mib(device))
             return tuple(_instances(nvml, device)) or (whole,)
     except MigratorError:  # no driver, or an instance that has just been destroyed
         return ()
@@ -433,5 +429,5 @@ def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
     for info, instance in sorted(instances, key=lambda listed: listed[0].start):
         for profile in nvml.compute_profiles(instance):
             for compute in nvml.compute_instances(instance, profile):
-                memory = nvml.used_memory_mib(nvml.mig_device(compute))
+                memory = nvml.memory_mib(nvml.mig_device(compute))
                 yield Usage(info.start, busy.get(info.number), *memory)

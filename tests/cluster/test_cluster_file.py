@@ -30,8 +30,8 @@ def changed(*path: object, to: object) -> dict[str, Any]:
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = to
-    found: dict[str, Any] = data
-    return found
+    scenario: dict[str, Any] = data
+    return scenario
 
 
 def refusal(data: object) -> str:

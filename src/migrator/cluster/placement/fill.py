@@ -125,7 +125,7 @@ def _add_unit(boards_gpus: Sequence[_BoardGpus], item: int) -> bool:
 
 def _plan(problem: PlacementProblem, keys: Sequence[SetKey]) -> None:
     """Plan as many of the sets as the budget allows."""
-    unknown = [key for key in dict.fromkeys(keys) if not problem.sets[key[0]].exact[key[1]]]
+    unknown = problem.unplanned(dict.fromkeys(keys))
     for begin in range(0, len(unknown), _PLANNED_AT_ONCE):
         if problem.budget.spent:
             break

@@ -92,7 +92,7 @@ def choose_moves(
             # the sets of the original placement always have room for all units
             columns, chosen = original, choose(original, gpus, units, costs_left_out, _GAP)
         used = [columns[i] for i in np.flatnonzero(chosen.number)]
-        unknown = [(c.board, c.index) for c in used if not problem.sets[c.board].exact[c.index]]
+        unknown = problem.unplanned((column.board, column.index) for column in used)
         if not unknown or problem.budget.spent:
             break
         problem.plan_sets(unknown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -73,10 +73,9 @@ class PlacementProblem:
         Sets with the same kinds have the same value, whatever the rules of their items.
         """
         by_kinds: dict[tuple[int, bytes], SetKey] = {}
-        for b, index in keys:
-            if not self.sets[b].exact[index]:
-                kinds = self.sets[b].counts[index] @ self.members
-                by_kinds.setdefault((b, kinds.tobytes()), (b, index))
+        for b, index in self.unplanned(keys):
+            kinds = self.sets[b].counts[index] @ self.members
+            by_kinds.setdefault((b, kinds.tobytes()), (b, index))
         observations = [self._observation(key) for key in by_kinds.values()]
         goodputs = self.workers.map(planned_goodput, observations)
         for b, index in by_kinds.values():
@@ -85,6 +84,10 @@ class PlacementProblem:
             self.sets[b].record_goodput(self._alike(b, index), goodput)
             self.on_planned()
         self.budget.sets -= len(by_kinds)
+
+    def unplanned(self, keys: Iterable[SetKey]) -> list[SetKey]:
+        """The sets whose goodput the planner has not computed."""
+        return [(b, index) for b, index in keys if not self.sets[b].exact[index]]
 
     def weights(self, units: Ints) -> Floats:
         """[kind]: tenants in `units` [item]."""

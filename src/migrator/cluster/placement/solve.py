@@ -71,10 +71,7 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         unknown = _unknown(problem, columns, chosen)
         if best is not None and bound - best.net(left) <= ENOUGH * max(bound, best.goodput):
             break
-        unplanned = [
-            *unknown,
-            *(key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]),
-        ]
+        unplanned = [*unknown, *problem.unplanned(relaxed.used)]
         if not unplanned or problem.budget.spent:
             break
         problem.plan_sets(unplanned)
@@ -82,13 +79,7 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
     if best is None or (problem.budget.spent and not problem.budget.late):
         solution = _better(left, best, solve_with_known_sets(problem, units))
     assert solution is not None, "units may be left over, so some choice is always known"
-    return Solution(
-        solution.columns,
-        solution.number,
-        solution.left_over,
-        solution.goodput,
-        max(bound, solution.goodput),
-    )
+    return replace(solution, bound=max(bound, solution.goodput))
 
 
 def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | None:
@@ -164,11 +155,8 @@ def realism(sets: Sets) -> float:
 def _unknown(
     problem: PlacementProblem, columns: Sequence[Column], chosen: ChosenSets
 ) -> list[tuple[int, int]]:
-    return [
-        (column.board, column.index)
-        for column, number in zip(columns, chosen.number, strict=True)
-        if number > 0 and not problem.sets[column.board].exact[column.index]
-    ]
+    used = (columns[int(i)] for i in np.flatnonzero(chosen.number))
+    return problem.unplanned((column.board, column.index) for column in used)
 
 
 def _known(
@@ -204,8 +192,8 @@ def _fractional(problem: PlacementProblem, gpus: Ints) -> float:
     """Goodput of the linear relaxation, which is smooth in the number of GPUs."""
     for _ in range(_ROUNDS):
         relaxed = relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units))
-        unknown = [key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]]
-        if not unknown or problem.budget.spent:
+        unplanned = problem.unplanned(relaxed.used)
+        if not unplanned or problem.budget.spent:
             break
-        problem.plan_sets(unknown)
+        problem.plan_sets(unplanned)
     return relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units)).goodput

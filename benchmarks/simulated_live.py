@@ -30,7 +30,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measured_run import LiveRun, measured_run
 from migrator.core.outcome import Tally
 from migrator.forecast.selection import forecaster
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.policies.registry import policy
 from migrator.records.outcome import RunOutcome
 from migrator.records.store import read_records

@@ -26,8 +26,15 @@ from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, driver
-from migrator.profiling.entries import Results
-from migrator.profiling.measurements import TRAINING_BATCH, Job, Measurement, Partition, Study, Task
+from migrator.profiling.measurements import (
+    TRAINING_BATCH,
+    Measurement,
+    Partition,
+    ProcessJob,
+    Study,
+    WorkKind,
+)
+from migrator.profiling.results import Results
 from migrator.profiling.run import Measuring
 
 FEEDING, FEEDERS = "resnet-50", 4
@@ -36,13 +43,17 @@ FEEDING, FEEDERS = "resnet-50", 4
 def studies(board: Board, trained: str, models: list[str]) -> Iterator[Measurement]:
     """Every study, trainings alone first."""
     sms = sorted(board.sms_of(gpcs) for gpcs in board.sizes)
-    training = Job(Task.TRAINING, trained, TRAINING_BATCH)
+    training = ProcessJob(WorkKind.TRAINING, trained, TRAINING_BATCH)
     half, whole = (sms[-2], training), (sms[-1], training)
     yield Measurement(Study.TRAINING, (half,))
     yield Measurement(Study.TRAINING, (whole,))
-    fed = (sms[0], Job(Task.INFERENCE, FEEDING, 1))
+    fed = (sms[0], ProcessJob(WorkKind.INFERENCE, FEEDING, 1))
     yield Measurement(Study.INTERFERENCE, (*((fed,) * FEEDERS), half))
-    served = [(sms[-1], Job(Task.INFERENCE, model, batch)) for model in models for batch in (1, 4)]
+    served = [
+        (sms[-1], ProcessJob(WorkKind.INFERENCE, model, batch))
+        for model in models
+        for batch in (1, 4)
+    ]
     yield from (Measurement(Study.INTERFERENCE, (tenant, whole)) for tenant in served)
     yield Measurement(Study.TRAINING, (whole,), Partition.NONE)
     for tenant in served:
@@ -58,10 +69,11 @@ def summary(todo: list[Measurement], results: Results) -> Iterator[str]:
         if "jobs" not in row:
             continue
         last = row["jobs"][-1]
-        if last["task"] == Task.TRAINING:
+        if last["task"] == WorkKind.TRAINING:
             key = (row["partition"], last["sms"])
             by_itself = alone.setdefault(key, last["p50_ms"])
-            yield f"{measurement.words}: training {last['p50_ms'] / by_itself:.3f} of its own time"
+            part = f"{last['p50_ms'] / by_itself:.3f}"
+            yield f"{measurement.description}: training {part} of its own time"
 
 
 def main() -> None:

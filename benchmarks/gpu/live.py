@@ -33,7 +33,7 @@ from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
 from benchmarks.trace_statistics import statistics_of
 from migrator.core.catalogue import board
 from migrator.io.atomic_write import write_atomically
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.workload.profile_file import read_profile
 from migrator.workload.traces.generator import KINDS, generate
 

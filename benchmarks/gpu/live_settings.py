@@ -28,8 +28,8 @@ from benchmarks.measured_run import measured_run
 from benchmarks.replayed import MeasuredDurations, MeasuredModel, MeasuredWindow, Training
 from migrator.control.tenant_state import TrainingSettings
 from migrator.forecast.selection import forecaster
-from migrator.io.data_file import load_yaml
-from migrator.io.task_pool import open_pool
+from migrator.io.task_pool import open_workers
+from migrator.io.yaml_text import load_yaml
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy
 from migrator.simulation.run import MeasuredRun, run
@@ -265,11 +265,11 @@ def rows(folder: Path, names: Sequence[str], seeds: int, processes: int) -> Iter
     """A table: goodput of ours, and leads over every peer with their standard deviation."""
     yield f"| setting | `{OURS}` | {' | '.join(f'over `{peer}`' for peer in PEERS)} |"
     yield "|" + "---|" * (2 + len(PEERS))
-    with open_pool(processes) as pool:
+    with open_workers(processes) as workers:
         for name in names:
             keys = list(product((OURS, *PEERS), range(seeds)))
             jobs = [(folder, SETTINGS[name], seed, key) for key, seed in keys]
-            found = dict(zip(keys, pool.map(goodput, jobs), strict=True))
+            found = dict(zip(keys, workers.map(goodput, jobs), strict=True))
             cells = [name, f"{statistics.mean(found[OURS, s] for s in range(seeds)):.1%}"]
             for peer in PEERS:
                 leads = [100 * (found[OURS, s] / found[peer, s] - 1) for s in range(seeds)]

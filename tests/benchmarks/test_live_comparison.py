@@ -45,7 +45,7 @@ from benchmarks.gpu.live_results import (
 from benchmarks.gpu.live_settings import SETTINGS, scenario_of
 from benchmarks.measured_run import LiveRun, _trainings, measured_run
 from migrator.core.catalogue import board
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.policies.registry import policy
 from migrator.records.rows import RetrainingRecord, UnitRecord
 from migrator.records.store import read_records

@@ -17,7 +17,7 @@ from support.gpu_cli import Answer, migrator
 from migrator import __version__
 from migrator.core.catalogue import boards
 from migrator.core.problem import Charge
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.planning.planners import ready
 from migrator.planning.problem_file import example_problem
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from migrator.cli import GROUPS, app
 from migrator.cli.serve_verbs import board_of_gpu, live_scenario
-from migrator.io import data_file
-from migrator.io.data_file import FileKind, recognise
+from migrator.io import file_kind
+from migrator.io.file_kind import FileKind, recognise
 from migrator.planning.problem_file import example_problem
 from migrator.workload.examples import NAMES, example_text
 
@@ -30,38 +30,38 @@ PLAN = {
     "slots": [{"instances": []}],
 }
 KINDS: Mapping[str, FileKind] = {
-    "window.json": data_file.PROBLEM,
-    "plan.json": data_file.PLAN,
-    "quickstart.yaml": data_file.SCENARIO,
-    "live.yaml": data_file.SCENARIO,
-    "cluster.yaml": data_file.CLUSTER,
-    "layout.yaml": data_file.LAYOUT,
-    "placement.json": data_file.PLACEMENT,
-    "my.profiles.json": data_file.PROFILES,
-    "run.json": data_file.RUN,
-    "trace.csv": data_file.TRACE,
-    "policy.py": data_file.MODULE,
-    "run.html": data_file.PAGE,
-    "plan.png": data_file.PICTURE,
-    "records.db": data_file.RECORDS,
+    "window.json": file_kind.PROBLEM,
+    "plan.json": file_kind.PLAN,
+    "quickstart.yaml": file_kind.SCENARIO,
+    "live.yaml": file_kind.SCENARIO,
+    "cluster.yaml": file_kind.CLUSTER,
+    "layout.yaml": file_kind.LAYOUT,
+    "placement.json": file_kind.PLACEMENT,
+    "my.profiles.json": file_kind.PROFILES,
+    "run.json": file_kind.RUN,
+    "trace.csv": file_kind.TRACE,
+    "policy.py": file_kind.MODULE,
+    "run.html": file_kind.PAGE,
+    "plan.png": file_kind.PICTURE,
+    "records.db": file_kind.RECORDS,
 }
-SCENARIOS = (data_file.SCENARIO, data_file.CLUSTER)
+SCENARIOS = (file_kind.SCENARIO, file_kind.CLUSTER)
 VERBS: Mapping[str, tuple[FileKind, ...]] = {
-    "plan {}": (data_file.PROBLEM,),
-    "check {} plan.json": (data_file.PROBLEM,),
-    "check window.json {}": (data_file.PLAN,),
+    "plan {}": (file_kind.PROBLEM,),
+    "check {} plan.json": (file_kind.PROBLEM,),
+    "check window.json {}": (file_kind.PLAN,),
     "simulate {}": SCENARIOS,
     "compare {}": SCENARIOS,
     "serve {}": SCENARIOS,
     "load {} --url http://127.0.0.1:9": SCENARIOS,
     "profile {} --driver cpu": SCENARIOS,
-    "profiles {}": (data_file.PROFILES,),
+    "profiles {}": (file_kind.PROFILES,),
     "cluster plan {}": SCENARIOS,
-    "cluster plan cluster.yaml --current {}": (data_file.PLACEMENT,),
-    "gpu apply {} --dry-run": (data_file.LAYOUT,),
-    "gpu assert {}": (data_file.LAYOUT,),
-    "forecast evaluate {}": (data_file.TRACE,),
-    "dashboard {}": (data_file.RECORDS,),
+    "cluster plan cluster.yaml --current {}": (file_kind.PLACEMENT,),
+    "gpu apply {} --dry-run": (file_kind.LAYOUT,),
+    "gpu assert {}": (file_kind.LAYOUT,),
+    "forecast evaluate {}": (file_kind.TRACE,),
+    "dashboard {}": (file_kind.RECORDS,),
 }
 """Verb -> the kinds of files that it takes."""
 
@@ -69,7 +69,7 @@ VERBS: Mapping[str, tuple[FileKind, ...]] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("files")
-    profile = Path(data_file.__file__).parent.parent / "workload" / "assumed_profile.json"
+    profile = Path(file_kind.__file__).parent.parent / "workload" / "assumed_profile.json"
     texts = {
         "window.json": json.dumps(example_problem()),
         "plan.json": json.dumps(PLAN),
@@ -99,7 +99,7 @@ def test_a_verb_says_what_a_wrong_file_is(
             continue
         done = migrator(*verb.format(name).split(), MIGRATOR_STATE=str(tmp_path))
         assert done.code == 2, (name, done)
-        assert kind.words in done.refusal or "are swapped" in done.refusal, (name, done.refusal)
+        assert kind.name in done.refusal or "are swapped" in done.refusal, (name, done.refusal)
 
 
 def test_every_kind_is_recognised(folder: Path) -> None:

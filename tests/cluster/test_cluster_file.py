@@ -11,7 +11,7 @@ from support.clusters import cluster, tenant
 
 from migrator.cluster.file import is_cluster, parse_cluster, read_cluster
 from migrator.core.errors import InputError
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.workload.file import parse_scenario
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.yaml"
@@ -30,8 +30,8 @@ def changed(*path: object, to: object) -> dict[str, Any]:
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = to
-    found: dict[str, Any] = data
-    return found
+    scenario: dict[str, Any] = data
+    return scenario
 
 
 def refusal(data: object) -> str:

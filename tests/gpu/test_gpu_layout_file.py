@@ -23,7 +23,7 @@ from migrator.gpu.layout_file import (
     parse_layout,
     read_layout,
 )
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 

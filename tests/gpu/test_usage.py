@@ -8,7 +8,7 @@ from support.fake_nvml import library
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FaultKind
 
-from migrator.gpu.drivers.nvml import Usage, read_usage
+from migrator.gpu.drivers.usage import Usage, read_usage
 
 
 def test_instances_have_their_own_memory_and_use_since_hopper(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from migrator.io import database
 from migrator.io.database import (
     DamagedError,
     FileMovedError,
-    Layout,
+    Schema,
     explain_errors,
     is_damage,
     open_database,
@@ -32,7 +32,7 @@ from migrator.live.labels import Labels
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
 
-THINGS = Layout("things", 7, 1, ("CREATE TABLE thing (name TEXT UNIQUE)",))
+THINGS = Schema("things", 7, 1, ("CREATE TABLE thing (name TEXT UNIQUE)",))
 GPU = Gpu(0, "GPU-0", "a GPU", boards()["A100-40GB"], "boot-1", "1", True, "mig")
 
 
@@ -192,8 +192,11 @@ def test_nothing_is_committed_to_a_file_that_is_not_at_its_path(tmp_path: Path, 
     aside.replace(source)
     add("after")
     connection.close()
-    with reading(path, THINGS) as found:
-        assert [name for (name,) in found.execute("SELECT name FROM thing")] == ["before", "after"]
+    with reading(path, THINGS) as connection:
+        assert [name for (name,) in connection.execute("SELECT name FROM thing")] == [
+            "before",
+            "after",
+        ]
 
 
 UNUSABLE = [

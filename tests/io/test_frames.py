@@ -26,7 +26,7 @@ from migrator.serving.workers.messages import Assignment, Infer, Scores, Swap, T
 
 def _fed(data: bytes, cuts: list[int]) -> list[Frame[ToWorker]]:
     reader: FrameReader[ToWorker] = FrameReader(ToWorker)
-    found: list[Frame[ToWorker]] = []
+    frames: list[Frame[ToWorker]] = []
     edges = [0, *sorted(cuts), len(data)]
     for begin, end in pairwise(edges):
         piece = data[begin:end]
@@ -34,9 +34,9 @@ def _fed(data: bytes, cuts: list[int]) -> list[Frame[ToWorker]]:
             space = reader.space()
             count = min(len(space), len(piece))
             space[:count] = piece[:count]
-            found += reader.add(count)
+            frames += reader.add(count)
             piece = piece[count:]
-    return found
+    return frames
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=4), st.lists(st.integers(0, 400_000), max_size=6))
@@ -48,10 +48,10 @@ def test_frames_come_out_whole_however_the_stream_is_cut(sizes: list[int], cuts:
         for number, (message, payload) in enumerate(zip(sent, payloads, strict=True))
         for piece in encode_frame(number, message, payload)
     )
-    found = _fed(data, [min(cut, len(data)) for cut in cuts])
-    assert [frame.number for frame in found] == list(range(len(sent)))
-    assert [frame.message for frame in found] == sent
-    assert [bytes(frame.payload) for frame in found] == payloads
+    frames = _fed(data, [min(cut, len(data)) for cut in cuts])
+    assert [frame.number for frame in frames] == list(range(len(sent)))
+    assert [frame.message for frame in frames] == sent
+    assert [bytes(frame.payload) for frame in frames] == payloads
 
 
 def test_a_frame_keeps_its_bytes_when_the_next_one_comes() -> None:

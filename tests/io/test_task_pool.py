@@ -12,7 +12,7 @@ from support.waiting import until
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.processes import is_running
-from migrator.io.task_pool import open_pool
+from migrator.io.task_pool import open_workers
 
 
 def twice(number: int) -> int:
@@ -37,29 +37,29 @@ def sleep(path: str) -> None:
 
 
 def test_results_in_order_and_as_they_come() -> None:
-    with open_pool(2) as pool:
-        assert list(pool.map(twice, range(9))) == [2 * each for each in range(9)]
-        assert sorted(pool.map_unordered(twice, range(9))) == [2 * each for each in range(9)]
-        assert list(pool.map(twice, [])) == []
+    with open_workers(2) as workers:
+        assert list(workers.map(twice, range(9))) == [2 * number for number in range(9)]
+        assert sorted(workers.as_completed(twice, range(9))) == [(n, 2 * n) for n in range(9)]
+        assert list(workers.map(twice, [])) == []
 
 
 def test_a_process_that_dies_is_an_error_and_not_an_endless_wait() -> None:
-    with open_pool(2) as pool:
+    with open_workers(2) as workers:
         with pytest.raises(MigratorError, match="a process of this run died"):
-            list(pool.map_unordered(die, [1]))
+            list(workers.as_completed(die, [1]))
         with pytest.raises(MigratorError, match="with fewer processes"):
-            list(pool.map(twice, [1]))
+            list(workers.map(twice, [1]))
 
 
 def test_an_error_of_a_task_is_raised_here() -> None:
-    with open_pool(2) as pool, pytest.raises(InputError, match="3 is refused"):
-        list(pool.map(refuse, [3]))
+    with open_workers(2) as workers, pytest.raises(InputError, match="3 is refused"):
+        list(workers.map(refuse, [3]))
 
 
 def test_leaving_ends_running_tasks(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    with open_pool(2) as pool:
-        next(pool.map_unordered(sleep, ["", str(file)]))
+    with open_workers(2) as workers:
+        next(workers.as_completed(sleep, ["", str(file)]))
         pid = int(until(lambda: file.exists() and file.read_text(encoding="ascii")))
         assert is_running(pid)
     assert not is_running(pid)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.io.data_file import MAX_VALUES, load_yaml, read_yaml_file
+from migrator.io.data_file import read_yaml_file
+from migrator.io.yaml_text import MAX_VALUES, load_yaml
 
 
 def refusal(text: str) -> str:
@@ -54,17 +55,17 @@ def one_line(error: InputError) -> str:
     ],
 )
 def test_plain_words_follow_yaml_1_2(word: str, value: object) -> None:
-    found = load_yaml(f"[{word}, 0]" if word else "[~, 0]")
-    assert found == [value, 0]
-    assert isinstance(found, list)
-    assert type(found[0]) is type(value)
+    values = load_yaml(f"[{word}, 0]" if word else "[~, 0]")
+    assert values == [value, 0]
+    assert isinstance(values, list)
+    assert type(values[0]) is type(value)
 
 
 def test_numbers_that_are_not_finite_stay_numbers() -> None:
-    found = load_yaml("[.inf, -.inf, .nan]")
-    assert isinstance(found, list)
-    assert found[:2] == [math.inf, -math.inf]
-    assert math.isnan(found[2])
+    values = load_yaml("[.inf, -.inf, .nan]")
+    assert isinstance(values, list)
+    assert values[:2] == [math.inf, -math.inf]
+    assert math.isnan(values[2])
     assert load_yaml("9" * 5000) == math.inf
 
 

@@ -71,8 +71,8 @@ def cut_off_after(steps: int) -> Any:
 
 
 def test_a_run_says_what_every_window_brought(straight: BenchmarkResult) -> None:
-    assert [each.window for each in straight.rows] == [1, 2]
-    assert [each.classes for each in straight.rows] == [4, 6]
+    assert [row.window for row in straight.rows] == [1, 2]
+    assert [row.classes for row in straight.rows] == [4, 6]
     assert straight.weights == "random, seed 0"
     assert straight.source == "made from seed 0"
     for row in straight.rows:

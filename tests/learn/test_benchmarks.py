@@ -32,7 +32,7 @@ CIFAR = benchmark("nc-cifar-10")
 
 
 @pytest.fixture(scope="module")
-def made() -> Material:
+def synthetic_samples() -> Material:
     return SYNTHETIC.load(Origin(seed=3))
 
 
@@ -42,7 +42,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_papers_benchmarks_have_its_windows() -> None:
-    windows = {name: each.windows for name, each in benchmarks().items()}
+    windows = {name: one_benchmark.windows for name, one_benchmark in benchmarks().items()}
     assert windows == {
         "nc-cifar-10": 4,
         "nc-core50": 9,
@@ -53,35 +53,37 @@ def test_the_papers_benchmarks_have_its_windows() -> None:
         benchmark("cifar-10")
 
 
-def test_made_up_data_follows_the_seed(made: Material) -> None:
+def test_made_up_data_follows_the_seed(synthetic_samples: Material) -> None:
     again, other = SYNTHETIC.load(Origin(seed=3)), SYNTHETIC.load(Origin(seed=4))
-    np.testing.assert_array_equal(again.train.inputs, made.train.inputs)
-    assert not np.array_equal(other.train.inputs, made.train.inputs)
+    np.testing.assert_array_equal(again.train.inputs, synthetic_samples.train.inputs)
+    assert not np.array_equal(other.train.inputs, synthetic_samples.train.inputs)
 
 
-def test_made_up_classes_drift(made: Material) -> None:
+def test_made_up_classes_drift(synthetic_samples: Material) -> None:
     """The looks of a class in a later scenario are further from those of the first."""
 
     def look(scenario: int) -> Any:
-        rows = (made.held_out.labels == 0) & (made.held_out.arrives == scenario)
-        return made.held_out.inputs[rows].mean(0)
+        rows = (synthetic_samples.held_out.labels == 0) & (
+            synthetic_samples.held_out.arrives == scenario
+        )
+        return synthetic_samples.held_out.inputs[rows].mean(0)
 
-    moved = [float(np.abs(look(each) - look(0)).mean()) for each in range(1, 5)]
+    moved = [float(np.abs(look(scenario) - look(0)).mean()) for scenario in range(1, 5)]
     assert moved == sorted(moved)
     assert moved[0] > 1
 
 
-def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(made: Material) -> None:
-    first = window_data(SYNTHETIC, made, 0, memory=10, seed=0)
+def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(synthetic_samples: Material) -> None:
+    first = window_data(SYNTHETIC, synthetic_samples, 0, memory=10, seed=0)
     assert len(first.replay) == 0
     assert set(first.new.labels) == {0, 1} == first.new_classes
-    third = window_data(SYNTHETIC, made, 2, memory=10, seed=0)
+    third = window_data(SYNTHETIC, synthetic_samples, 2, memory=10, seed=0)
     assert third.new_classes == {4, 5}
     assert set(np.unique(third.replay.labels)) == {0, 1, 2, 3}
     assert np.bincount(third.replay.labels).tolist() == [10] * 4
     assert (third.replay.arrives < 2).all()
     assert set(third.held_out.labels) == set(range(6))
-    again = window_data(SYNTHETIC, made, 2, memory=10, seed=0)
+    again = window_data(SYNTHETIC, synthetic_samples, 2, memory=10, seed=0)
     np.testing.assert_array_equal(again.replay.inputs, third.replay.inputs)
     # classes that drift are judged as they look now
     assert (third.held_out.arrives == 2).all()
@@ -89,11 +91,11 @@ def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(made: Material) -
     assert len(third.training) == len(third.new) + 40
 
 
-def test_a_limit_is_per_class_and_scenario(made: Material) -> None:
-    few = limit_samples(made, 7, seed=0)
+def test_a_limit_is_per_class_and_scenario(synthetic_samples: Material) -> None:
+    few = limit_samples(synthetic_samples, 7, seed=0)
     rows = few.train.labels[few.train.arrives == 3]
     assert np.bincount(rows).tolist() == [7] * 8
-    assert limit_samples(made, None, seed=0) is made
+    assert limit_samples(synthetic_samples, None, seed=0) is synthetic_samples
 
 
 # the public originals, small
@@ -241,7 +243,7 @@ def test_core50_is_read_from_its_folders(tmp_path: Path) -> None:
         benchmark("nc-core50").load(Origin(tmp_path))
 
 
-GROUPS = [f"group.{each:02d}" for each in range(20)]
+GROUPS = [f"group.{number:02d}" for number in range(20)]
 
 
 def message(group: str) -> str:
@@ -249,7 +251,7 @@ def message(group: str) -> str:
 
 
 def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
-    places = [tmp_path / each for each in ("lines", "folder", "archive")]
+    places = [tmp_path / form for form in ("lines", "folder", "archive")]
     for place in places:
         place.mkdir()
     with lzma.open(places[0] / "20news_bydate_full.jsonl.xz", "wt") as lines:
@@ -266,8 +268,8 @@ def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
     with tarfile.open(places[2] / "20news-bydate.tar.gz", "w:gz") as archive:
         for folder in sorted(root.iterdir()):
             archive.add(folder, folder.name)
-    known = benchmark("nc-20-newsgroups")
-    materials = [known.load(Origin(path)) for path in places]
+    newsgroups = benchmark("nc-20-newsgroups")
+    materials = [newsgroups.load(Origin(path)) for path in places]
     for material in materials:
         assert (len(material.train), len(material.held_out)) == (20, 20)
         by_label = material.train.inputs[np.argsort(material.train.labels)]
@@ -325,7 +327,9 @@ def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
         CIFAR.load(Origin(tmp_path))
 
 
-def test_classes_come_in_another_order_unless_they_drift(tmp_path: Path, made: Material) -> None:
+def test_classes_come_in_another_order_unless_they_drift(
+    tmp_path: Path, synthetic_samples: Material
+) -> None:
     packed(tmp_path, "cifar10_subset_12k_webp.npz", 10, "PNG", 32)
     material = CIFAR.load(Origin(tmp_path))
     other = reorder_classes(CIFAR, material, seed=1)
@@ -334,4 +338,4 @@ def test_classes_come_in_another_order_unless_they_drift(tmp_path: Path, made: M
     np.testing.assert_array_equal(other.train.labels, other.held_out.labels)
     np.testing.assert_array_equal(other.train.arrives, other.train.labels // 2)
     with pytest.raises(InputError, match="generated in the order of its classes"):
-        reorder_classes(SYNTHETIC, made, seed=1)
+        reorder_classes(SYNTHETIC, synthetic_samples, seed=1)

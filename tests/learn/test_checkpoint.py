@@ -94,7 +94,7 @@ def test_weights_are_written_and_synced_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that writes its file whole by itself writes into the checkpoint's own."""
-    made: list[str] = []
+    written_names: list[str] = []
     synced: list[bool] = []
     real = os.fsync
 
@@ -105,11 +105,11 @@ def test_weights_are_written_and_synced_once(
     class Noting(Tiny):
         def save(self, path: Path, *, training: bool = False) -> None:
             super().save(path, training=training)
-            made.extend(each.name for each in path.parent.iterdir())
+            written_names.extend(file.name for file in path.parent.iterdir())
 
     monkeypatch.setattr(os, "fsync", fsync)
     Checkpoints(tmp_path, print).write(0, Noting.build(4, 0), {})
-    assert made == [f".000000.weights.{os.getpid()}.unfinished"]
+    assert written_names == [f".000000.weights.{os.getpid()}.unfinished"]
     # weights and JSON, and after each the folder that names it
     assert synced == [False, True, False, True]
 

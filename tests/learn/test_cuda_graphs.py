@@ -58,9 +58,9 @@ def _run(steps: CapturedSteps, size: int, value: float) -> float:
 def test_a_shape_is_captured_once_it_has_come_a_few_times() -> None:
     captured: Shapes = []
     steps = _recording(captured)
-    found = [_run(steps, 4, value) for value in range(6)]
+    losses = [_run(steps, 4, value) for value in range(6)]
     assert captured == [(4,)]
-    assert found == [4.0 * value for value in range(6)]
+    assert losses == [4.0 * value for value in range(6)]
 
 
 def test_only_the_first_two_shapes_have_graphs() -> None:
@@ -133,9 +133,9 @@ class _Cuda:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
-    made = _Cuda()
-    monkeypatch.setattr(captured_module, "_CUDA", made.stand_in())
-    return made
+    cuda = _Cuda()
+    monkeypatch.setattr(captured_module, "_CUDA", cuda.stand_in())
+    return cuda
 
 
 def test_a_capture_that_runs_out_of_memory_leaves_plain_steps(cuda: _Cuda) -> None:
@@ -238,7 +238,7 @@ def test_what_does_not_capture_says_so() -> None:
 
 def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> None:
     network = nn.Linear(3, 2)
-    saved = {name: each.clone() for name, each in network.state_dict().items()}
+    saved = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     convert_to_bf16(network)
     assert network(torch.rand(4, 3)).dtype is torch.bfloat16
     network.load_state_dict(saved)

@@ -42,8 +42,8 @@ class Kernel:
 
     def __call__(self, given: Convolution) -> Tensor:
         self.channels.append(given.groups)
-        found: Tensor = torch.conv2d(**given._asdict())
-        return found
+        computed: Tensor = torch.conv2d(**given._asdict())
+        return computed
 
 
 def test_only_depthwise_convolutions_use_the_other_kernel() -> None:
@@ -61,8 +61,8 @@ def test_only_depthwise_convolutions_use_the_other_kernel() -> None:
     with torch.no_grad():
         expected = network(inputs)
         with DepthwiseKernels(kernel):
-            found = network(inputs)
-    torch.testing.assert_close(found, expected)
+            scores = network(inputs)
+    torch.testing.assert_close(scores, expected)
     # only the second: the others are not depthwise, pad by a word, are dilated or have channels
     # that do not come in eights
     assert kernel.channels == [16]
@@ -104,8 +104,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     source += 'extern "C" void place(long long block, long long size, long long thread) '
     source += "{ blockIdx.x = block; blockDim.x = size; threadIdx.x = thread; }"
     (folder / "kernel.cpp").write_text(source, encoding="utf-8")
-    words = [compiler, "-shared", "-fPIC", "-O1", "-Wno-unknown-pragmas", "-o"]
-    subprocess.run([*words, str(folder / "kernel.so"), str(folder / "kernel.cpp")], check=True)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Wno-unknown-pragmas", "-o"]
+    subprocess.run([*command, str(folder / "kernel.so"), str(folder / "kernel.cpp")], check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
@@ -146,20 +146,20 @@ def test_the_kernel_convolves(
     given = Convolution(inputs, weights, None, stride, padding, 1, 16)
     assert given.has_kernel
     exact = torch.conv2d(inputs.float(), weights.float(), None, stride, padding, 1, 16)
-    found = OnTheHost(library)(given)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    computed = OnTheHost(library)(given)
+    assert computed.is_contiguous(memory_format=torch.channels_last)
     # the sum is in single precision, so only its last rounding may differ
-    torch.testing.assert_close(found.float(), exact, rtol=2**-8, atol=1e-5)
+    torch.testing.assert_close(computed.float(), exact, rtol=2**-8, atol=1e-5)
 
 
 def test_the_kernel_keeps_what_is_not_a_number(library: ctypes.CDLL) -> None:
     inputs, weights = torch.ones(1, 8, 3, 3, dtype=BF16), torch.ones(8, 1, 3, 3, dtype=BF16)
     inputs[0, 3] = torch.nan
     inputs[0, 5] = torch.inf
-    found = OnTheHost(library)(Convolution(inputs, weights, None, 1, 0, 1, 8)).flatten()
-    assert found.isnan().nonzero().tolist() == [[3]]
-    assert found.isinf().nonzero().tolist() == [[5]]
-    assert found[0] == 9
+    computed = OnTheHost(library)(Convolution(inputs, weights, None, 1, 0, 1, 8)).flatten()
+    assert computed.isnan().nonzero().tolist() == [[3]]
+    assert computed.isinf().nonzero().tolist() == [[5]]
+    assert computed[0] == 9
 
 
 def test_without_the_libraries_of_cuda_nothing_changes(
@@ -271,11 +271,13 @@ def test_weights_with_two_names_are_exchanged_once() -> None:
     model, other = Depthwise(Tied(), 2, 0, 8), Depthwise(Tied(), 2, 1, 8)
     model._answers = Mock()
     with torch.no_grad():
-        for each, value in ((model, 1.0), (other, 2.0)):
-            for weight in each.network.parameters():
+        for filled, value in ((model, 1.0), (other, 2.0)):
+            for weight in filled.network.parameters():
                 weight.fill_(value)
     assert model.exchange(other)
-    assert {float(each) for each in model.network.state_dict()["second.weight"].flatten()} == {2.0}
+    assert {float(weight) for weight in model.network.state_dict()["second.weight"].flatten()} == {
+        2.0
+    }
     assert all((parameter == 2).all() for parameter in model.network.parameters())
     assert all((parameter == 1).all() for parameter in other.network.parameters())
 
@@ -297,8 +299,8 @@ def test_without_memory_no_weight_is_exchanged() -> None:
     before = copy.deepcopy(model.network.state_dict())
     with LittleMemory(), pytest.raises(InputError, match="does not fit into the memory"):
         model.exchange(other)
-    for name, each in model.network.state_dict().items():
-        assert torch.equal(each, before[name])
+    for name, tensor in model.network.state_dict().items():
+        assert torch.equal(tensor, before[name])
 
 
 def test_a_model_moved_to_the_host_computes_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +332,9 @@ def test_a_short_training_of_depthwise_convolutions_is_not_in_channels_last() ->
     plain = build("small-cnn", 4, 0, 32)
     assert isinstance(model, ImageModel)
     assert isinstance(plain, ImageModel)
-    for each in (model, plain):
-        each.device = torch.device("cuda")  # as on a GPU: nothing is computed
-        each.expect_training(BREAK_EVEN_STEPS - 1)
+    for served in (model, plain):
+        served.device = torch.device("cuda")  # as on a GPU: nothing is computed
+        served.expect_training(BREAK_EVEN_STEPS - 1)
     assert model.memory_format is torch.contiguous_format
     assert plain.memory_format is torch.channels_last
     model.expect_training(BREAK_EVEN_STEPS)

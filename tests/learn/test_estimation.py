@@ -46,13 +46,13 @@ def test_later_what_new_classes_have_brought_counts_twice_as_much() -> None:
 def test_an_expectation_is_an_accuracy(
     limit: float, before: float, new_part: float, past: list[tuple[float, float, float, float]]
 ) -> None:
-    assert 0 <= expected(limit, before, new_part, [Past(*each) for each in past]) <= 1
+    assert 0 <= expected(limit, before, new_part, [Past(*earlier) for earlier in past]) <= 1
 
 
 def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
-    known = benchmark("nc-synthetic")
-    data = window_data(known, known.load(Origin()), 0, 0, 0)
-    model = Tiny.build(known.classes, 0)
+    synthetic = benchmark("nc-synthetic")
+    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
+    model = Tiny.build(synthetic.classes, 0)
     before, scores = accuracy(model, data.held_out), model.infer(data.held_out.inputs[:20])
     first, second = (estimate(model, data, before, RetrainingSettings(), []) for _ in range(2))
     assert first.curve == second.curve
@@ -64,9 +64,9 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
 
 
 def test_nothing_is_expected_below_what_serves() -> None:
-    known = benchmark("nc-synthetic")
-    data = window_data(known, known.load(Origin()), 0, 0, 0)
-    model, _ = retrain(Tiny.build(known.classes, 0), data, 0.0, RetrainingSettings())
+    synthetic = benchmark("nc-synthetic")
+    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
+    model, _ = retrain(Tiny.build(synthetic.classes, 0), data, 0.0, RetrainingSettings())
     before = accuracy(model, data.held_out)
     worse = [Past(0.5, 0.5, 0.0, 1.0)]
     said = estimate(model, data, before, RetrainingSettings(), worse)

@@ -28,8 +28,10 @@ def test_the_example_runs_on_made_up_classes_where_there_is_no_data(
     said = capsys.readouterr().out
     assert "get cifar-10-python.tar.gz" in said
     assert "nc-synthetic: made from seed 0" in said
-    line = next(each for each in said.splitlines() if each.startswith("new classes"))
-    before, after = (int(each.rstrip("%")) for each in line.split()[2::2])
+    line = next(
+        output_line for output_line in said.splitlines() if output_line.startswith("new classes")
+    )
+    before, after = (int(percentage.rstrip("%")) for percentage in line.split()[2::2])
     assert after >= before + 20
 
 

@@ -23,16 +23,16 @@ FIVE = ("a", "b", "c", "d", "e")
 
 
 def test_classes_arrive_in_their_order_and_the_last_group_may_be_smaller(tmp_path: Path) -> None:
-    found = benchmark(f"folder:{write_pictures(tmp_path / 'own', FIVE)}")
-    assert (found.classes, found.windows, found.modality) == (5, 2, Modality.IMAGES)
-    material = found.load(Origin(seed=1))
-    require_every_class(found, material)
+    folder = benchmark(f"folder:{write_pictures(tmp_path / 'own', FIVE)}")
+    assert (folder.classes, folder.windows, folder.modality) == (5, 2, Modality.IMAGES)
+    material = folder.load(Origin(seed=1))
+    require_every_class(folder, material)
     assert material.train.inputs.shape == (40, 3, 16, 16)
     assert np.bincount(material.held_out.labels).tolist() == [2] * 5
-    last = window_data(found, material, 2, memory=3, seed=0)
+    last = window_data(folder, material, 2, memory=3, seed=0)
     assert last.new_classes == {4}
     assert np.bincount(last.replay.labels).tolist() == [3] * 4
-    asked = RequestSamples(found, material, 0)
+    asked = RequestSamples(folder, material, 0)
     assert set(asked.samples.labels[asked.rows(0, 300)]) == {0, 1, 2, 3}
     assert set(asked.samples.labels[asked.rows(1, 300)]) == {0, 1, 2, 3, 4}
     assert benchmark(f"folder:{tmp_path / 'own'}@3").windows == 1
@@ -40,8 +40,8 @@ def test_classes_arrive_in_their_order_and_the_last_group_may_be_smaller(tmp_pat
 
 
 def test_the_seed_draws_what_is_held_out(tmp_path: Path) -> None:
-    found = benchmark(f"folder:{write_pictures(tmp_path / 'own')}")
-    same, again, other = (found.load(Origin(seed=seed)).held_out.inputs for seed in (1, 1, 2))
+    folder = benchmark(f"folder:{write_pictures(tmp_path / 'own')}")
+    same, again, other = (folder.load(Origin(seed=seed)).held_out.inputs for seed in (1, 1, 2))
     np.testing.assert_array_equal(same, again)
     assert not np.array_equal(same, other)
 
@@ -51,8 +51,8 @@ def test_the_seed_draws_what_is_held_out(tmp_path: Path) -> None:
 def test_a_part_of_the_folder_is_held_out(tmp_path: Path, below: str, part: str) -> None:
     write_pictures(tmp_path / below)
     write_pictures(tmp_path / part, count=3)
-    found = benchmark(f"folder:{tmp_path}")
-    material = found.load(Origin())
+    folder = benchmark(f"folder:{tmp_path}")
+    material = folder.load(Origin())
     assert np.bincount(material.train.labels).tolist() == [10] * 3
     assert np.bincount(material.held_out.labels).tolist() == [3] * 3
 
@@ -76,9 +76,9 @@ def test_pictures_of_any_shape_get_one_size(tmp_path: Path) -> None:
 def test_texts_come_from_a_table(tmp_path: Path, suffix: str) -> None:
     write_texts(tmp_path / f"train.{suffix}", (10, 9, 2))
     write_texts(tmp_path / f"test.{suffix}", (2, 9, 10), count=2)
-    found = benchmark(f"folder:{tmp_path}")
-    assert found.modality is Modality.TEXT
-    material = found.load(Origin(encode=lambda texts: np.array([[len(t)] for t in texts])))
+    folder = benchmark(f"folder:{tmp_path}")
+    assert folder.modality is Modality.TEXT
+    material = folder.load(Origin(encode=lambda texts: np.array([[len(t)] for t in texts])))
     # numbers are ordered by value: 2, 9, 10
     assert material.train.labels[:3].tolist() == [2, 1, 0]
     assert material.held_out.labels[:3].tolist() == [0, 1, 2]
@@ -157,7 +157,7 @@ def test_a_table_must_have_texts_and_labels(
     "make",
     [
         lambda path: (path / "train.csv").write_bytes(b"text,label\n\xff\xfe,1\n"),
-        lambda path: [write_texts(path / f"train.{each}", "ab") for each in ("csv", "jsonl")],
+        lambda path: [write_texts(path / f"train.{ending}", "ab") for ending in ("csv", "jsonl")],
     ],
 )
 def test_other_tables_are_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
@@ -174,8 +174,8 @@ def test_a_name_says_how_it_is_written(name: str) -> None:
 
 def test_a_model_is_retrained_on_own_samples(tmp_path: Path) -> None:
     write_pictures(tmp_path / "own", (*FIVE, "f"), count=20)
-    words = ("--model", "support.tiny_model:Tiny", "--epochs", "2", "--windows", "1", "--json")
-    done = CliRunner().invoke(app, ["retrain", f"folder:{tmp_path / 'own'}", *words])
+    options = ("--model", "support.tiny_model:Tiny", "--epochs", "2", "--windows", "1", "--json")
+    done = CliRunner().invoke(app, ["retrain", f"folder:{tmp_path / 'own'}", *options])
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert answer["source"] == f"{tmp_path / 'own'}, 96 samples to train on, 24 held out"

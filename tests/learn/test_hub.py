@@ -61,8 +61,8 @@ def test_a_name_without_a_revision_stays_at_the_commit_it_was_first_resolved_to(
     damaged.write_bytes(b"\xff half a com")
     worn = hub.push("me/worn", files)
     with serve_hub(hub):
-        found, repaired = ask(hub.url, tmp_path, "me/vit", "me/worn")
-        assert found == pinned
+        origin, repaired = ask(hub.url, tmp_path, "me/vit", "me/worn")
+        assert origin == pinned
         assert repaired.startswith(f"me/worn of the hub, commit {worn}")
         assert damaged.read_text() == worn
         second = hub.push("me/vit", files)

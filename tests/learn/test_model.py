@@ -61,7 +61,7 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
     with pytest.raises(InputError) as caught:
         model_class(f"{own}:Half")
     said = str(caught.value)
-    assert all(f"{each}()" in said for each in METHODS if each != "infer")
+    assert all(f"{method}()" in said for method in METHODS if method != "infer")
     assert "learning_rate" in said
     assert "infer()" not in said
     assert "modality" not in said

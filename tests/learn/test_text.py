@@ -67,13 +67,13 @@ def test_what_only_looks_like_a_quotation_stays() -> None:
 
 
 def test_a_rule_in_the_middle_of_a_long_message_ends_nothing() -> None:
-    said = "\n".join(["above", "-----", *(f"line {each}" for each in range(20))])
+    said = "\n".join(["above", "-----", *(f"line {number}" for number in range(20))])
     assert body_of(f"Subject: x\n\n{said}") == said
 
 
 def test_words_are_of_every_alphabet_in_every_spelling() -> None:
-    words = tokens_of("Größe GRÖSSE größe")
-    assert words[1] == words[2] == words[3]
+    tokens = tokens_of("Größe GRÖSSE größe")
+    assert tokens[1] == tokens[2] == tokens[3]
     assert tokens_of("слово")[1] != tokens_of("другое")[1]
     assert tokens_of("слово")[2] == PADDING
     # one letter or a letter and its accent; wide letters and digits
@@ -108,7 +108,7 @@ def test_combining_marks_take_no_quadratic_time() -> None:
 
 
 def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
-    words = "word " * TOKENS
-    long = words + "x" * 30_000_000
-    assert tokens_of(long).tolist() == tokens_of(words).tolist()
+    long_text = "word " * TOKENS
+    long = long_text + "x" * 30_000_000
+    assert tokens_of(long).tolist() == tokens_of(long_text).tolist()
     assert tokens_of(" " * CHARACTERS * TOKENS + "word").tolist() == tokens_of("").tolist()

@@ -46,7 +46,9 @@ def test_scores_and_preparation_are_those_of_timm(tmp_path: Path) -> None:
     network = save_folder(tmp_path)
     model = built(f"timm:local-dir:{tmp_path}")
     images = model.example(2)
-    mean, spread = (torch.tensor(each).view(3, 1, 1) for each in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]))
+    mean, spread = (
+        torch.tensor(values).view(3, 1, 1) for values in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
+    )
     with torch.inference_mode():
         wanted = network((torch.from_numpy(images) / 255 - mean) / spread).numpy()
     np.testing.assert_allclose(model.infer(images), wanted, atol=1e-5)
@@ -71,17 +73,17 @@ def test_a_copy_trains_and_its_weights_come_back(tmp_path: Path) -> None:
 
 def test_weights_come_from_a_file(tmp_path: Path) -> None:
     network = save_folder(tmp_path, 5)
-    for classes, words in ((5, ""), (3, ", head random")):
+    for classes, note in ((5, ""), (3, ", head random")):
         model = built(f"timm:{SMALL}", classes, pretrained=False)
         model.begin_with(tmp_path / "model.safetensors")
-        assert model.weights == f"loaded from model.safetensors{words}"
+        assert model.weights == f"loaded from model.safetensors{note}"
         stem = "patch_embed.proj.weight"
         assert torch.equal(model.network.get_parameter(stem), network.get_parameter(stem))
 
 
 def test_a_head_for_more_classes_keeps_the_old_rows(tmp_path: Path) -> None:
     save_folder(tmp_path)
-    three, five = (built(f"timm:local-dir:{tmp_path}", each) for each in (3, 5))
+    three, five = (built(f"timm:local-dir:{tmp_path}", classes) for classes in (3, 5))
     assert five.weights.endswith("head extended from 3 classes")
     inputs = three.example(1)
     np.testing.assert_allclose(five.infer(inputs)[:, :3], three.infer(inputs), atol=1e-5)
@@ -127,7 +129,7 @@ def test_odd_values_in_a_folder_are_one_sentence(
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
     config["pretrained_cfg"] |= change
-    config |= {key: each for key, each in change.items() if key == "num_classes"}
+    config |= {key: value for key, value in change.items() if key == "num_classes"}
     path.write_text(json.dumps(config))
     with pytest.raises(InputError, match=f"{wrong} in its config.json is missing or not usable"):
         built(f"timm:local-dir:{tmp_path}")
@@ -135,7 +137,7 @@ def test_odd_values_in_a_folder_are_one_sentence(
 
 def test_quantised_weights_are_refused(tmp_path: Path) -> None:
     network, file = save_folder(tmp_path), tmp_path / "model.safetensors"
-    save_file({name: each.to(torch.int8) for name, each in network.state_dict().items()}, file)
+    save_file({name: tensor.to(torch.int8) for name, tensor in network.state_dict().items()}, file)
     with pytest.raises(InputError, match=r"its weights are quantised \(.*\.weight is I8\)"):
         built(f"timm:local-dir:{tmp_path}")
 

@@ -27,11 +27,11 @@ def model(seed: int = 0) -> SmallCnn:
     return SmallCnn.build(4, seed, 16)
 
 
-def trained(steps: int, each: TorchModel | None = None) -> TorchModel:
-    each = each or model()
+def trained(steps: int, trainee: TorchModel | None = None) -> TorchModel:
+    trainee = trainee or model()
     for _ in range(steps):
-        each.train_step(IMAGES, LABELS, 1e-2)
-    return each
+        trainee.train_step(IMAGES, LABELS, 1e-2)
+    return trainee
 
 
 def test_the_seed_decides_and_nobody_outside_notices() -> None:
@@ -45,8 +45,8 @@ def test_the_seed_decides_and_nobody_outside_notices() -> None:
 
 
 def test_training_lowers_the_loss() -> None:
-    each = model()
-    losses = [each.train_step(IMAGES, LABELS, 1e-2) for _ in range(30)]
+    trainee = model()
+    losses = [trainee.train_step(IMAGES, LABELS, 1e-2) for _ in range(30)]
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
 
 
@@ -56,40 +56,42 @@ def test_images_of_any_size_are_read() -> None:
 
 
 def test_classes_never_seen_are_not_answered_and_not_unlearned() -> None:
-    each = model()
-    head = each.network.state_dict()["classifier.bias"][3].clone()
+    trainee = model()
+    head = trainee.network.state_dict()["classifier.bias"][3].clone()
     for _ in range(5):
-        each.train_step(IMAGES, LABELS % 3, 1e-2)
-    assert np.isneginf(each.infer(IMAGES)[:, 3]).all()
-    assert set(each.infer(IMAGES).argmax(1)) <= {0, 1, 2}
+        trainee.train_step(IMAGES, LABELS % 3, 1e-2)
+    assert np.isneginf(trainee.infer(IMAGES)[:, 3]).all()
+    assert set(trainee.infer(IMAGES).argmax(1)) <= {0, 1, 2}
     # weight decay is all that happens to what is still to come
-    assert abs(float(each.network.state_dict()["classifier.bias"][3] - head)) < 1e-3
+    assert abs(float(trainee.network.state_dict()["classifier.bias"][3] - head)) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "."])
 def test_a_file_or_a_folder_gives_the_weights_back(tmp_path: Path, name: str) -> None:
-    each = trained(3)
-    each.save(tmp_path / "weights.safetensors")
+    trainee = trained(3)
+    trainee.save(tmp_path / "weights.safetensors")
     again = model(7)
     again.load(tmp_path / name)
-    np.testing.assert_array_equal(again.infer(IMAGES), each.infer(IMAGES))
+    np.testing.assert_array_equal(again.infer(IMAGES), trainee.infer(IMAGES))
 
 
 def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    each = trained(3)
-    each.save(tmp_path / "half", training=True)
+    trainee = trained(3)
+    trainee.save(tmp_path / "half", training=True)
     again = model()
     again.load(tmp_path / "half")
-    np.testing.assert_array_equal(trained(3, again).infer(IMAGES), trained(3, each).infer(IMAGES))
+    np.testing.assert_array_equal(
+        trained(3, again).infer(IMAGES), trained(3, trainee).infer(IMAGES)
+    )
 
 
 def test_a_copy_is_one_of_its_own_and_begins_its_training_anew() -> None:
-    each = trained(2)
-    before = each.infer(IMAGES)
-    other = copy.deepcopy(each)
+    trainee = trained(2)
+    before = trainee.infer(IMAGES)
+    other = copy.deepcopy(trainee)
     np.testing.assert_array_equal(other.infer(IMAGES), before)
     trained(2, other)
-    np.testing.assert_array_equal(each.infer(IMAGES), before)
+    np.testing.assert_array_equal(trainee.infer(IMAGES), before)
     assert not np.array_equal(other.infer(IMAGES), before)
 
 
@@ -97,27 +99,27 @@ def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None
     larger = SmallCnn.build(9, 3, 16)
     # as another program would have written it: without our note
     save_file(dict(larger.network.state_dict()), tmp_path / "theirs.safetensors")
-    each = model()
-    assert each.weights == "random, seed 0"
+    trainee = model()
+    assert trainee.weights == "random, seed 0"
     with pytest.raises(InputError, match="its head is not for the 4 classes of the model"):
-        each.load(tmp_path / "theirs.safetensors")
-    assert each.weights == "random, seed 0"
-    each.begin_with(tmp_path / "theirs.safetensors")
-    assert each.weights == "loaded from theirs.safetensors, head random"
-    own, theirs = each.network.state_dict(), larger.network.state_dict()
+        trainee.load(tmp_path / "theirs.safetensors")
+    assert trainee.weights == "random, seed 0"
+    trainee.begin_with(tmp_path / "theirs.safetensors")
+    assert trainee.weights == "loaded from theirs.safetensors, head random"
+    own, theirs = trainee.network.state_dict(), larger.network.state_dict()
     assert torch.equal(own["0.weight"], theirs["0.weight"])
     assert own["classifier.weight"].shape == (4, 128)
 
 
 def test_beginning_with_a_file_of_ours_takes_its_weights_alone(tmp_path: Path) -> None:
-    each = trained(3)
-    each.save(tmp_path / "mine", training=True)
+    trainee = trained(3)
+    trainee.save(tmp_path / "mine", training=True)
     begun = model(7)
     begun.begin_with(tmp_path / "mine")
     assert (begun.weights, begun.steps) == ("loaded from mine", 0)
     assert begun._optimiser is None
-    np.testing.assert_array_equal(begun.infer(IMAGES), each.infer(IMAGES))
-    assert begun.seen.tolist() == each.seen.tolist()
+    np.testing.assert_array_equal(begun.infer(IMAGES), trainee.infer(IMAGES))
+    assert begun.seen.tolist() == trainee.seen.tolist()
     # going on keeps where it stood
     again = model(7)
     again.load(tmp_path / "mine")
@@ -129,23 +131,23 @@ def test_a_head_for_fewer_classes_gives_the_first_rows(tmp_path: Path, taking: s
     smaller = SmallCnn.build(2, 3, 16)
     smaller.train_step(IMAGES, LABELS % 2, 1e-3)
     smaller.save(tmp_path / "two", training=True)
-    each = model()
-    getattr(each, taking)(tmp_path / "two")
-    assert each.weights == "loaded from two, head extended from 2 classes"
-    assert each.seen.tolist() == [True, True, False, False]
-    np.testing.assert_allclose(each.infer(IMAGES)[:, :2], smaller.infer(IMAGES), atol=1e-6)
-    assert each.train_step(IMAGES, LABELS, 1e-3) > 0
+    trainee = model()
+    getattr(trainee, taking)(tmp_path / "two")
+    assert trainee.weights == "loaded from two, head extended from 2 classes"
+    assert trainee.seen.tolist() == [True, True, False, False]
+    np.testing.assert_allclose(trainee.infer(IMAGES)[:, :2], smaller.infer(IMAGES), atol=1e-6)
+    assert trainee.train_step(IMAGES, LABELS, 1e-3) > 0
 
 
 def test_classes_of_another_head_have_not_been_seen(tmp_path: Path) -> None:
     larger = SmallCnn.build(9, 3, 16)
     larger.train_step(IMAGES, LABELS, 1e-3)
     larger.save(tmp_path / "nine", training=True)
-    each = model()
-    each.begin_with(tmp_path / "nine")
-    assert each.weights == "loaded from nine, head random"
-    assert not each.seen.any()
-    assert each.steps == 0
+    trainee = model()
+    trainee.begin_with(tmp_path / "nine")
+    assert trainee.weights == "loaded from nine, head random"
+    assert not trainee.seen.any()
+    assert trainee.steps == 0
 
 
 NOTE = {"steps": 1, "seen": [0], "weights": "x"}
@@ -157,8 +159,8 @@ NOTE = {"steps": 1, "seen": [0], "weights": "x"}
         "x",
         "[]",
         "{}",
-        *(json.dumps({**NOTE, **each}) for each in ({"steps": "a"}, {"seen": "all"})),
-        *(json.dumps({**NOTE, **each}) for each in ({"seen": [-1]}, {"weights": 3})),
+        *(json.dumps({**NOTE, **change}) for change in ({"steps": "a"}, {"seen": "all"})),
+        *(json.dumps({**NOTE, **change}) for change in ({"seen": [-1]}, {"weights": 3})),
     ],
 )
 def test_a_damaged_note_is_one_sentence_and_nothing_is_taken(tmp_path: Path, note: str) -> None:
@@ -176,26 +178,26 @@ def test_damaged_moments_are_one_sentence_and_nothing_is_taken(tmp_path: Path, k
 
 
 def test_weights_of_whole_numbers_are_damaged(tmp_path: Path) -> None:
-    tensors = {k: each.to(torch.int32) for k, each in model(3).network.state_dict().items()}
+    tensors = {k: tensor.to(torch.int32) for k, tensor in model(3).network.state_dict().items()}
     save_file(tensors, tmp_path / "bad")
     refused(tmp_path / "bad")
 
 
 def refused(path: Path) -> None:
-    each = model()
-    before = each.infer(IMAGES)
+    trainee = model()
+    before = trainee.infer(IMAGES)
     with pytest.raises(InputError, match="damaged or not a safetensors file; copy it again"):
-        each.load(path)
-    np.testing.assert_array_equal(each.infer(IMAGES), before)
+        trainee.load(path)
+    np.testing.assert_array_equal(trainee.infer(IMAGES), before)
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 24), (3, 24, 16), (1, 16, 16), (3, 1, 1), (16, 16)])
 def test_what_is_no_square_image_in_colour_is_refused(shape: tuple[int, ...]) -> None:
     inputs = np.zeros((2, *shape), np.uint8)
-    each = model()
+    trainee = model()
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: each.infer(inputs),
-        lambda: each.train_step(inputs, LABELS[:2], 1e-3),
+        lambda: trainee.infer(inputs),
+        lambda: trainee.train_step(inputs, LABELS[:2], 1e-3),
     )
     for attempt in attempts:
         with pytest.raises(InputError, match="images are"):
@@ -220,11 +222,11 @@ def test_a_gpu_draws_on_as_if_nothing_had_been_trained(monkeypatch: pytest.Monke
 
 def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Path) -> None:
     SmallText.build(4, 0).save(tmp_path / "text")
-    each = model()
-    before = each.infer(IMAGES)
+    trainee = model()
+    before = trainee.infer(IMAGES)
     with pytest.raises(InputError, match="do not fit SmallCnn"):
-        each.load(tmp_path / "text")
-    np.testing.assert_array_equal(each.infer(IMAGES), before)
+        trainee.load(tmp_path / "text")
+    np.testing.assert_array_equal(trainee.infer(IMAGES), before)
 
 
 def test_weights_that_are_missing_or_damaged_are_one_sentence(tmp_path: Path) -> None:
@@ -252,9 +254,12 @@ def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    each = model()
-    monkeypatch.setattr(each, "logits", full)
-    for attempt in (lambda: each.infer(IMAGES), lambda: each.train_step(IMAGES, LABELS, 1e-3)):
+    trainee = model()
+    monkeypatch.setattr(trainee, "logits", full)
+    for attempt in (
+        lambda: trainee.infer(IMAGES),
+        lambda: trainee.train_step(IMAGES, LABELS, 1e-3),
+    ):
         with pytest.raises(InputError, match="does not fit into the memory"):
             attempt()
 

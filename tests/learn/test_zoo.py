@@ -39,7 +39,7 @@ def test_a_network_has_the_published_size(name: str) -> None:
     assert weights / 1e6 == pytest.approx(SIZES[name], rel=0.01)
 
 
-@pytest.mark.parametrize("name", [each for each in SIZES if each != "bert-base"])
+@pytest.mark.parametrize("name", [model for model in SIZES if model != "bert-base"])
 def test_images_of_64_pixels_give_a_row_of_scores(name: str) -> None:
     network = abstract(name)
     if name == "vit-b-16":

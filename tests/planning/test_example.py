@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from migrator.core.problem import Charge, Problem
-from migrator.io.data_file import load_yaml
+from migrator.io.yaml_text import load_yaml
 from migrator.planning.check import check_plan
 from migrator.planning.feasibility import require_feasible
 from migrator.planning.problem_file import (

@@ -20,9 +20,9 @@ class Looking(Tiny):
     def build(cls, classes: int, seed: int) -> Self:
         there = FakeNvml(Path(os.environ[MACHINE])).instances()
         mine = os.environ["CUDA_VISIBLE_DEVICES"]
-        words = [
+        places = [
             f"{instance.place}{' mine' if instance.uuid == mine else ''}" for instance in there
         ]
         with Path(os.environ[SEEN]).open("a") as file:
-            print(", ".join(words), file=file)
+            print(", ".join(places), file=file)
         return super().build(classes, seed)

@@ -30,34 +30,34 @@ def latency(batch: int, sms: int, p50_ms: float, **more: Any) -> dict[str, Any]:
 
 
 def found(*rows: dict[str, Any]) -> dict[str, Any]:
-    made = entry("mine", H200, rows, "here")
-    assert made is not None
-    return made
+    measured = entry("mine", H200, rows, "here")
+    assert measured is not None
+    return measured
 
 
 def test_latencies_are_medians_over_rounds() -> None:
-    made = found(*(latency(1, 16, each) for each in (2.0, 9.0, 3.0)), latency(1, 64, 1.0))
-    assert made["latency_ms"] == {"1": {"16": 3.0, "64": 1.0}}
-    assert made["latency_p99_ms"]["1"]["16"] == 3.6
-    assert made["memory_mib"] == {"1": 100.0}
+    measured = found(*(latency(1, 16, p50_ms) for p50_ms in (2.0, 9.0, 3.0)), latency(1, 64, 1.0))
+    assert measured["latency_ms"] == {"1": {"16": 3.0, "64": 1.0}}
+    assert measured["latency_p99_ms"]["1"]["16"] == 3.6
+    assert measured["memory_mib"] == {"1": 100.0}
 
 
 def test_a_training_step_is_held_against_the_largest_batch() -> None:
     steps = [row("training", job("training", "mine", 32, 16, 60.0))]
-    made = found(latency(1, 16, 1.0), latency(16, 16, 10.0), *steps)
-    assert made["training_ratio"] == pytest.approx(60 / 32 / (10 / 16))
+    measured = found(latency(1, 16, 1.0), latency(16, 16, 10.0), *steps)
+    assert measured["training_ratio"] == pytest.approx(60 / 32 / (10 / 16))
 
 
 def test_interference_is_scaled_to_neighbours_on_64_sms() -> None:
     siblings = [job("inference", "mine", 1, 16, 2.6)] * 7
     beside = [job("inference", "mine", 1, 60, 1.2), job("training", "other", 32, 64, 50.0)]
-    made = found(
+    measured = found(
         latency(1, 16, 2.0),
         latency(1, 60, 1.0),
         row("interference", *siblings),
         row("interference", *beside),
     )
-    assert made["interference"] == pytest.approx((0.3 * 64 / 96 + 0.2) / 2, abs=1e-4)
+    assert measured["interference"] == pytest.approx((0.3 * 64 / 96 + 0.2) / 2, abs=1e-4)
 
 
 def test_contention_is_what_one_neighbour_adds_without_shares() -> None:
@@ -72,32 +72,32 @@ def test_contention_is_what_one_neighbour_adds_without_shares() -> None:
 
 
 def test_what_was_not_measured_is_taken_from_elsewhere_and_said() -> None:
-    made = found(latency(1, 16, 2.0))
-    assert made["training_ratio"] == 3.0
-    for words in ("training_ratio assumed", "interference assumed", "contention assumed"):
-        assert words in made["provenance"]
-    known = profile("bert-base", "H200-141GB")
+    measured = found(latency(1, 16, 2.0))
+    assert measured["training_ratio"] == 3.0
+    for source in ("training_ratio assumed", "interference assumed", "contention assumed"):
+        assert source in measured["provenance"]
+    packaged = profile("bert-base", "H200-141GB")
     rows = [row("latency", job("inference", "bert-base", 1, 16, 2.0))]
-    made = entry("bert-base", H200, rows, "here") or {}
-    assert made["training_ratio"] == known.training_ratio
-    assert made["overhead"]["load_s"] == known.overhead.load_s
-    assert "training_ratio of the packaged profile" in made["provenance"]
+    measured = entry("bert-base", H200, rows, "here") or {}
+    assert measured["training_ratio"] == packaged.training_ratio
+    assert measured["overhead"]["load_s"] == packaged.overhead.load_s
+    assert "training_ratio of the packaged profile" in measured["provenance"]
 
 
 def test_instances_that_were_created_tell_how_long_it_takes() -> None:
-    took = [{"create_s": each, "destroy_s": each / 2} for each in (0.2, 0.9, 0.3)]
-    made = entry("mine", H200, [latency(1, 16, 2.0)], "here", took) or {}
-    assert made["overhead"]["create_s"] == pytest.approx(0.45)
-    assert made["overhead_parts_s"] == {"destroyed_s": 0.15, "created_s": 0.3}
-    assert "create_s measured" in made["provenance"]
+    took = [{"create_s": create_s, "destroy_s": create_s / 2} for create_s in (0.2, 0.9, 0.3)]
+    measured = entry("mine", H200, [latency(1, 16, 2.0)], "here", took) or {}
+    assert measured["overhead"]["create_s"] == pytest.approx(0.45)
+    assert measured["overhead_parts_s"] == {"destroyed_s": 0.15, "created_s": 0.3}
+    assert "create_s measured" in measured["provenance"]
     published = found(latency(1, 16, 2.0))
     assert published["overhead"]["create_s"] == 0.53
     assert "create_s published" in published["provenance"]
 
 
 def test_answers_that_are_not_finite_are_noted() -> None:
-    made = found(latency(1, 16, 2.0, finite=True), latency(1, 60, 1.0, finite=False))
-    assert "answers not finite on 60 SMs" in made["provenance"]
+    measured = found(latency(1, 16, 2.0, finite=True), latency(1, 60, 1.0, finite=False))
+    assert "answers not finite on 60 SMs" in measured["provenance"]
 
 
 def test_a_model_without_any_latency_has_no_profile() -> None:

@@ -14,7 +14,7 @@ from migrator.profiling.measurements import (
     Measurement,
     Partition,
     Study,
-    Task,
+    WorkKind,
     estimate_s,
     measurements,
     on_instances,
@@ -26,22 +26,28 @@ H200 = board("H200-141GB")
 MODELS = ["resnet-50", "bert-base"]
 
 
-def of(study: Study, found: list[Measurement]) -> list[Measurement]:
-    return [measurement for measurement in found if measurement.study is study]
+def of(study: Study, listed: list[Measurement]) -> list[Measurement]:
+    return [measurement for measurement in listed if measurement.study is study]
 
 
 def test_every_model_size_and_batch_has_its_latency_measured_once_a_round() -> None:
-    found = of(Study.LATENCY, measurements(H200, MODELS, [1, 4], rounds=2))
-    got = [(sms, job.model, job.batch, e.round) for e in found for sms, job in e.jobs]
+    latencies = of(Study.LATENCY, measurements(H200, MODELS, [1, 4], rounds=2))
+    got = [
+        (sms, job.model, job.batch, measurement.round)
+        for measurement in latencies
+        for sms, job in measurement.jobs
+    ]
     wanted = set(product((16, 32, 60, 64, 132), MODELS, (1, 4), (0, 1)))
     assert len(got) == len(wanted)
     assert set(got) == wanted
-    assert {job.task for measurement in found for _, job in measurement.jobs} == {Task.INFERENCE}
+    assert {job.task for measurement in latencies for _, job in measurement.jobs} == {
+        WorkKind.INFERENCE
+    }
 
 
 def test_what_matters_most_comes_first() -> None:
-    found = measurements(H200, MODELS, [1, 4], interference=True, rounds=2)
-    order = list(dict.fromkeys((measurement.study, measurement.round) for measurement in found))
+    listed = measurements(H200, MODELS, [1, 4], interference=True, rounds=2)
+    order = list(dict.fromkeys((measurement.study, measurement.round) for measurement in listed))
     assert order == [
         (Study.LATENCY, 0),
         (Study.TRAINING, 0),
@@ -49,51 +55,57 @@ def test_what_matters_most_comes_first() -> None:
         (Study.LATENCY, 1),
         (Study.INTERFERENCE, 0),
     ]
-    assert len({measurement.key for measurement in found}) == len(found)
+    assert len({measurement.key for measurement in listed}) == len(listed)
 
 
 @pytest.mark.parametrize("name", sorted(boards()))
 def test_on_every_board_jobs_run_together_only_where_they_fit(name: str) -> None:
-    known = boards()[name]
-    if any(profile.sms is None for profile in known.plain_profiles.values()):
+    divided = boards()[name]
+    if any(profile.sms is None for profile in divided.plain_profiles.values()):
         with pytest.raises(InputError, match="is not published"):
-            measurements(known, MODELS, [1])
+            measurements(divided, MODELS, [1])
         return
-    found = measurements(known, MODELS, [1, 4, 16], interference=True)
-    together = [e for e in found if len(e.jobs) > 1 and e.partition is Partition.SHARES]
+    listed = measurements(divided, MODELS, [1, 4, 16], interference=True)
+    together = [
+        measurement
+        for measurement in listed
+        if len(measurement.jobs) > 1 and measurement.partition is Partition.SHARES
+    ]
     assert together
     for measurement in together:
-        assert sum(sms for sms, _ in measurement.jobs) <= known.sms, measurement.words
-        assert measurement.jobs[0][1].task is Task.INFERENCE
-    apart = [e for e in found if e.partition is Partition.NONE]
+        assert sum(sms for sms, _ in measurement.jobs) <= divided.sms, measurement.description
+        assert measurement.jobs[0][1].task is WorkKind.INFERENCE
+    apart = [measurement for measurement in listed if measurement.partition is Partition.NONE]
     assert {len(measurement.jobs) for measurement in apart} == {1, 2}
 
 
 def test_the_list_says_what_runs_and_how_long_it_takes() -> None:
-    found = measurements(H200, MODELS, [1, 4], interference=True)
-    words = [measurement.words for measurement in found]
-    assert "inference of resnet-50, batch 4, on 60 SMs" in words
-    assert "7 times inference of bert-base, batch 1, on 16 SMs" in words
+    listed = measurements(H200, MODELS, [1, 4], interference=True)
+    descriptions = [measurement.description for measurement in listed]
+    assert "inference of resnet-50, batch 4, on 60 SMs" in descriptions
+    assert "7 times inference of bert-base, batch 1, on 16 SMs" in descriptions
     beside = "inference of bert-base, batch 1, on 60 SMs beside training of resnet-50, batch 32, "
-    assert f"{beside}on 64 SMs" in words
+    assert f"{beside}on 64 SMs" in descriptions
     shorter = measurements(H200, MODELS, [1, 4], interference=True, pace=0.1)
-    assert estimate_s(shorter) < estimate_s(found)
+    assert estimate_s(shorter) < estimate_s(listed)
     assert [measurement.key for measurement in shorter] == [
-        measurement.key for measurement in found
+        measurement.key for measurement in listed
     ]
 
 
 def test_instances_are_measured_size_after_size_the_largest_first() -> None:
     listed = measurements(H200, MODELS, [1, 4], rounds=2)
-    found = on_instances(listed)
-    assert {measurement.key for measurement in found} == {measurement.key for measurement in listed}
+    ordered = on_instances(listed)
+    assert {measurement.key for measurement in ordered} == {
+        measurement.key for measurement in listed
+    }
     studies = [(measurement.study, measurement.round) for measurement in listed]
     assert list(
-        dict.fromkeys((measurement.study, measurement.round) for measurement in found)
+        dict.fromkeys((measurement.study, measurement.round) for measurement in ordered)
     ) == list(dict.fromkeys(studies))
     sizes = [
         (measurement.study, measurement.round, *(sms for sms, _ in measurement.jobs))
-        for measurement in found
+        for measurement in ordered
     ]
     changes = [after for before, after in pairwise(sizes) if before != after]
     assert len(changes) == len(set(changes)), "a size is left and come back to"

@@ -16,8 +16,8 @@ from migrator.gpu.drivers.mps import MpsDaemon, MpsDriver, daemon_folder
 from migrator.io.processes import is_running
 from migrator.profiling.drivers import Mps
 from migrator.profiling.drivers import driver as driver_called
-from migrator.profiling.entries import Results
 from migrator.profiling.measurements import measurements
+from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 
 H200 = board("H200-141GB")
@@ -29,7 +29,7 @@ def daemon_of(state: Path) -> MpsDaemon:
 
 
 def starts_and_ends(programs: NvidiaPrograms) -> list[str]:
-    return [each.partition(" ")[0] for each in programs.log()]
+    return [line.partition(" ")[0] for line in programs.log()]
 
 
 def test_the_daemon_has_folders_of_its_own_and_quits(programs: NvidiaPrograms, state: Path) -> None:

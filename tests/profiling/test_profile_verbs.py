@@ -23,12 +23,12 @@ TINY = "support.tiny_model:Tiny"
 ALONE = (listed.Study.LATENCY, listed.Study.TRAINING, listed.Study.START)
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
 
 
-def refused(*words: str) -> str:
-    done = run(*words)
+def refused(*arguments: str) -> str:
+    done = run(*arguments)
     assert isinstance(done.exception, InputError), done.output
     assert "\n" not in str(done.exception)
     return str(done.exception)
@@ -70,9 +70,13 @@ def test_a_dry_run_lists_everything_without_a_gpu(scenario: str) -> None:
     lines = done.stdout.splitlines()
     assert f"latency       inference of {TINY}, batch 2, on 28 SMs" in lines
     assert any(line.startswith("interference  4 times inference of resnet-50") for line in lines)
-    found = json.loads(run("profile", scenario, "--dry-run", "--json").stdout)
-    assert found["seconds"] > 0
-    assert {each["study"] for each in found["measurements"]} == {"latency", "training", "start"}
+    answer = json.loads(run("profile", scenario, "--dry-run", "--json").stdout)
+    assert answer["seconds"] > 0
+    assert {measurement["study"] for measurement in answer["measurements"]} == {
+        "latency",
+        "training",
+        "start",
+    }
 
 
 def test_a_model_without_a_profile_is_measured_and_its_capability_printed(
@@ -86,8 +90,8 @@ def test_a_model_without_a_profile_is_measured_and_its_capability_printed(
     }
     path, out = tmp_path / "one.yaml", tmp_path / "found.json"
     path.write_text(yaml.safe_dump({"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}))
-    words = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
-    done = run(*words, "--batches", "1")
+    command = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
+    done = run(*command, "--batches", "1")
     assert done.exit_code == 0, done.output
     assert "capability within the objective" in done.stdout
     assert run("profiles", str(out)).stdout.startswith(TINY)
@@ -103,9 +107,9 @@ def test_a_model_is_measured_with_the_images_that_it_will_serve(
     every = listed.measurements
 
     def one_of_each(*given: Any, **how: Any) -> list[listed.Measurement]:
-        found = every(*given, **how)
+        every_measurement = every(*given, **how)
         return [
-            next(measurement for measurement in found if measurement.study is study)
+            next(measurement for measurement in every_measurement if measurement.study is study)
             for study in ALONE
         ]
 
@@ -118,16 +122,16 @@ def test_a_model_is_measured_with_the_images_that_it_will_serve(
     }
     data = {"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    words = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
-    done = run(*words, "--json")
+    command = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
+    done = run(*command, "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["measured"], found["faults"]) == (3, [])
-    assert "images of 40 pixels, sent with 16 pixels" in found["profiles"][0]["provenance"]
+    answer = json.loads(done.stdout)
+    assert (answer["measured"], answer["faults"]) == (3, [])
+    assert "images of 40 pixels, sent with 16 pixels" in answer["profiles"][0]["provenance"]
     # another size is another measurement
     live["pixels"] = 48
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    assert "images of 48 pixels" in str(run(*words).exception)
+    assert "images of 48 pixels" in str(run(*command).exception)
 
 
 def test_tenants_with_one_profile_have_images_of_one_size(scenario: str) -> None:
@@ -171,16 +175,16 @@ def test_bad_input_is_refused_in_one_sentence(
 
 
 def test_two_files_are_compared(tmp_path: Path) -> None:
-    one, two, alien = (tmp_path / f"{name}.json" for name in ("one", "two", "alien"))
-    for path, model, value in ((one, "a", 2.0), (two, "a", 2.2), (alien, "b", 2.0)):
+    first, second, alien = (tmp_path / f"{name}.json" for name in ("one", "two", "alien"))
+    for path, model, value in ((first, "a", 2.0), (second, "a", 2.2), (alien, "b", 2.0)):
         text = {"version": 2, "profiles": [profile_entry(model, value)]}
         path.write_text(json.dumps(text), encoding="utf-8")
-    done = run("profile", "--compare", str(one), str(two))
+    done = run("profile", "--compare", str(first), str(second))
     assert done.exit_code == 0, done.output
     assert "4.76% (median),  9.52% (most: a x1 on 14 SMs)" in done.stdout
-    found = json.loads(run("profile", "--compare", str(one), str(two), "--json").stdout)
-    assert {each["quantity"]: each["largest"] for each in found}["load_s"] == 0
-    assert "no model on the same board" in refused("profile", "--compare", str(one), str(alien))
+    comparison = json.loads(run("profile", "--compare", str(first), str(second), "--json").stdout)
+    assert {quantity["quantity"]: quantity["largest"] for quantity in comparison}["load_s"] == 0
+    assert "no model on the same board" in refused("profile", "--compare", str(first), str(alien))
 
 
 def test_version_two_is_read_as_strictly_as_version_one(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from migrator.gpu.partitioner import Partitioner
 from migrator.profiling import workers
 from migrator.profiling.drivers import Mig
 from migrator.profiling.drivers import driver as driver_called
-from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Study, measurements
+from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 from migrator.profiling.workers import Pool
 from profiling.looking_model import MACHINE, SEEN
@@ -61,15 +61,15 @@ def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> No
     assert driver.readings() == {}
     with driver.open():
         with driver.share(42) as share:
-            (made,) = fake.instances()
-            assert str(made.place) == "3g.20gb at 0"
-            assert share.environment["CUDA_VISIBLE_DEVICES"] == made.uuid
+            (instance,) = fake.instances()
+            assert str(instance.place) == "3g.20gb at 0"
+            assert share.environment["CUDA_VISIBLE_DEVICES"] == instance.uuid
             assert (share.sms, share.memory_gib) == (42, 19.5)
             with (
                 open_mig(0, boot_id=fake.boot_id) as board_driver,
                 Journal(journal_path(state)) as journal,
             ):
-                assert Partitioner(board_driver, journal).owners() == {made.place: "profile"}
+                assert Partitioner(board_driver, journal).owners() == {instance.place: "profile"}
         assert fake.instances() == ()
     (took,) = driver.reconfigurations
     assert took["sms"] == 42
@@ -162,7 +162,7 @@ def test_whatever_happens_the_instance_goes(
         assert layout(fake) == ["2g.12gb at 0"]
         raise BlockingIOError
 
-    monkeypatch.setattr(workers, "WorkerProcess", no_process)
+    monkeypatch.setattr(workers, "ProfileWorkerProcess", no_process)
     todo = [
         measurement
         for measurement in measurements(A30, [LOOKING], [1])
@@ -213,8 +213,8 @@ def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(machine: Mach
 def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None:
     fake = machine()
     fake.foreign(0, "1g.6gb")
-    words = ["profiling.killed", "mig", "28", os.environ[MACHINE]]
-    run = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE)
+    arguments = ["profiling.killed", "mig", "28", os.environ[MACHINE]]
+    run = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stdout.readline() == b"at work\n"
     at_work = f"is being changed by process {run.pid}"

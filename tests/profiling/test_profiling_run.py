@@ -13,8 +13,8 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError, MigratorError
 from migrator.profiling import run as profiling_run
 from migrator.profiling.drivers import Cpu, Driver
-from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Measurement, Study, measurements
+from migrator.profiling.results import Results
 from migrator.profiling.run import Profiled, profile
 from migrator.workload.profile_file import read_profile, read_profiles
 
@@ -31,9 +31,9 @@ def planned(
     board: Board, models: list[str], batches: tuple[int, ...] = (1, 4), **options: Any
 ) -> list[Measurement]:
     """Everything, but only one cold start: each takes seconds."""
-    found = measurements(board, models, list(batches), pace=QUICK, **options)
-    starts = [measurement for measurement in found if measurement.study is Study.START]
-    return [measurement for measurement in found if measurement not in starts[1:]]
+    listed = measurements(board, models, list(batches), pace=QUICK, **options)
+    starts = [measurement for measurement in listed if measurement.study is Study.START]
+    return [measurement for measurement in listed if measurement not in starts[1:]]
 
 
 def everything(board: Board) -> list[Measurement]:
@@ -72,15 +72,15 @@ def done(folder: Path, board: Board) -> Profiled:
 
 
 def by_model(done: Profiled) -> dict[str, dict[str, Any]]:
-    return {each["model"]: each for each in done.profiles}
+    return {entry["model"]: entry for entry in done.profiles}
 
 
 def test_the_file_is_read_back_as_profiles(done: Profiled, folder: Path) -> None:
     profiles = read_profiles(folder / "found.json")
-    assert [each.model for each in profiles] == [GREEDY, TINY, PLAIN]
+    assert [read.model for read in profiles] == [GREEDY, TINY, PLAIN]
     assert read_profile(folder / "found.json", PLAIN).model == PLAIN
-    for each, entry in zip(profiles, done.profiles, strict=True):
-        for batch, curve in each.latency_ms.items():
+    for read, entry in zip(profiles, done.profiles, strict=True):
+        for batch, curve in read.latency_ms.items():
             assert [sms for sms, _ in curve.points] == [10]
             p50 = entry["latency_ms"][str(batch)]["10"]
             p95, p99 = (entry[f"latency_p{part}_ms"][str(batch)]["10"] for part in (95, 99))
@@ -123,9 +123,9 @@ def test_neighbours_are_measured_beside_one_another(done: Profiled, folder: Path
     assert {len(row["jobs"]) for row in beside} == {1, 2}
     for row in beside:
         assert all(job["p50_ms"] > 0 and job["finite"] for job in row["jobs"])
-    found = by_model(done)
-    assert "interference" in found[TINY]["provenance"]
-    plain = found[PLAIN]
+    profiles = by_model(done)
+    assert "interference" in profiles[TINY]["provenance"]
+    plain = profiles[PLAIN]
     assert "interference" not in plain["provenance"]
     assert plain["interference"] >= 0
     assert plain["contention"] >= 0
@@ -136,9 +136,9 @@ def test_provenance_says_where_when_and_with_what(done: Profiled, folder: Path) 
     assert about["gpu"] == "CPU"
     assert about["torch"]
     assert about["date"].startswith("20")
-    for each in done.profiles:
-        assert each["provenance"].startswith(f"CPU, torch {about['torch']}, {about['date']}; ")
-        assert "create_s published" in each["provenance"]
+    for entry in done.profiles:
+        assert entry["provenance"].startswith(f"CPU, torch {about['torch']}, {about['date']}; ")
+        assert "create_s published" in entry["provenance"]
 
 
 def test_a_second_run_measures_nothing_and_writes_the_same(
@@ -165,13 +165,13 @@ def test_after_a_crash_the_next_run_goes_on(
     first = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (first.measured, first.left) == (1, 1)
     assert "lost, a worker process exited with 3: the sky is falling" in first.faults[0]
-    assert [each["model"] for each in first.profiles] == [TINY]
+    assert [entry["model"] for entry in first.profiles] == [TINY]
     falling.unlink()
     with rows.open("a") as file:
         file.write('{"key": "cut o')
     second = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (second.measured, second.taken_over, second.left) == (1, 1, 0)
-    assert [each["model"] for each in second.profiles] == [TINY, FATAL]
+    assert [entry["model"] for entry in second.profiles] == [TINY, FATAL]
     assert not second.faults
     with pytest.raises(InputError, match=r"another GPU, driver or version; give --fresh"):
         Results(rows, {"gpu": "b"})

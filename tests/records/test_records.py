@@ -15,7 +15,7 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.records import store as records_module
 from migrator.records.rows import (
-    LAYOUT,
+    SCHEMA,
     ActionRecord,
     EventRecord,
     PlanRecord,
@@ -250,7 +250,7 @@ def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     begun(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version={LAYOUT.version + 1}")
+        connection.execute(f"PRAGMA user_version={SCHEMA.version + 1}")
     with pytest.raises(InputError, match="use the MIGRator that wrote it"):
         read_records(path)
     with pytest.raises(InputError, match="use the MIGRator that wrote it"):

@@ -79,12 +79,12 @@ def _respond(hub: Hub, path: str) -> Response:
     if files is None:
         return 404, {"X-Error-Code": "RevisionNotFound"}, b""
     if kind == "revision":
-        about = {"id": name, "sha": commit, "siblings": [{"rfilename": each} for each in files]}
+        about = {"id": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
         return 200, {"Content-Type": "application/json"}, json.dumps(about).encode()
     if kind == "tree":
         rows = [
-            {"type": "file", "path": each, "size": len(body), "oid": _digest(body)}
-            for each, body in files.items()
+            {"type": "file", "path": file, "size": len(body), "oid": _digest(body)}
+            for file, body in files.items()
         ]
         return 200, {"Content-Type": "application/json"}, json.dumps(rows).encode()
     if file not in files:

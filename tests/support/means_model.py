@@ -50,8 +50,8 @@ class Means:
         path.write_bytes(save({"sums": self.sums, "counts": self.counts}))
 
     def load(self, path: Path) -> None:
-        found = load_file(path)
-        self.sums, self.counts = found["sums"], found["counts"]
+        tensors = load_file(path)
+        self.sums, self.counts = tensors["sums"], tensors["counts"]
 
 
 def _coarse(inputs: NDArray[Any]) -> NDArray[np.float32]:

@@ -59,5 +59,7 @@ class Threaded(Tiny):
 
     def end_training(self) -> None:
         super().end_training()
-        new = sorted(each for each in set(sys.modules) - self._known if each.startswith("torch."))
+        new = sorted(
+            module for module in set(sys.modules) - self._known if module.startswith("torch.")
+        )
         print("imported:", *(new or ["none"]), flush=True)

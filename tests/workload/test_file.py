@@ -19,8 +19,8 @@ from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenario, ShareSizes
-from migrator.io.data_file import load_yaml
 from migrator.io.strict import entry_types, key_path
+from migrator.io.yaml_text import load_yaml
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import drifts
 from migrator.workload.entries import ScenarioEntry, scenario_schema

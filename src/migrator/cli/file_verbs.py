@@ -57,7 +57,7 @@ def validate(
 
     Example:  migrator example live > my.yaml  and  migrator validate my.yaml
     """
-    from migrator.io.data_file import SCENARIO, recognise
+    from migrator.io.file_kind import SCENARIO, recognise
 
     if not file.exists():
         raise InputError(f"{file}: there is no such file; check the path")
@@ -70,14 +70,14 @@ def validate(
             f"{file}: this is no file that MIGRator reads; `migrator example` prints one of each "
             "kind"
         )
-    checked = _CHECKS.get(kind.words, _nothing_to_check)(file)
+    checked = _CHECKS.get(kind.name, _nothing_to_check)(file)
     warnings = _scenario_warnings(file) if kind is SCENARIO else []
     details, use = checked.details, checked.use or kind.use.format(file=file)
     if as_json:
-        description = {"file": str(file), "kind": kind.words, "details": details, "use": use}
+        description = {"file": str(file), "kind": kind.name, "details": details, "use": use}
         print_json(description | {"warnings": warnings})
         return
-    print(f"{file} is {kind.words}{f': {details}' if details else ''}")
+    print(f"{file} is {kind.name}{f': {details}' if details else ''}")
     for warning in warnings:
         print(f"warning: {warning}")
     print(use)

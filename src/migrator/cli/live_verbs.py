@@ -304,7 +304,7 @@ def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:
     local = is_there(int(reply.get("pid", 0)), time.time()) if reply.get("pid") else False
     if not local or reply.get("driver") not in ("mig", "mps"):
         return ()
-    from migrator.gpu.drivers.nvml import read_usage
+    from migrator.gpu.drivers.usage import read_usage
     from migrator.records.current_run import UnitUsage
 
     usages = read_usage(int(reply.get("gpu", 0)))

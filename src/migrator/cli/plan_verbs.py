@@ -107,7 +107,7 @@ def check(
     Its goodput is computed again; upper bound, gap and status must agree with it. Whether the
     bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
     """
-    from migrator.io.data_file import PLAN, PROBLEM, recognise
+    from migrator.io.file_kind import PLAN, PROBLEM, recognise
     from migrator.planning.check import goodput_of, later_goodput_of, violations
     from migrator.planning.plan_file import read_claims, read_plan
     from migrator.planning.problem_file import read_problem

@@ -92,7 +92,7 @@ def profile_models(
         _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
     from migrator.profiling.drivers import driver as driver_named
-    from migrator.profiling.entries import Results, beside
+    from migrator.profiling.results import Results, beside
     from migrator.profiling.run import profile, require_torch
 
     path = out or Path(f"{scenario.stem}.profiles.json")
@@ -163,11 +163,11 @@ def _list(todo: Sequence[Measurement], as_json: bool) -> None:
 
     seconds = round(estimate_s(todo))
     if as_json:
-        listed = [{"study": job.study, "what": job.words} for job in todo]
+        listed = [{"study": job.study, "what": job.description} for job in todo]
         print_json({"measurements": listed, "seconds": seconds})
         return
     for job in todo:
-        print(f"{job.study:<13} {job.words}")
+        print(f"{job.study:<13} {job.description}")
     print(f"{len(todo)} measurements, about {seconds} s on a GPU")
 
 
@@ -237,12 +237,12 @@ def _table(entry: dict[str, Any], board: Board) -> str:
 def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from migrator.profiling.entries import compare
+    from migrator.profiling.comparison import compare
     from migrator.workload.profile_file import read_profiles
 
-    aparts = compare(read_profiles(first), read_profiles(second))
+    differences = compare(read_profiles(first), read_profiles(second))
     if as_json:
-        print_json([asdict(apart) for apart in aparts])
+        print_json([asdict(difference) for difference in differences])
         return
-    for apart in aparts:
-        print(apart.words())
+    for difference in differences:
+        print(difference.line())

@@ -25,7 +25,8 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import Service
 from migrator.core.scenario import Drift, LabelsAt, ServedTenant
-from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
+from migrator.io.data_file import read_yaml_file
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, nearest, refuse, require_names, shown
 from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
 from migrator.workload.capacity import highest_rps, least_gpcs

@@ -21,7 +21,7 @@ from typing import Any
 from migrator.core.errors import InputError
 from migrator.io.database import reading
 from migrator.records.rows import (
-    LAYOUT,
+    SCHEMA,
     TABLES,
     ActionRecord,
     Conditions,
@@ -72,7 +72,7 @@ class Update:
 
 def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
     """What a page begins with: all windows, and of the last ones everything; or the history."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row, marker = run_row(connection, path, run), Marker.now(connection)
         back_s = HISTORY_S if history else _FIRST_WINDOWS * row.window_s
         last = "(SELECT max(second) FROM second WHERE run = ?)"
@@ -101,7 +101,7 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
 
 def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
     """What changed after a marker, up to another one, by default up to now."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row, marker = run_row(connection, path, run), until or Marker.now(connection)
         wanted: dict[type[Record], tuple[Any, ...]] = {
             kind: ("rowid > ? AND rowid <= ?", after.of(kind), marker.of(kind))

@@ -14,7 +14,7 @@ from migrator.core.errors import InputError
 from migrator.dashboard.updates import facts_of, read_windows, run_row, seconds_json
 from migrator.io.database import reading
 from migrator.records.rows import (
-    LAYOUT,
+    SCHEMA,
     EventRecord,
     PlanRecord,
     SecondRecord,
@@ -39,7 +39,7 @@ _LAST_S = 1e12
 
 def window_json(path: Path, run: int, number: int) -> str:
     """The seconds, units and plans of an old window, in the format of an update."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row = run_row(connection, path, run)
         around = _around(connection, run, number)
         of_window = ("window = ?", number)
@@ -102,7 +102,7 @@ def _around(connection: sqlite3.Connection, run: int, number: int) -> _WindowCon
 
 def _window_run(path: Path, run: int, number: int) -> RecordedRun:
     """The run with only the rows that one window needs: a day of them takes a second to read."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row, around = run_row(connection, path, run), _around(connection, run, number)
         first, last = around.seconds
         wanted = {window.window for window in (around.before, around.window) if window is not None}

@@ -180,7 +180,7 @@ COLUMNS = {
 }
 """Columns of each table, without its id."""
 
-LAYOUT = database.Layout(
+SCHEMA = database.Schema(
     holds="the journal",
     application_id=0x4D494752,
     version=1,
@@ -400,7 +400,7 @@ def _open_for_writing(
     Raises GpuError, or InputError for a file of another version.
     """
     try:
-        return database.open_or_replace(path, LAYOUT, synchronous)
+        return database.open_or_replace(path, SCHEMA, synchronous)
     except (sqlite3.Error, OSError) as error:
         raise GpuError(
             f"{path}: the journal cannot be opened ({error}) and nothing was changed; make its "
@@ -416,9 +416,9 @@ def _open_for_writing(
 def _open_for_reading(path: Path) -> sqlite3.Connection:
     """A read-only connection; to an empty journal in memory if there is no file."""
     try:
-        return database.open_checked(path, LAYOUT)
+        return database.open_checked(path, SCHEMA)
     except FileNotFoundError:
-        return database.empty(LAYOUT.statements)
+        return database.empty(SCHEMA.statements)
     except DamagedError as error:
         raise GpuError(
             f"{path}: the journal is damaged ({error}); the next change sets it aside, "

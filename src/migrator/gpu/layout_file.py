@@ -21,7 +21,8 @@ from migrator.core.catalogue import Board, MigProfile, Place, boards
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.layout import Layout, arrangements
-from migrator.io.data_file import LAYOUT, read_yaml_file
+from migrator.io.data_file import read_yaml_file
+from migrator.io.file_kind import LAYOUT
 from migrator.io.strict import (
     Count,
     Entry,

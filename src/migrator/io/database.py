@@ -57,7 +57,7 @@ Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Schema:
     """Kind of a file: description of its content, application id, version and tables."""
 
     holds: str
@@ -70,7 +70,7 @@ class Layout:
 
 
 class DamagedError(Exception):
-    """The file is not of this layout, or is incomplete."""
+    """The file is not of this schema, or is incomplete."""
 
 
 class MovedError(OSError):
@@ -97,49 +97,49 @@ def is_damage(error: BaseException) -> bool:
 
 
 def open_database(
-    path: Path, layout: Layout, synchronous: Synchronous
+    path: Path, schema: Schema, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
     """A connection for writing, and the path to which a damaged file was moved.
 
     Raises InputError, or NotWrittenError if the disk is full. Opening an intact file also needs
     space.
     """
-    with explain_errors(path, layout):
+    with explain_errors(path, schema):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return open_or_replace(path, layout, synchronous)
+        return open_or_replace(path, schema, synchronous)
 
 
 def open_or_replace(
-    path: Path, layout: Layout, synchronous: Synchronous
+    path: Path, schema: Schema, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
     """Like `open_database`, with the errors unchanged."""
     try:
-        return _usable(path, layout, synchronous), None
+        return _usable(path, schema, synchronous), None
     except (FileNotFoundError, DamagedError):
         with hold_lock(path.parent):
-            aside = _replaced(path, layout, synchronous)
-        return _usable(path, layout, synchronous), aside
+            aside = _replaced(path, schema, synchronous)
+        return _usable(path, schema, synchronous), aside
 
 
-def open_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
+def open_as_is(path: Path, schema: Schema) -> sqlite3.Connection:
     """A connection to the existing content, for the owner while the disk is full.
 
     Empty if there is no file. Needs no space; without any space it does not see the write-ahead
     log.
     """
-    with explain_errors(path, layout):
+    with explain_errors(path, schema):
         if not path.exists():
-            return empty(layout.statements)
+            return empty(schema.statements)
         connection = _connected(path, "mode=ro")
         try:
-            _check_kind(path, layout, connection)
+            _check_kind(path, schema, connection)
         except sqlite3.Error:  # no space to read the write-ahead log
             connection.close()
             connection = _connected(path, "mode=ro&immutable=1")
         return connection
 
 
-def open_checked(path: Path, layout: Layout) -> sqlite3.Connection:
+def open_checked(path: Path, schema: Schema) -> sqlite3.Connection:
     """A read-only connection to a file that was completely checked.
 
     Raises FileNotFoundError, DamagedError, InputError (a newer file), sqlite3.Error or OSError.
@@ -151,8 +151,8 @@ def open_checked(path: Path, layout: Layout) -> sqlite3.Connection:
     with _damage_as_error():
         connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
         try:
-            _check_kind(path, layout, connection)
-            if _pragma(connection, layout.check) != "ok":
+            _check_kind(path, schema, connection)
+            if _pragma(connection, schema.check) != "ok":
                 raise DamagedError("pages are missing or broken")
         except BaseException:
             connection.close()
@@ -169,43 +169,43 @@ def empty(statements: tuple[str, ...]) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def reading(path: Path, layout: Layout) -> Iterator[sqlite3.Connection]:
+def reading(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
     """A connection to a snapshot of the file, even while another process writes to it."""
-    with joining(path, layout, "ro") as connection:
+    with joining(path, schema, "ro") as connection:
         connection.execute("BEGIN")
         yield connection
 
 
 @contextlib.contextmanager
 def joining(
-    path: Path, layout: Layout, mode: Literal["ro", "rw"] = "rw"
+    path: Path, schema: Schema, mode: Literal["ro", "rw"] = "rw"
 ) -> Iterator[sqlite3.Connection]:
     """A connection besides the owner's. Only the owner may create the file or move it aside."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file; name the folder of a run")
     with (
-        explain_errors(path, layout),
+        explain_errors(path, schema),
         contextlib.closing(_connected(path, f"mode={mode}")) as connection,
     ):
-        _check_kind(path, layout, connection)
+        _check_kind(path, schema, connection)
         yield connection
 
 
 @contextlib.contextmanager
-def explain_errors(path: Path, layout: Layout) -> Iterator[None]:
+def explain_errors(path: Path, schema: Schema) -> Iterator[None]:
     """Raise faults of the file as an error of one sentence."""
     try:
         yield
     except MovedError as error:
         raise FileMovedError(
-            f"{path}: the file of {layout.holds} was moved or deleted while it was in use "
+            f"{path}: the file of {schema.holds} was moved or deleted while it was in use "
             f"({error}), and nothing is written until it is back; put it back, or restart the "
             "daemon to begin a new file"
         ) from error
     except (DamagedError, sqlite3.Error, UnicodeDecodeError, OSError) as error:
         if isinstance(error, _ForeignError):
             raise InputError(
-                f"{path}: this is not a file of {layout.holds} ({error}); name that of a run"
+                f"{path}: this is not a file of {schema.holds} ({error}); name that of a run"
             ) from error
         what, then = "cannot be used", "make room or rights there"
         if is_damage(error):
@@ -214,7 +214,7 @@ def explain_errors(path: Path, layout: Layout) -> Iterator[None]:
             then = "start the daemon again, which moves it aside"
         kind = NotWrittenError if _is_full(error) else InputError
         raise kind(
-            f"{path}: the file of {layout.holds} {what} ({error}); {then}, or name another folder"
+            f"{path}: the file of {schema.holds} {what} ({error}); {then}, or name another folder"
         ) from error
 
 
@@ -242,10 +242,10 @@ def require_in_place(connection: sqlite3.Connection) -> None:
         connection.require_in_place()
 
 
-def describe_moved(connection: sqlite3.Connection, path: Path, layout: Layout) -> str:
+def describe_moved(connection: sqlite3.Connection, path: Path, schema: Schema) -> str:
     """Why nothing can be written, in one sentence; "" if the file is at its path."""
     try:
-        with explain_errors(path, layout):
+        with explain_errors(path, schema):
             require_in_place(connection)
     except InputError as error:
         return str(error)
@@ -277,12 +277,12 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | None:
+def _replaced(path: Path, schema: Schema, synchronous: Synchronous) -> Path | None:
     """Create a new file, unless another process just did; the path of the damaged one."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = None
     try:
-        _usable(path, layout, synchronous).close()
+        _usable(path, schema, synchronous).close()
         return None
     except FileNotFoundError:
         _move_beside(path, path.with_name(f"{path.name}.lost-{stamp}"))
@@ -290,7 +290,7 @@ def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | No
         aside = path.with_name(f"{path.name}.damaged-{stamp}")
         path.rename(aside)
         _move_beside(path, aside)
-    _make(path, layout)
+    _make(path, schema)
     return aside
 
 
@@ -301,16 +301,16 @@ def _move_beside(path: Path, aside: Path) -> None:
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
 
 
-def _make(path: Path, layout: Layout) -> None:
+def _make(path: Path, schema: Schema) -> None:
     with replace_file(path) as draft:
         draft.unlink(missing_ok=True)
         connection = _connected(draft, "mode=rwc")
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             with transaction(connection):
-                connection.execute(f"PRAGMA application_id={layout.application_id}")
-                connection.execute(f"PRAGMA user_version={layout.version}")
-                for statement in layout.statements:
+                connection.execute(f"PRAGMA application_id={schema.application_id}")
+                connection.execute(f"PRAGMA user_version={schema.version}")
+                for statement in schema.statements:
                     connection.execute(statement)
         finally:
             connection.close()
@@ -318,10 +318,10 @@ def _make(path: Path, layout: Layout) -> None:
                 draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
-def _usable(path: Path, layout: Layout, synchronous: Synchronous) -> sqlite3.Connection:
+def _usable(path: Path, schema: Schema, synchronous: Synchronous) -> sqlite3.Connection:
     """A connection for writing, to a checked file of this version."""
     # Read-only first, because closing a writer would remove the log of a damaged file.
-    open_checked(path, layout).close()
+    open_checked(path, schema).close()
     with _damage_as_error():
         connection = _connected(path, "mode=rw")
         try:
@@ -362,27 +362,27 @@ def _connected(path: Path, how: str) -> _Writer:
 def _tables(statements: tuple[str, ...]) -> frozenset[tuple[str, str, str, str | None]]:
     """The schema that these statements create."""
     with contextlib.closing(empty(statements)) as connection:
-        return _schema(connection)
+        return _tables_in(connection)
 
 
-def _schema(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
+def _tables_in(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
     return frozenset(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
 
 
-def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
+def _check_kind(path: Path, schema: Schema, connection: sqlite3.Connection) -> None:
     """Raise DamagedError for other tables, and InputError for another version."""
-    schema = _schema(connection)
-    if not schema:
+    tables = _tables_in(connection)
+    if not tables:
         raise DamagedError("it is empty")
-    if _pragma(connection, "application_id") != layout.application_id:
+    if _pragma(connection, "application_id") != schema.application_id:
         raise _ForeignError("it is a database of something else")
     version = _pragma(connection, "user_version")
-    if version != layout.version:
+    if version != schema.version:
         raise InputError(
-            f"{path}: this file of {layout.holds} has version {version} and this MIGRator reads "
-            f"version {layout.version}; use the MIGRator that wrote it, or name another folder"
+            f"{path}: this file of {schema.holds} has version {version} and this MIGRator reads "
+            f"version {schema.version}; use the MIGRator that wrote it, or name another folder"
         )
-    if schema != _tables(layout.statements):
+    if tables != _tables(schema.statements):
         raise DamagedError("tables are missing or others")
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -33,57 +33,52 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class TaskPool:
-    """Applies a function to tasks in several processes; all of it must be picklable.
-
-    MigratorError if a process dies, for example because the machine is out of memory.
-    """
-
-    def __init__(self, executor: ProcessPoolExecutor) -> None:
-        self._executor = executor
-
-    def map(
-        self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]
-    ) -> Iterator[_Result]:
-        waiting = deque([self._submit(function, task) for task in tasks])
-        while waiting:
-            yield _result(waiting.popleft())
-
-    def map_unordered(
-        self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]
-    ) -> Iterator[_Result]:
-        """Yield the results as soon as they are there."""
-        for done in as_completed([self._submit(function, task) for task in tasks]):
-            yield _result(done)
-
-    def _submit(self, function: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
-        try:
-            return self._executor.submit(function, task)
-        except BrokenProcessPool as error:
-            raise _lost() from error
-
-
 @contextmanager
-def open_pool(processes: int) -> Iterator[TaskPool]:
-    """Open a pool of that many processes; at the end of the block running tasks are ended."""
+def _open_processes(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Open that many processes; at the end of the block running tasks are ended."""
     # when this process closes its end, or is killed, every process exits
     ours, theirs = socket.socketpair()
     with theirs:
-        executor = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (theirs,))
+        executor = ProcessPoolExecutor(number, get_context("spawn"), _begin, (theirs,))
         try:
-            yield TaskPool(executor)
+            yield executor
         finally:
             ours.close()
             executor.shutdown(cancel_futures=True)
 
 
 def _begin(end: socket.socket) -> None:
-    """Called in each process of a pool; `end` stays open in it."""
+    """Called in each process; `end` stays open in it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     Thread(target=exit_at_hangup, args=(end.detach(),), daemon=True).start()
 
 
-def _result(done: Future[_Result]) -> _Result:
+def _submit(
+    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
+) -> list[Future[Any]]:
+    try:
+        return [executor.submit(function, task) for task in tasks]
+    except BrokenProcessPool as error:
+        raise _lost() from error
+
+
+def _run_in_processes(
+    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
+) -> Iterator[Any]:
+    waiting = deque(_submit(executor, function, tasks))
+    while waiting:
+        yield _result(waiting.popleft())
+
+
+def _run_in_processes_unordered(
+    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
+) -> Iterator[Any]:
+    """As `_run_in_processes`, in the order in which the tasks end."""
+    for done in as_completed(_submit(executor, function, tasks)):
+        yield _result(done)
+
+
+def _result(done: Future[Any]) -> Any:
     try:
         return done.result()
     except BrokenProcessPool as error:
@@ -98,7 +93,10 @@ def _lost() -> MigratorError:
 
 
 class TaskWorkers:
-    """Applies a function to many tasks; results are in the order of the tasks."""
+    """Applies a function to many tasks.
+
+    MigratorError if a process dies, for example because the machine is out of memory.
+    """
 
     def __init__(
         self,
@@ -139,8 +137,11 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     elif at_once <= 1:
         yield TaskWorkers()
     else:
-        with open_pool(at_once) as pool:
-            yield TaskWorkers(pool.map, pool.map_unordered)
+        with _open_processes(at_once) as executor:
+            yield TaskWorkers(
+                partial(_run_in_processes, executor),
+                partial(_run_in_processes_unordered, executor),
+            )
 
 
 def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:

@@ -71,7 +71,7 @@ def text_encoder(tokenizer: str, length: int, padding: int) -> TextEncoder:
 
     def encode(texts: list[str]) -> NDArray[np.int32]:
         begins = [text[: CHARACTERS * length] for text in texts]
-        rows = [each.ids for each in read.encode_batch(begins)]
+        rows = [encoded.ids for encoded in read.encode_batch(begins)]
         return np.array(rows, np.int32).reshape(len(texts), length)
 
     return encode

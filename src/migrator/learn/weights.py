@@ -169,10 +169,10 @@ def place_rows(layer: nn.Linear, features: Tensor, labels: Labels, new: Labels) 
     centre = means.mean(0)
     index = torch.from_numpy(classes).to(device)
     is_new = torch.from_numpy(np.isin(classes, new)).to(device)
-    placed, known = index[is_new], index[~is_new]
+    placed, trained = index[is_new], index[~is_new]
     rows = layer.weight.data
-    if len(known):
-        length = rows[known].float().norm(dim=1).mean()
+    if len(trained):
+        length = rows[trained].float().norm(dim=1).mean()
     else:
         apart = (means - centre).norm(dim=1).mean()
         length = (_SCORE / apart).clamp(max=_LONGEST)
@@ -184,8 +184,8 @@ def place_rows(layer: nn.Linear, features: Tensor, labels: Labels, new: Labels) 
         return
     bias = layer.bias.data
     at_mean = (outwards * means).sum(1)[is_new]
-    if len(known):
-        scores = (rows[known].float() * means[~is_new]).sum(1) + bias[known].float()
+    if len(trained):
+        scores = (rows[trained].float() * means[~is_new]).sum(1) + bias[trained].float()
         bias[placed] = (scores.mean() - at_mean).to(bias.dtype)
     else:
         bias[placed] = (-(outwards[is_new] @ centre + at_mean) / 2).to(bias.dtype)

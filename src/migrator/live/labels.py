@@ -28,7 +28,7 @@ from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.database import (
     AGAIN_S,
     FileMovedError,
-    Layout,
+    Schema,
     describe_moved,
     explain_errors,
     open_as_is,
@@ -42,7 +42,7 @@ PRETRAINED = -1
 HELD_OUT, TRAINED = -1.0, 2.0
 """Lots of samples that are always held out, or always trained on."""
 
-LAYOUT = Layout(
+SCHEMA = Schema(
     holds="labels",
     application_id=0x4D494C41,
     version=1,
@@ -292,10 +292,10 @@ class Labels:
         """The copy of a damaged file that was found when this one was opened."""
         self._writable, self._again_s = True, 0.0
         try:
-            self._connection, self.damaged = open_database(path, LAYOUT, "FULL")
+            self._connection, self.damaged = open_database(path, SCHEMA, "FULL")
         except NotWrittenError as error:
             _log.warning("labels are refused until the disk has room: %s", error)
-            self._connection, self._writable = open_as_is(path, LAYOUT), False
+            self._connection, self._writable = open_as_is(path, SCHEMA), False
         self._read_counts()
         self._added: dict[str, int] = {}
         self._pending: list[_Write] = []
@@ -327,7 +327,7 @@ class Labels:
     @property
     def moved(self) -> str:
         """Why labels are refused while the file is not at its path; "" if it is."""
-        return describe_moved(self._connection, self.path, LAYOUT)
+        return describe_moved(self._connection, self.path, SCHEMA)
 
     async def bring(self, rows: Iterable[SampleRow]) -> int:
         """Store labels of other daemons. Returns the number of new ones."""
@@ -409,7 +409,7 @@ class Labels:
         if not self._writable:
             self._reopen()
         tenants = {write.row.tenant for write in writes}
-        with explain_errors(self.path, LAYOUT), transaction(self._connection):
+        with explain_errors(self.path, SCHEMA), transaction(self._connection):
             trimmed = self._trim(tenants)
             space = {tenant: self._space(tenant) for tenant in tenants}
             results = [self._insert(write, space) for write in writes]
@@ -429,7 +429,7 @@ class Labels:
             raise NotWrittenError(f"{self.path}: labels are refused until the disk has room")
         self._again_s = time.monotonic() + AGAIN_S
         as_is = self._connection
-        self._connection, self.damaged = open_database(self.path, LAYOUT, "FULL")
+        self._connection, self.damaged = open_database(self.path, SCHEMA, "FULL")
         if self.damaged is not None:
             _log.error("%s was damaged and is kept as %s", self.path, self.damaged)
         as_is.close()
@@ -437,7 +437,7 @@ class Labels:
         self._writable = True
 
     def _read_counts(self) -> None:
-        with explain_errors(self.path, LAYOUT):
+        with explain_errors(self.path, SCHEMA):
             rows = self._connection.execute(
                 "SELECT tenant, window, labelled, judged, wrong FROM tally"
             ).fetchall()

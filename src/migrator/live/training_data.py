@@ -19,7 +19,7 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.io.database import joining, reading, transaction
 from migrator.learn.samples import NoSamplesError, Samples, WindowData, split_validation
-from migrator.live.labels import HELD_OUT, LAYOUT, PRETRAINED, TRAINED, insert, sample_row
+from migrator.live.labels import HELD_OUT, PRETRAINED, SCHEMA, TRAINED, insert, sample_row
 
 HELD_OUT_PER_CLASS, _FEW = 100, 20
 """Upper and lower bound of the limit of held-out samples per class. The newest are used, because
@@ -59,7 +59,7 @@ def window_data(
     first. NoSamplesError if there are none; InputError if the file is unusable.
     """
     first = window if since is None else since
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         rows = _rows(connection, tenant, window)
         if not rows:
             raise NoSamplesError(
@@ -91,7 +91,7 @@ def held_out_samples(
 ) -> Samples | None:
     """At most `most` samples, drawn at random, of those that a retraining on the labels of windows
     `since` to `window` would be judged by; None if none of them is of `window`."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         rows = _rows(connection, tenant, window)
         judged = _judged([row for row in rows if row.lot < held_out], since)
         if not any(row.is_new(window) for row in judged):
@@ -105,7 +105,7 @@ def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: in
     draw = np.random.default_rng((seed, 7))
     trained = data.training.at_most(per_class, draw)
     judged = data.held_out.at_most(HELD_OUT_PER_CLASS, draw)
-    with joining(path, LAYOUT) as connection:
+    with joining(path, SCHEMA) as connection:
         connection.execute("PRAGMA synchronous=FULL")
         with transaction(connection):
             for kept, lot, name in ((trained, TRAINED, "trained"), (judged, HELD_OUT, "held-out")):

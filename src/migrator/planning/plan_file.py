@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from migrator.core.problem import Allocation, Claims, Plan, Retraining
-from migrator.io.data_file import PLAN, read_json_file
+from migrator.io.data_file import read_json_file
+from migrator.io.file_kind import PLAN
 from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.planning.problem_file import InstanceEntry, instance_to_json
 

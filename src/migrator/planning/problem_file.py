@@ -25,7 +25,8 @@ from migrator.core.problem import (
     Task,
     Tenant,
 )
-from migrator.io.data_file import PROBLEM, load_yaml, read_data_file
+from migrator.io.data_file import read_data_file
+from migrator.io.file_kind import PROBLEM
 from migrator.io.strict import (
     MAX_NUMBER,
     Count,
@@ -43,6 +44,7 @@ from migrator.io.strict import (
     shown,
     validated,
 )
+from migrator.io.yaml_text import load_yaml
 
 VERSION = 1
 _MIN_SLOT_S = 1e-6

@@ -14,9 +14,10 @@ from pathlib import Path
 from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profiles import Profile, profile_of
+from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, Json, driver
-from migrator.profiling.entries import Results, beside, compare
 from migrator.profiling.measurements import Measurement, estimate_s, measurements, on_instances
+from migrator.profiling.results import Results, beside
 from migrator.profiling.run import profile
 
 
@@ -28,7 +29,7 @@ def print_measurement(measurement: Measurement, row: Json) -> None:
     first = row["jobs"][0]
     took = f"{first['p50_ms']:.3f} ms" if "p50_ms" in first else f"{first['first_s']:.2f} s"
     eager = "" if first.get("graph") else " (eager)"
-    print(f"{measurement.study:<13}{measurement.words}: {took}{eager}", flush=True)
+    print(f"{measurement.study:<13}{measurement.description}: {took}{eager}", flush=True)
 
 
 def read(path: Path) -> list[Profile]:
@@ -36,10 +37,10 @@ def read(path: Path) -> list[Profile]:
     return [profile_of(load) for load in json.loads(path.read_text("utf-8"))["profiles"]]
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write profiles, list the measurements, or compare two files."""
     try:
-        return _main(_options(words))
+        return _main(_options(arguments))
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
@@ -50,22 +51,22 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     if options.compare:
-        for apart in compare(*map(read, options.compare)):
-            print(apart.words())
+        for difference in compare(*map(read, options.compare)):
+            print(difference.line())
         return 0
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
         todo = _todo(options, board or driver(options.driver, options.gpu, None).board)
-        print("\n".join(f"{job.study:<13}{job.words}" for job in todo))
+        print("\n".join(f"{job.study:<13}{job.description}" for job in todo))
         print(f"{len(todo)} measurements, about {estimate_s(todo):.0f} s")
         return 0
-    found = driver(options.driver, options.gpu, board)
-    todo = _todo(options, found.board)
-    head = {"driver": found.name, "board": found.board.name, **found.about}
+    opened = driver(options.driver, options.gpu, board)
+    todo = _todo(options, opened.board)
+    head = {"driver": opened.name, "board": opened.board.name, **opened.about}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results = Results(beside(options.out), head, fresh=options.fresh)
     budget_s, report = options.budget_s, print_measurement
-    done = profile(todo, found, results, options.out, budget_s=budget_s, report=report)
+    done = profile(todo, opened, results, options.out, budget_s=budget_s, report=report)
     print(f"{options.out}: {len(done.profiles)} profiles; measured {done.measured}, ", end="")
     print(f"taken over {done.taken_over}, left {done.left}, faults {len(done.faults)}")
     return 0
@@ -83,7 +84,7 @@ def _todo(options: argparse.Namespace, board: catalogue.Board) -> list[Measureme
     return todo if DRIVERS[options.driver].coexist else on_instances(todo)
 
 
-def _options(words: Sequence[str] | None) -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m migrator.profiling", description="Profile models on one GPU."
     )
@@ -101,14 +102,14 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     add("--fresh", action="store_true", help="discard the measurements of an earlier run")
     add("--dry-run", action="store_true", help="list what would be measured")
     add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="compare two profile files")
-    namespace = parser.parse_args(words)
+    namespace = parser.parse_args(arguments)
     if not namespace.models and not namespace.compare:
         parser.error("name the models to measure")
     return namespace
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({int(each) for each in text.split(",")}))
+    return tuple(sorted({int(number) for number in text.split(",")}))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Driver(ABC):
     """Whether shares of all sizes are the same, so that one process measures them all."""
     device = "cuda"
     """torch's device: "cuda" or "cpu"."""
-    words: str
+    description: str
     """Description of the division, for the provenance."""
 
     def __init__(self, board: Board, index: int, gpu_name: str, driver_version: str | None) -> None:
@@ -110,7 +110,7 @@ class Cpu(Driver):
     name = "cpu"
     alike = True
     device = "cpu"
-    words = "one CPU thread in place of every share"
+    description = "one CPU thread in place of every share"
 
     @classmethod
     def find(cls, index: int, board: Board | None = None) -> Self:
@@ -140,7 +140,7 @@ class Mps(Driver):
     """
 
     name = "mps"
-    words = "MPS shares of the SMs that MIG instances have"
+    description = "MPS shares of the SMs that MIG instances have"
 
     def __init__(self, gpu: SmiGpu, board: Board, *, end_s: float = 10.0) -> None:
         """`end_s` is the daemon's time to exit in seconds."""
@@ -193,7 +193,7 @@ class Mig(Driver):
 
     name = "mig"
     coexist = False
-    words = "MIG instances"
+    description = "MIG instances"
 
     def __init__(self, gpu: Gpu, *, end_s: float = 10.0) -> None:
         """`end_s` is the time in seconds for processes to leave an instance."""
@@ -243,13 +243,13 @@ class Mig(Driver):
         partitioner = self._partitioner
         place = self._free_place(partitioner, self._profile(sms))
         began_s = time.monotonic()
-        made = partitioner.create(place)
+        instance = partitioner.create(place)
         create_s = time.monotonic() - began_s
         try:
-            environment = partitioner.driver.environment(made)
+            environment = partitioner.driver.environment(instance)
             yield GpuShare(sms, self.memory_gib(sms), environment)
         finally:
-            destroy_s = self._destroy(partitioner, made)
+            destroy_s = self._destroy(partitioner, instance)
             if destroy_s is not None:
                 took = {"sms": sms, "create_s": create_s, "destroy_s": destroy_s}
                 self.reconfigurations.append(took)
@@ -262,15 +262,15 @@ class Mig(Driver):
         for profile in self.board.plain_profiles.values():
             if profile.sms == sms:
                 return profile
-        known = ", ".join(str(profile.sms) for profile in self.board.plain_profiles.values())
+        sizes = ", ".join(str(profile.sms) for profile in self.board.plain_profiles.values())
         raise InputError(
-            f"gpu: {self.board.name} has no instance of {sms} SMs; this GPU has sizes of {known}"
+            f"gpu: {self.board.name} has no instance of {sms} SMs; this GPU has sizes of {sizes}"
         )
 
     def _free_place(self, partitioner: Partitioner, profile: MigProfile) -> Place:
         """A place for such an instance beside all existing ones."""
         there = {instance.place for instance in partitioner.driver.instances()}
-        ours = tuple(each.place for each in partitioner.ours())
+        ours = tuple(instance.place for instance in partitioner.ours())
         reasons: list[str] = []
         for place in (Place(start, profile.name) for start in profile.starts):
             if place in there:
@@ -293,16 +293,16 @@ class Mig(Driver):
         for instance in partitioner.ours():
             self._destroy(partitioner, instance)
 
-    def _destroy(self, partitioner: Partitioner, made: GpuInstance) -> float | None:
+    def _destroy(self, partitioner: Partitioner, instance: GpuInstance) -> float | None:
         """Destroy an instance once it is unused, and return the seconds it took.
 
         None if another program had removed it.
         """
         until_s = time.monotonic() + self._end_s
-        while made.place in {instance.place for instance in partitioner.ours()}:
+        while any(own.place == instance.place for own in partitioner.ours()):
             began_s = time.monotonic()
             try:
-                partitioner.destroy(made.place)
+                partitioner.destroy(instance.place)
                 return time.monotonic() - began_s
             except (BlockedError, InUseError):
                 if time.monotonic() > until_s:
@@ -311,15 +311,15 @@ class Mig(Driver):
         return None
 
 
-DRIVERS: dict[str, type[Driver]] = {each.name: each for each in (Mps, Mig, Cpu)}
+DRIVERS: dict[str, type[Driver]] = {kind.name: kind for kind in (Mps, Mig, Cpu)}
 
 
 def driver(name: str, gpu: int, board: Board | None) -> Driver:
     """The driver called `name` on this GPU. Raises InputError if it cannot be used here."""
-    found = pick("--driver", name, DRIVERS).find(gpu, board)
-    if board is not None and board.name != found.board.name:
+    chosen = pick("--driver", name, DRIVERS).find(gpu, board)
+    if board is not None and board.name != chosen.board.name:
         raise InputError(
-            f"gpu: the scenario is of a {board.name}, GPU {gpu} is a {found.board.name}; write "
-            f"gpu: {found.board.name}, or run this on the other machine"
+            f"gpu: the scenario is of a {board.name}, GPU {gpu} is a {chosen.board.name}; write "
+            f"gpu: {chosen.board.name}, or run this on the other machine"
         )
-    return found
+    return chosen

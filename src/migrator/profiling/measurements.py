@@ -33,7 +33,7 @@ class Study(StrEnum):
     INTERFERENCE = "interference"
 
 
-class Task(StrEnum):
+class WorkKind(StrEnum):
     """Work that a process repeats."""
 
     INFERENCE = "inference"
@@ -52,7 +52,7 @@ class Partition(StrEnum):
 
 
 @dataclass(frozen=True)
-class Pace:
+class Repetition:
     """Seconds that a step is repeated before, during and after its measurement."""
 
     warm_s: float
@@ -60,9 +60,9 @@ class Pace:
     after_s: float = 0.0
     """Continues so that neighbours are not measured alone."""
 
-    def scaled(self, factor: float) -> Pace:
+    def scaled(self, factor: float) -> Repetition:
         """The durations multiplied by a factor."""
-        return Pace(self.warm_s * factor, self.measured_s * factor, self.after_s * factor)
+        return Repetition(self.warm_s * factor, self.measured_s * factor, self.after_s * factor)
 
     @property
     def total_s(self) -> float:
@@ -80,7 +80,7 @@ class ImageSizes:
     """Of those that clients send; None: that of the network."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Both in words; empty if the scenario has none."""
         network = "" if self.pixels is None else f"images of {self.pixels} pixels"
         sent = "" if self.input_pixels is None else f"sent with {self.input_pixels} pixels"
@@ -88,10 +88,10 @@ class ImageSizes:
 
 
 @dataclass(frozen=True)
-class Job:
+class ProcessJob:
     """Work of one process."""
 
-    task: Task
+    task: WorkKind
     model: str
     batch: int
     images: ImageSizes = ImageSizes()
@@ -102,7 +102,7 @@ class Measurement:
     """Jobs that run at the same time, each in a process of its own."""
 
     study: Study
-    jobs: tuple[tuple[int, Job], ...]
+    jobs: tuple[tuple[int, ProcessJob], ...]
     """SMs of each process, and its job."""
     partition: Partition = Partition.SHARES
     round: int = 0
@@ -124,7 +124,7 @@ class Measurement:
         return f"{self.study} {self.partition} {self.round}: {jobs}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Description of what runs where, with identical processes counted."""
         counted = Counter(self.jobs)
         parts = [
@@ -136,11 +136,11 @@ class Measurement:
         return f"{' beside '.join(parts)}{whole}"
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Repetition:
         """Duration of the repetition. Training steps take long and get more time."""
-        pace = Pace(0.3, 1.0, 0.15) if len(self.jobs) > 1 else Pace(0.2, 0.6)
-        if any(job.task is not Task.INFERENCE for _, job in self.jobs):
-            pace = Pace(0.3, 1.2, 0.2)
+        pace = Repetition(0.3, 1.0, 0.15) if len(self.jobs) > 1 else Repetition(0.2, 0.6)
+        if any(job.task is not WorkKind.INFERENCE for _, job in self.jobs):
+            pace = Repetition(0.3, 1.2, 0.2)
         return pace.scaled(self.stretch)
 
     @property
@@ -167,32 +167,34 @@ def measurements(
     the duration of each repetition.
     """
     sizes = [board.sms_of(gpcs) for gpcs in board.sizes]
-    found = _latency(sizes, models, batches, 0)
-    found += [
-        _alone(Study.TRAINING, sms, Job(Task.TRAINING, model, TRAINING_BATCH))
+    listed = _latency(sizes, models, batches, 0)
+    listed += [
+        _alone(Study.TRAINING, sms, ProcessJob(WorkKind.TRAINING, model, TRAINING_BATCH))
         for model in models
         for sms in sizes
     ]
     # On the smallest size only, because a start depends little on the size.
-    found += [_alone(Study.START, min(sizes), Job(Task.START, model, 1)) for model in models]
-    for each in range(1, rounds):
-        found += _latency(sizes, models, batches, each)
+    listed += [
+        _alone(Study.START, min(sizes), ProcessJob(WorkKind.START, model, 1)) for model in models
+    ]
+    for number in range(1, rounds):
+        listed += _latency(sizes, models, batches, number)
     if interference:
-        found += _interference(board, models, sorted(batches)[:2])
+        listed += _interference(board, models, sorted(batches)[:2])
     return [
         replace(measurement, jobs=_sized(measurement.jobs, images or {}), stretch=pace)
-        for measurement in found
+        for measurement in listed
     ]
 
 
 def _sized(
-    jobs: Sequence[tuple[int, Job]], images: Mapping[str, ImageSizes]
-) -> tuple[tuple[int, Job], ...]:
+    jobs: Sequence[tuple[int, ProcessJob]], images: Mapping[str, ImageSizes]
+) -> tuple[tuple[int, ProcessJob], ...]:
     return tuple((sms, replace(job, images=images.get(job.model, job.images))) for sms, job in jobs)
 
 
-def _bracketed(job: Job) -> str:
-    return f" ({job.images.words})" if job.images.words else ""
+def _bracketed(job: ProcessJob) -> str:
+    return f" ({job.images.description})" if job.images.description else ""
 
 
 def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
@@ -221,7 +223,7 @@ def estimate_s(todo: Sequence[Measurement]) -> float:
     return starting_s + sum(job.estimate_s for job in todo)
 
 
-def _alone(study: Study, sms: int, job: Job, number: int = 0) -> Measurement:
+def _alone(study: Study, sms: int, job: ProcessJob, number: int = 0) -> Measurement:
     return Measurement(study, ((sms, job),), round=number)
 
 
@@ -229,7 +231,7 @@ def _latency(
     sizes: Sequence[int], models: Sequence[str], batches: Sequence[int], number: int
 ) -> list[Measurement]:
     return [
-        _alone(Study.LATENCY, sms, Job(Task.INFERENCE, model, batch), number)
+        _alone(Study.LATENCY, sms, ProcessJob(WorkKind.INFERENCE, model, batch), number)
         for model in models
         for batch in sorted(batches)
         for sms in sizes
@@ -243,13 +245,13 @@ def _interference(
         # As many processes of one size as instances can exist.
         number = board.compute_slices // gpcs
         if number > 1:
-            share = (board.sms_of(gpcs), Job(Task.INFERENCE, model, batch))
+            share = (board.sms_of(gpcs), ProcessJob(WorkKind.INFERENCE, model, batch))
             yield Measurement(Study.INTERFERENCE, (share,) * number)
-    known = [neighbour for neighbour in _NEIGHBOURS if neighbour in models]
-    for trained in known or models[:1]:
+    neighbours = [neighbour for neighbour in _NEIGHBOURS if neighbour in models]
+    for trained in neighbours or models[:1]:
         yield from _beside_training(board, trained, models, batches)
     for model in models:
-        yield from _unpartitioned(board, (known or models)[-1], model, batches)
+        yield from _unpartitioned(board, (neighbours or models)[-1], model, batches)
 
 
 def _beside_training(
@@ -258,14 +260,14 @@ def _beside_training(
     """One large or a few small processes beside a training on about half of the GPU."""
     sizes = board.sizes
     held = min(sizes, key=lambda gpcs: abs(board.sms_of(gpcs) / board.sms - INTERFERING_PART))
-    neighbour = (board.sms_of(held), Job(Task.TRAINING, trained, TRAINING_BATCH))
+    neighbour = (board.sms_of(held), ProcessJob(WorkKind.TRAINING, trained, TRAINING_BATCH))
     left = board.compute_slices - held
     large = [(board.sms_of(gpcs),) for gpcs in sizes[::-1] if gpcs <= left][:1]
     small = (board.sms_of(sizes[0]),) * min(_MOST_BESIDE, left // sizes[0])
     for beside in dict.fromkeys([*large, small]):
         for model in models:
             for batch in batches if beside else ():
-                job = Job(Task.INFERENCE, model, batch)
+                job = ProcessJob(WorkKind.INFERENCE, model, batch)
                 yield Measurement(Study.INTERFERENCE, (*((sms, job) for sms in beside), neighbour))
 
 
@@ -273,8 +275,8 @@ def _unpartitioned(
     board: Board, trained: str, model: str, batches: Sequence[int]
 ) -> Iterator[Measurement]:
     """Processes on the whole GPU without shares: alone, then beside a training."""
-    neighbour = (board.sms, Job(Task.TRAINING, trained, TRAINING_BATCH))
+    neighbour = (board.sms, ProcessJob(WorkKind.TRAINING, trained, TRAINING_BATCH))
     for batch in batches:
-        own = (board.sms, Job(Task.INFERENCE, model, batch))
+        own = (board.sms, ProcessJob(WorkKind.INFERENCE, model, batch))
         for jobs in ((own,), (own, neighbour)):
             yield Measurement(Study.INTERFERENCE, jobs, Partition.NONE)

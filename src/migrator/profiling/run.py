@@ -26,9 +26,15 @@ from types import FrameType
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
 from migrator.profiling.drivers import Driver, Json
-from migrator.profiling.entries import VERSION, Results, entry
+from migrator.profiling.entries import VERSION, entry
 from migrator.profiling.measurements import Measurement, Study, on_instances
-from migrator.profiling.workers import Pool, WorkerLostError, WorkerProcess, worker_keys
+from migrator.profiling.results import Results
+from migrator.profiling.workers import (
+    Pool,
+    ProfileWorkerLostError,
+    ProfileWorkerProcess,
+    worker_keys,
+)
 
 MOST_LOST = 3
 _LEAD_S = 0.02
@@ -83,12 +89,12 @@ def profile(
         dict.fromkeys(row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
     )
     about = provenance(driver, results)
-    where = f"{_hardware(about)}; {driver.words}"
+    where = f"{_hardware(about)}; {driver.description}"
     models = dict.fromkeys(job.model for job in todo)
-    found = [
+    by_model = [
         entry(model, driver.board, rows, where, results.reconfigurations()) for model in models
     ]
-    entries = [each for each in found if each is not None]
+    entries = [model_entry for model_entry in by_model if model_entry is not None]
     if not entries:
         raise MigratorError(
             faults[0] if faults else "there was no time to measure anything; raise --budget-s"
@@ -128,7 +134,7 @@ class Measuring:
             self._save_reconfigurations()
         return self._measured
 
-    def _check_models(self, worker: WorkerProcess, models: list[str]) -> None:
+    def _check_models(self, worker: ProfileWorkerProcess, models: list[str]) -> None:
         """Save the software versions and check the models.
 
         An unusable model ends the run before the first measurement.
@@ -162,27 +168,29 @@ class Measuring:
                 done = self._run(measurement, at, prepared)
                 left.remove(measurement)
                 left += [] if done else [measurement]
-        except WorkerLostError as error:
+        except ProfileWorkerLostError as error:
             culprit = error.measurement or left[0]
             left.remove(culprit)
             self._save_loss(culprit, error)
         return left
 
-    def _run(self, each: Measurement, at: list[WorkerProcess], prepared: list[Json]) -> bool:
+    def _run(
+        self, measurement: Measurement, at: list[ProfileWorkerProcess], prepared: list[Json]
+    ) -> bool:
         """Run a measurement and save its result; return False if it is to be retried alone."""
         answers = prepared
         if not any("fault" in answer for answer in prepared):
             start_s = time.monotonic() + _LEAD_S
             for worker in at:
-                worker.ask("run", start_s, each.pace)
-            answers = _answers(each, at)
+                worker.ask("run", start_s, measurement.pace)
+            answers = _answers(measurement, at)
         full = any(answer.get("fault") == "memory" for answer in answers)
-        if full and each.key not in self._alone:
+        if full and measurement.key not in self._alone:
             # Possibly only because the other processes, which are kept for speed, hold the memory.
-            self._alone.add(each.key)
+            self._alone.add(measurement.key)
             return False
         pairs = zip(prepared, answers, strict=True)
-        self._save(each, [{**before, **after} for before, after in pairs])
+        self._save(measurement, [{**before, **after} for before, after in pairs])
         return True
 
     def _start(self, measurement: Measurement) -> Json:
@@ -218,7 +226,7 @@ class Measuring:
             return f"{what}, it does not fit {within} of that instance"
         return f"{what}, it failed ({fault['said']})"
 
-    def _save_loss(self, measurement: Measurement, error: WorkerLostError) -> None:
+    def _save_loss(self, measurement: Measurement, error: ProfileWorkerLostError) -> None:
         self._pool.close()
         row = {**_head(measurement), "lost": f"{_describe(measurement)} lost, {error}"}
         self._results.add(row)
@@ -255,10 +263,10 @@ def next_group(
     return group
 
 
-def _answers(measurement: Measurement, at: list[WorkerProcess]) -> list[Json]:
+def _answers(measurement: Measurement, at: list[ProfileWorkerProcess]) -> list[Json]:
     try:
         return [worker.answer() for worker in at]
-    except WorkerLostError as error:
+    except ProfileWorkerLostError as error:
         error.measurement = measurement
         raise
 
@@ -286,10 +294,10 @@ def provenance(driver: Driver, results: Results) -> Json:
     about = results.rows.get("about", {})
     return {
         **driver.about,
-        "shares": driver.words,
+        "shares": driver.description,
         "torch": about.get("torch"),
         "cuda": about.get("cuda"),
-        **{each: _version(each) for each in ("transformers", "torchvision")},
+        **{package: _version(package) for package in ("transformers", "torchvision")},
         "python": sys.version.partition(" ")[0],
         "date": datetime.now(UTC).date().isoformat(),
         "read_before": about.get("read", {}),
@@ -331,7 +339,7 @@ def _ended_by_signals() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Model
 from migrator.learn.registry import build
 from migrator.learn.torch_model import TorchModel
-from migrator.profiling.measurements import Job
+from migrator.profiling.measurements import ProcessJob
 
 CLASSES = 10
 _LEARNING_RATE = 1e-4
@@ -40,7 +40,7 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedStep:
     """A step that is ready to repeat, and its description."""
 
     step: Step
@@ -57,10 +57,10 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-class Serving:
+class InferenceModel:
     """A model as it is served."""
 
-    def __init__(self, job: Job, device: str) -> None:
+    def __init__(self, job: ProcessJob, device: str) -> None:
         self.device = device
         began = time.monotonic()
         self.model = _build(job)
@@ -78,7 +78,7 @@ class Serving:
         synchronize(self.device)
         return time.monotonic() - began
 
-    def prepared(self, batch: int) -> Prepared:
+    def prepared(self, batch: int) -> PreparedStep:
         """Inference of a batch. Each call waits for its result."""
         answer: list[Any] = []
         work = self._work(batch, answer)
@@ -94,7 +94,7 @@ class Serving:
             if self.device == "cuda":
                 torch.cuda.current_stream().synchronize()
 
-        return Prepared(step, graph is not None, note, bool(finite.all()))
+        return PreparedStep(step, graph is not None, note, bool(finite.all()))
 
     def _work(self, batch: int, answer: list[Any] | None = None) -> Step:
         kept: list[Any] = [] if answer is None else answer
@@ -116,7 +116,7 @@ class Serving:
         return work
 
 
-def training(job: Job, device: str) -> Prepared:
+def training(job: ProcessJob, device: str) -> PreparedStep:
     """A training step of a new model, as in a retraining."""
     model = _build(job)
     model.to(device)
@@ -127,10 +127,10 @@ def training(job: Job, device: str) -> Prepared:
         model.train_step(inputs, labels, _LEARNING_RATE)
 
     losses = [model.train_step(inputs, labels, _LEARNING_RATE) for _ in range(_STEPS_BEFORE)]
-    return Prepared(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
+    return PreparedStep(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
 
 
-def _build(job: Job) -> Model:
+def _build(job: ProcessJob) -> Model:
     """The job's model, with random weights."""
     images = job.images
     return build(

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.gpu.drivers.nvidia_smi import process_mib
 from migrator.learn.registry import model_class
-from migrator.profiling.measurements import Job, Pace, Task
+from migrator.profiling.measurements import ProcessJob, Repetition, WorkKind
 
 if TYPE_CHECKING:
-    from migrator.profiling.steps import Prepared, Serving
+    from migrator.profiling.steps import InferenceModel, PreparedStep
 
 Json = dict[str, Any]
 Step = Callable[[], None]
@@ -29,7 +29,7 @@ CONTEXT_GIB = 0.5
 """GiB of an instance that a CUDA context occupies before torch allocates memory."""
 
 
-class Worker:
+class ProfileWorker:
     """The work of one process. It keeps one model and one step for a similar next request.
 
     The parent calls `hello`, `check`, `prepare`, `forget`, `run` and `start`.
@@ -50,9 +50,9 @@ class Worker:
             "import_s": imported - began,
             "context_s": time.monotonic() - imported,
         }
-        self._job: Job | None = None
+        self._job: ProcessJob | None = None
         self._description: Json = {}
-        self._serving: tuple[Job, Serving] | None = None
+        self._serving: tuple[ProcessJob, InferenceModel] | None = None
         """The job that it was built for, and the model."""
         self._step: Step | None = None
 
@@ -73,14 +73,14 @@ class Worker:
             model_class(model)
         return {}
 
-    def prepare(self, job: Job) -> Json:
+    def prepare(self, job: ProcessJob) -> Json:
         """Prepare to repeat the job."""
         if job == self._job:
             return self._description
         self._make_room(job)
-        prepared: Prepared = (
+        prepared: PreparedStep = (
             self._served(job).prepared(job.batch)
-            if job.task is Task.INFERENCE
+            if job.task is WorkKind.INFERENCE
             else self._steps.training(job, self._device)
         )
         self._job, self._step = job, prepared.step
@@ -95,14 +95,14 @@ class Worker:
         self._make_room(None)
         return {}
 
-    def run(self, start_s: float, pace: Pace) -> Json:
+    def run(self, start_s: float, pace: Repetition) -> Json:
         """Repeat the job from `start_s` on and return its durations."""
         assert self._step is not None, "nothing has been prepared"
-        found = percentiles(time_steps(self._step, start_s, pace))
+        figures = percentiles(time_steps(self._step, start_s, pace))
         self._steps.synchronize(self._device)
-        return found | self._memory()
+        return figures | self._memory()
 
-    def start(self, job: Job) -> Json:
+    def start(self, job: ProcessJob) -> Json:
         """Measure the start from the class to the first answer, in parts.
 
         Then measure the capture and the memory.
@@ -133,27 +133,27 @@ class Worker:
                 min(1.0, max(0.01, (memory_gib - CONTEXT_GIB) / whole_gib))
             )
 
-    def _make_room(self, job: Job | None) -> None:
+    def _make_room(self, job: ProcessJob | None) -> None:
         """Free the kept model unless the job uses the same one.
 
         Its memory would otherwise count as the job's.
         """
         self._job = self._step = None
-        served = job is not None and job.task is Task.INFERENCE and self._serves(job)
+        served = job is not None and job.task is WorkKind.INFERENCE and self._serves(job)
         if not served:
             self._serving = None
         if self._device == "cuda":
             self._torch.cuda.empty_cache()
             self._torch.cuda.reset_peak_memory_stats()
 
-    def _serves(self, job: Job) -> bool:
+    def _serves(self, job: ProcessJob) -> bool:
         """Whether the kept model is the job's."""
         kept = None if self._serving is None else self._serving[0]
         return kept is not None and (kept.model, kept.images) == (job.model, job.images)
 
-    def _served(self, job: Job) -> Serving:
+    def _served(self, job: ProcessJob) -> InferenceModel:
         if self._serving is None or not self._serves(job):
-            self._serving = (job, self._steps.Serving(job, self._device))
+            self._serving = (job, self._steps.InferenceModel(job, self._device))
         return self._serving[1]
 
     def _memory(self) -> Json:
@@ -162,7 +162,7 @@ class Worker:
         return {"memory_mib": round(self._torch.cuda.max_memory_allocated() / 2**20, 1)}
 
 
-def time_steps(step: Step, start_s: float, pace: Pace) -> list[float]:
+def time_steps(step: Step, start_s: float, pace: Repetition) -> list[float]:
     """Seconds of each step that began and ended in the measured interval.
 
     `start_s` is on the monotonic clock, which all processes of a machine share.

@@ -12,7 +12,7 @@ from migrator.io.object_process import CallFailedError, ObjectProcess
 from migrator.io.spawn import ChildLostError
 from migrator.profiling.drivers import Driver, GpuShare, Json
 from migrator.profiling.measurements import Measurement, Partition
-from migrator.profiling.worker import Worker
+from migrator.profiling.worker import ProfileWorker
 
 WorkerKey = tuple[Partition, int, int]
 """Division of the GPU, SMs of a process, and its number among the processes of its size."""
@@ -22,21 +22,21 @@ ANSWER_S = 240.0
 _END_S = 10.0
 
 
-class WorkerLostError(MigratorError):
+class ProfileWorkerLostError(MigratorError):
     """A worker process exited or does not answer."""
 
     measurement: Measurement | None = None
     """The measurement in which it was lost, if that is known."""
 
 
-class WorkerProcess:
+class ProfileWorkerProcess:
     """One process on one share."""
 
     def __init__(self, share: GpuShare, device: str) -> None:
         self._share = share
         self._process = ObjectProcess(
             "a worker process",
-            Worker,
+            ProfileWorker,
             *(device, share.memory_gib, time.monotonic()),
             environment={**os.environ, **share.environment},
             keeps_output=True,
@@ -59,18 +59,18 @@ class WorkerProcess:
         return self.hello
 
     def ask(self, request: str, *arguments: object) -> None:
-        """Send a request, which is a method of `Worker`."""
+        """Send a request, which is a method of `ProfileWorker`."""
         self._process.call(request, *arguments)
 
     def answer(self, timeout_s: float = ANSWER_S) -> Json:
         """The next answer, which for a failed request says why: "fault" and "said".
 
-        Raises WorkerLostError if none arrives.
+        Raises ProfileWorkerLostError if none arrives.
         """
         try:
             answer: Json = self._process.answer(timeout_s)
         except ChildLostError as error:
-            raise WorkerLostError(str(error)) from error
+            raise ProfileWorkerLostError(str(error)) from error
         except CallFailedError as error:
             return {"fault": _kind(error), "said": str(error).partition("\n")[0][:300]}
         return answer
@@ -96,11 +96,11 @@ class Pool:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._open: dict[WorkerKey, tuple[WorkerProcess, ExitStack]] = {}
+        self._open: dict[WorkerKey, tuple[ProfileWorkerProcess, ExitStack]] = {}
         self.hello: Json = {}
         """Description that the first process sent."""
 
-    def workers(self, wanted: Sequence[Measurement]) -> list[list[WorkerProcess]]:
+    def workers(self, wanted: Sequence[Measurement]) -> list[list[ProfileWorkerProcess]]:
         """The processes for the jobs of all measurements.
 
         Starts all missing ones at the same time.
@@ -120,7 +120,7 @@ class Pool:
         """The process of each job; where all sizes are alike, one stands for all of them."""
         return worker_keys(measurement, self._driver.board.sms if self._driver.alike else None)
 
-    def start(self, key: WorkerKey, stack: ExitStack) -> WorkerProcess:
+    def start(self, key: WorkerKey, stack: ExitStack) -> ProfileWorkerProcess:
         """Start a process on a share of its own. `stack` ends both."""
         partition, sms, _ = key
         share = (
@@ -128,7 +128,7 @@ class Pool:
             if partition is Partition.NONE
             else stack.enter_context(self._driver.share(sms))
         )
-        worker = WorkerProcess(share, self._driver.device)
+        worker = ProfileWorkerProcess(share, self._driver.device)
         stack.callback(worker.end)
         return worker
 
@@ -168,10 +168,10 @@ def worker_keys(measurement: Measurement, size: int | None = None) -> list[Worke
     Processes of one size are numbered, starting at the round's number.
     """
     used: dict[int, int] = {}
-    found = []
+    keys = []
     for own, _ in measurement.jobs:
         sms = own if size is None else size
         number = used.get(sms, measurement.round)
         used[sms] = number + 1
-        found.append((measurement.partition, sms, number))
-    return found
+        keys.append((measurement.partition, sms, number))
+    return keys

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from migrator.io.database import Layout
+from migrator.io.database import Schema
 
 WINDOW_S, SLOT_S = 200.0, 1.0
 """Lengths assumed for runs that do not state them."""
@@ -300,7 +300,7 @@ def _create_table(kind: type[Record]) -> str:
     return f"CREATE TABLE {kind.table} ({', '.join(columns)})"
 
 
-LAYOUT = Layout(
+SCHEMA = Schema(
     holds="records",
     application_id=0x4D495245,
     version=1,

@@ -21,7 +21,6 @@ from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
 from migrator.core.outcome import Tally
-from migrator.io.data_file import RECORDS, wrong_kind
 from migrator.io.database import (
     AGAIN_S,
     describe_moved,
@@ -31,8 +30,9 @@ from migrator.io.database import (
     reading,
     transaction,
 )
+from migrator.io.file_kind import RECORDS, wrong_kind
 from migrator.records.rows import (
-    LAYOUT,
+    SCHEMA,
     TABLES,
     ActionRecord,
     EventRecord,
@@ -107,11 +107,11 @@ class Records:
         self.run, self._again_s = 0, 0.0
         """Its number in the file; 0 until the disk has room for it."""
         try:
-            self._connection, self.damaged = open_database(path, LAYOUT, "NORMAL")
+            self._connection, self.damaged = open_database(path, SCHEMA, "NORMAL")
             self._begin()
         except NotWrittenError as error:
             _log.warning("records are discarded until the disk has room: %s", error)
-            self._connection = open_as_is(path, LAYOUT)
+            self._connection = open_as_is(path, SCHEMA)
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +123,7 @@ class Records:
         """Insert the row of the run, once."""
         if self.run:
             return
-        with explain_errors(self.path, LAYOUT):
+        with explain_errors(self.path, SCHEMA):
             values = (*self._begun, json.dumps(self._about))
             query = "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)"
             self.run = int(self._connection.execute(query, values).lastrowid or 0)
@@ -135,7 +135,7 @@ class Records:
                 raise NotWrittenError(f"{self.path}: records wait until the disk has room")
             self._again_s = time.monotonic() + AGAIN_S
             as_is = self._connection
-            self._connection, self.damaged = open_database(self.path, LAYOUT, "NORMAL")
+            self._connection, self.damaged = open_database(self.path, SCHEMA, "NORMAL")
             as_is.close()
             self._begin()
 
@@ -154,7 +154,7 @@ class Records:
                 taken, self._queue = self._queue, {}
             try:
                 self._reopen()
-                with explain_errors(self.path, LAYOUT), transaction(self._connection):
+                with explain_errors(self.path, SCHEMA), transaction(self._connection):
                     self._write(list(taken.values()))
                     if self._flushes % _THIN_EVERY == 0:
                         self._thin()
@@ -168,20 +168,20 @@ class Records:
     @property
     def moved(self) -> str:
         """Why nothing can be written while the file is not at its path; "" if it is."""
-        return describe_moved(self._connection, self.path, LAYOUT)
+        return describe_moved(self._connection, self.path, SCHEMA)
 
     def add_about(self, **more: object) -> None:
         """Add facts that were not known when the run began."""
         self._about |= more
         if not self.run:  # written together with the run
             return
-        with self._file_lock, explain_errors(self.path, LAYOUT):
+        with self._file_lock, explain_errors(self.path, SCHEMA):
             renewed = "UPDATE run SET about = ? WHERE run = ?"
             self._connection.execute(renewed, (json.dumps(self._about), self.run))
 
     def last_window(self) -> int | None:
         """The highest number of a window in any run so far."""
-        with self._file_lock, explain_errors(self.path, LAYOUT):
+        with self._file_lock, explain_errors(self.path, SCHEMA):
             number = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
         return None if number is None else int(number)
 
@@ -189,7 +189,7 @@ class Records:
         """Flush and record the end of the run, unless the disk is full."""
         try:
             self.flush()
-            with self._file_lock, explain_errors(self.path, LAYOUT):
+            with self._file_lock, explain_errors(self.path, SCHEMA):
                 ended = "UPDATE run SET ended_s = ? WHERE run = ?"
                 self._connection.execute(
                     ended, (time.time() if ended_s is None else ended_s, self.run)
@@ -237,13 +237,13 @@ def read_runs(path: Path) -> tuple[RunRow, ...]:
     """Every run in the file, oldest first."""
     if words := wrong_kind(path, (RECORDS,)):
         raise InputError(f"{path}: {words}")
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         return read_run_rows(connection)
 
 
 def read_records(path: Path, run: int | None = None) -> RunRecords:
     """All rows of a run, by default the newest; also while it is being written."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row = find_run(connection, run)
         if row is None:
             numbers = ", ".join(str(row.run) for row in read_run_rows(connection)) or "none"
@@ -274,7 +274,7 @@ class RecentRows(RunRecords):
 
 def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
     """The newest rows of a run, by default of the newest run; also while it is being written."""
-    with reading(path, LAYOUT) as connection:
+    with reading(path, SCHEMA) as connection:
         row, newest = find_run(connection, run), find_run(connection)
         if row is None or newest is None:
             numbers = ", ".join(str(row.run) for row in read_run_rows(connection))

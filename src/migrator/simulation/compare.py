@@ -12,7 +12,7 @@ from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
 from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.informer import InformerForecaster, SavedInformer, require_torch
 from migrator.forecast.selection import Auto, forecaster
-from migrator.io.task_pool import cores, open_pool
+from migrator.io.task_pool import cores, open_workers
 from migrator.planning.planners import ready
 from migrator.records.outcome import RunOutcome
 from migrator.simulation import tenant
@@ -97,14 +97,7 @@ def run_all(
     """Yield the index and outcome of every job as it ends. Closing the iterator stops running
     jobs."""
     at_once = min(processes or cores(), len(jobs))
-    if at_once <= 1:
-        yield from ((place, job.run()) for place, job in enumerate(jobs))
-        return
-    tenant.ready()
-    with open_pool(at_once) as pool:
-        yield from pool.map_unordered(_run_one, enumerate(jobs))
-
-
-def _run_one(numbered: tuple[int, SimulationJob]) -> tuple[int, RunOutcome]:
-    place, job = numbered
-    return place, job.run()
+    if at_once > 1:
+        tenant.ready()
+    with open_workers(at_once) as workers:
+        yield from workers.as_completed(SimulationJob.run, jobs)

@@ -28,7 +28,8 @@ from migrator.core.scenario import (
     ServedTenant,
     ShareSizes,
 )
-from migrator.io.data_file import CLUSTER, SCENARIO, beside, read_yaml_file
+from migrator.io.data_file import beside, read_yaml_file
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import (
     Location,
     by_size,

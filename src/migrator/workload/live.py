@@ -13,7 +13,8 @@ from pathlib import Path
 
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import HIGHEST_SEED, Scenario
-from migrator.io.data_file import CLUSTER, SCENARIO, beside, read_yaml_file
+from migrator.io.data_file import beside, read_yaml_file
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, refuse, shown
 from migrator.workload.entries import LiveEntry, LiveTenantEntry, TenantEntry, scenario_entry
 from migrator.workload.file import parse_scenario

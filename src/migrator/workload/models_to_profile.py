@@ -10,7 +10,8 @@ from pathlib import Path
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.registry import FORM, is_import_path, parts_of
-from migrator.io.data_file import CLUSTER, SCENARIO, beside, read_yaml_file
+from migrator.io.data_file import beside, read_yaml_file
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import refuse, shown
 from migrator.workload.entries import LiveTenantEntry, TenantEntry, scenario_entry
 from migrator.workload.file import short_name

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from migrator.core.profiles import Profile, profile_of
-from migrator.io.data_file import PROFILES, read_json_file
+from migrator.io.data_file import read_json_file
+from migrator.io.file_kind import PROFILES
 from migrator.io.strict import (
     MAX_COUNT,
     MAX_NUMBER,

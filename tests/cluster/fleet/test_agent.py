@@ -207,7 +207,7 @@ def test_a_daemon_that_hangs_is_restarted_with_its_tenants(
 def test_an_agent_that_was_paused_does_not_blame_its_daemon(
     served: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its question failed after far more than the limit, the next one is answered at once."""
+    """Its request failed after far more than the limit, the next one is answered at once."""
     asked_at: list[float] = []
     now_s = [0.0]
 
@@ -329,7 +329,7 @@ def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_daemon, "LEASE_S", 0.3)
-    monkeypatch.setattr(gpu_daemon, "_LOOK_S", 0.01)
+    monkeypatch.setattr(gpu_daemon, "_POLL_S", 0.01)
     lease = tmp_path / "lease"
     lease.touch()
 
@@ -404,7 +404,7 @@ class Mute(DaemonProcess):
 @pytest.fixture
 def mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
     monkeypatch.setattr(agents, "DaemonProcess", Mute)
-    monkeypatch.setattr(agents, "LOOK_S", 0.01)
+    monkeypatch.setattr(agents, "POLL_S", 0.01)
     monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
     return cluster_run(tmp_path, ["a"], [{"name": "g1"}])
 
@@ -459,7 +459,7 @@ def test_the_first_report_on_a_found_daemon_keeps_its_tenants_in_the_map(
     served: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent has not asked the daemon yet, so it does not know what that serves."""
-    monkeypatch.setattr(agents, "LOOK_S", 60.0)
+    monkeypatch.setattr(agents, "POLL_S", 60.0)
     with agent_of(served) as agent:
         report = agent.report(1)
         cluster_map = ClusterMap(1, 1, {"a": report.url}, {}, {"g1": report.url})

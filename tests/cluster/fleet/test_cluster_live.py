@@ -275,7 +275,11 @@ def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_w
 def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(world: World) -> None:
     gpu = world.home("mail")
     if GPUS[gpu] == "first":  # Ray's own head is there
-        world.asked("move", "mail", next(e for e in GPUS if e not in (gpu, world.home("photos"))))
+        world.asked(
+            "move",
+            "mail",
+            next(other for other in GPUS if other not in (gpu, world.home("photos"))),
+        )
         gpu = world.home("mail")
     lost = [tenant for tenant in TENANTS if world.home(tenant) == gpu]
     urls = world.map().homes

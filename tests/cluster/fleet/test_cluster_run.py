@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from support.agents import cluster_file
+from support.fake_ray import FakeRay
 
 from migrator.cluster.fleet.agent import GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.cluster.fleet.ray_clusters import (
-    NAMESPACE,
     agent_prefix,
     choose_cluster,
     known_clusters,
@@ -93,12 +92,6 @@ def test_what_a_large_board_can_answer_is_not_refused_on_a_smaller_one(tmp_path:
     assert live.tenants[0].service == run.scenario.tenants[0].served[SMALL].service
 
 
-def ray_with(*names: str) -> Any:
-    ours = [{"name": name, "namespace": NAMESPACE} for name in names]
-    others = [{"name": "head of x", "namespace": "another"}]
-    return SimpleNamespace(util=SimpleNamespace(list_named_actors=lambda **_: [*ours, *others]))
-
-
 def test_the_only_cluster_need_not_be_named_and_of_several_one_must_be() -> None:
     assert choose_cluster(["a"], None) == choose_cluster(["a", "b"], "a") == "a"
     with pytest.raises(InputError, match="name one of a, b"):
@@ -110,7 +103,8 @@ def test_the_only_cluster_need_not_be_named_and_of_several_one_must_be() -> None
 
 
 def test_a_cluster_that_has_lost_its_head_is_known_by_its_agents() -> None:
-    ray = ray_with("head of shop", f"{agent_prefix('a on b')}g1", f"{agent_prefix('shop')}g1")
+    names = ("head of shop", f"{agent_prefix('a on b')}g1", f"{agent_prefix('shop')}g1")
+    ray = FakeRay(dict.fromkeys(names))
     assert served_clusters(ray) == ["shop"]
     assert known_clusters(ray) == ["a on b", "shop"]
     assert not agent_prefix("a on b").startswith(agent_prefix("a"))

@@ -19,7 +19,7 @@ from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.messages import Answer, DeposedError, Report, TenantReport
 from migrator.cluster.fleet.overview import overview, overview_text
-from migrator.cluster.fleet.placer import Placer, Question, place_in_thread
+from migrator.cluster.fleet.placer import PlacementRequest, Placer, place_in_thread
 from migrator.cluster.scenario import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 
@@ -47,7 +47,7 @@ class Agents:
         self.began_s = 0.0
         self.trouble = ""
 
-    async def known(self) -> tuple[str, ...]:
+    async def gpus(self) -> tuple[str, ...]:
         return tuple(self.tenants)
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
@@ -103,7 +103,7 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for module, name in ((heads, "BEAT_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
+    for module, name in ((heads, "RECONCILE_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **gpu} for gpu in gpus]
@@ -302,7 +302,7 @@ def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
 def test_a_tenant_stays_until_another_gpu_reports_that_it_serves_it(
     run: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "SEEN_S", 0.1)
+    monkeypatch.setattr(heads, "READY_S", 0.1)
     agents = Agents("a", "b", "")
 
     async def test(head: Head) -> None:
@@ -339,16 +339,16 @@ def test_a_head_that_begins_inside_a_window_moves_no_tenant_before_its_edge(
     agents = Agents("ac", "b", "")
     asked: list[int] = []
 
-    async def aside(question: Question) -> ClusterPlan:
-        asked.append(len(question[0].gpus))
-        return await place_in_thread(question)
+    async def compute(request: PlacementRequest) -> ClusterPlan:
+        asked.append(len(request[0].gpus))
+        return await place_in_thread(request)
 
     async def test(_: Head) -> None:
         await until_async(lambda: len(asked) >= 2)
 
     began_s = run.began_s - 100.5 * run.scenario.window_s
     slow = replace(run, began_s=began_s, data={**run.data, "window_s": 200})
-    led(slow, agents, test, aside=aside)
+    led(slow, agents, test, run_placement=compute)
     assert set(asked) == {2}  # only fallbacks for the loss of a GPU
 
 

@@ -5,37 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.agent_links import FakeAgents
 from support.agents import cluster_run
 
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.messages import Answer, Report, TenantReport
+from migrator.cluster.fleet.messages import Report, TenantReport
 from migrator.cluster.fleet.overview import overview
 from migrator.cluster.fleet.watch import LastReport, Watch
-
-
-class NoAgents:
-    """Agents that are not asked."""
-
-    trouble = ""
-
-    async def known(self) -> tuple[str, ...]:
-        return ()
-
-    async def report(self, _gpu: str, _epoch: int) -> Report | None:
-        return None
-
-    async def answers(self, _url: str) -> bool:
-        return False
-
-    async def order(self, _gpu: str, _name: str, _epoch: int, *_what: object) -> Answer | None:
-        return None
 
 
 def test_a_gpu_that_is_given_up_meanwhile_is_shown_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for from another thread than the head's."""
-    head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), NoAgents())
+    head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), FakeAgents())
     tenants = {"a": TenantReport(ready=True, received=7)}
     head.watch.last["g1"] = LastReport(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
     head.state.homes = {"a": "g1"}

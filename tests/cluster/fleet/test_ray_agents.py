@@ -22,10 +22,10 @@ def gpu(name: str, at: str | None = None) -> ClusterGpu:
 
 
 def test_gpus_that_name_a_machine_are_there_in_their_order() -> None:
-    seats = locate_gpus(
+    locations = locate_gpus(
         [gpu("a", "n2"), gpu("b", "n1"), gpu("c", "n2")], [node("n1"), node("n2")], {}, real=False
     )
-    assert [(n, s.node.key, s.number) for n, s in seats.items()] == [
+    assert [(n, s.node.key, s.number) for n, s in locations.items()] == [
         ("a", "key of n2", 0),
         ("b", "key of n1", 0),
         ("c", "key of n2", 1),
@@ -60,6 +60,6 @@ def test_a_gpu_stays_where_it_is_until_its_machine_is_gone() -> None:
 
 def test_a_machine_that_is_not_there_is_named_with_what_to_do() -> None:
     gpus, nodes = [gpu("a"), gpu("b", "n9")], [node("n1")]
-    seats = locate_gpus(gpus, nodes, {}, real=False)
+    locations = locate_gpus(gpus, nodes, {}, real=False)
     with pytest.raises(InputError, match=r"b is in n9.*--node-name n9.*there are n1"):
-        require_located(gpus, seats, nodes)
+        require_located(gpus, locations, nodes)

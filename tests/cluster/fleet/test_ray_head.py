@@ -9,32 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 from support.agents import cluster_run
+from support.fake_ray import FakeRay
 
 from migrator.cluster import shared_files
 from migrator.cluster.fleet import ray_head
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_clusters import NAMESPACE, agent_prefix
+from migrator.cluster.fleet.ray_clusters import agent_prefix
 from migrator.cluster.fleet.ray_head import HeadActor
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError
 
-
-class Ray:
-    """Knows which actors there are, if it answers at all."""
-
-    def __init__(self, *names: str, answers: bool = True) -> None:
-        self._names, self._answers = names, answers
-        self.util = SimpleNamespace(list_named_actors=self._list)
-
-    def _list(self, **_: object) -> list[dict[str, str]]:
-        if not self._answers:
-            raise ConnectionError("Ray is busy")
-        return [{"name": name, "namespace": NAMESPACE} for name in self._names]
-
-
-Led = Callable[[Ray], HeadActor]
+Led = Callable[[FakeRay], HeadActor]
 
 
 @pytest.fixture
@@ -56,7 +43,7 @@ def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
     """A head that has ended."""
     heads: list[HeadActor] = []
 
-    def led(ray: Ray) -> HeadActor:
+    def led(ray: FakeRay) -> HeadActor:
         monkeypatch.setattr(ray_head, "import_ray", lambda: ray)
         heads.append(HeadActor(run, {}))
         heads[-1]._thread.join(60)
@@ -72,7 +59,7 @@ def test_a_head_without_its_store_begins_anew_where_agents_serve(
     run: ClusterRun, exits: list[int], led: Led
 ) -> None:
     Path(run.shared).write_text("this is no folder")
-    serving = Ray(f"{agent_prefix(run.name)}g1")
+    serving = FakeRay({f"{agent_prefix(run.name)}g1": None})
     head = led(serving)
     assert "cannot be used" in str(head.ended())
     assert exits == [1]
@@ -85,7 +72,7 @@ def test_a_store_that_goes_away_after_it_was_opened_does_not_end_it_either(
         raise OSError("the store is away")
 
     monkeypatch.setattr(SharedStore, "windows_since_s", gone)
-    led(Ray(f"{agent_prefix(run.name)}g1"))
+    led(FakeRay({f"{agent_prefix(run.name)}g1": None}))
     assert exits == [1]
 
 
@@ -103,7 +90,7 @@ def test_a_store_that_hangs_keeps_no_head_from_leading_agents_that_serve(
     monkeypatch.setattr(shared_files, "READ_S", 0.2)
     Path(run.shared).mkdir()
     os.mkfifo(Path(run.shared) / "windows.json")
-    head = led(Ray(*([f"{agent_prefix(run.name)}g1"] if serving else [])))
+    head = led(FakeRay({f"{agent_prefix(run.name)}g1": None} if serving else {}))
     assert exits == []
     if serving:
         assert (leads, head.ended()) == (
@@ -118,14 +105,14 @@ def test_where_nothing_is_served_yet_it_says_why_and_stays(
     run: ClusterRun, exits: list[int], led: Led
 ) -> None:
     Path(run.shared).write_text("this is no folder")
-    head = led(Ray(f"{agent_prefix('another')}g1"))
+    head = led(FakeRay({f"{agent_prefix('another')}g1": None}))
     assert "cannot be used" in str(head.ended())
     assert exits == []
     assert head.stop() == ()  # no agent was stopped
 
 
 def test_where_ray_cannot_say_who_serves_it_begins_anew(exits: list[int], led: Led) -> None:
-    head = led(Ray(answers=False))
+    head = led(FakeRay({}, answers=False))
     assert "Ray is busy" in str(head.ended())
     assert exits == [1]
 
@@ -143,7 +130,7 @@ def test_agents_end_with_a_head_that_leads_no_more_only_if_they_serve_no_tenant(
     monkeypatch.setattr(RayAgents, "require_all", lambda _: None)
     monkeypatch.setattr(RayAgents, "end", lambda _: ended.append(1))
     monkeypatch.setattr(Head, "run", gone)
-    head = led(Ray(*([f"{agent_prefix(run.name)}g1"] if serving else [])))
+    head = led(FakeRay({f"{agent_prefix(run.name)}g1": None} if serving else {}))
     assert head.ended() == "no GPU has room; add one"
     assert head.stop() == ()
     assert (ended, exits) == (([], [1]) if serving else ([1], []))

@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from support.fake_ray import FakeRay
+
 from migrator.cluster.fleet.messages import Answer, Report
-from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, agent_prefix
+from migrator.cluster.fleet.ray_clusters import HEAD, agent_prefix
 from migrator.cluster.fleet.stop import stop_cluster
 
 
-class Ray:
-    """Actors by name; what a method gives is called when it is asked for."""
-
-    def __init__(self, **actors: Any) -> None:
-        self.actors = {
-            HEAD.format(name="shop") if k == "head" else f"{agent_prefix('shop')}{k}": v
-            for k, v in actors.items()
-        }
-        self.killed: list[Any] = []
-        self.util = SimpleNamespace(list_named_actors=self._list)
-
-    def _list(self, **_: object) -> list[dict[str, str]]:
-        names = [name for name, actor in self.actors.items() if actor not in self.killed]
-        return [{"name": name, "namespace": NAMESPACE} for name in names]
-
-    def get_actor(self, name: str, namespace: str) -> Any:
-        assert namespace == NAMESPACE
-        if name not in self.actors:
-            raise ValueError(name)
-        return self.actors[name]
-
-    def get(self, asked: Callable[[], Any], timeout: float) -> Any:
-        del timeout
-        return asked()
-
-    def wait(self, asked: list[Any], num_returns: int, timeout: float) -> None:
-        assert num_returns == len(asked)
-        del timeout
-
-    def kill(self, actor: Any) -> None:
-        self.killed.append(actor)
+def ray_with(**actors: Any) -> FakeRay:
+    """A cluster called shop: its head, and agents by their GPUs."""
+    agents = {f"{agent_prefix('shop')}{gpu}": agent for gpu, agent in actors.items()}
+    if "head" in actors:
+        agents[HEAD.format(name="shop")] = agents.pop(f"{agent_prefix('shop')}head")
+    return FakeRay(agents)
 
 
 def method(answer: Any) -> Any:
@@ -63,21 +39,21 @@ def agent(gpu: str, *, hears: bool = True, done: bool = True) -> Any:
 
 
 def test_every_gpu_is_drained_where_head_and_agents_say_so() -> None:
-    assert stop_cluster(Ray(head=head(())), "shop").message == "every GPU is drained"
-    ray = Ray(head=head(()), g1=agent("g1"))  # of a head that led no more
+    assert stop_cluster(ray_with(head=head(())), "shop").message == "every GPU is drained"
+    ray = ray_with(head=head(()), g1=agent("g1"))  # of a head that led no more
     assert stop_cluster(ray, "shop").message == "every GPU is drained"
     assert len(ray.killed) == 2
 
 
 def test_gpus_that_did_not_answer_the_head_are_named() -> None:
-    ending = stop_cluster(Ray(head=head(("g2",)), g1=agent("g1")), "shop")
+    ending = stop_cluster(ray_with(head=head(("g2",)), g1=agent("g1")), "shop")
     assert (ending.led, ending.silent) == (True, ("g2",))
     assert ending.message.startswith("g2 did not answer; ")
     assert "ends by itself within 60 s" in ending.message
 
 
 def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None:
-    ray = Ray(
+    ray = ray_with(
         head=head(ConnectionError("the head is gone")),
         g1=agent("g1"),
         g2=agent("g2", hears=False),
@@ -90,6 +66,6 @@ def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None
 
 
 def test_without_a_head_gpus_whose_agents_are_gone_are_unknown() -> None:
-    ending = stop_cluster(Ray(g1=agent("g1")), "shop")
+    ending = stop_cluster(ray_with(g1=agent("g1")), "shop")
     assert ending.silent == ()
     assert ending.message.startswith("its head did not answer; every other agent has drained")

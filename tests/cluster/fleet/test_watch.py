@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from support.agent_links import FakeAgents
 
-from migrator.cluster.fleet.messages import Answer, DeposedError, Report
+from migrator.cluster.fleet.messages import DeposedError, Report
 from migrator.cluster.fleet.ray_agents import ANSWER_S
 from migrator.cluster.fleet.watch import (
     ALONE_S,
@@ -23,30 +24,6 @@ from migrator.cluster.fleet.watch import (
 )
 
 
-class FakeAgents:
-    """Agents that say what the test wants, or nothing."""
-
-    def __init__(self, *reports: Report) -> None:
-        self.reports: dict[str, Report | None] = {of_gpu.gpu: of_gpu for of_gpu in reports}
-        self.daemons: set[str] = {of_gpu.url for of_gpu in reports}
-        self.now_s = 0.0
-        self.late = False
-        self.trouble = ""
-
-    async def known(self) -> tuple[str, ...]:
-        return tuple(self.reports)
-
-    async def report(self, gpu: str, epoch: int) -> Report | None:
-        del epoch
-        return self.reports[gpu]
-
-    async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
-        raise NotImplementedError
-
-    async def answers(self, url: str) -> bool:
-        return url in self.daemons
-
-
 def report(gpu: str, **keys: Any) -> Report:
     fields = {"begun": True, "up": True, "epoch": 1, **keys}
     return Report(gpu, "node", 0, 1, f"http://{gpu}", **fields)
@@ -59,8 +36,8 @@ def watched(links: FakeAgents) -> Watch:
 
 
 def look(watch: Watch) -> list[str]:
-    asyncio.run(watch.look(1))
-    return watch.judge()
+    asyncio.run(watch.collect(1))
+    return watch.update_lost()
 
 
 def test_a_machine_that_is_gone_is_given_up_at_once_and_found_again() -> None:
@@ -185,13 +162,13 @@ def test_a_machine_that_refuses_nothing_is_given_up_in_time_and_delays_no_look()
         links = Stopped(report("g1"), report("g2"))
         began_s, longest_s = time.monotonic(), 0.0
         watch = Watch(links, lambda: time.monotonic() - began_s)
-        await watch.look(1)
+        await watch.collect(1)
         links.now_s = 1.0
         while "g1" not in watch.dead:
             asked_s = time.monotonic()
-            await watch.look(1)
+            await watch.collect(1)
             longest_s = max(longest_s, time.monotonic() - asked_s)
-            watch.judge()
+            watch.update_lost()
             await asyncio.sleep(0.05)
         return time.monotonic() - began_s, longest_s
 

@@ -56,21 +56,6 @@ def alone() -> ClusterOutcome:
         return untimed(simulate_placed(SMALL, place(SMALL, workers), workers))
 
 
-def test_results_come_in_the_order_of_the_tasks(several: TaskWorkers) -> None:
-    tasks = [float(number) for number in range(20, 0, -1)]
-    assert list(several.map(math.sqrt, tasks)) == list(TaskWorkers().map(math.sqrt, tasks))
-
-
-def test_results_come_as_soon_as_they_are_there(several: TaskWorkers) -> None:
-    _check_as_completed(several)
-    _check_as_completed(TaskWorkers())
-
-
-def _check_as_completed(workers: TaskWorkers) -> None:
-    results = list(workers.as_completed(math.sqrt, [9.0, 4.0, 1.0]))
-    assert sorted(results) == [(0, 3.0), (1, 2.0), (2, 1.0)]
-
-
 def test_processes_place_and_simulate_as_one_does(
     alone: ClusterOutcome, several: TaskWorkers
 ) -> None:

@@ -74,13 +74,13 @@ def test_minimum_instances_fit_exactly_where_the_board_can_be_cut_so(board: Boar
         for chosen in combinations_with_replacement(range(sizes), number):
             pattern = tuple(sorted((board.sizes[size] for size in chosen), reverse=True))
             counts = np.bincount(chosen, minlength=sizes)
-            assert limits.allow(counts) == (pattern in patterns), pattern
+            assert limits.allows(counts) == (pattern in patterns), pattern
 
 
 def test_a_set_is_added_once_and_only_where_it_keeps_the_rules(scenario: ClusterScenario) -> None:
     part, whole = listed(scenario, most=12), listed(scenario)
     values, rent = np.array([5.0, 4.0, 3.0, 2.0]), 10.0
-    part.lower(values, rent)
+    part.lower_bounds(values, rent)
     before = len(part.counts)
     larger = [row for row in whole.counts if row.sum() == part.largest + 1]
     numbers = part.add([*larger, larger[0], np.array([0, 1, 0, 1]), np.array([9, 0, 0, 0])])
@@ -100,12 +100,12 @@ def test_sets_left_out_are_reported(scenario: ClusterScenario) -> None:
     assert part.largest < part.most <= whole.largest
     values, rent = np.array([5.0, 4.0, 3.0, 2.0]), 10.0
     prices = np.array([3.0, 4.0, 4.0, 4.0])
-    part.lower(values, rent)
+    part.lower_bounds(values, rent)
     most = max(
         rent + counts @ (values - prices) for counts in whole.counts if counts.sum() > part.largest
     )
-    assert part.beyond(prices) >= most
-    assert whole.beyond(prices) == -np.inf
+    assert part.highest_unlisted(prices) >= most
+    assert whole.highest_unlisted(prices) == -np.inf
 
 
 def test_rules_make_units_and_items() -> None:

@@ -28,7 +28,7 @@ from migrator.core.errors import MigratorError
 from migrator.io.atomic_write import write_atomically
 from migrator.workload.live import ADMIN
 
-LOOK_S = 0.25
+POLL_S = 0.25
 TAKE_S = 120.0
 """Seconds to wait for a `take` order: a model may be large, and planning takes time."""
 STOP_S = 25.0
@@ -71,7 +71,7 @@ class GpuAgent:
         self._file = run.state_of(gpu) / "agent.json"
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._epoch_lock = threading.Lock()
-        self._ending = threading.Event()
+        self._stop_event = threading.Event()
         self._status: Mapping[str, Any] | None = None
         self._unanswered_s, self._answered = 0.0, False
         """Seconds without a response since the daemon last responded, started or was found."""
@@ -92,7 +92,7 @@ class GpuAgent:
 
     def report(self, epoch: int) -> Report:
         """Return the state of the GPU; a caller with a newer epoch becomes the leader."""
-        self._may_order(epoch)
+        self._accept_epoch(epoch)
         status = self._status
         tenants = {} if status is None else status["tenants"]
         return Report(
@@ -119,9 +119,9 @@ class GpuAgent:
     def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
         """Start the daemon with these tenants, unless it has been started already."""
         with self._lock:
-            if not self._may_order(epoch):
-                return self._deposed()
-            if self._ending.is_set():
+            if not self._accept_epoch(epoch):
+                return self._refusal()
+            if self._stop_event.is_set():
                 return self._answer(False, f"{self._gpu} is being stopped")
             if self._tenants is None:
                 self._tenants = tenants
@@ -138,37 +138,37 @@ class GpuAgent:
         Do not wait for a hung daemon: it does not start with the tenant after a restart, and gets
         the release order when it responds again.
         """
-        if self._status is None and self._may_order(epoch):
+        if self._status is None and self._accept_epoch(epoch):
             self._assign((), (tenant,))
             return self._answer(True, f"{tenant} is not started here again")
         return self._order(epoch, {"remove": tenant}, (), (tenant,))
 
     def drain(self, epoch: int, drained: bool) -> Answer:
         """Store whether the GPU is drained, so that no tenant is placed on it."""
-        if not self._may_order(epoch):
-            return self._deposed()
+        if not self._accept_epoch(epoch):
+            return self._refusal()
         with self._epoch_lock:
             self._known = AgentState(self._known.epoch, drained)
             self._write_file()
         return self._answer(True, "drained" if drained else "not drained")
 
     def stop(self, epoch: int) -> Answer:
-        if not self._may_order(epoch):
-            return self._deposed()
+        if not self._accept_epoch(epoch):
+            return self._refusal()
         self.close()
         return self._answer(True, "stopped")
 
     def close(self) -> None:
         """Stop the daemon without an order."""
-        self._ending.set()
+        self._stop_event.set()
         self._watching.join()
         self._daemon.stop(STOP_S)
 
     def _order(
         self, epoch: int, body: object, added: tuple[str, ...], removed: tuple[str, ...]
     ) -> Answer:
-        if not self._may_order(epoch):
-            return self._deposed()
+        if not self._accept_epoch(epoch):
+            return self._refusal()
         try:
             status, answer = call_daemon(
                 self.url,
@@ -184,7 +184,7 @@ class GpuAgent:
         if status != 200:
             return self._answer(False, str(answer.get("error", status)))
         self._assign(added, removed)
-        self._look()
+        self._collect()
         return self._answer(True, str(answer.get("words", "")))
 
     def _assign(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
@@ -194,7 +194,7 @@ class GpuAgent:
             self._tenants = tuple(dict.fromkeys((*kept, *added)))
             self._daemon.keep(self._settings())
 
-    def _may_order(self, epoch: int) -> bool:
+    def _accept_epoch(self, epoch: int) -> bool:
         """Whether that head may give orders; store a newer epoch across restarts."""
         # serialized: of two heads that ask at once, the older epoch must not be written last
         with self._epoch_lock:
@@ -208,7 +208,7 @@ class GpuAgent:
     def _answer(self, done: bool, message: str) -> Answer:
         return Answer(done, message, self._known.epoch)
 
-    def _deposed(self) -> Answer:
+    def _refusal(self) -> Answer:
         return self._answer(False, f"a newer head leads {self._gpu}; this one ends")
 
     def _read_file(self) -> AgentState:
@@ -236,7 +236,7 @@ class GpuAgent:
 
     def _watch(self) -> None:
         """Supervise the daemon until the agent is stopped."""
-        while not self._ending.wait(LOOK_S):
+        while not self._stop_event.wait(POLL_S):
             try:
                 self._supervise()
             except Exception as error:
@@ -255,7 +255,7 @@ class GpuAgent:
             return
         self._daemon.renew()
         sent_s = time.monotonic()
-        self._look()
+        self._collect()
         if self._status is not None:
             self._failures, self._problem, self._unanswered_s = (
                 0,
@@ -267,7 +267,7 @@ class GpuAgent:
         if self._answered:  # with an error, for example at its connection limit
             self._unanswered_s, self._problem = 0.0, "its daemon answers with an error"
             return
-        self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - sent_s)
+        self._unanswered_s += min(PAUSED_S, POLL_S + time.monotonic() - sent_s)
         served = self._daemon.served
         self._problem = "its daemon does not answer" if served else "its daemon is starting"
         if self._unanswered_s > (HUNG_S if served else STARTING_S):
@@ -279,7 +279,7 @@ class GpuAgent:
         self._status = None
         how = "did not answer and was ended" if self._silent else "died"
         self._problem = f"its daemon {how}: {self._daemon.last_log_line()}"
-        if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
+        if self._stop_event.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
             return
         self._failures += 1
         with self._lock:
@@ -288,7 +288,7 @@ class GpuAgent:
                 self._port = free_port(self._host)
             self._start()
 
-    def _look(self) -> None:
+    def _collect(self) -> None:
         # serialized: an older response must not overwrite a newer one
         with self._looking:
             self._status = self._daemon_status()
@@ -301,7 +301,7 @@ class GpuAgent:
                 self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
             )
         except MigratorError:
-            if time.monotonic() - sent_s > PAUSED_S and not self._ending.is_set():
+            if time.monotonic() - sent_s > PAUSED_S and not self._stop_event.is_set():
                 return self._daemon_status()
             return None
         # before the daemon serves, another process may have its port

@@ -19,7 +19,8 @@ from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
-from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
+from migrator.io.data_file import read_yaml_file
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import listed
 from migrator.workload.capacity import highest_rps
 from migrator.workload.live import Live, LiveScenario, parse_live

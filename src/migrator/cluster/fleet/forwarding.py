@@ -195,8 +195,8 @@ class Forwarder:
         except MaybeDoneError:
             reply = NotServed(503, _MAYBE_KEPT)
         current, status = self._source.current, reply.status if isinstance(reply, Reply) else 0
-        known = tenant in current.homes or tenant in current.away
-        self.counts.answers[tenant if known else "", status] += 1
+        has_tenant = tenant in current.homes or tenant in current.away
+        self.counts.answers[tenant if has_tenant else "", status] += 1
         return self._not_served(tenant) if reply is None else reply
 
     async def _retry(self, tenant: str, url: str | None, request: ForwardRequest) -> Reply | None:
@@ -245,8 +245,8 @@ class Forwarder:
             return NotServed(
                 503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
             )
-        known = ", ".join([*current.homes, *current.away]) or "none yet"
-        return NotServed(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
+        tenants = ", ".join([*current.homes, *current.away]) or "none yet"
+        return NotServed(404, f"model: there is no {tenant[:80]}; ask for one of {tenants}")
 
     def _renew(self, newer: ClusterMap) -> None:
         """Close connections to daemons that left the cluster; those without tenants stay open."""

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 LEASE_S = 60.0
 """Seconds without renewal after which the lease expires. Longer than the head waits for an agent
 (`watch.ALONE_S`), so that the tenants are served elsewhere before the daemon exits."""
-_LEASE_LOOK_S = 0.5
+_LEASE_POLL_S = 0.5
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _LEASE = "lease"
 _LAUNCH = '"$@" >>"$0" 2>&1 </dev/null & echo $!'
 """Detaches the daemon, because Ray kills the children of an actor that dies."""
@@ -127,7 +127,7 @@ async def _leased(lease: Path, stop: asyncio.Event) -> None:
     """Set `stop` when the lease expires, or is deleted because another daemon was started."""
     renewed_ns, since_s = 0, time.monotonic()
     while not stop.is_set():
-        await asyncio.sleep(_LEASE_LOOK_S)
+        await asyncio.sleep(_LEASE_POLL_S)
         try:
             modified_ns = lease.stat().st_mtime_ns
         except OSError:
@@ -243,7 +243,7 @@ class DaemonProcess:
         self._signal(signal.SIGTERM)
         until_s = time.monotonic() + limit_s
         while self.alive and time.monotonic() < until_s:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if self.alive:
             self.kill()
 

@@ -32,7 +32,7 @@ from migrator.cluster.fleet.state import ClusterState
 from migrator.cluster.fleet.watch import Watch
 from migrator.core.errors import InputError, MigratorError
 
-BEAT_S = 0.5
+RECONCILE_S = 0.5
 """Seconds between two rounds of reports from the agents."""
 FIRST_S, GATHER_S = 60.0, 4.0
 """Seconds to wait for silent agents: before any tenant is served, and afterwards."""
@@ -43,12 +43,12 @@ STORE_S = 10.0
 NO_ROOM_S = 20.0
 """Seconds between two attempts to place a tenant without room; a new GPU ends the wait."""
 STOP_S = 40.0
-SEEN_S = 5.0
+READY_S = 5.0
 """Seconds for an agent to report a new tenant as ready."""
 ROUTED_S = 1.0
 """Seconds until gateways have the new map. The old GPU refuses requests of late gateways,
 which then refresh it."""
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 _PUBLISHING, _PLACING, _BRINGING = "the map", "placing", "bringing back"
 _EMPTYING = "emptying drained GPUs"
@@ -64,18 +64,18 @@ class Head:
         links: AgentLinks,
         *,
         publish: Callable[[ClusterMap], None] = lambda _: None,
-        aside: PlacementRunner = place_in_thread,
+        run_placement: PlacementRunner = place_in_thread,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`publish`: called in a thread for every new map, and again after a failure.
 
-        `aside`: computes placements outside the event loop.
+        `run_placement`: computes placements outside the event loop.
         """
         self.cluster, self._links, self._publish, self._clock = cluster, links, publish, clock
         self.scenario = cluster.scenario
         self.watch = Watch(links, clock)
         self.state = ClusterState([tenant.name for tenant in self.scenario.tenants])
-        self._placer = Placer(self.scenario, aside)
+        self._placer = Placer(self.scenario, run_placement)
         self._tasks = KeyedTasks(clock)
         self._published = self.state.map.order
         self._publishing_s: float | None = None
@@ -92,24 +92,24 @@ class Head:
         await self._gather(least)
         while not stop.is_set():
             began_s = self._clock()
-            await self.beat()
-            left_s = BEAT_S - (self._clock() - began_s)
+            await self.reconcile()
+            left_s = RECONCILE_S - (self._clock() - began_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(0.01, left_s))
 
-    async def beat(self) -> None:
+    async def reconcile(self) -> None:
         """Collect all reports and start the tasks that follow from them."""
         if self._tasks.deposed is not None:
             raise self._tasks.deposed
-        await self._look()
-        for event in self.watch.judge():
+        await self._read_reports()
+        for event in self.watch.update_lost():
             self.state.note(event)
             self._tasks.retry_all()
-        self._begin_those_that_wait()
-        self._bring_back()
-        self._empty_drained()
-        self._tidy()
-        self._consider()
+        self._begin_waiting_gpus()
+        self._replace_lost_tenants()
+        self._empty_drained_gpus()
+        self._correct_placements()
+        self._consider_moves()
         self._update_map()
 
     async def drain(self, gpu: str, drained: bool) -> str:
@@ -123,8 +123,8 @@ class Head:
         if drained:
             others = [other for other in self.watch.open if other != gpu]
             names = self._to_move({gpu})
-            new_homes = self._room_at_once(names, others)
-            new_homes |= await self._room_searched(
+            new_homes = self._quick_homes(names, others)
+            new_homes |= await self._searched_homes(
                 [name for name in names if name not in new_homes], others
             )
             if without := [name for name in names if name not in new_homes]:
@@ -134,7 +134,7 @@ class Head:
         answer = await self._order(gpu, "drain", drained)
         if not answer.done:
             raise MigratorError(f"{gpu} cannot be drained now: {answer.message}")
-        await self._look()
+        await self._read_reports()
         self._tasks.retry_all()
         event = f"{gpu} is drained" if drained else f"{gpu} takes tenants again"
         self.state.note(event)
@@ -155,7 +155,7 @@ class Head:
     async def _take(self, tenant: str, gpu: str) -> None:
         answer, state = await self._order(gpu, "take", tenant), self.state
         if answer.done:
-            await self._seen(tenant, gpu)
+            await self._wait_until_ready(tenant, gpu)
             state.homes[tenant] = gpu
             state.problems.pop(tenant, None)
             state.note(f"{tenant} is served on {gpu}")
@@ -179,7 +179,7 @@ class Head:
         epoch = self.state.epoch
         request = asyncio.ensure_future(self._links.order(gpu, order, epoch, *arguments))
         while not request.done():
-            await asyncio.wait([request], timeout=_LOOK_S)
+            await asyncio.wait([request], timeout=_POLL_S)
             # a machine without power never responds
             if not request.done() and gpu in self.watch.dead and gpu not in self.watch.answering:
                 request.cancel()
@@ -196,7 +196,7 @@ class Head:
         answer = await self._order(gpu, "take", tenant)
         if not answer.done:
             raise MigratorError(f"{tenant} stays on {source}: {answer.message}")
-        if not await self._seen(tenant, gpu):
+        if not await self._wait_until_ready(tenant, gpu):
             raise MigratorError(f"{tenant} stays on {source}: {gpu} does not say that it serves it")
         state.homes[tenant] = gpu
         state.moves += 1
@@ -206,14 +206,14 @@ class Head:
         await self._release(tenant, source)
         return f"{tenant} moved from {source} to {gpu}"
 
-    async def _seen(self, tenant: str, gpu: str) -> bool:
+    async def _wait_until_ready(self, tenant: str, gpu: str) -> bool:
         """Wait until the agent reports the tenant as ready."""
-        for _ in range(round(SEEN_S / _LOOK_S)):
-            await self._look()
+        for _ in range(round(READY_S / _POLL_S)):
+            await self._read_reports()
             served = self.watch.last[gpu].report.tenants.get(tenant)
             if served is not None and served.ready:
                 return True
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return False
 
     async def stop_all(self) -> tuple[str, ...]:
@@ -231,10 +231,10 @@ class Head:
 
     async def _gather(self, least: int) -> None:
         """Collect every report once, choose a higher epoch, and learn the placement."""
-        await self._collect_reports()
+        await self._wait_for_agents()
         reports = self._reports()
         self.state.epoch = max(least, 1 + max(report.epoch for report in reports.values()))
-        await self._look()
+        await self._read_reports()
         # the start time that agents report: the store may have been unavailable
         began_s = (
             report.began_s for report in self._reports().values() if report.begun and report.began_s
@@ -250,11 +250,12 @@ class Head:
             self.state.homes = dict(plan.placement)
         self.state.note(f"epoch {self.state.epoch} leads {len(reports)} GPUs")
 
-    async def _collect_reports(self) -> None:
+    async def _wait_for_agents(self) -> None:
+        """Wait until every agent has reported, or until the time limit."""
         began_s = self._clock()
         while True:
-            gpus = await self._links.known()
-            await self._look()
+            gpus = await self._links.gpus()
+            await self._read_reports()
             reports = self._reports()
             if gpus and set(gpus) <= set(reports):
                 return
@@ -264,29 +265,29 @@ class Head:
                 return
             if waited_s > FIRST_S:
                 raise MigratorError(f"no agent answers: {self._links.trouble or 'Ray is busy'}")
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(RECONCILE_S)
 
     def _reports(self) -> Mapping[str, Report]:
         return {gpu: report.report for gpu, report in self.watch.last.items()}
 
-    async def _look(self) -> None:
-        for report in await self.watch.look(self.state.epoch):
+    async def _read_reports(self) -> None:
+        for report in await self.watch.collect(self.state.epoch):
             self._placer.measured.add(report, self._clock())
 
-    def _begin_those_that_wait(self) -> None:
+    def _begin_waiting_gpus(self) -> None:
         for gpu, report in self.watch.reports.items():
             if not report.begun:
                 names = tuple(name for name, home in self.state.homes.items() if home == gpu)
                 self._tasks.start(f"begin {gpu}", self._order(gpu, "begin", names))
 
-    def _bring_back(self) -> None:
+    def _replace_lost_tenants(self) -> None:
         """Place tenants that no GPU serves; the other tenants stay."""
         lost = unserved(self.state.tenants, self.state.homes, self.watch.alive)
         waiting = [name for name in lost if self._tasks.may_start(name)]
         if waiting:
-            self._tasks.start(_BRINGING, self._rehome(waiting))
+            self._tasks.start(_BRINGING, self._place_lost(waiting))
 
-    def _empty_drained(self) -> None:
+    def _empty_drained_gpus(self) -> None:
         """Move tenants off drained GPUs, make before break."""
         drained = set(self.watch.alive).difference(self.watch.open)
         names = [name for name in self._to_move(drained) if self._tasks.may_start(name)]
@@ -300,15 +301,15 @@ class Head:
         return [n for n, r in tenants if n not in r.tenants or not r.tenants[n].drained]
 
     async def _move_off(self, names: list[str]) -> None:
-        new_homes = self._room_at_once(names, self.watch.open)
+        new_homes = self._quick_homes(names, self.watch.open)
         unplaced = [name for name in names if name not in new_homes]
-        new_homes |= await self._room_searched(unplaced, self.watch.open)
+        new_homes |= await self._searched_homes(unplaced, self.watch.open)
         for name, gpu in new_homes.items():
             if gpu in self.watch.open:
                 await self._try_move(name, gpu)
         self._tasks.delay(_EMPTYING)
 
-    def _tidy(self) -> None:
+    def _correct_placements(self) -> None:
         reports, homes = self.watch.reports, self.state.homes
         for gpu, name in misplaced(homes, reports, self.watch.answering):
             if self._tasks.may_start(name):
@@ -317,7 +318,7 @@ class Head:
             if self._tasks.may_start(name):
                 self._tasks.start(name, self._take(name, homes[name]))
 
-    def _consider(self) -> None:
+    def _consider_moves(self) -> None:
         """Once per window, if no task runs, check whether another placement pays."""
         reports, homes, window = self.watch.reports, self.state.homes, self._window_now()
         if self._tasks.busy or not set(homes.values()) <= set(self.watch.open):
@@ -358,19 +359,19 @@ class Head:
         self._update_map()
         wanted = self.state.map.order
         while self._published < wanted and self._clock() < until_s:
-            await asyncio.sleep(BEAT_S / 10)
+            await asyncio.sleep(RECONCILE_S / 10)
             self._update_map()
 
-    async def _rehome(self, names: list[str]) -> None:
+    async def _place_lost(self, names: list[str]) -> None:
         """Place lost tenants by the prepared fallbacks, or on any GPU with room."""
-        new_homes = self._room_at_once(names, self.watch.open)
+        new_homes = self._quick_homes(names, self.watch.open)
         for name, gpu in new_homes.items():
             self._tasks.start(name, self._take(name, gpu))
         unplaced = [name for name in names if name not in new_homes]
-        for name, gpu in (await self._room_searched(unplaced, self.watch.open)).items():
+        for name, gpu in (await self._searched_homes(unplaced, self.watch.open)).items():
             self._tasks.start(name, self._take(name, gpu))
 
-    def _room_at_once(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
+    def _quick_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Tenant -> one of these GPUs, for tenants that fit without moving any other tenant."""
         homes, alive = self.state.homes, self.watch.alive
         planned = self._placer.fallback(names, homes, gpus)
@@ -379,7 +380,7 @@ class Head:
             planned = self._placer.place_at_once(names, staying, gpus)
         return {name: planned[name] for name in names if name in planned}
 
-    async def _room_searched(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
+    async def _searched_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Find room by a full search, which takes seconds; record why a tenant has no room."""
         if not names:
             return {}

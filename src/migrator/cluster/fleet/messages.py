@@ -84,7 +84,7 @@ class AgentLinks(Protocol):
     trouble: str
     """The last error."""
 
-    async def known(self) -> tuple[str, ...]:
+    async def gpus(self) -> tuple[str, ...]:
         """GPUs with an agent; missing agents are created where possible."""
         ...
 

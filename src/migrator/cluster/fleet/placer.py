@@ -16,42 +16,44 @@ from migrator.cluster.scenario import ClusterPlan, ClusterScenario
 
 NEVER = 1e6
 """Price of a move, in seconds of goodput, at which no placed tenant moves."""
-MOST_THOUGHT_OF = 8
+MOST_PREPARED = 8
 """Number of GPUs above which fallbacks are not computed in advance."""
 NICE = 10
 PLACE_S = 5.0
 """Time limit of the search, in seconds."""
-Question = tuple[ClusterScenario, dict[str, str]]
+PlacementRequest = tuple[ClusterScenario, dict[str, str]]
 """The current scenario, and tenant -> its current GPU."""
-PlacementRunner = Callable[[Question], Awaitable[ClusterPlan]]
+PlacementRunner = Callable[[PlacementRequest], Awaitable[ClusterPlan]]
 
 
-def compute_placement(question: Question) -> ClusterPlan:
+def compute_placement(request: PlacementRequest) -> ClusterPlan:
     """Compute the best placement at low priority."""
     from migrator.cluster.placement.place import place  # a head never imports the planner
 
     if os.nice(0) < NICE:
         os.nice(NICE)
-    scenario, current = question
+    scenario, current = request
     return place(scenario, current=current, seconds=PLACE_S)
 
 
-async def place_in_thread(question: Question) -> ClusterPlan:
+async def place_in_thread(request: PlacementRequest) -> ClusterPlan:
     """Compute the best placement in a thread of this process."""
     from migrator.cluster.placement.place import place
 
-    scenario, current = question
+    scenario, current = request
     return await asyncio.to_thread(place, scenario, current=current, seconds=PLACE_S)
 
 
 class Placer:
     """Finds placements for the head's event loop."""
 
-    def __init__(self, scenario: ClusterScenario, aside: PlacementRunner = place_in_thread) -> None:
-        """`aside`: computes placements outside the event loop."""
-        self._scenario, self._aside = scenario, aside
+    def __init__(
+        self, scenario: ClusterScenario, run_placement: PlacementRunner = place_in_thread
+    ) -> None:
+        """`run_placement`: computes placements outside the event loop."""
+        self._scenario, self._run_placement = scenario, run_placement
         self.measured = MeasuredRates(scenario.window_s)
-        self._thought_of: object = None
+        self._prepared_for: object = None
         self._fallbacks: dict[str, dict[str, str]] = {}
 
     async def place(
@@ -59,13 +61,13 @@ class Placer:
     ) -> ClusterPlan:
         """Find the best placement on these GPUs; `move_s` overrides the price of a move."""
         measured = current_scenario(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
-        return await self._aside((measured, dict(current)))
+        return await self._run_placement((measured, dict(current)))
 
     def is_prepared(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
         """Whether fallbacks are computed for this placement, or there are too many GPUs."""
-        if len(set(homes.values())) > MOST_THOUGHT_OF:
+        if len(set(homes.values())) > MOST_PREPARED:
             return True
-        return self._thought_of == _situation(homes, alive)
+        return self._prepared_for == _situation(homes, alive)
 
     async def prepare_fallbacks(self, homes: Mapping[str, str], alive: Sequence[str]) -> None:
         """Compute new places for the tenants of each GPU, in case that GPU fails."""
@@ -74,7 +76,7 @@ class Placer:
             remaining = [gpu for gpu in alive if gpu != lost_gpu]
             if remaining:
                 fallbacks[lost_gpu] = await self._without(lost_gpu, homes, remaining)
-        self._thought_of, self._fallbacks = situation, fallbacks
+        self._prepared_for, self._fallbacks = situation, fallbacks
 
     async def _without(
         self, lost_gpu: str, homes: Mapping[str, str], remaining: Sequence[str]

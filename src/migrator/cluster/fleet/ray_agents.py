@@ -30,7 +30,7 @@ REPORT_S, LATE_REPORT_S = 1.0, 0.05
 ANSWER_S = 1.5
 """Seconds to wait for a daemon's health check without its agent."""
 ORDER_S = TAKE_S + 10.0
-LOOK_S = 2.0
+POLL_S = 2.0
 """Seconds between two checks of which machines are alive."""
 AGAIN_S = 10.0
 """Minimum seconds between two attempts to create an agent that has died."""
@@ -51,20 +51,20 @@ class RayAgents:
     def __init__(self, ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> None:
         """`variables`: environment variables for agents and their daemons."""
         self._ray, self._run, self._variables = ray, run, dict(variables)
-        self._seats: dict[str, GpuLocation] = {}
+        self._locations: dict[str, GpuLocation] = {}
         self._nodes: dict[str, Node] = {}
         self._handles: dict[str, Any] = {}
         self._asking: dict[str, asyncio.Future[Any]] = {}
         self._made_s: dict[str, float] = {}
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self.trouble = ""
 
-    async def known(self) -> tuple[str, ...]:
+    async def gpus(self) -> tuple[str, ...]:
         """GPUs that have an agent; missing agents are created where possible."""
-        if time.monotonic() - self._looked_s > LOOK_S:
-            self._looked_s = time.monotonic()
+        if time.monotonic() - self._polled_s > POLL_S:
+            self._polled_s = time.monotonic()
             nodes = await asyncio.to_thread(list_nodes, self._ray)
-            self._seat(nodes)
+            self._update_agents(nodes)
         return tuple(self._handles)
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
@@ -89,7 +89,7 @@ class RayAgents:
         if report.begun and report.began_s not in (0.0, self._run.began_s):
             self._run = replace(self._run, began_s=report.began_s)
         if report.node in self._nodes:  # an earlier head may have placed this agent elsewhere
-            self._seats[gpu] = GpuLocation(self._nodes[report.node], report.number)
+            self._locations[gpu] = GpuLocation(self._nodes[report.node], report.number)
         return report
 
     async def order(self, gpu: str, name: str, epoch: int, *arguments: object) -> Answer | None:
@@ -120,7 +120,7 @@ class RayAgents:
     def require_all(self) -> None:
         """Raise InputError if a GPU of the scenario is in no machine."""
         nodes = list_nodes(self._ray)
-        require_located(self._run.scenario.gpus, self._seated(nodes), nodes)
+        require_located(self._run.scenario.gpus, self._located(nodes), nodes)
         host = self._run.live.host
         if len({node.address for node in nodes}) > 1 and is_loopback(host):
             raise InputError(
@@ -134,23 +134,23 @@ class RayAgents:
         self._handles.clear()
 
     def _ended(self, gpu: str) -> None:
-        """Let `known` create another agent, at a limited rate: Ray does not restart this one."""
+        """Let `gpus` create another agent, at a limited rate: Ray does not restart this one."""
         if time.monotonic() - self._made_s.get(gpu, 0.0) > AGAIN_S:
-            self._seats.pop(gpu, None)
+            self._locations.pop(gpu, None)
 
-    def _seated(self, nodes: list[Node]) -> dict[str, GpuLocation]:
+    def _located(self, nodes: list[Node]) -> dict[str, GpuLocation]:
         real = self._run.driver != DriverKind.EMULATED
-        return locate_gpus(self._run.scenario.gpus, nodes, self._seats, real=real)
+        return locate_gpus(self._run.scenario.gpus, nodes, self._locations, real=real)
 
-    def _seat(self, nodes: list[Node]) -> None:
+    def _update_agents(self, nodes: list[Node]) -> None:
         self._nodes = {node.key: node for node in nodes}
-        seats = self._seated(nodes)
-        for gpu, seat in seats.items():
-            if self._seats.get(gpu) != seat:
-                self._handles[gpu] = self._agent(gpu, seat)
-        self._seats |= seats
+        locations = self._located(nodes)
+        for gpu, location in locations.items():
+            if self._locations.get(gpu) != location:
+                self._handles[gpu] = self._agent(gpu, location)
+        self._locations |= locations
 
-    def _agent(self, gpu: str, seat: GpuLocation) -> Any:
+    def _agent(self, gpu: str, location: GpuLocation) -> Any:
         """The GPU's actor: the existing one, else a new one on that machine."""
         before = self._handles.get(gpu)
         if before is not None:
@@ -169,11 +169,13 @@ class RayAgents:
             "num_gpus": 0,
             "runtime_env": {"env_vars": self._variables},
             "scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(
-                seat.node.key, soft=False
+                location.node.key, soft=False
             ),
         }
         actor = self._ray.remote(GpuAgent).options(**options)
-        return actor.remote(self._run, gpu, seat.number, seat.node.key, seat.node.address)
+        return actor.remote(
+            self._run, gpu, location.number, location.node.key, location.node.address
+        )
 
 
 def _cause(error: Exception) -> str:
@@ -207,18 +209,20 @@ def locate_gpus(
     GPUs without a named machine are spread, `real` ones only over machines where Ray reports GPUs.
     """
     alive = {node.key for node in nodes}
-    seats = {name: seat for name, seat in held.items() if seat.node.key in alive}
-    taken = Counter(seat.node.key for seat in seats.values())
+    locations = {name: location for name, location in held.items() if location.node.key in alive}
+    taken = Counter(location.node.key for location in locations.values())
     for gpu in gpus:
-        if gpu.name in seats:
+        if gpu.name in locations:
             continue
         node = _node_of(gpu, nodes, taken, real=real)
         if node is not None:
-            used = {seat.number for seat in seats.values() if seat.node.key == node.key}
+            used = {
+                location.number for location in locations.values() if location.node.key == node.key
+            }
             number = next(index for index in range(len(used) + 1) if index not in used)
-            seats[gpu.name] = GpuLocation(node, number)
+            locations[gpu.name] = GpuLocation(node, number)
             taken[node.key] += 1
-    return seats
+    return locations
 
 
 def _node_of(
@@ -231,10 +235,10 @@ def _node_of(
 
 
 def require_located(
-    gpus: Sequence[ClusterGpu], seats: Mapping[str, GpuLocation], nodes: Sequence[Node]
+    gpus: Sequence[ClusterGpu], locations: Mapping[str, GpuLocation], nodes: Sequence[Node]
 ) -> None:
     """Raise InputError if a GPU of the scenario has no location."""
-    missing = [gpu for gpu in gpus if gpu.name not in seats]
+    missing = [gpu for gpu in gpus if gpu.name not in locations]
     if not missing:
         return
     first = missing[0]

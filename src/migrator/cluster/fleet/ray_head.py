@@ -23,7 +23,7 @@ from migrator.cluster.fleet.gpu_daemon import restore_priority
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.map_source import plain_overview
 from migrator.cluster.fleet.overview import overview
-from migrator.cluster.fleet.placer import Question, compute_placement
+from migrator.cluster.fleet.placer import PlacementRequest, compute_placement
 from migrator.cluster.fleet.ray_agents import RayAgents
 from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, connect, find_head, has_agents
 from migrator.cluster.scenario import ClusterPlan
@@ -41,7 +41,7 @@ MOVE_S = 300.0
 AGAIN_S = 1.0
 """Seconds before a failed head restarts."""
 ASK_S = 10.0
-"""Seconds in which a head answers a question."""
+"""Seconds in which a head answers a request."""
 _log = logging.getLogger(__name__)
 
 
@@ -156,7 +156,10 @@ class HeadActor:
         if not self._began_before:  # else it serves already, perhaps with one machine less
             self._links.require_all()
         head = Head(
-            run, self._links, publish=partial(publish_map, store), aside=PlacementProcess().place
+            run,
+            self._links,
+            publish=partial(publish_map, store),
+            run_placement=PlacementProcess().place,
         )
         head.state.map = ClusterMap(admin=_admin(run))
         head.store_trouble = trouble
@@ -229,27 +232,27 @@ class PlacementProcess:
     def __init__(self) -> None:
         self._idle: Any = None
 
-    async def place(self, question: Question) -> ClusterPlan:
+    async def place(self, request: PlacementRequest) -> ClusterPlan:
         """The best placement. If the process is killed, another one computes it."""
         actor_lost = import_ray().exceptions.RayActorError
         try:
-            return await self._place(question)
+            return await self._place(request)
         except actor_lost:
-            return await self._place(question)
+            return await self._place(request)
 
-    async def _place(self, question: Question) -> ClusterPlan:
+    async def _place(self, request: PlacementRequest) -> ClusterPlan:
         actor, self._idle = self._idle, None
         if actor is None:
             options = {"num_cpus": 0, "resources": HERE}
             actor = import_ray().remote(_PlacementActor).options(**options).remote()
-        plan: ClusterPlan = await asyncio.wrap_future(actor.place.remote(question).future())
+        plan: ClusterPlan = await asyncio.wrap_future(actor.place.remote(request).future())
         self._idle = actor
         return plan
 
 
 class _PlacementActor:
-    def place(self, question: Question) -> ClusterPlan:
-        return compute_placement(question)
+    def place(self, request: PlacementRequest) -> ClusterPlan:
+        return compute_placement(request)
 
 
 def _admin(run: ClusterRun) -> str | None:

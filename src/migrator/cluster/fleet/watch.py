@@ -90,9 +90,9 @@ class Watch:
             if gpu not in self.dead or self._daemon_answers(gpu, last)
         }
 
-    async def look(self, epoch: int) -> list[Report]:
+    async def collect(self, epoch: int) -> list[Report]:
         """Collect the reports of all agents; DeposedError if one has seen a newer head."""
-        gpus = await self._links.known()
+        gpus = await self._links.gpus()
         answers = await asyncio.gather(*(self._report(gpu, epoch) for gpu in gpus))
         now_s, reports = self._clock(), [report for report in answers if report is not None]
         for report in reports:
@@ -106,7 +106,7 @@ class Watch:
             await asyncio.wait(self._checks.values(), timeout=PROMPT_S)
         return reports
 
-    def judge(self) -> list[str]:
+    def update_lost(self) -> list[str]:
         """Update which GPUs are lost; return a message for each lost or recovered GPU."""
         messages = []
         for gpu in self.last:

@@ -15,25 +15,25 @@ from migrator.cluster.placement.problem import PlacementProblem
 class NamedPlacement:
     """Tenants by GPU."""
 
-    living: dict[str, list[Unit]]
+    units_of: dict[str, list[Unit]]
     """GPU -> its units"""
-    given: dict[str, Column]
+    set_of: dict[str, Column]
     """GPU -> its set"""
-    homeless: list[Unit]
+    unplaced: list[Unit]
 
 
 def assign_names(
     problem: PlacementProblem, homes: GroupPlacement, held: Mapping[str, Sequence[tuple[int, Unit]]]
 ) -> NamedPlacement:
     """Assign units to GPUs; a unit stays if its GPU still holds that item."""
-    given = _given(homes)
-    living: dict[str, list[Unit]] = {name: [] for name in given}
-    room = {name: column.counts.copy() for name, column in given.items()}
+    set_of = _given(homes)
+    units_of: dict[str, list[Unit]] = {name: [] for name in set_of}
+    room = {name: column.counts.copy() for name, column in set_of.items()}
     staying: set[Unit] = set()
     for name, free in room.items():
         for item, unit in held.get(name, ()):
             if free[item] > 0:
-                living[name].append(unit)
+                units_of[name].append(unit)
                 staying.add(unit)
                 free[item] -= 1
     served = {unit for units in held.values() for _, unit in units}
@@ -44,15 +44,15 @@ def assign_names(
     ]
     for name, free in room.items():
         for item, number in enumerate(free):
-            living[name] += [coming[item].pop(0) for _ in range(int(number))]
-    return NamedPlacement(living, given, [unit for units in coming for unit in units])
+            units_of[name] += [coming[item].pop(0) for _ in range(int(number))]
+    return NamedPlacement(units_of, set_of, [unit for units in coming for unit in units])
 
 
 def _given(homes: GroupPlacement) -> dict[str, Column]:
     """GPU -> its set, the GPUs of a group in their order."""
-    given: dict[str, Column] = {}
+    set_of: dict[str, Column] = {}
     waiting = [list(group.gpus) for group in homes.groups]
     for column, number in zip(homes.columns, homes.number, strict=True):
         for _ in range(int(number)):
-            given[waiting[column.group].pop(0).name] = column
-    return given
+            set_of[waiting[column.group].pop(0).name] = column
+    return set_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from migrator.core.errors import InputError
-from migrator.io.data_file import PLACEMENT, read_json_file
+from migrator.io.data_file import read_json_file
+from migrator.io.file_kind import PLACEMENT
 from migrator.io.strict import refuse, shown
 
 

@@ -26,29 +26,31 @@ def fill_remaining(problem: PlacementProblem, solution: Solution) -> Solution:
 
     If some do not fit, place all units again from empty GPUs, the hardest first.
     """
-    shelves, left = _brought_in(problem, solution)
+    boards_gpus, left = _fill(problem, solution)
     if left.any():
-        anew, fewer = _brought_in(problem, None)
+        anew, fewer = _fill(problem, None)
         costs = left_over_costs(problem, problem.units)
         if costs.total(fewer) < costs.total(left):
-            shelves, left = anew, fewer
-    keys = [(b, index) for b, shelf in enumerate(shelves) for index in shelf.listed()]
+            boards_gpus, left = anew, fewer
+    keys = [
+        (b, index) for b, board_gpus in enumerate(boards_gpus) for index in board_gpus.set_indices()
+    ]
     _plan(problem, keys)
     return _as_solution(problem, keys, left)
 
 
-def _brought_in(problem: PlacementProblem, solution: Solution | None) -> tuple[list[_Shelf], Ints]:
+def _fill(problem: PlacementProblem, solution: Solution | None) -> tuple[list[_BoardGpus], Ints]:
     """The GPUs of every board and [item] the units without room; None starts from empty GPUs."""
-    shelves = [_Shelf.of(problem, solution, b) for b in range(len(problem.boards))]
+    boards_gpus = [_BoardGpus.of(problem, solution, b) for b in range(len(problem.boards))]
     left = (problem.units if solution is None else solution.left_over).copy()
     for item in _hardest_first(problem):
-        while left[item] and _put(shelves, int(item)):
+        while left[item] and _add_unit(boards_gpus, int(item)):
             left[item] -= 1
-    return shelves, left
+    return boards_gpus, left
 
 
 @dataclass(eq=False)
-class _Shelf:
+class _BoardGpus:
     """The GPUs of one board while units are added."""
 
     problem: PlacementProblem
@@ -61,7 +63,7 @@ class _Shelf:
     """[prices, gpu]: upper bound on the goodput of each GPU, for each of the prices."""
 
     @staticmethod
-    def of(problem: PlacementProblem, solution: Solution | None, b: int) -> _Shelf:
+    def of(problem: PlacementProblem, solution: Solution | None, b: int) -> _BoardGpus:
         sets = problem.sets[b]
         counts = np.zeros((problem.gpus[b], len(problem.items)), np.int64)
         begin = 0
@@ -70,19 +72,19 @@ class _Shelf:
                 counts[begin : begin + number] = column.counts
                 begin += number
         sums = [counts @ np.maximum(values, IMPOSSIBLE) + rent for values, rent in sets.pool]
-        return _Shelf(problem, b, counts, counts @ sets.limits.needs, np.array(sums))
+        return _BoardGpus(problem, b, counts, counts @ sets.limits.needs, np.array(sums))
 
     def best(self, item: int) -> tuple[float, int]:
         """(upper bound on the gain from a unit, GPU index); (-inf, ...) if no GPU has room."""
         sets = self.problem.sets[self.board]
-        takes = sets.limits.takes(self.counts, self.needed, item)
-        if not takes.any():
+        has_room = sets.limits.has_room(self.counts, self.needed, item)
+        if not has_room.any():
             return -np.inf, 0
         gain = (self.sums + self._values(item)).min(axis=0) - self.sums.min(axis=0)
-        best = int(np.where(takes, gain, -np.inf).argmax())
+        best = int(np.where(has_room, gain, -np.inf).argmax())
         return float(gain[best]), best
 
-    def put(self, item: int, gpu: int) -> None:
+    def add(self, item: int, gpu: int) -> None:
         self.counts[gpu, item] += 1
         self.needed[gpu] += self.problem.sets[self.board].limits.needs[item]
         self.sums[:, gpu] += self._values(item)[:, 0]
@@ -91,7 +93,7 @@ class _Shelf:
         pool = self.problem.sets[self.board].pool
         return np.array([[max(values[item], IMPOSSIBLE)] for values, _ in pool])
 
-    def listed(self) -> list[int]:
+    def set_indices(self) -> list[int]:
         indices = self.problem.sets[self.board].add(list(self.counts))
         return [index for index in indices if index is not None]
 
@@ -110,24 +112,24 @@ def _hardest_first(problem: PlacementProblem) -> Ints:
     return order
 
 
-def _put(shelves: Sequence[_Shelf], item: int) -> bool:
+def _add_unit(boards_gpus: Sequence[_BoardGpus], item: int) -> bool:
     """Add a unit where it gains most; return False if no GPU has room."""
-    gains = [shelf.best(item) for shelf in shelves]
-    chosen = max(range(len(shelves)), key=lambda b: gains[b][0])
+    gains = [board_gpus.best(item) for board_gpus in boards_gpus]
+    chosen = max(range(len(boards_gpus)), key=lambda b: gains[b][0])
     gain, gpu = gains[chosen]
     if gain == -np.inf:
         return False
-    shelves[chosen].put(item, gpu)
+    boards_gpus[chosen].add(item, gpu)
     return True
 
 
 def _plan(problem: PlacementProblem, keys: Sequence[SetKey]) -> None:
     """Plan as many of the sets as the budget allows."""
-    unknown = [key for key in dict.fromkeys(keys) if not problem.sets[key[0]].exact[key[1]]]
+    unknown = problem.unplanned(dict.fromkeys(keys))
     for begin in range(0, len(unknown), _PLANNED_AT_ONCE):
         if problem.budget.spent:
             break
-        problem.settle(unknown[begin : begin + _PLANNED_AT_ONCE])
+        problem.plan_sets(unknown[begin : begin + _PLANNED_AT_ONCE])
 
 
 def _as_solution(problem: PlacementProblem, keys: Sequence[SetKey], left: Ints) -> Solution:

@@ -114,7 +114,7 @@ def _paying(
 
 def _excess(sets: Sets, reduced: Floats, items: Floats, board: float) -> float:
     """Possible gain of a GPU above the dual prices, by rounding or with an unlisted set."""
-    return max(0.0, float(reduced.max()), sets.beyond(items) - float(board))
+    return max(0.0, float(reduced.max()), sets.highest_unlisted(items) - float(board))
 
 
 def column_of(sets: Sequence[Sets], b: int, index: int) -> Column:

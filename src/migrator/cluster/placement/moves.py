@@ -85,17 +85,17 @@ def choose_moves(
     changes = MoveColumns.of(problem, solution, groups, np.minimum(costs, largest_gain(problem)))
     original = changes.columns()
     for _ in range(MOST_ROUNDS):
-        changes.widen(gpus, units, costs_left_out)
+        changes.add_sets(gpus, units, costs_left_out)
         columns = changes.columns()
         chosen = choose(columns, gpus, units, costs_left_out, _GAP)
         if chosen.left_over.any():
             # the sets of the original placement always have room for all units
             columns, chosen = original, choose(original, gpus, units, costs_left_out, _GAP)
         used = [columns[i] for i in np.flatnonzero(chosen.number)]
-        unknown = [(c.board, c.index) for c in used if not problem.sets[c.board].exact[c.index]]
+        unknown = problem.unplanned((column.board, column.index) for column in used)
         if not unknown or problem.budget.spent:
             break
-        problem.settle(unknown)
+        problem.plan_sets(unknown)
     return GroupPlacement(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
 
 
@@ -145,14 +145,14 @@ class MoveColumns:
             ]
         return columns
 
-    def widen(self, gpus: Ints, units: Ints, left: LeftOver) -> None:
+    def add_sets(self, gpus: Ints, units: Ints, left: LeftOver) -> None:
         """Add sets until no reduced cost is positive, then a few sets with the highest ones."""
         least = 1e-7 * largest_gain(self.problem)
         for _ in range(MOST_PRICE_ROUNDS):
             reduced = self._reduced(*dual_prices(self.columns(), gpus, units, left))
-            if not self._take(reduced, least, _PRICED_AT_ONCE) or self.problem.budget.late:
+            if not self._add(reduced, least, _PRICED_AT_ONCE) or self.problem.budget.late:
                 break
-        self._take(reduced, -np.inf, _NEARLY)
+        self._add(reduced, -np.inf, _NEARLY)
 
     def _reduced(self, items: Floats, gpus: Floats) -> list[tuple[Ints, Floats]]:
         """Per group: the sets with the highest reduced costs, and these costs."""
@@ -172,7 +172,7 @@ class MoveColumns:
             best_sets.append((best, reduced[best]))
         return best_sets
 
-    def _take(self, reduced: Sequence[tuple[Ints, Floats]], least: float, most: int) -> bool:
+    def _add(self, reduced: Sequence[tuple[Ints, Floats]], least: float, most: int) -> bool:
         added = False
         for taken, (numbers, values) in zip(self.taken, reduced, strict=True):
             pays = numbers[values > least][:most]

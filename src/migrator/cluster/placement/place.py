@@ -71,7 +71,7 @@ def place(
     homes = _homes(scenario, problem, solution, current or {})
     names = {
         gpu: tuple(sorted(name for unit in units for name in unit))
-        for gpu, units in homes.living.items()
+        for gpu, units in homes.units_of.items()
     }
     if kinds.merged:
         budget.until = None if seconds is None else began + _LAST_START * seconds
@@ -86,7 +86,7 @@ def place(
     return ClusterPlan(
         scenario=scenario.name,
         gpus=placements,
-        unplaced=explain_unplaced(problem, homes.homeless),
+        unplaced=explain_unplaced(problem, homes.unplaced),
         upper_bound_rps=max(
             bound / scenario.window_s, sum(placement.goodput_rps for placement in placements)
         ),
@@ -126,7 +126,7 @@ def _best_placement(problem: PlacementProblem) -> Solution:
     solution = solve(problem, problem.units)
     if not solution.left_over.any():
         return solution
-    if not all(sets.whole for sets in problem.sets):
+    if not all(sets.all_listed for sets in problem.sets):
         return fill_remaining(problem, solution)
     again = solve(problem, problem.units - solution.left_over)
     return replace(again, left_over=again.left_over + solution.left_over)

@@ -52,7 +52,7 @@ def find_prices(
     The search uses blocks of slots and only kinds of positive weight.
     """
     present = np.flatnonzero(weights)
-    sought = [table.coarse.only(present) for table in tables]
+    sought = [table.coarse.of_kinds(present) for table in tables]
     blocks = _ascended(sought, gpus, weights[present], steps)
     prices = []
     for table, block in zip(tables, blocks, strict=True):

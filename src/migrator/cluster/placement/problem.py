@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -54,7 +54,7 @@ class PlacementProblem:
     items: tuple[Item, ...]
     units: Ints
     """[item]"""
-    living: Ints
+    served: Ints
     """[item]: units that are currently served on GPUs of the cluster."""
     members: Ints
     """[item, kind]"""
@@ -67,24 +67,27 @@ class PlacementProblem:
     on_planned: Callable[[], None]
     """Called after every planned set."""
 
-    def settle(self, keys: Sequence[SetKey]) -> None:
+    def plan_sets(self, keys: Sequence[SetKey]) -> None:
         """Plan these sets. Their prices also lower the bounds of similar sets.
 
         Sets with the same kinds have the same value, whatever the rules of their items.
         """
         by_kinds: dict[tuple[int, bytes], SetKey] = {}
-        for b, index in keys:
-            if not self.sets[b].exact[index]:
-                kinds = self.sets[b].counts[index] @ self.members
-                by_kinds.setdefault((b, kinds.tobytes()), (b, index))
+        for b, index in self.unplanned(keys):
+            kinds = self.sets[b].counts[index] @ self.members
+            by_kinds.setdefault((b, kinds.tobytes()), (b, index))
         observations = [self._observation(key) for key in by_kinds.values()]
         goodputs = self.workers.map(planned_goodput, observations)
         for b, index in by_kinds.values():
             self._price(b, index)
         for (b, index), goodput in zip(by_kinds.values(), goodputs, strict=True):
-            self.sets[b].settle(self._alike(b, index), goodput)
+            self.sets[b].record_goodput(self._alike(b, index), goodput)
             self.on_planned()
         self.budget.sets -= len(by_kinds)
+
+    def unplanned(self, keys: Iterable[SetKey]) -> list[SetKey]:
+        """The sets whose goodput the planner has not computed."""
+        return [(b, index) for b, index in keys if not self.sets[b].exact[index]]
 
     def weights(self, units: Ints) -> Floats:
         """[kind]: tenants in `units` [item]."""
@@ -113,7 +116,7 @@ class PlacementProblem:
         """Find prices for this set, which also bound similar sets."""
         weights = self.weights(self.sets[b].counts[index])
         priced = find_prices(self.tables[b : b + 1], (1.0,), weights, OWN_STEPS)
-        self.sets[b].lower(self.members @ priced.values[0], float(priced.rents[0]))
+        self.sets[b].lower_bounds(self.members @ priced.values[0], float(priced.rents[0]))
 
 
 def build_problem(
@@ -140,7 +143,7 @@ def build_problem(
         kinds=tuple(kinds),
         items=tuple(items),
         units=units,
-        living=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
+        served=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
         members=members,
         tables=tables,
         sets=sets,
@@ -155,5 +158,5 @@ def build_problem(
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
         priced = find_prices(tables, gpus, weights, steps)
         for b, of_board in enumerate(sets):
-            of_board.lower(members @ priced.values[b], float(priced.rents[b]))
+            of_board.lower_bounds(members @ priced.values[b], float(priced.rents[b]))
     return problem

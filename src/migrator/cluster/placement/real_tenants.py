@@ -32,7 +32,7 @@ def representative_values(
             float(values[column.board][column.index]),
             bool(problem.sets[column.board].exact[column.index]),
         )
-        for gpu, column in homes.given.items()
+        for gpu, column in homes.set_of.items()
     }
 
 
@@ -89,7 +89,7 @@ def _more(
     kind_of: Mapping[str, TenantKind],
 ) -> float:
     """The potential of a GPU's real tenants relative to that of their representatives."""
-    likes = problem.weights(homes.given[gpu].counts)
+    likes = problem.weights(homes.set_of[gpu].counts)
     theirs = float(likes @ np.array([_potential(kind) for kind in problem.kinds]))
     of_tenants = sum(_potential(kind_of[name]) for name in names)
     return of_tenants / theirs if theirs else 1.0

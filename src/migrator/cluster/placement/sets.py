@@ -45,13 +45,13 @@ class SetLimits:
         rules = self.apart.astype(np.float64)
         return np.asarray(rules @ rules.T > 0)
 
-    def takes(self, counts: Ints, needed: Ints, item: int) -> Bools:
+    def has_room(self, counts: Ints, needed: Ints, item: int) -> Bools:
         """[set]: whether a set, with its minimum instances `needed`, has room for one more unit."""
         fits = counts[:, item] < self.available[item]
         fits &= ~counts[:, np.flatnonzero(self.rivals[item])].any(axis=1)
         return np.asarray(fits & self.able[item] & _fits(needed + self.needs[item], self.room))
 
-    def allow(self, counts: Ints) -> bool:
+    def allows(self, counts: Ints) -> bool:
         """Whether a set satisfies all constraints."""
         items = np.flatnonzero(counts)
         return bool(
@@ -81,18 +81,18 @@ class Sets:
     _index: dict[bytes, int] = field(default_factory=dict)
 
     @property
-    def whole(self) -> bool:
+    def all_listed(self) -> bool:
         """Whether every set that fits is listed."""
         return self.largest >= self.most
 
-    def lower(self, values: Floats, rent: float) -> None:
+    def lower_bounds(self, values: Floats, rent: float) -> None:
         """Lower the bounds by new prices: no set exceeds its items' values plus the rent."""
         self.pool.append((values, rent))
         bound = np.maximum(self.counts @ np.maximum(values, IMPOSSIBLE) + rent, 0.0)
         bound[0] = 0.0
         self.value = np.where(self.exact, self.value, np.minimum(self.value, bound))
 
-    def settle(self, alike: Bools, goodput: float) -> None:
+    def record_goodput(self, alike: Bools, goodput: float) -> None:
         """Record the planner's goodput for these equivalent sets."""
         self.value[alike], self.exact[alike] = goodput, True
 
@@ -103,7 +103,7 @@ class Sets:
 
     def add(self, rows: Sequence[Ints]) -> list[int | None]:
         """Add missing sets and return all indices; None for a set that breaks a rule."""
-        new = {_key(row): row for row in rows if self.find(row) is None and self.limits.allow(row)}
+        new = {_key(row): row for row in rows if self.find(row) is None and self.limits.allows(row)}
         if new:
             counts = np.array(list(new.values()), np.int64)
             self._index |= {key: len(self.counts) + position for position, key in enumerate(new)}
@@ -119,9 +119,9 @@ class Sets:
             bounds = np.minimum(bounds, counts @ np.maximum(values, IMPOSSIBLE) + rent)
         return np.asarray(np.maximum(bounds, 0.0))
 
-    def beyond(self, prices: Floats) -> float:
+    def highest_unlisted(self, prices: Floats) -> float:
         """The highest reduced value that a set which is not listed could have."""
-        if self.whole:
+        if self.all_listed:
             return -np.inf
         highest = np.inf
         for values, rent in self.pool:
@@ -174,7 +174,7 @@ def _grown(layer: Ints, last: Ints, limits: SetLimits, most: int) -> tuple[Ints,
     needed = layer @ limits.needs
     grown, added = [layer[:0]], [last[:0]]
     for item in np.flatnonzero(limits.able).tolist():
-        larger = layer[limits.takes(layer, needed, item) & (last <= item)]
+        larger = layer[limits.has_room(layer, needed, item) & (last <= item)]
         larger[:, item] += 1
         grown.append(larger)
         added.append(np.full(len(larger), item))

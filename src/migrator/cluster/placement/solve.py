@@ -71,24 +71,15 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         unknown = _unknown(problem, columns, chosen)
         if best is not None and bound - best.net(left) <= ENOUGH * max(bound, best.goodput):
             break
-        unplanned = [
-            *unknown,
-            *(key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]),
-        ]
+        unplanned = [*unknown, *problem.unplanned(relaxed.used)]
         if not unplanned or problem.budget.spent:
             break
-        problem.settle(unplanned)
+        problem.plan_sets(unplanned)
     solution = best
     if best is None or (problem.budget.spent and not problem.budget.late):
         solution = _better(left, best, solve_with_known_sets(problem, units))
     assert solution is not None, "units may be left over, so some choice is always known"
-    return Solution(
-        solution.columns,
-        solution.number,
-        solution.left_over,
-        solution.goodput,
-        max(bound, solution.goodput),
-    )
+    return replace(solution, bound=max(bound, solution.goodput))
 
 
 def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | None:
@@ -105,17 +96,17 @@ def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | 
         unknown = _unknown(problem, columns, chosen)
         if not unknown:
             return _known(problem, columns, chosen)
-        problem.settle(unknown)
+        problem.plan_sets(unknown)
     return None
 
 
 def left_over_costs(problem: PlacementProblem, units: Ints) -> LeftOver:
     """Costs of leaving units out: more than two GPUs could gain, and higher for served tenants."""
     per_unit = largest_gain(problem) * problem.members.sum(axis=1)
-    living = np.minimum(problem.living, units)
+    served = np.minimum(problem.served, units)
     return LeftOver(
         costs=np.column_stack([per_unit, SERVED_BEFORE * per_unit]),
-        most=np.column_stack([units - living, living]),
+        most=np.column_stack([units - served, served]),
     )
 
 
@@ -138,7 +129,7 @@ def _candidates(
         reduced = relaxed.reduced[b]
         paying = np.flatnonzero(reduced >= -slack - 1e-9 * abs(relaxed.bound))
         paying = paying[np.argsort(-reduced[paying], kind="stable")]
-        all_of_them = all_of_them and len(paying) <= MOST_COLUMNS and sets.whole
+        all_of_them = all_of_them and len(paying) <= MOST_COLUMNS and sets.all_listed
         for index in dict.fromkeys([0, *paying[:MOST_COLUMNS].tolist()]):
             columns.append(column_of(problem.sets, b, int(index)))
     return columns, all_of_them
@@ -164,11 +155,8 @@ def realism(sets: Sets) -> float:
 def _unknown(
     problem: PlacementProblem, columns: Sequence[Column], chosen: ChosenSets
 ) -> list[tuple[int, int]]:
-    return [
-        (column.board, column.index)
-        for column, number in zip(columns, chosen.number, strict=True)
-        if number > 0 and not problem.sets[column.board].exact[column.index]
-    ]
+    used = (columns[int(i)] for i in np.flatnonzero(chosen.number))
+    return problem.unplanned((column.board, column.index) for column in used)
 
 
 def _known(
@@ -204,8 +192,8 @@ def _fractional(problem: PlacementProblem, gpus: Ints) -> float:
     """Goodput of the linear relaxation, which is smooth in the number of GPUs."""
     for _ in range(_ROUNDS):
         relaxed = relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units))
-        unknown = [key for key in relaxed.used if not problem.sets[key[0]].exact[key[1]]]
-        if not unknown or problem.budget.spent:
+        unplanned = problem.unplanned(relaxed.used)
+        if not unplanned or problem.budget.spent:
             break
-        problem.settle(unknown)
+        problem.plan_sets(unplanned)
     return relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units)).goodput

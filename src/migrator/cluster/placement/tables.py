@@ -64,7 +64,7 @@ class BoardTable:
         ends, taken = np.arange(self.before.shape[1] + 1), self.durations[:, :, None]
         return np.maximum(ends - taken, 0), (taken > 0) & (ends >= taken)
 
-    def only(self, kinds: Ints) -> BoardTable:
+    def of_kinds(self, kinds: Ints) -> BoardTable:
         return replace(
             self,
             before=self.before[kinds],

@@ -1,8 +1,7 @@
 """A typed interface to NVML: all calls of the `mig` driver, and NVML's errors as our errors.
 
-Also how busy a GPU and its instances are. Calls only public functions of `pynvml`, so that NVIDIA's
-library and a fake can be exchanged below it. The binding is imported when NVML is opened: importing
-this module needs no driver.
+Calls only public functions of `pynvml`, so that NVIDIA's library and a fake can be exchanged below
+it. The binding is imported when NVML is opened: importing this module needs no driver.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ MOST_PROFILES = 64
 
 It ends the loop if a driver reports no end of its profiles.
 """
-MEASURED_S = 0.1
-"""Time over which the use of MIG instances is measured."""
 INSTEAD = "use `--driver emulated`, which needs no GPU"
 RIGHTS = (
     "run it as root, or let this user read the /dev/nvidia-caps node that "
@@ -98,11 +95,7 @@ class Nvml:
     def name(self, device: Device) -> str:
         return str(self._ask("read the GPU's name", "nvmlDeviceGetName", device))
 
-    def memory_mib(self, device: Device) -> int:
-        info = self._ask("read the GPU's memory", "nvmlDeviceGetMemoryInfo", device)
-        return int(info.total) >> 20
-
-    def used_memory_mib(self, device: Device) -> tuple[int, int]:
+    def memory_mib(self, device: Device) -> tuple[int, int]:
         """Used and total memory of a GPU or of a MIG device in MiB."""
         info = self._ask("read a GPU's memory", "nvmlDeviceGetMemoryInfo", device)
         return int(info.used) >> 20, int(info.total) >> 20
@@ -396,42 +389,3 @@ def refusal(binding: Any, error: Exception, doing: str) -> MigratorError:
         binding.NVMLError_GpuIsLost: LostError(f"{said}; reboot, and look at `dmesg`"),
     }
     return kinds.get(type(error), GpuError(f"{said}; {looked}"))
-
-
-@dataclass(frozen=True)
-class Usage:
-    """The use of one MIG instance, or of the whole GPU."""
-
-    start: int | None
-    """First memory slice of the instance; None: the whole GPU."""
-    busy: float | None
-    """The share of the last moments in which something computed; None where NVML does not say."""
-    used_mib: int
-    total_mib: int
-
-
-def read_usage(index: int) -> tuple[Usage, ...]:
-    """The instances of a GPU by place, or the whole GPU if it has none; empty without NVML."""
-    try:
-        with open_nvml() as nvml:
-            device = nvml.device(index)
-            whole = Usage(None, nvml.busy(device), *nvml.used_memory_mib(device))
-            return tuple(_instances(nvml, device)) or (whole,)
-    except MigratorError:  # no driver, or an instance that has just been destroyed
-        return ()
-
-
-def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
-    instances = [
-        (nvml.gpu_instance_info(instance), instance)
-        for profile in nvml.profiles(device)
-        for instance in nvml.gpu_instances(device, profile)
-    ]
-    if not instances:
-        return
-    busy = nvml.busy_instances(device, [info.number for info, _ in instances], MEASURED_S)
-    for info, instance in sorted(instances, key=lambda listed: listed[0].start):
-        for profile in nvml.compute_profiles(instance):
-            for compute in nvml.compute_instances(instance, profile):
-                memory = nvml.used_memory_mib(nvml.mig_device(compute))
-                yield Usage(info.start, busy.get(info.number), *memory)

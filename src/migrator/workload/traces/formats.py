@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 from migrator.core.registry import found_in
 from migrator.core.scenario import Trace
-from migrator.io.data_file import TRACE, wrong_kind
+from migrator.io.file_kind import TRACE, wrong_kind
 from migrator.workload.traces.reading import (
     LATEST_S,
     check_length,

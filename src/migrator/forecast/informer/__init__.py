@@ -1,10 +1,10 @@
 """The Informer as a forecaster, by name or from a file; torch is loaded when it is asked.
 
-`informer` trains itself. It is still a value: the model that answers depends on the history
-alone. A history is trained on when it first is long enough and whenever it has grown by half,
-always on its beginning of just that length, so simulations repeat. With `background=True`, for
-live use, no caller waits for training: until a model is there, and while it is trained anew in a
-thread, the newest one finished on a beginning of that history answers, or the last window's mean.
+`informer` trains itself: when a history is long enough for the first time, and whenever it has
+grown by half, always on its beginning of exactly that length. So the same history always gives the
+same forecast. With `background=True`, for live use, training runs in a thread and no caller waits:
+meanwhile the newest model trained on a beginning of that history forecasts, or the last window's
+mean.
 
 `informer:FILE` uses a saved model as it is.
 """
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 GROWTH = 1.5
 """The model is trained again when the history has grown by this factor."""
 KEPT = 256
-"""Models, 40 MB in all; a backtest asks for about five lengths of each tenant's history."""
+"""Models that are kept, 40 MB in all; a backtest needs about five per tenant."""
 _FAILURES = (MigratorError, ValueError, ArithmeticError, RuntimeError, MemoryError)
 """What may go wrong in training: bad input, no solution, torch, no memory."""
 _KEEPING = threading.Lock()
-"""Trainings in threads keep their models one at a time."""
+"""Held while a thread stores its model."""
 _log = logging.getLogger(__name__)
 
 

@@ -28,11 +28,11 @@ VERSION = 2
 """2: the ridge regression that is corrected has several levels."""
 _KIND = b"migrator informer "
 _FIRST = 80
-"""The first line is shorter."""
+"""Most bytes of the first line."""
 
 
 def data_hash(history: Counts) -> str:
-    """Which history it was."""
+    """A hash that identifies a history."""
     return hashlib.sha256(np.ascontiguousarray(history, dtype="<f8").tobytes()).hexdigest()
 
 
@@ -41,7 +41,7 @@ class Summary:
     """How training went; errors are of the validation part, which lies after the training part."""
 
     slots: int
-    """Of the history it was given."""
+    """Length of the history."""
     training_examples: int
     validation_examples: int
     best_step: int
@@ -57,7 +57,7 @@ class TrainedInformer(PointForecaster):
     network: Informer
     slot_s: float
     trust: float
-    """How much of the network's correction is taken, 0 to 1, by the validation part."""
+    """Factor on the network's correction, from 0 to 1, chosen on the validation part."""
     data_hash: str
     summary: Summary
 
@@ -83,7 +83,7 @@ class TrainedInformer(PointForecaster):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Products this small gain nothing from more threads, which wait for each other when busy."""
+    """Run torch on one thread: products this small gain nothing from more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -93,7 +93,7 @@ def one_thread() -> Iterator[None]:
 
 
 def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
-    """What the network says of each row, without learning from it."""
+    """The network's output for every row."""
     network.eval()
     with one_thread(), torch.inference_mode():
         answers: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
@@ -103,7 +103,7 @@ def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
 def past_of(
     history: Counts, origins: Origins, lookback: int, window_slots: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Per origin the lookback about its level, and the scale it is measured in."""
+    """Per origin the scaled deviations of the last slots from the level, and the scale."""
     level, scale = level_and_scale(history, origins, window_slots)
     seen = history[origins[:, None] - lookback + np.arange(lookback)] - level[:, None]
     return np.minimum(over_scale(seen, scale), _MOST).astype(np.float32), scale
@@ -151,7 +151,7 @@ def load(path: Path) -> TrainedInformer:
 
 
 def _content(path: Path) -> bytes:
-    """What follows the checksum, if that is right."""
+    """The bytes after the checksum, which is verified."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,8 +1,7 @@
 """Trains an Informer on a history, in order of time.
 
-It learns from the earlier part and is judged on the later one.
-Examples whose answer reaches over the border are used by neither part. Nothing is read but the
-history given, and the same history and seed give the same network.
+It is trained on the earlier part and validated on the later one. Examples that reach over the
+border are used by neither. The same history and seed give the same network.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from migrator.forecast.ridge import Ridge, over_scale
 from migrator.forecast.simple import LastMean
 
 _VALIDATION = 0.25
-"""Of the history: its end."""
+"""Part of the history, at its end, that validates the network."""
 _ONE_AT_A_TIME = threading.Lock()
-"""Threads share torch's random numbers, and two trainings would only be in each other's way."""
+"""One training at a time: threads share torch's random numbers and its cores."""
 _LEAST_JUDGED_WINDOWS = 8
-"""A shorter validation part cannot tell a gain from luck."""
+"""Least windows of the validation part: fewer cannot tell a gain from chance."""
 _LEAST_GAIN = 0.002
-"""Of the squared error on the validation part: for less the network is not worth its risk."""
+"""Least part of the squared error that the network must remove to be used."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. Chosen on validation parts, not on what figures are reported of."""
+    """How to train; chosen on validation parts, not on the data that figures are reported of."""
 
     seed: int = 0
     steps: int = 400
@@ -55,9 +54,9 @@ class Settings:
     memory: float = 0.97
     """Of the average of weights, per step."""
     every: int = 20
-    """Steps between looks at the validation part."""
+    """Steps between two validations."""
     patience: int = 10
-    """Looks without a gain after which training ends."""
+    """Validations without a gain after which training ends."""
     stride: int = 5
     """Slots between the origins of examples."""
 
@@ -66,13 +65,13 @@ DEFAULT = Settings()
 
 
 def least_slots(shape: Shape) -> int:
-    """The shortest history that can be trained on: two windows to learn from, one to judge by."""
+    """The shortest history that can be trained on: two windows to train on, one to validate."""
     learn = shape.lookback + 2 * shape.ahead
     return max(int(np.ceil(learn / (1 - _VALIDATION))), int(np.ceil(shape.ahead / _VALIDATION)))
 
 
 def split(slots: int, shape: Shape, stride: int) -> tuple[Origins, Origins]:
-    """Origins to learn from and to judge by; no answer of the first reaches into the second."""
+    """Origins for training and for validation; no forecast of the first reaches into the second."""
     border = slots - int(_VALIDATION * slots)
     learn = np.arange(shape.lookback, border - shape.ahead + 1, stride, dtype=np.intp)
     judge = np.arange(border, slots - shape.ahead + 1, 4 * stride, dtype=np.intp)
@@ -90,7 +89,7 @@ def train(
     shape = shape or Shape()
     _check(history, shape)
     learn, judge = split(len(history), shape, settings.stride)
-    # one walk of the ridge regression for both, so that it grows with the history as it will
+    # one fit of the ridge regression for both, so that it grows with the history as in use
     every = np.concatenate((learn, judge))
     examples = examples_of(history, every, shape.lookback, shape.ahead)
     taught, judged = examples.rows(slice(len(learn))), examples.rows(slice(len(learn), None))
@@ -123,7 +122,7 @@ def _learned(
     settings: Settings,
     step_done: Callable[[], None],
 ) -> tuple[Informer, int]:
-    """The network at its best on the validation part, and after how many steps that was."""
+    """The network with the least validation error, and after how many steps it was reached."""
     with _ONE_AT_A_TIME, one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         steps = _Steps(Informer(shape), taught, settings)
@@ -142,8 +141,8 @@ def _learned(
 
 
 class _Steps:
-    """Steps of training. What comes of them is the average of the latest weights: a few bursts
-    are all there is to learn from, and single steps jump."""
+    """Steps of training. The result is a moving average of the weights: with only a few bursts to
+    learn from, single steps jump."""
 
     def __init__(self, network: Informer, taught: Examples, settings: Settings) -> None:
         self.network, self.averaged = network, copy.deepcopy(network).eval()
@@ -163,7 +162,7 @@ class _Steps:
         )
 
     def take(self) -> None:
-        """One batch of examples drawn anew."""
+        """Train on one batch, drawn at random."""
         self.network.train()
         rows = self.draw.integers(len(self.taught.past), size=self.batch)
         predicted = self.network(torch.from_numpy(self.taught.past[rows]))
@@ -182,7 +181,7 @@ class _Steps:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Of the highest rate: up over the first tenth, then down to nothing as a cosine."""
+    """Factor on the learning rate: rises over the first tenth, then falls to zero as a cosine."""
     rising = (step + 1) / max(1, steps // 10)
     return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
 
@@ -194,7 +193,7 @@ def _missed(judged: Examples, predicted: NDArray[np.float64]) -> float:
 
 
 def _trust(network: Informer, judged: Examples) -> float:
-    """The part of the correction that leaves the least squared error; 0 where it gains nothing."""
+    """The part of the correction with the least squared error; 0 if it gains too little."""
     predicted = answer(network, judged.past)
     added = judged.scale[:, None] * predicted
     power = float((added**2).sum())

@@ -18,6 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from migrator.core.problem import Charge
+from migrator.planning.planners import ready
+from migrator.simulation import tenant
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "migrator"
 PAGE = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
@@ -171,11 +175,19 @@ def greet(name: str) -> None:
 '''
 
 
+@pytest.fixture(scope="module")
+def compiled() -> Path:
+    """The package with its kernels compiled, so that no copy has to compile them again."""
+    ready(Charge.SURVIVORS)  # needs the kernels of the other charge too
+    tenant.ready()
+    return SOURCE
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(compiled: Path, tmp_path: Path) -> Path:
     """A copy of the package, with its compiled files."""
     copied = tmp_path / "copied" / "migrator"
-    shutil.copytree(SOURCE, copied)
+    shutil.copytree(compiled, copied)
     return copied
 
 

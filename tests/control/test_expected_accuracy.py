@@ -61,7 +61,7 @@ def test_without_an_estimate_the_next_gain_is_that_of_the_first_then_smoothed() 
 
 
 @pytest.mark.parametrize(
-    ("retrainings", "foretell"),
+    ("retrainings", "predict"),
     [
         ((), False),
         (((0.5, 0.8),), True),
@@ -76,13 +76,13 @@ def test_without_an_estimate_the_next_gain_is_that_of_the_first_then_smoothed() 
         *("none", "one", "as before", "less", "more", "as smoothed", "in vain", "in vain later"),
     ],
 )
-def test_retrainings_foretell_the_next_until_one_gains_something_else(
-    retrainings: tuple[tuple[float, float], ...], foretell: bool
+def test_retrainings_predict_the_next_until_one_gains_something_else(
+    retrainings: tuple[tuple[float, float], ...], predict: bool
 ) -> None:
     learned = ExpectedAccuracy()
     for before, after in retrainings:
         learned.completed(before, after, estimate=None)
-    assert learned.foretells == foretell
+    assert learned.predicts == predict
 
 
 def test_accuracies_stay_within_their_range() -> None:

@@ -75,7 +75,7 @@ def test_less_loss_but_less_goodput_is_not_chosen() -> None:
     assert "less goodput" in str(a)
 
 
-def test_nobody_is_planned_with_who_does_not_foretell_better() -> None:
+def test_nobody_is_planned_with_who_does_not_predict_better() -> None:
     a, _ = Chosen(losses(true=0.99)).choices(seen())
     assert (a.chosen, a.goodputs) == ("last-mean", ())
     short, _ = Chosen(losses(true=0.5)).choices(seen(windows=2))

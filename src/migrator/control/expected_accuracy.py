@@ -23,7 +23,7 @@ retraining in a row that gained nothing, `_MOST_DOUBLINGS` times at most."""
 _MOST_DOUBLINGS = 5
 _NOTHING = 0.01
 """Accuracy gained up to which a retraining counts as one that gained nothing."""
-_AS_FORETOLD = 0.25
+_AS_PREDICTED = 0.25
 """Share of its gain by which a retraining may differ from what the ones before let expect. A plan
 loses less by such an error than an estimate costs (decision 014)."""
 
@@ -40,8 +40,8 @@ class ExpectedAccuracy:
     """Accuracy reached minus accuracy estimated; None before the first measurement."""
     in_vain: int = 0
     """Retrainings in a row that gained nothing."""
-    foretells: bool = False
-    """Whether earlier retrainings foretell the gain of the next one, as well as an estimate does.
+    predicts: bool = False
+    """Whether earlier retrainings predict the gain of the next one, as well as an estimate does.
     One is enough, until another one gains more or less."""
 
     def after_retraining(self, accuracy: float, estimate: float | None, idle_windows: int) -> float:
@@ -72,7 +72,7 @@ class ExpectedAccuracy:
         self.in_vain = self.in_vain + 1 if gained <= _NOTHING else 0
         missed = abs(gained - self.removed * (1 - before))
         is_first = self.completions == 0
-        self.foretells = not self.in_vain and (is_first or missed <= _AS_FORETOLD * gained)
+        self.predicts = not self.in_vain and (is_first or missed <= _AS_PREDICTED * gained)
         if before < 1:
             removed = max(0.0, gained / (1 - before))
             self.removed += (1.0 if is_first else _SMOOTHING) * (removed - self.removed)

@@ -95,7 +95,7 @@ class RetrainingPlans:
 
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
-        foretell the next one. A late estimate is better than none.
+        predict the next one. A late estimate is better than none.
 
         If a retraining of the tenant runs, its estimate waits for the new model for up to half of
         the time: one with the old model does not say how accurate the new one is on the next data.

@@ -388,7 +388,7 @@ class TenantState:
         """
         job = self._retraining
         is_retrained = job is not None and job.phase in (Phase.RUNNING, Phase.DONE)
-        return not (is_retrained and self._accuracy_measured and self.gains.foretells)
+        return not (is_retrained and self._accuracy_measured and self.gains.predicts)
 
     def set_estimate(self, accuracy: float | None, window: int) -> None:
         """Expect this accuracy after a retraining in a window."""

@@ -262,10 +262,10 @@ def test_a_model(copy: Path, folder: Path) -> None:
 
 
 def test_a_model_of_the_users(copy: Path, folder: Path) -> None:
-    shutil.copy(ROOT / "tests" / "support" / "own_model.py", folder / "mine.py")
+    shutil.copy(ROOT / "tests" / "support" / "means_model.py", folder / "mine.py")
     trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
-    found = json.loads(run(copy, folder, f"{trained} mine:NearestMean"))
-    assert found["model"] == "mine:NearestMean"
+    found = json.loads(run(copy, folder, f"{trained} mine:Means"))
+    assert found["model"] == "mine:Means"
 
 
 def test_a_benchmark(copy: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ completed, at least the usual gain is expected: otherwise an estimator that is a
 never be found out, because nothing would be retrained.
 
 An estimate takes time on an instance that serves. None is needed while every retraining gains what
-the ones before let expect.
+the ones before predicted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_DOUBLINGS = 5
 _NOTHING = 0.01
 """Accuracy gained up to which a retraining counts as one that gained nothing."""
 _AS_PREDICTED = 0.25
-"""Share of its gain by which a retraining may differ from what the ones before let expect. A plan
+"""Share of its gain by which a retraining may differ from what the ones before predicted. A plan
 loses less by such an error than an estimate costs (decision 014)."""
 
 

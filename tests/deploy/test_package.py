@@ -51,7 +51,7 @@ def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -
         "import migrator, sys\n"
         f"assert migrator.__file__.startswith({str(tmp_path)!r}), migrator.__file__\n"
         "from migrator.cli import app\n"
-        "from migrator.workload.workloads import NAMES\n"
+        "from migrator.workload.examples import NAMES\n"
         "for name in NAMES:\n"
         "    try:\n        app(['example', name])\n"
         "    except SystemExit as done:\n        assert not done.code, name\n"

@@ -366,7 +366,7 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
             return current
         if ended is not None:
             raise InputError(ended)
-        for sentence in (f"{gpu['gpu']}: {gpu['sentence'] or gpu['state']}" for gpu in gpus):
+        for sentence in (f"{gpu['gpu']}: {gpu['words'] or gpu['state']}" for gpu in gpus):
             if sentence not in reported:
                 reported.add(sentence)
                 say(sentence)

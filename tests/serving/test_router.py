@@ -605,13 +605,25 @@ async def test_an_idle_worker_answers_inputs_that_are_no_requests() -> None:
 
 
 @in_virtual_time
-async def test_requests_come_first_and_a_drain_waits_for_what_is_no_request() -> None:
+async def test_without_an_idle_worker_what_is_no_request_takes_the_turn_after_a_batch() -> None:
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router = make_router(worker, batch=1, slo_s=10.0)
+    began_s, waiting = router.clock(), [asked(router, row()) for _ in range(5)]
+    await asyncio.sleep(0)
+    answered = await router.infer_when_idle("t", row(2), 0.15)
+    assert answered is not None
+    # the two batches that had begun before the patience ended, this one, then the others
+    assert router.clock() - began_s == pytest.approx(0.3, abs=0.02)
+    assert [await status(task) for task in waiting] == [200] * 5
+    assert router.counts["t"].total == Counted(received=5, in_time=5)
+    await router.drain(worker)
+    assert await router.infer_when_idle("t", row(2), 0.05) is None
+
+
+@in_virtual_time
+async def test_a_drain_waits_for_what_is_no_request() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker)
-    busy = asked(router, row())
-    await asyncio.sleep(0)
-    assert await router.infer_when_idle("t", row(), 0.05) is None
-    await busy
     beside = asyncio.create_task(router.infer_when_idle("t", row(2), 1.0))
     await asyncio.sleep(0.01)
     await router.drain(worker)

@@ -1,4 +1,4 @@
-"""Evaluates the serving models on new labels, on idle workers, whatever the policy.
+"""Evaluates the serving models on new labels, on their workers, whatever the policy.
 
 Labels of answers show how accurate a model is. Samples that are uploaded with their labels do not,
 because nobody has answered them: the workers that serve answer some of them.
@@ -25,10 +25,11 @@ _GROWTH = 1.25
 """Factor by which labels must have grown for another evaluation of the same model."""
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
 """Share of a window before its end from which its labels are used, and its maximum in seconds."""
-_IDLE_LIMIT_S = 5.0
-"""Seconds that a batch waits for an idle worker."""
+_PATIENCE_S = 2.0
+"""Seconds that an evaluation waits for idle workers. Then it takes turns with requests: a tenant
+with more requests than it can answer has no idle worker."""
 _AGAIN_S = 5.0
-"""Seconds after which an evaluation that found no idle worker is tried again."""
+"""Seconds after which an evaluation that gave nothing is tried again."""
 _CHANGED = 0.02
 """Difference of the accuracy from which a new plan is asked for."""
 
@@ -104,7 +105,7 @@ class Evaluations:
         return changed
 
     async def _accuracy(self, wanted: Evaluation) -> float | None:
-        """The share of correct answers; None without samples, without an idle worker, or if another
+        """The share of correct answers; None without samples, without a worker, or if another
         version answered."""
         name, labels = wanted.tenant, self._context.labels
         live, state = self._context.live_tenants[name], self._context.tenants[name]
@@ -119,11 +120,13 @@ class Evaluations:
         )
         if samples is None:
             return None
-        correct, batch = 0, state.service.batch
+        correct, batch, clock = 0, state.service.batch, self._context.clock
+        until_s = clock.now_s() + _PATIENCE_S
         for first in range(0, len(samples), batch):
             part = slice(first, first + batch)
+            patience_s = max(0.0, until_s - clock.now_s())
             answered = await self._context.router.infer_when_idle(
-                name, samples.inputs[part], _IDLE_LIMIT_S
+                name, samples.inputs[part], patience_s
             )
             if answered is None or answered.version != wanted.version:
                 return None

@@ -187,25 +187,26 @@ class Router:
                 self._lend()
 
     async def infer_when_idle(
-        self, tenant: str, inputs: NDArray[Any], limit_s: float
+        self, tenant: str, inputs: NDArray[Any], patience_s: float
     ) -> Answered | None:
-        """Answer inputs on an idle worker of the tenant, as no request: they are not counted.
+        """Answer inputs on a worker of the tenant, as no request: they are not counted.
 
-        A request that arrives meanwhile waits for this batch at most. None if no worker is idle
-        within `limit_s`. Raises what the worker raises.
+        It waits for an idle worker, after `patience_s` for the end of a batch. A request that
+        arrives meanwhile waits for this batch at most. None without a worker. Raises what the
+        worker raises.
         """
-        queue, until_s = self._queue(tenant), self.clock() + limit_s
-        while True:
-            idle = [worker for worker in queue.taking if not worker.busy]
-            if idle and not queue.rows:
-                break
-            if self.clock() >= until_s:
-                return None
+        queue, until_s = self._queue(tenant), self.clock() + patience_s
+        while (attached := _idle(queue)) is None and self.clock() < until_s:
             await asyncio.sleep(_IDLE_CHECK_S)
-        attached = idle[-1]  # requests prefer the first
-        attached.evaluates = True
+        if attached is None:
+            attached = next((worker for worker in queue.taking if not worker.evaluates), None)
+        if attached is None:
+            return None
+        attached.evaluates = True  # it gets no request
         try:
-            return await attached.worker.infer(inputs)
+            while attached.batch:
+                await asyncio.sleep(_IDLE_CHECK_S)
+            return await attached.worker.infer(inputs) if attached in queue.workers else None
         finally:
             attached.evaluates = False
             self._free(queue, attached)
@@ -466,6 +467,12 @@ class Router:
                 queue.put(request)
         if attached.drained is not None:
             attached.drained.set()
+
+
+def _idle(queue: TenantQueue) -> AttachedWorker | None:
+    """An idle worker of a tenant that has no requests: the last, as requests prefer the first."""
+    idle = [worker for worker in queue.taking if not worker.busy]
+    return idle[-1] if idle and not queue.rows else None
 
 
 def _fail(queue: TenantQueue, request: QueuedRequest, status: int, reason: str) -> None:

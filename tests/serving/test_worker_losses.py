@@ -91,6 +91,28 @@ async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: P
 
 
 @in_uvloop
+async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_closed(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path / "run") as workers:
+        forkserver = workers.forkserver.pid or 0
+        await workers.prepare("a", 1)
+        (first,) = children(forkserver)
+        os.kill(forkserver, signal.SIGSTOP)
+        preparing = asyncio.create_task(workers.prepare("a", 2))
+        await asyncio.sleep(0.1)
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+        closing = asyncio.create_task(workers.close())
+        await asyncio.sleep(0.5)
+        os.kill(forkserver, signal.SIGCONT)
+        await closing
+        assert not alive(first)
+        assert not alive(forkserver)
+        # else the loop has an open connection when it is closed, and raises
+
+
+@in_uvloop
 async def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
     async with started(tmp_path / "run") as workers:
         losses = Losses(workers)

@@ -97,6 +97,8 @@ class Forkserver:
         self.changed: Callable[[bool], None] = lambda _: None
         """Called with False when its process has died, and with True when another one runs."""
         self._keeper: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """For processes whose caller was cancelled while they were forked."""
 
     @property
     def pid(self) -> int | None:
@@ -110,6 +112,9 @@ class Forkserver:
         self._keeper = asyncio.create_task(self._keep(self._running))
 
     async def close(self) -> None:
+        """End the process, and those that nobody waits for any more."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_END_S)
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -136,9 +141,11 @@ class Forkserver:
         try:
             return await asyncio.shield(forking)
         except asyncio.CancelledError:
-            forking.add_done_callback(_end_unneeded)
             if not asked.is_set():  # else only a connected process can be reaped
                 forking.cancel()
+            ending = asyncio.create_task(_end_unneeded(forking))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
             raise
 
     async def _fork(
@@ -278,9 +285,12 @@ async def _built(running: _ForkserverProcess, request: Build, limit_s: float) ->
     return answer
 
 
-def _end_unneeded(forking: asyncio.Task[_Child]) -> None:
+async def _end_unneeded(forking: asyncio.Task[_Child]) -> None:
+    await asyncio.wait([forking])
     if not forking.cancelled() and forking.exception() is None:
-        forking.result().kill("it is not needed")
+        process = forking.result()
+        process.kill("it is not needed")
+        await process.wait()
 
 
 def _not_forked(reason: str | None) -> WorkerLostError:

@@ -1,7 +1,7 @@
 """Evaluates the serving models on new labels, on their workers, whatever the policy.
 
-Labels of answers show how accurate a model is. Samples that are uploaded with their labels do not,
-because nobody has answered them: the workers that serve answer some of them.
+Labels of answers show how accurate a model is. Samples that are uploaded with their labels have no
+answer yet, so the serving workers answer some of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATIENCE_S = 2.0
 """Seconds that an evaluation waits for idle workers. Then it takes turns with requests: a tenant
 with more requests than it can answer has no idle worker."""
 _AGAIN_S = 5.0
-"""Seconds after which an evaluation that gave nothing is tried again."""
+"""Seconds between two evaluations of a tenant."""
 _CHANGED = 0.02
 """Difference of the accuracy from which a new plan is asked for."""
 
@@ -87,9 +87,9 @@ class Evaluations:
             accuracy = None
         finally:
             self._running.discard(name)
+            self._not_before_s[name] = clock.now_s() + _AGAIN_S
         tenant = self._context.tenants.get(name)
         if accuracy is None or tenant is None:
-            self._not_before_s[name] = clock.now_s() + _AGAIN_S
             return False
         self._last[name] = wanted
         version, before = tenant.version, tenant.accuracy
@@ -119,6 +119,7 @@ class Evaluations:
             most=MOST_SAMPLES,
         )
         if samples is None:
+            self._last[name] = wanted  # there are none until more labels come
             return None
         correct, batch, clock = 0, state.service.batch, self._context.clock
         until_s = clock.now_s() + _PATIENCE_S

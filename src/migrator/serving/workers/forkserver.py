@@ -112,7 +112,7 @@ class Forkserver:
         self._keeper = asyncio.create_task(self._keep(self._running))
 
     async def close(self) -> None:
-        """End the process, and those that nobody waits for any more."""
+        """End the process, and what it forked for callers that were cancelled."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_S)
         if self._keeper is not None:

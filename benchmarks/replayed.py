@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from migrator.control.events import RetrainingPlanned
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.core.problem import Holding, bare
 from migrator.core.profiles import Curve
@@ -189,7 +189,9 @@ class MeasuredModel:
             seconds = state.training_s(state.samples(labelled))
             state.on(RetrainingPlanned(replace(job, seconds=seconds, slower=here.slower)))
 
-    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+    def finish(
+        self, state: TenantState, job: TenantRetraining, now_s: float, swap_s: float
+    ) -> None:
         """Serve the model once it is swapped in, if it was adopted in the live run."""
         made = self._at(job.window)
         if not made.adopted:

@@ -16,7 +16,7 @@ from support.waiting import until
 
 from migrator.control.events import RetrainingPlanned, TrainingCompleted
 from migrator.control.planning_loop import PlanningLoop
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import Site, State, Unit
 from migrator.control.window_clock import WindowClock
@@ -56,7 +56,7 @@ def policy(tmp_path: Path) -> Iterator[Policy]:
     made.clock.start()
     for name, seconds in (("photos", 20.0), ("cameras", 30.0)):
         curve = Curve(((14.0, seconds), (98.0, seconds / 5)))
-        made.tenants[name].on(RetrainingPlanned(Retraining(1, curve, 1.0, 0.9)))
+        made.tenants[name].on(RetrainingPlanned(TenantRetraining(1, curve, 1.0, 0.9)))
     yield made
     made.planning.close()
 

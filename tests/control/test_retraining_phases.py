@@ -23,7 +23,7 @@ from migrator.control.events import (
     TrainingStarted,
 )
 from migrator.control.expected_accuracy import ExpectedAccuracy
-from migrator.control.retraining import Phase, Retraining, UnexpectedEventError, apply_event
+from migrator.control.retraining import Phase, TenantRetraining, UnexpectedEventError, apply_event
 from migrator.control.tenant_state import TenantState
 from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
@@ -33,7 +33,7 @@ from migrator.core.profiles import Curve
 SOURCE = Path(__file__).parents[2] / "src" / "migrator"
 SECONDS = Curve(((16.0, 10.0),))
 PLACE = Instance(0, 2)
-NEXT = Retraining(4, SECONDS, 1.0, 0.8)
+NEXT = TenantRetraining(4, SECONDS, 1.0, 0.8)
 """What a later window plans."""
 
 EVENTS: tuple[RetrainingEvent, ...] = (
@@ -77,14 +77,14 @@ ALLOWED = {
 """Every event that a phase allows, with the phase after it."""
 
 
-def in_phase(phase: Phase) -> Retraining | None:
+def in_phase(phase: Phase) -> TenantRetraining | None:
     if phase is NONE:
         return None
     on = PLACE if phase is RUNNING else None
-    return Retraining(3, SECONDS, 1.0, 0.9, phase, 0.25, on)
+    return TenantRetraining(3, SECONDS, 1.0, 0.9, phase, 0.25, on)
 
 
-def phase_of(retraining: Retraining | None) -> Phase:
+def phase_of(retraining: TenantRetraining | None) -> Phase:
     return NONE if retraining is None else retraining.phase
 
 
@@ -118,7 +118,7 @@ def test_one_whose_process_runs_outlasts_its_window(phase: Phase, event: Retrain
 
 def test_a_training_that_continues_elsewhere_keeps_its_progress() -> None:
     events = (TrainingStarted(PLACE, 2), TrainingProgressed(0.5), TrainingInterrupted())
-    retraining: Retraining | None = NEXT
+    retraining: TenantRetraining | None = NEXT
     for event in events:
         retraining = apply_event(retraining, event)
     assert retraining is not None

@@ -10,7 +10,7 @@ import pytest
 from support.live_daemon import scenario_file
 
 from migrator.control.events import RetrainingPlanned, TrainingCompleted
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.retraining_plans import Estimate, RetrainingPlans
 from migrator.control.tenant_state import TenantState, TrainingRoom, tenant_state_of
 from migrator.control.units import Site, State, Unit
@@ -86,7 +86,7 @@ def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
     """Estimates are due from 70 s on; the model after the retraining is to be estimated."""
     now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s)
-    tenant.on(RetrainingPlanned(Retraining(0, tenant.training_s(100), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(0, tenant.training_s(100), 1.0, 0.9)))
     tenant.start_retraining(PLACE)
     found = []
     for now in range(100):
@@ -103,7 +103,7 @@ def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
 ) -> None:
     now_s = [0.0]
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s, slot_s=slot_s)
-    tenant.on(RetrainingPlanned(Retraining(0, tenant.training_s(100), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(0, tenant.training_s(100), 1.0, 0.9)))
     tenant.start_retraining(PLACE)
     count = 0
     for now_s[0] in range(0, 100, slot_s):

@@ -6,7 +6,7 @@ import pytest
 from support.mig_views import service
 
 from migrator.control.events import RetrainingPlanned
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom, TrainingSettings
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
@@ -22,7 +22,7 @@ def test_a_retraining_left_out_by_the_plan_keeps_what_was_measured(
     state, room = TenantState(service("a")), TrainingRoom(16.0, 1e6)
     state.measure_training(10.0, 16.0, first=True)
     state.leave_out(planned=False, fits=left_out)
-    state.on(RetrainingPlanned(Retraining(1, Curve(((16.0, 10.0),)), 1.6, 0.9)))
+    state.on(RetrainingPlanned(TenantRetraining(1, Curve(((16.0, 10.0),)), 1.6, 0.9)))
     most = state.most_samples(room)
     state.end_window()
     assert state.duration.slower == pytest.approx(slower)
@@ -91,7 +91,7 @@ def test_a_duration_is_a_fixed_part_and_one_that_grows_with_the_samples() -> Non
     duration = state.duration
     assert (duration.slower, duration.fixed_s) == pytest.approx((2.0, 5.0), rel=0.01)
     curve = Curve(((16.0, 5.0), (64.0, 2.0)))
-    half = Retraining(1, curve, duration.slower, 0.9, fixed_s=duration.fixed_s)
+    half = TenantRetraining(1, curve, duration.slower, 0.9, fixed_s=duration.fixed_s)
     assert [half.planned_s.at(sms) for sms in (16.0, 64.0)] == pytest.approx([15, 9], rel=0.01)
     # as long as expected: the spread disappears
     assert duration.variance < 0.001
@@ -111,7 +111,7 @@ def test_without_an_estimate_a_retraining_is_expected_to_gain_what_earlier_ones_
         state.compare(before=0.2, after=0.28, estimated=None)
     assert state.expected_accuracy(0) == pytest.approx(0.28, abs=1e-3)
     for window in range(3):  # left out again and again: it may be wrong
-        state.on(RetrainingPlanned(Retraining(window, Curve(((16.0, 10.0),)), 1.0, 0.28)))
+        state.on(RetrainingPlanned(TenantRetraining(window, Curve(((16.0, 10.0),)), 1.0, 0.28)))
         state.leave_out(planned=False, fits=True)
         state.end_window()
     assert state.expected_accuracy(0) == pytest.approx(0.2 + 0.3 * 0.8)
@@ -124,7 +124,7 @@ def test_a_gain_is_worth_more_if_later_retrainings_will_not_fit() -> None:
         state.measure_accuracy(0.3)
         for window, seconds in enumerate((before_s, 90.0)):
             curve = Curve(((16.0, seconds),))
-            state.on(RetrainingPlanned(Retraining(window, curve, 1.0, 0.4)))
+            state.on(RetrainingPlanned(TenantRetraining(window, curve, 1.0, 0.4)))
             state.value_retraining(16.0, 100.0)
     steady, growing = (state.view().value_after for state in tenants)
     assert growing > 2 * steady > 0
@@ -132,7 +132,7 @@ def test_a_gain_is_worth_more_if_later_retrainings_will_not_fit() -> None:
 
 def test_a_tenant_that_is_removed_is_not_planned_while_its_training_ends() -> None:
     state = TenantState(service("a"))
-    state.on(RetrainingPlanned(Retraining(1, Curve(((16.0, 10.0),)), 1.0, 0.9)))
+    state.on(RetrainingPlanned(TenantRetraining(1, Curve(((16.0, 10.0),)), 1.0, 0.9)))
     assert state.start_retraining(PLACE) is not None
     state.drain()
     assert state.planned, "to the end of its retraining"

@@ -14,7 +14,7 @@ from migrator.control.events import (
     SamplesMissing,
     TrainingCompleted,
 )
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.control.why_not_retrained import why_not_retrained
 from migrator.core.not_retrained import NotRetrained, Reason
@@ -104,7 +104,7 @@ def state() -> TenantState:
     """A tenant with a retraining that waits."""
     tenant = TenantState(service("photos"))
     tenant.measure_accuracy(0.16)
-    retraining = Retraining(1, Curve(((16.0, 10.0),)), 1.0, 0.9, labelled=40)
+    retraining = TenantRetraining(1, Curve(((16.0, 10.0),)), 1.0, 0.9, labelled=40)
     tenant.on(RetrainingPlanned(retraining))
     return tenant
 

@@ -16,7 +16,7 @@ from support import PYTHONPATH
 from support.live_context import LabelTable, idle_context, idle_forkserver, tenant_in
 
 from migrator.control.events import RetrainingPlanned
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
@@ -99,7 +99,9 @@ def learning(
 def test_a_job_that_ends_in_any_way_does_not_stay_running(
     tmp_path: Path, tenant: TenantState, error: BaseException, raised: type[BaseException]
 ) -> None:
-    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9, most_samples=70)))
+    tenant.on(
+        RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, most_samples=70))
+    )
     trainings = _Ending(error)
     with pytest.raises(raised):
         asyncio.run(learning(tmp_path, tenant, trainings).train("photos", Instance(0, 4), {}))
@@ -111,7 +113,7 @@ def test_a_job_that_ends_in_any_way_does_not_stay_running(
 def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
     models = learning(tmp_path, tenant, Trainings(tmp_path / "log", idle_forkserver()))
     with pytest.raises(MigratorError):
         asyncio.run(models.train("photos", Instance(0, 5), {}))  # no size of this board
@@ -161,7 +163,7 @@ class _Resumed(Trainings):
 async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     models = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
@@ -185,7 +187,7 @@ class _Estimating(_Resumed):
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     trainings = _Estimating(tmp_path / "log", idle_forkserver())
     models = learning(tmp_path, tenant, trainings)
     await models.estimate("photos", 2, None, 100)
@@ -202,7 +204,7 @@ async def test_only_estimates_of_retrainings_to_come_are_kept(
         await models.estimate("photos", window, None, 100)
     tenant.learn_labels(6)
     await models.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
-    tenant.on(RetrainingPlanned(Retraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
 
@@ -233,13 +235,15 @@ async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
     _set_profile(tenant, 10.0)
-    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9)))
+    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
     models = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
     await models.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
     assert tenant.duration.slower == pytest.approx(1 + weight)
     assert tenant.duration.fixed_s == pytest.approx(4.0 * weight)
-    tenant.on(RetrainingPlanned(Retraining(4, tenant.training_s(100), tenant.duration.slower, 0.9)))
+    tenant.on(
+        RetrainingPlanned(TenantRetraining(4, tenant.training_s(100), tenant.duration.slower, 0.9))
+    )
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
 
@@ -262,7 +266,7 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     _set_profile(tenant, 10.0)
     if epochs is not None:
         slower *= tenant.training.epochs if epochs else 1
-    tenant.on(RetrainingPlanned(Retraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
+    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
     trainings = _Timed(tmp_path / "log", idle_forkserver())
     trainings.samples, trainings.epochs = samples, epochs
     await learning(tmp_path, tenant, trainings, "mps").train("photos", Instance(0, 1), {})

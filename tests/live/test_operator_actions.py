@@ -14,7 +14,7 @@ from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
 from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
@@ -216,7 +216,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     bench.versions("photos", 2)
     photos = bench.tenants["photos"]
     seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(Retraining(5, seconds, 1.0, 0.9)))
+    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
     training = asyncio.create_task(bench.learning.train("photos", ON, {}))
     await bench.trainings.begun.wait()
     await bench.act("roll-back", "photos")
@@ -229,7 +229,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
 
 async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: Bench) -> None:
     photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
+    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # 31 s with 30 s of start: half of the planned 2 s, smoothed
@@ -238,7 +238,7 @@ async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: B
 
 async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) -> None:
     photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
+    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # from 0.5 to 0.9: four of five errors
@@ -282,7 +282,7 @@ async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_dem
     for _ in range(10):
         photos.count_requests(7.0)
     seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(Retraining(5, seconds, 1.0, 0.9)))
+    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
     photos.start_retraining(ON)
     await bench.act("drain", "photos")
     assert photos.planned

@@ -7,7 +7,7 @@ from support.scenarios import drift, profile
 
 from benchmarks.replayed import MeasuredModel, MeasuredWindow
 from migrator.control.events import TrainingCompleted
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom, TrainingSettings
 from migrator.core.problem import Instance
 from migrator.core.profiles import Service
@@ -34,7 +34,9 @@ def _begin(model: DriftingModel | MeasuredModel, state: TenantState, window: int
     model.plan(state, window, ROOM, known=False)
 
 
-def _finish(model: DriftingModel | MeasuredModel, state: TenantState, at_s: float) -> Retraining:
+def _finish(
+    model: DriftingModel | MeasuredModel, state: TenantState, at_s: float
+) -> TenantRetraining:
     job = state.retraining
     assert job is not None
     if job.phase is Phase.WAITING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from migrator.core.problem import Holding
 
 if TYPE_CHECKING:
-    from migrator.control.retraining import Retraining
+    from migrator.control.retraining import TenantRetraining
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ Event = (
 class RetrainingPlanned:
     """A window begins with labels that can be learned."""
 
-    retraining: Retraining
+    retraining: TenantRetraining
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class PolicyProcess:
         if self._asked is not None:
             self.answer(window, observation.slot)  # discards a stale answer
         if self._process is None:
-            self._process = ObjectProcess(self._policy.name, _Decider, self._policy)
+            self._process = ObjectProcess(self._policy.name, _PolicyInProcess, self._policy)
         self._asked = _Question(window, observation.slot, time.monotonic())
         self._process.call("decide", observation)
         return True
@@ -138,8 +138,8 @@ class PolicyProcess:
         self.close()
 
 
-class _Decider:
-    """The object of the process."""
+class _PolicyInProcess:
+    """The policy in its process."""
 
     def __init__(self, asked: Policy) -> None:
         self._policy = asked

@@ -40,8 +40,8 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Retraining:
-    """A retraining on the labels of earlier windows."""
+class TenantRetraining:
+    """A retraining on the labels of earlier windows, in one of its phases."""
 
     window: int
     """The retraining learns from windows before this one."""
@@ -78,35 +78,43 @@ class UnexpectedEventError(RuntimeError):
     """An event that cannot happen in the present phase: a defect of the part that sent it."""
 
 
-def apply_event(retraining: Retraining | None, event: RetrainingEvent) -> Retraining | None:
+def apply_event(
+    retraining: TenantRetraining | None, event: RetrainingEvent
+) -> TenantRetraining | None:
     """The retraining after an event; None if there is nothing to learn.
 
     Raises UnexpectedEventError for an event that the phase does not allow.
     """
-    after: Retraining | None
+    after: TenantRetraining | None
     match event, retraining:
-        case RetrainingPlanned(new), None | Retraining(phase=Phase.WAITING | Phase.DONE):
+        case RetrainingPlanned(new), None | TenantRetraining(phase=Phase.WAITING | Phase.DONE):
             after = new
-        case NothingToLearn(), None | Retraining(phase=Phase.WAITING | Phase.DONE):
+        case NothingToLearn(), None | TenantRetraining(phase=Phase.WAITING | Phase.DONE):
             after = None
-        case RetrainingPlanned() | NothingToLearn(), Retraining() as busy:
+        case RetrainingPlanned() | NothingToLearn(), TenantRetraining() as busy:
             after = busy  # later labels are learned after it
-        case TrainingStarted(instance, since), Retraining(phase=Phase.WAITING) as waiting:
+        case TrainingStarted(instance, since), TenantRetraining(phase=Phase.WAITING) as waiting:
             after = replace(waiting, phase=Phase.RUNNING, on=instance, since=since)
-        case TrainingProgressed(part), Retraining(phase=Phase.RUNNING) as running:
+        case TrainingProgressed(part), TenantRetraining(phase=Phase.RUNNING) as running:
             after = replace(running, progress=part)
-        case TrainingProgressed(), Retraining(phase=Phase.WAITING | Phase.CANCELLED) as stopped:
+        case TrainingProgressed(), TenantRetraining(
+            phase=Phase.WAITING | Phase.CANCELLED
+        ) as stopped:
             after = stopped  # its process sent this before it ended
-        case TrainingInterrupted(), Retraining(phase=Phase.RUNNING) as running:
+        case TrainingInterrupted(), TenantRetraining(phase=Phase.RUNNING) as running:
             after = replace(running, phase=Phase.WAITING, on=None)
-        case TrainingCompleted() | SamplesMissing(), Retraining(phase=Phase.RUNNING) as running:
+        case TrainingCompleted() | SamplesMissing(), TenantRetraining(
+            phase=Phase.RUNNING
+        ) as running:
             after = replace(running, phase=Phase.DONE)
         case (
             TrainingInterrupted() | TrainingCompleted() | SamplesMissing(),
-            Retraining(phase=Phase.CANCELLED),
+            TenantRetraining(phase=Phase.CANCELLED),
         ):
             after = None
-        case RetrainingWithdrawn(), Retraining(phase=Phase.RUNNING | Phase.CANCELLED) as running:
+        case RetrainingWithdrawn(), TenantRetraining(
+            phase=Phase.RUNNING | Phase.CANCELLED
+        ) as running:
             after = replace(running, phase=Phase.CANCELLED, on=None)
         case RetrainingWithdrawn(), _:
             after = None

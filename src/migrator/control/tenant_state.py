@@ -22,7 +22,7 @@ from migrator.control.events import (
     TrainingStarted,
 )
 from migrator.control.expected_accuracy import ExpectedAccuracy
-from migrator.control.retraining import Phase, Retraining, apply_event
+from migrator.control.retraining import Phase, TenantRetraining, apply_event
 from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
 from migrator.core.catalogue import Board
@@ -137,7 +137,7 @@ class TenantState:
         self._accuracy_measured = False
         """Whether they did, or the model was evaluated on the data of the window."""
         # the retraining, and how the next one is planned
-        self._retraining: Retraining | None = None
+        self._retraining: TenantRetraining | None = None
         self._estimate: float | None = None
         self._estimated_for = 0
         """The window of the retraining that was estimated."""
@@ -184,7 +184,7 @@ class TenantState:
         return self._drained
 
     @property
-    def retraining(self) -> Retraining | None:
+    def retraining(self) -> TenantRetraining | None:
         """The retraining of the window; None if there is nothing to learn."""
         return self._retraining
 
@@ -282,7 +282,7 @@ class TenantState:
         if isinstance(event, SamplesMissing) and before is not None:
             self._fruitless = before.labelled
 
-    def start_retraining(self, instance: Holding) -> Retraining | None:
+    def start_retraining(self, instance: Holding) -> TenantRetraining | None:
         """Start the waiting retraining on an instance; None if none waits."""
         job = self._retraining
         if job is None or job.phase in (Phase.DONE, Phase.CANCELLED):
@@ -338,7 +338,7 @@ class TenantState:
         labelled: int = 0,
         most_samples: int | None = None,
     ) -> None:
-        planned = Retraining(
+        planned = TenantRetraining(
             window,
             seconds,
             self.duration.slower,

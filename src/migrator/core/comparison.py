@@ -34,7 +34,7 @@ _T95 = (
 _Z95 = 1.959964
 
 
-class Run(Protocol):
+class ComparedRun(Protocol):
     """A run of one GPU or of a cluster, to be compared."""
 
     @property
@@ -181,7 +181,7 @@ def t95(freedom: int) -> float:
     return z + first / freedom + second / freedom**2
 
 
-_MEASURES: Mapping[str, Callable[[Run], float]] = {
+_MEASURES: Mapping[str, Callable[[ComparedRun], float]] = {
     "goodput_share": lambda run: run.tally.goodput_share,
     "slo_attainment": lambda run: run.tally.slo_attainment,
     "accuracy": lambda run: run.tally.accuracy,
@@ -196,7 +196,7 @@ _Measured = dict[str, float]
 """Measure -> value."""
 
 
-def summarise(outcomes: Iterable[Run]) -> tuple[Row, ...]:
+def summarise(outcomes: Iterable[ComparedRun]) -> tuple[Row, ...]:
     """A row per scenario and policy in order of appearance, then each policy over all scenarios.
 
     A seed that ran twice counts once, by its mean. The mean over all scenarios includes only seeds

@@ -224,7 +224,7 @@ def plan_steps(
 
     `remedy` returns the suggestion for an instance that is not ours, for the error message.
     """
-    transition = _Transition(board, present, ours, wanted)
+    transition = _LayoutTransition(board, present, ours, wanted)
     best: Places = ()
     best_cost: tuple[int, int, int, Places] | None = None
     for places in arrangements(board, wanted):
@@ -240,7 +240,7 @@ def plan_steps(
     return transition.steps(set(best))
 
 
-class _Transition:
+class _LayoutTransition:
     """The board before a change: movable and fixed instances, and the cost of a layout."""
 
     def __init__(

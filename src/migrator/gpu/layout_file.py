@@ -59,7 +59,7 @@ PCI_DEVICES: Mapping[str, tuple[str, ...]] = {
 """Board -> its PCI device numbers as filters name them: 0x20B010DE is 20B0 of vendor 10DE."""
 
 
-class _InstanceEntry(Entry):
+class _LayoutInstanceEntry(Entry):
     profile: str | None = Field(default=None, description='a MIG profile, such as "3g.20gb"')
     gpcs: Count | None = Field(default=None, description="a size in GPCs, an integer of at least 1")
     start: Position | None = Field(
@@ -75,7 +75,7 @@ class _LayoutEntry(Entry):
     gpu: str | None = Field(
         default=None, description='the name of a board, such as "A100-40GB", or leave it out'
     )
-    instances: list[_InstanceEntry] = Field(
+    instances: list[_LayoutInstanceEntry] = Field(
         description="a list such as [{profile: 3g.20gb, start: 4}], or [] for the empty GPU"
     )
 
@@ -196,7 +196,7 @@ def _refuse_board(name: str, gpu: Gpu) -> NoReturn:
     refuse(("gpu",), f"there is no board {shown(name)}", remedy)
 
 
-def _layout(entries: list[_InstanceEntry], board: Board) -> Layout:
+def _layout(entries: list[_LayoutInstanceEntry], board: Board) -> Layout:
     places: list[Place] = []
     counts: Counter[str] = Counter()
     for index, entry in enumerate(entries):
@@ -214,7 +214,7 @@ def _possible(layout: Layout, board: Board) -> Layout:
     return layout
 
 
-def _profile(entry: _InstanceEntry, location: Location, board: Board) -> MigProfile:
+def _profile(entry: _LayoutInstanceEntry, location: Location, board: Board) -> MigProfile:
     if (entry.profile is None) == (entry.gpcs is None):
         both = "both profile and gpcs are given" if entry.gpcs else "neither profile nor gpcs"
         refuse(location, both, 'give one of them, such as profile: "3g.20gb" or gpcs: 3')
@@ -245,7 +245,7 @@ def _named_profile(name: str, location: Location, board: Board) -> MigProfile:
 
 
 def _place(
-    entry: _InstanceEntry, start: int, profile: MigProfile, location: Location, board: Board
+    entry: _LayoutInstanceEntry, start: int, profile: MigProfile, location: Location, board: Board
 ) -> Place:
     if entry.count is not None:
         refuse(

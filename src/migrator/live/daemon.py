@@ -26,7 +26,7 @@ from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.api import Api, limits_of
 from migrator.live.context import PREPARED, Context, open_context
-from migrator.live.evaluation import Evaluation, Evaluations
+from migrator.live.evaluation import DueEvaluation, Evaluations
 from migrator.live.learning import Learning
 from migrator.live.metrics import collectors
 from migrator.live.operator_actions import OperatorActions
@@ -212,7 +212,7 @@ class _Run:
         for evaluation in self.evaluations.due():
             self.actuation.in_background(self._evaluate_one(evaluation))
 
-    async def _evaluate_one(self, evaluation: Evaluation) -> None:
+    async def _evaluate_one(self, evaluation: DueEvaluation) -> None:
         if await self.evaluations.evaluate(evaluation):
             self.controller.planning.request_plan(
                 f"{evaluation.tenant} was evaluated on new labels"

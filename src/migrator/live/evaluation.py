@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Evaluate the serving model of a tenant on the labels up to a window."""
+class DueEvaluation:
+    """The serving model of a tenant is to be evaluated on the labels up to a window."""
 
     tenant: str
     window: int
@@ -52,11 +52,11 @@ class Evaluations:
 
     def __init__(self, context: Context, recorder: LiveRecorder) -> None:
         self._context, self._recorder = context, recorder
-        self._last: dict[str, Evaluation] = {}
+        self._last: dict[str, DueEvaluation] = {}
         self._not_before_s: dict[str, float] = {}
         self._running: set[str] = set()
 
-    def due(self) -> Iterator[Evaluation]:
+    def due(self) -> Iterator[DueEvaluation]:
         """Yield evaluations on new labels, or of new models, and note that they begin."""
         clock, labels = self._context.clock, self._context.labels
         left_s = clock.window_s - clock.into_s
@@ -75,9 +75,9 @@ class Evaluations:
                 fewest = max(fewest, round(_GROWTH * last.labelled))
             if labelled >= fewest:
                 self._running.add(name)
-                yield Evaluation(name, window, version.number, labelled)
+                yield DueEvaluation(name, window, version.number, labelled)
 
-    async def evaluate(self, wanted: Evaluation) -> bool:
+    async def evaluate(self, wanted: DueEvaluation) -> bool:
         """Evaluate a model. Returns whether the accuracy that plans rest on changed noticeably."""
         name, clock = wanted.tenant, self._context.clock
         try:
@@ -104,7 +104,7 @@ class Evaluations:
         self._recorder.goodput.settle(name, accuracy)
         return changed
 
-    async def _accuracy(self, wanted: Evaluation) -> float | None:
+    async def _accuracy(self, wanted: DueEvaluation) -> float | None:
         """The share of correct answers; None without samples, without a worker, or if another
         version answered."""
         name, labels = wanted.tenant, self._context.labels

@@ -24,7 +24,7 @@ from migrator.control.events import (
     TrainingInterrupted,
     TrainingProgressed,
 )
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
@@ -229,7 +229,7 @@ class Learning:
     async def _adopt(
         self,
         tenant: TenantState,
-        job: Retraining,
+        job: TenantRetraining,
         result: TrainingResult,
         began_from: Version | None,
     ) -> str:

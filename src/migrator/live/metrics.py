@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 import migrator
 from migrator.control.controller import Controller
-from migrator.control.retraining import Phase, Retraining
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Place
@@ -283,7 +283,7 @@ def _version(tenant: TenantState) -> int:
     return tenant.version.number if tenant.version else 0
 
 
-def _phase(job: Retraining | None) -> Phase:
+def _phase(job: TenantRetraining | None) -> Phase:
     return job.phase if job else Phase.NONE
 
 

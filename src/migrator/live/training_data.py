@@ -26,7 +26,7 @@ HELD_OUT_PER_CLASS, _FEW = 100, 20
 the data drifts; their number is limited, because judging takes time."""
 
 
-class _Row(NamedTuple):
+class _SampleHeader(NamedTuple):
     """A sample without its inputs."""
 
     id: int
@@ -116,7 +116,7 @@ def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: in
                     insert(connection, msgspec.structs.replace(row, lot=lot))
 
 
-def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_Row]:
+def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_SampleHeader]:
     """The samples of a tenant up to a window, newest first."""
     query = (
         "SELECT id, window, label, lot, dtype, shape FROM sample "
@@ -125,15 +125,15 @@ def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_Row
     return _of_usual_form(connection.execute(query, (tenant, window)))
 
 
-def _of_usual_form(fetched: Iterable[Sequence[object]]) -> list[_Row]:
+def _of_usual_form(fetched: Iterable[Sequence[object]]) -> list[_SampleHeader]:
     """Rows of the most common type and shape, because a batch must be uniform."""
-    rows = [_Row._make(row) for row in fetched]
+    rows = [_SampleHeader._make(row) for row in fetched]
     forms = Counter((row.dtype, row.shape) for row in rows)
     usual = max(forms, key=forms.__getitem__, default=None)
     return [row for row in rows if (row.dtype, row.shape) == usual]
 
 
-def _judged(held: Sequence[_Row], first: int) -> list[_Row]:
+def _judged(held: Sequence[_SampleHeader], first: int) -> list[_SampleHeader]:
     """Limit every class to the count of the window's most frequent class; otherwise old classes
     would outweigh it."""
     new = Counter(holding.label for holding in held if holding.is_new(first))
@@ -141,7 +141,7 @@ def _judged(held: Sequence[_Row], first: int) -> list[_Row]:
     return _at_most(min(HELD_OUT_PER_CLASS, max(_FEW, most)), held)
 
 
-def _turns(rows: Sequence[_Row]) -> list[int]:
+def _turns(rows: Sequence[_SampleHeader]) -> list[int]:
     """For every row the number of earlier rows of its class."""
     taken: Counter[int] = Counter()
     turns = []
@@ -151,19 +151,19 @@ def _turns(rows: Sequence[_Row]) -> list[int]:
     return turns
 
 
-def _at_most(per_class: int, rows: Sequence[_Row]) -> list[_Row]:
+def _at_most(per_class: int, rows: Sequence[_SampleHeader]) -> list[_SampleHeader]:
     """The first `per_class` rows of every class."""
     return [row for row, turn in zip(rows, _turns(rows), strict=True) if turn < per_class]
 
 
-def _balanced(most: int, rows: Sequence[_Row]) -> set[_Row]:
+def _balanced(most: int, rows: Sequence[_SampleHeader]) -> set[_SampleHeader]:
     """`most` of the rows, taken from the classes in turn, each class in the order of the rows."""
     order = sorted(range(len(rows)), key=_turns(rows).__getitem__)
     return {rows[index] for index in order[:most]}
 
 
 def _samples(
-    connection: sqlite3.Connection, path: Path, rows: Sequence[_Row], like: _Row
+    connection: sqlite3.Connection, path: Path, rows: Sequence[_SampleHeader], like: _SampleHeader
 ) -> Samples:
     """The samples of these rows, which have the type and shape of `like`."""
     ordered, query = sorted(rows), "SELECT inputs FROM sample WHERE id = ?"

@@ -18,7 +18,7 @@ from migrator.planning.problem_file import InstanceEntry, instance_to_json
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _RetrainingEntry(Entry):
+class _PlanRetrainingEntry(Entry):
     tenant: str = Field(description="the name of the tenant that retrains")
     start: Position = Field(description="its first slot, an integer of at least 0")
     end: Count = Field(description="the slot after its last one, a positive integer")
@@ -42,7 +42,7 @@ class _PlanEntry(Entry):
     )
     solver: str = Field(description="the name of the solver, as text")
     solve_s: Number = Field(description="the seconds the solver took, a number of at least 0")
-    retrainings: list[_RetrainingEntry] = Field(
+    retrainings: list[_PlanRetrainingEntry] = Field(
         description="the list of retrainings, which may be empty"
     )
     slots: list[_SlotEntry] = Field(description='a list of {"instances": [...]}, one per slot')

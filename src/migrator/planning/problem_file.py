@@ -63,7 +63,7 @@ _Received = Annotated[
 ]
 
 
-class _TenantEntry(Entry):
+class _ProblemTenantEntry(Entry):
     name: str = Field(description="the tenant's name, as text that is not empty")
     received: _Received = Field(
         description="a list of requests per slot, or a list of such lists (scenarios)"
@@ -144,7 +144,7 @@ class _ProblemEntry(Entry):
     )
     slots: Count = Field(description="the number of slots of the window, a positive integer")
     charge: Literal["paper", "survivors"] = Field(description='"paper" or "survivors"')
-    tenants: list[_TenantEntry] = Field(
+    tenants: list[_ProblemTenantEntry] = Field(
         min_length=1, description="a list of at least one tenant object"
     )
     initial: _InitialEntry | None = Field(
@@ -231,7 +231,9 @@ def _initial_to_json(initial: Initial) -> dict[str, object]:
     }
 
 
-def _tenant(entry: _TenantEntry, location: Location, file: _ProblemEntry, board: Board) -> Tenant:
+def _tenant(
+    entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry, board: Board
+) -> Tenant:
     retraining = entry.retraining_slots
     return Tenant(
         name=entry.name,
@@ -251,7 +253,9 @@ def _tenant(entry: _TenantEntry, location: Location, file: _ProblemEntry, board:
     )
 
 
-def _received(entry: _TenantEntry, location: Location, slots: int) -> tuple[tuple[float, ...], ...]:
+def _received(
+    entry: _ProblemTenantEntry, location: Location, slots: int
+) -> tuple[tuple[float, ...], ...]:
     scenarios = []
     for where, numbers in _scenarios(entry.received, location):
         if len(numbers) != slots:
@@ -276,7 +280,7 @@ def _scenarios(
         yield (*location, index), scenario
 
 
-def _accuracy_post(entry: _TenantEntry, location: Location, file: _ProblemEntry) -> float:
+def _accuracy_post(entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry) -> float:
     if entry.accuracy_post is not None:
         return entry.accuracy_post
     running = () if file.initial is None else file.initial.retrainings

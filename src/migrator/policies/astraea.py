@@ -84,7 +84,7 @@ class _Level:
 
 
 @dataclass(frozen=True)
-class _Menu:
+class _ShareMenu:
     """The possible shares of a tenant, ascending, on a GPU that is busy otherwise."""
 
     service: Service
@@ -92,7 +92,7 @@ class _Menu:
     levels: tuple[_Level, ...]
 
 
-def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
+def _made(service: Service, board: Board, limits: PeerLimits) -> _ShareMenu:
     step = mps_workers.step_percent(board, limits, GRID_PERCENT)
     least = math.ceil(limits.least_percent(board) / step - 1e-6)
     levels: list[_Level] = []
@@ -100,7 +100,7 @@ def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
         level = _level(service, board, limits, steps, step)
         if not levels or level.capability_rps > levels[-1].capability_rps * (1 + 1e-9):
             levels.append(level)
-    return _Menu(service, board, tuple(levels))
+    return _ShareMenu(service, board, tuple(levels))
 
 
 _menu = PerService(_made)
@@ -113,7 +113,7 @@ def _level(service: Service, board: Board, limits: PeerLimits, steps: int, step:
     return _Level(steps, capability_rps, mps_workers.serving(slowed, board, percent, limits))
 
 
-def _load_rps(view: TenantView, menu: _Menu, slot_s: float, steps: int) -> float:
+def _load_rps(view: TenantView, menu: _ShareMenu, slot_s: float, steps: int) -> float:
     """The observed rate in requests per second."""
     seen = view.history[-max(1, round(SEEN_S / slot_s)) :]
     if len(seen):
@@ -123,7 +123,7 @@ def _load_rps(view: TenantView, menu: _Menu, slot_s: float, steps: int) -> float
 
 
 def _serving(
-    menus: Sequence[_Menu], loads_rps: Sequence[float], steps: int, enough: float
+    menus: Sequence[_ShareMenu], loads_rps: Sequence[float], steps: int, enough: float
 ) -> list[_Level]:
     """The level of each tenant: the one with the lowest ratio is raised until all have `enough`.
 
@@ -148,7 +148,7 @@ def _serving(
     return [menu.levels[level] for menu, level in zip(menus, chosen, strict=True)]
 
 
-def _ratio(menu: _Menu, level: int, load_rps: float) -> float:
+def _ratio(menu: _ShareMenu, level: int, load_rps: float) -> float:
     """Capacity over load."""
     capability_rps = menu.levels[level].capability_rps
     if load_rps > 0:

@@ -62,8 +62,8 @@ class Ekya(Policy):
             if view.retraining and view.name not in running
         ]
         equal = _equal(jobs, 100 - sum(share.percent for share in running.values()), observation)
-        streams = [
-            _Stream(
+        tenants = [
+            _WeighedTenant(
                 view,
                 observation,
                 _rate_rps(observation, view),
@@ -75,11 +75,11 @@ class Ekya(Policy):
         board, limits = observation.board, observation.limits
         shares = _steal(
             equal,
-            streams,
+            tenants,
             mps_workers.step_percent(board, limits, STEP_PERCENT),
             limits.least_percent(board),
         )
-        held = (_held(stream, shares, board) for stream in streams)
+        held = (_held(tenant, shares, board) for tenant in tenants)
         return Decision((tuple(share for some in held for share in some),))
 
 
@@ -108,7 +108,7 @@ def _rate_rps(observation: Observation, view: TenantView) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Stream:
+class _WeighedTenant:
     """One tenant as the scheduler weighs it."""
 
     view: TenantView
@@ -163,14 +163,14 @@ class _Stream:
         return self.known_rps[percent]
 
 
-def _steal(shares: _Shares, streams: list[_Stream], step: float, least: float) -> _Shares:
+def _steal(shares: _Shares, tenants: list[_WeighedTenant], step: float, least: float) -> _Shares:
     """Let every job steal from every other while that raises the accuracy."""
-    best = _mean_accuracy(shares, streams)
+    best = _mean_accuracy(shares, tenants)
     for thief in shares:
         for victim in shares:
             if thief != victim:
                 floor = least if victim.kind is Kind.INFERENCE else 0.0
-                shares, best = _steal_from(victim, thief, shares, best, streams, step, floor)
+                shares, best = _steal_from(victim, thief, shares, best, tenants, step, floor)
     return shares
 
 
@@ -179,7 +179,7 @@ def _steal_from(
     thief: Task,
     shares: _Shares,
     best: float,
-    streams: list[_Stream],
+    tenants: list[_WeighedTenant],
     step: float,
     floor: float,
 ) -> tuple[_Shares, float]:
@@ -188,33 +188,33 @@ def _steal_from(
     while True:
         trial[victim] = round(trial[victim] - step, 9)
         trial[thief] = round(trial[thief] + step, 9)
-        accuracy = _mean_accuracy(trial, streams) if trial[victim] >= floor - 1e-6 else 0.0
+        accuracy = _mean_accuracy(trial, tenants) if trial[victim] >= floor - 1e-6 else 0.0
         if accuracy <= best + _TINY:
             return shares, best
         shares, best = dict(trial), accuracy
 
 
-def _mean_accuracy(shares: _Shares, streams: list[_Stream]) -> float:
+def _mean_accuracy(shares: _Shares, tenants: list[_WeighedTenant]) -> float:
     """The mean over all tenants, with equal weights."""
-    return sum(stream.accuracy(shares) for stream in streams) / len(streams)
+    return sum(tenant.accuracy(shares) for tenant in tenants) / len(tenants)
 
 
-def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:
+def _held(tenant: _WeighedTenant, shares: _Shares, board: Board) -> tuple[Share, ...]:
     """The shares of the tenant's two tasks."""
-    view = stream.view
+    view = tenant.view
     serving = shares[Task(view.name, Kind.INFERENCE)]
-    limits = stream.observation.limits
+    limits = tenant.observation.limits
 
     def served_on(percent: float) -> tuple[Share, ...]:
         slowed, _ = mps_workers.beside_busy(view.service, percent, mps_workers.BUSY)
         return mps_workers.serving(slowed, board, percent, limits)
 
-    if stream.running:
-        return (*served_on(serving), stream.running)
+    if tenant.running:
+        return (*served_on(serving), tenant.running)
     training = shares.get(Task(view.name, Kind.RETRAINING), 0.0)
-    if stream.retrained(shares) <= view.accuracy:
+    if tenant.retrained(shares) <= view.accuracy:
         return served_on(serving + training)
-    trained = stream.trains_on(training)
+    trained = tenant.trains_on(training)
     return (*served_on(serving + training - trained), mps_workers.training(view.name, trained))
 
 

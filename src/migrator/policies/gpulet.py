@@ -96,7 +96,7 @@ def percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
 
 
 @dataclass(eq=False)
-class _Model:
+class _ModelThroughput:
     """Throughput of a tenant's model by share; every value is computed once."""
 
     service: Service
@@ -159,15 +159,15 @@ class _Model:
         return 1 + self.service.profile.interference * (1 - percent / 100) / INTERFERING_PART
 
 
-_model = PerService(_Model)
+_model = PerService(_ModelThroughput)
 
 
 @dataclass(frozen=True)
-class _Partition:
+class _GpuPartition:
     """Part of the GPU and the models on it, each with the rate it serves there."""
 
     percent: float
-    models: tuple[tuple[_Model, float], ...]
+    models: tuple[tuple[_ModelThroughput, float], ...]
 
     def turns(self, percent: float) -> list[int]:
         """The fewest turns that each model needs on that share."""
@@ -181,16 +181,16 @@ class _Partition:
             (percent for percent in smaller if sum(self.turns(percent)) <= TURNS), self.percent
         )
 
-    def with_model(self, model: _Model, rate_rps: float) -> _Partition:
+    def with_model(self, model: _ModelThroughput, rate_rps: float) -> _GpuPartition:
         """The partition with one more model that takes turns on it."""
         return replace(self, models=(*self.models, (model, rate_rps)))
 
-    def holds(self, model: _Model) -> bool:
+    def holds(self, model: _ModelThroughput) -> bool:
         """Whether the model is on it."""
         return any(each is model for each, _ in self.models)
 
 
-_Demands = Sequence[tuple[_Model, float]]
+_Demands = Sequence[tuple[_ModelThroughput, float]]
 
 
 def _rate_rps(view: TenantView, observation: Observation) -> float:
@@ -213,20 +213,20 @@ def _rate_rps(view: TenantView, observation: Observation) -> float:
     return max(1 / EPOCH_S, rate_rps)
 
 
-def _plan(demands: _Demands, room: float) -> list[_Partition]:
+def _plan(demands: _Demands, room: float) -> list[_GpuPartition]:
     """Partitions for all rates, or for as large a fraction of all rates as fits."""
     for part in range(TURNS, 0, -1):
         placed = _placed([(model, rate_rps * part / TURNS) for model, rate_rps in demands], room)
         if placed:
             return placed
     if len(demands) == 1:
-        return [_Partition(room, tuple(demands))]
-    return [_Partition(room / 2, tuple(demands[half::2])) for half in range(2)]
+        return [_GpuPartition(room, tuple(demands))]
+    return [_GpuPartition(room / 2, tuple(demands[half::2])) for half in range(2)]
 
 
-def _placed(demands: _Demands, room: float) -> list[_Partition] | None:
+def _placed(demands: _Demands, room: float) -> list[_GpuPartition] | None:
     """Every model on its partitions of `room` percent; None if they do not fit."""
-    free, used = [room], list[_Partition]()
+    free, used = [room], list[_GpuPartition]()
     for model, rate_rps in demands:
         residue_rps = rate_rps
         while free and residue_rps > 1e-9:
@@ -237,7 +237,7 @@ def _placed(demands: _Demands, room: float) -> list[_Partition] | None:
                 served_rps = min(residue_rps, model.throughput_rps(percent, beside=True))
             if served_rps <= 0:
                 return None
-            used.append(_Partition(percent, ((model, served_rps),)))
+            used.append(_GpuPartition(percent, ((model, served_rps),)))
             residue_rps -= served_rps
         if residue_rps > 1e-9 and not _merge(used, model, residue_rps):
             return None
@@ -255,7 +255,7 @@ def _take(free: list[float], size: float, whole: float) -> float:
     return size
 
 
-def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
+def _merge(used: list[_GpuPartition], model: _ModelThroughput, rate_rps: float) -> bool:
     """Add the model to the partition where the least time is then left; False if none has room."""
     joined = {
         place: sum(partition.with_model(model, rate_rps).turns(partition.percent))
@@ -270,7 +270,7 @@ def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
     return True
 
 
-def _shares(partitions: list[_Partition], observation: Observation) -> Iterable[Share]:
+def _shares(partitions: list[_GpuPartition], observation: Observation) -> Iterable[Share]:
     """The models' processes, and those of the retrainings in the remaining room."""
     waiting = [view.name for view in observation.tenants if view.retraining]
     if not waiting:
@@ -294,7 +294,7 @@ def _shares(partitions: list[_Partition], observation: Observation) -> Iterable[
 
 
 def _between_turns(
-    partitions: list[_Partition], waiting: Sequence[str], observation: Observation
+    partitions: list[_GpuPartition], waiting: Sequence[str], observation: Observation
 ) -> Iterable[Share]:
     """No SMs are left: retraining takes the remaining turns on the partition with most, if any."""
     idle = [
@@ -325,7 +325,7 @@ def _kept(running: Share, wanted: Share, limits: PeerLimits) -> Share:
     return running if less and limits.resized_training is ResizedTraining.RESTARTS else wanted
 
 
-def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:
+def _in_turns(partition: _GpuPartition, percent: float) -> Iterable[Share]:
     """Divide all the time of a partition among its models, in proportion to the turns they need."""
     turns = partition.turns(percent)
     for (model, _), mine in zip(partition.models, turns, strict=True):

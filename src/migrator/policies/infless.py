@@ -81,7 +81,7 @@ class _Config:
 
 
 @dataclass(frozen=True)
-class _Menu:
+class _ConfigMenu:
     """A tenant's feasible configurations, most efficient first, the smallest of equals first."""
 
     service: Service
@@ -97,11 +97,11 @@ class _Menu:
 
 
 @dataclass
-class _Pool:
+class _TenantProcesses:
     """A tenant's processes."""
 
     tenant: str
-    menu: _Menu
+    menu: _ConfigMenu
     rate_rps: float
     peak_rps: float
     """Highest rate of the last seconds."""
@@ -143,7 +143,7 @@ class _Pool:
         return self.menu.running[share.percent]
 
 
-def _scale_up(pools: list[_Pool], reserved: float) -> None:
+def _scale_up(pools: list[_TenantProcesses], reserved: float) -> None:
     """Give every tenant one process, then add one at a time to the tenant with the least
     coverage. `reserved`: percent that running retrainings keep."""
     for pool in pools:
@@ -192,13 +192,13 @@ def _serves(share: Share, usable: tuple[float, ...]) -> bool:
     return share.task.kind is Kind.INFERENCE and share.percent in usable and share.duty == 1
 
 
-def _pool(view: TenantView, observation: Observation, shares: list[Share]) -> _Pool:
+def _pool(view: TenantView, observation: Observation, shares: list[Share]) -> _TenantProcesses:
     menu = _menu(view.service, observation.board, observation.limits)
     seen_rps = _seen_rps(view, observation.slot_s)
     if not seen_rps:
         tasks = sum(1 + (tenant.retraining is not None) for tenant in observation.tenants)
         seen_rps = [menu.configs[0].efficiency * 100 / tasks if menu.configs else 0.0]
-    return _Pool(view.name, menu, seen_rps[-1], max(seen_rps), shares)
+    return _TenantProcesses(view.name, menu, seen_rps[-1], max(seen_rps), shares)
 
 
 def _seen_rps(view: TenantView, slot_s: float) -> list[float]:
@@ -211,14 +211,14 @@ def _seen_rps(view: TenantView, slot_s: float) -> list[float]:
     return [mean / slot_s for mean in reversed(means)]
 
 
-def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
+def _made(service: Service, board: Board, limits: PeerLimits) -> _ConfigMenu:
     usable = percents(board, limits)
     feasible = {percent: _feasible(service, board, percent) for percent in usable}
     configs = sorted(
         (config for some in feasible.values() for config in some),
         key=lambda config: (-config.efficiency, config.percent, config.least_rps),
     )
-    menu = _Menu(service, board, tuple(configs), {})
+    menu = _ConfigMenu(service, board, tuple(configs), {})
     menu.running.update({percent: _at(menu, percent) for percent in usable})
     return menu
 
@@ -226,7 +226,7 @@ def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
 _menu = PerService(_made)
 
 
-def _at(menu: _Menu, percent: float) -> _Config:
+def _at(menu: _ConfigMenu, percent: float) -> _Config:
     """The configuration with the highest rate on a share; if none is feasible, one with rate 0."""
     nothing = _Config(percent, 0.0, 0.0)
     feasible = _feasible(menu.service, menu.board, percent)

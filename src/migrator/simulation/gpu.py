@@ -38,7 +38,7 @@ from migrator.control.events import (
     Warm,
 )
 from migrator.control.observation import Sharing
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.retraining_plans import Estimate
 from migrator.core.catalogue import Board
 from migrator.core.problem import Holding, Kind, Share, Task, bare, sms_of
@@ -86,7 +86,7 @@ class RunningTraining:
     """A running retraining."""
 
     worker: SimulatedWorker
-    job: Retraining
+    job: TenantRetraining
     whole_s: float
     """Seconds of the whole retraining at full speed."""
     measured: bool
@@ -128,7 +128,7 @@ class Spent:
 class StoppedTraining:
     """A retraining that was ended on request and may be continued."""
 
-    job: Retraining
+    job: TenantRetraining
     done: float
     """The part that the next process need not do again."""
     spent: Spent
@@ -148,7 +148,7 @@ class RunningEstimate:
 
 
 @dataclass(frozen=True, order=True)
-class _Entry:
+class _QueuedEvent:
     at_s: float
     number: int
     event: Event | None
@@ -164,7 +164,7 @@ class SimulatedGpu:
         services: Mapping[str, Service],
         durations: Durations,
         sharing: Sharing,
-        start: Callable[[str, Holding], Retraining | None],
+        start: Callable[[str, Holding], TenantRetraining | None],
         report: Callable[[str, RetrainingEvent], None],
         speed: Callable[[SimulatedWorker], float],
         *,
@@ -194,7 +194,7 @@ class SimulatedGpu:
         self.standbys: list[StandbyWorker] = []
         """Standbys, and those that ended since the last `forget`."""
         self._standbys: dict[tuple[Holding, str], StandbyWorker] = {}
-        self._queue: list[_Entry] = []
+        self._queue: list[_QueuedEvent] = []
         self._number = 0
         self._slot_end_s = 0.0
 
@@ -484,4 +484,4 @@ class SimulatedGpu:
 
     def _push(self, at_s: float, event: Event | None) -> None:
         self._number += 1
-        heappush(self._queue, _Entry(at_s, self._number, event))
+        heappush(self._queue, _QueuedEvent(at_s, self._number, event))

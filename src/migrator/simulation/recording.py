@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.control.observation import Observation
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Holding
@@ -185,7 +185,7 @@ class SimulatedRecorder(Recorder):
 class EndedTraining:
     """A retraining that has ended in the simulator."""
 
-    job: Retraining
+    job: TenantRetraining
     holding: Holding
     spent: Spent
     start_s: float

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.retraining import Retraining
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
 from migrator.core.outcome import Tally
 from migrator.core.problem import Kind
@@ -41,7 +41,9 @@ class TenantModel(Protocol):
         `known`: the policy sees the true accuracy after the retraining.
         """
 
-    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+    def finish(
+        self, state: TenantState, job: TenantRetraining, now_s: float, swap_s: float
+    ) -> None:
         """End a retraining. Its model serves after `swap_s`, unless it is refused."""
 
     def labelled(self, first: int, window: int) -> int:
@@ -84,7 +86,9 @@ class DriftingModel:
         expected = drift.accuracy_post if drift is not None and known else None
         state.begin_known_window(window, self.accuracy, seconds, expected)
 
-    def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
+    def finish(
+        self, state: TenantState, job: TenantRetraining, now_s: float, swap_s: float
+    ) -> None:
         """Serve the retrained model. If it outlasted its window, it has lost accuracy in every
         window since."""
         after = self._drifts[job.window].accuracy_post
@@ -175,9 +179,9 @@ class RunningTenant:
         """
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = [process for process in processes if self._is_mine(process)]
-        phases = [phase for worker in mine for phase in _phases(worker, estimates)]
-        phases.sort(key=lambda phase: -self._latency_s(phase, 1))
-        workers = self._workers(phases, lent)
+        periods = [period for worker in mine for period in _steady_periods(worker, estimates)]
+        periods.sort(key=lambda period: -self._latency_s(period, 1))
+        workers = self._workers(periods, lent)
         cold = _spans([(worker.since_s, min(worker.ready_s, worker.until_s)) for worker in mine])
         now = serving.Conditions(
             begin_s,
@@ -196,10 +200,10 @@ class RunningTenant:
         sent = np.full((len(arrival_s) if trial or lent else 0, 3), -1.0)
         counted, served = serving.serve(arrival_s, draw, drawn, workers, now, sent)
         if not trial:
-            for phase, free_s in zip(phases, workers.free_s[: len(phases)], strict=True):
-                phase.worker.free_s = max(phase.worker.free_s, float(free_s))
+            for period, free_s in zip(periods, workers.free_s[: len(periods)], strict=True):
+                period.worker.free_s = max(period.worker.free_s, float(free_s))
         ran = _spans_of(
-            [phase.worker for phase in phases], [spans.worker for spans in lent], sent, workers
+            [period.worker for period in periods], [spans.worker for spans in lent], sent, workers
         )
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
@@ -227,31 +231,38 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, phases: Sequence[_Phase], lent: Sequence[Spans]) -> serving.WorkerColumns:
+    def _workers(
+        self, periods: Sequence[_SteadyPeriod], lent: Sequence[Spans]
+    ) -> serving.WorkerColumns:
         """Its own workers, then its standbys on slices lent to it."""
-        batches, own = range(self.service.batch + 1), len(phases)
-        every = [*phases, *(_Phase(spans.worker, 0.0, 0.0) for spans in lent)]
+        batches, own = range(self.service.batch + 1), len(periods)
+        every = [*periods, *(_SteadyPeriod(spans.worker, 0.0, 0.0) for spans in lent)]
         latency_s = [
-            [self._latency_s(phase, max(1, batch)) for batch in batches] for phase in every
+            [self._latency_s(period, max(1, batch)) for batch in batches] for period in every
         ]
         entries = np.array([1] * own + [len(spans.begin_s) for spans in lent], np.int64)
         firsts = np.cumsum(entries) - entries
         return serving.WorkerColumns(
             np.repeat(np.array(latency_s).reshape(len(every), len(batches)), entries, axis=0),
             np.concatenate(
-                [[phase.ready_s for phase in phases], *(spans.begin_s for spans in lent)]
+                [[period.ready_s for period in periods], *(spans.begin_s for spans in lent)]
             ),
-            np.concatenate([[phase.until_s for phase in phases], *(spans.end_s for spans in lent)]),
             np.concatenate(
-                [[phase.worker.free_s for phase in phases], np.full(entries[own:].sum(), -np.inf)]
+                [[period.until_s for period in periods], *(spans.end_s for spans in lent)]
+            ),
+            np.concatenate(
+                [
+                    [period.worker.free_s for period in periods],
+                    np.full(entries[own:].sum(), -np.inf),
+                ]
             ),
             own,
             np.repeat(firsts, entries),
         )
 
-    def _latency_s(self, phase: _Phase, batch: int) -> float:
-        worker = phase.worker
-        return self.service.latency_s(batch, worker.sms) / worker.duty * phase.slower
+    def _latency_s(self, period: _SteadyPeriod, batch: int) -> float:
+        worker = period.worker
+        return self.service.latency_s(batch, worker.sms) / worker.duty * period.slower
 
     def _is_mine(self, worker: SimulatedWorker) -> bool:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
@@ -323,7 +334,7 @@ def _longer_than_nothing(spans: Spans) -> Spans:
 
 
 @dataclass(frozen=True)
-class _Phase:
+class _SteadyPeriod:
     """A time in which a worker takes new batches at one speed."""
 
     worker: SimulatedWorker
@@ -332,18 +343,18 @@ class _Phase:
     slower: float = 1.0
 
 
-def _phases(
+def _steady_periods(
     worker: SimulatedWorker, estimates: Sequence[tuple[SimulatedWorker, float]]
-) -> Iterator[_Phase]:
+) -> Iterator[_SteadyPeriod]:
     """A worker's life, divided by the estimates on its instance, one after the other."""
     at_s = worker.ready_s
     for estimate, slower in estimates:
         begin_s, end_s = max(at_s, estimate.ready_s), min(worker.until_s, estimate.until_s)
         if estimate.holding == worker.holding and begin_s < end_s:
-            yield _Phase(worker, at_s, begin_s)
-            yield _Phase(worker, begin_s, end_s, slower)
+            yield _SteadyPeriod(worker, at_s, begin_s)
+            yield _SteadyPeriod(worker, begin_s, end_s, slower)
             at_s = end_s
-    yield _Phase(worker, at_s, worker.until_s)
+    yield _SteadyPeriod(worker, at_s, worker.until_s)
 
 
 def ready() -> None:

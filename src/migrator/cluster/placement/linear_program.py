@@ -143,13 +143,13 @@ def choose(
     return ChosenSets(number, left_over, solved.value)
 
 
-def _by_item(solved: _Solved, columns: Sequence[Column]) -> Floats:
+def _by_item(solved: _LinearSolution, columns: Sequence[Column]) -> Floats:
     total: Floats = solved.values[len(columns) :].reshape(-1, 2).sum(axis=1)
     return total
 
 
 @dataclass(frozen=True, eq=False)
-class _Solved:
+class _LinearSolution:
     values: Floats
     duals: Floats
     value: float
@@ -163,7 +163,7 @@ def _solve(
     *,
     whole: bool,
     gap: float = WHOLE_GAP,
-) -> _Solved:
+) -> _LinearSolution:
     solver = highspy.Highs()
     options: dict[str, bool | int | float | str] = {
         "output_flag": False,
@@ -182,7 +182,7 @@ def _solve(
         raise SolverError(f"HiGHS stopped with {status!r} while placing tenants; use fewer kinds")
     solution, info = solver.getSolution(), solver.getInfo()
     bound = info.mip_dual_bound if whole else info.objective_function_value
-    return _Solved(np.array(solution.col_value), np.array(solution.row_dual), float(bound))
+    return _LinearSolution(np.array(solution.col_value), np.array(solution.row_dual), float(bound))
 
 
 def _model(

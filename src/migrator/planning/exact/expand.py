@@ -20,7 +20,7 @@ from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.ranking import descending
 
 
-class Scratch(NamedTuple):
+class LabelScratch(NamedTuple):
     """Room for what is worked out of one label, and of all of them when some must go."""
 
     stories: Ints
@@ -49,12 +49,12 @@ class Scratch(NamedTuple):
     """[phase]"""
 
 
-def empty_scratch(rows: int, space: Space, tables: GoodputTables) -> Scratch:
+def empty_scratch(rows: int, space: Space, tables: GoodputTables) -> LabelScratch:
     """Room for layers of that many labels."""
     joints, tenants = space.joint.shape
     # each level pushes at most every start of every tenant, and there is a level per tenant
     most = tenants * tenants * space.arrays.starts.shape[1] + 1
-    return Scratch(
+    return LabelScratch(
         stories=np.empty(joints, np.int64),
         entry_of=np.full(joints, -1, np.int64),
         status=np.empty(tenants, np.int64),
@@ -86,7 +86,7 @@ def expand(
     used: int,
     seen: Ints,
     step: SlotTransition,
-    scratch: Scratch,
+    scratch: LabelScratch,
 ) -> tuple[int, int, float, int]:
     """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).
 
@@ -279,7 +279,7 @@ def _find(row: int, place: Ints, end: Ints, seen: Ints) -> int:
 
 @compiled_inner
 def _shrink(
-    rows_used: int, keep: int, urgency: float, then: LabelTable, seen: Ints, scratch: Scratch
+    rows_used: int, keep: int, urgency: float, then: LabelTable, seen: Ints, scratch: LabelScratch
 ) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 

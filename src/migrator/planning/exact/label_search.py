@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.bounds import Bounds
-from migrator.planning.exact.expand import Scratch, empty_scratch, expand
+from migrator.planning.exact.expand import LabelScratch, empty_scratch, expand
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER, GoodputTables
@@ -56,16 +56,16 @@ class LabelPass:
 
 
 @dataclass(eq=False)
-class _Layer:
+class _SlotLabels:
     """The labels of one slot: columns, and how many rows are in use."""
 
     columns: LabelTable
     count: int = 0
 
     @staticmethod
-    def empty(rows: int, tenants: int, joints: int) -> _Layer:
+    def empty(rows: int, tenants: int, joints: int) -> _SlotLabels:
         # not filled: a row is written before it is read, and most are never touched
-        return _Layer(empty_labels(rows, tenants, joints))
+        return _SlotLabels(empty_labels(rows, tenants, joints))
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class LabelSearch:
         slots = self._tables.keep.shape[2]
         rows = 2 * width + 64
         joints, tenants = self._space.joint.shape
-        now, then = (_Layer.empty(rows, tenants, joints) for _ in range(2))
+        now, then = (_SlotLabels.empty(rows, tenants, joints) for _ in range(2))
         self._seed(now)
         stories, seen = _Stories(), np.full(1 << (4 * rows).bit_length(), -1, np.int64)
         scratch = empty_scratch(rows, self._space, self._tables)
@@ -135,7 +135,7 @@ class LabelSearch:
         schedule = self._read(columns, int(row), int(entry), stories)
         return LabelPass(float(value[row, entry]), schedule, missed, work)
 
-    def _seed(self, layer: _Layer) -> None:
+    def _seed(self, layer: _SlotLabels) -> None:
         layer.count = 1
         place, end, entries, joint, value, story, _, _ = layer.columns
         place[0], end[0], entries[0] = WAITING, 0, 1
@@ -152,11 +152,11 @@ class LabelSearch:
         incumbent: float,
         width: int,
         urgency: float,
-        now: _Layer,
-        then: _Layer,
+        now: _SlotLabels,
+        then: _SlotLabels,
         stories: _Stories,
         seen: Ints,
-        scratch: Scratch,
+        scratch: LabelScratch,
     ) -> tuple[float, int]:
         joints, tenants = self._space.joint.shape
         if stories.used + now.count * tenants * joints > len(stories.nodes):

@@ -53,7 +53,7 @@ class Prices:
     """no plan has more goodput"""
 
 
-class _Board(NamedTuple):
+class _FreeBoard(NamedTuple):
     """What running retrainings leave of the board."""
 
     masks: Ints
@@ -90,16 +90,16 @@ def bound_at(space: Space, tables: GoodputTables, occupied: Ints, rows: Floats) 
     return _ascend(space, tables, board, rows.copy(), 1, 0.0, lambda: False).bound
 
 
-def _board_beside(space: Space, occupied: Ints) -> _Board:
+def _board_beside(space: Space, occupied: Ints) -> _FreeBoard:
     masks, mask_of_slot = np.unique(occupied, return_inverse=True)
     rooms = np.array([space.rooms(int(mask), space.most_waiting) for mask in masks])
-    return _Board(masks, mask_of_slot.astype(np.int64), rooms)
+    return _FreeBoard(masks, mask_of_slot.astype(np.int64), rooms)
 
 
 def _ascend(
     space: Space,
     tables: GoodputTables,
-    board: _Board,
+    board: _FreeBoard,
     rows: Floats,
     steps: int,
     first_length: float,

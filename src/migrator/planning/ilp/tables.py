@@ -31,7 +31,7 @@ PRE, POST = 0, 1
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningPlacement:
     """A retraining that runs already: where, and for how many slots more."""
 
     placement: int
@@ -54,7 +54,7 @@ class TenantTable:
     """Placements that count as warm at slot 0 if the tenant holds them then."""
     durations: dict[int, int]
     """Placement -> slots of a retraining there that fits the window; {} if none is to start."""
-    running: Running | None
+    running: RunningPlacement | None
 
     @property
     def accuracy(self) -> tuple[float, float]:
@@ -212,7 +212,7 @@ def _durations(problem: Problem, tenant: Tenant) -> dict[int, int]:
     }
 
 
-def _running(problem: Problem, tenant: Tenant) -> Running | None:
+def _running(problem: Problem, tenant: Tenant) -> RunningPlacement | None:
     slots_left = problem.slots_left(tenant)
     if slots_left is None or problem.initial is None:
         return None
@@ -224,7 +224,7 @@ def _running(problem: Problem, tenant: Tenant) -> Running | None:
         ):
             where = find_placement(problem.board, instance.start, instance.gpcs)
             if where is not None:
-                return Running(placements(problem.board).index(where), slots_left)
+                return RunningPlacement(placements(problem.board).index(where), slots_left)
     raise InputError(
         f"initial.retrainings: {tenant.name} has no instance with task "
         f"{tenant.name}/retraining in initial.instances; add the one it runs on"

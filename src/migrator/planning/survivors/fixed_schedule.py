@@ -99,7 +99,7 @@ def _changes(counts: Floats, patterns: Ints) -> Changes:
     return Changes(number, kept, now)
 
 
-class _Scratch(NamedTuple):
+class _SlotScratch(NamedTuple):
     """Room for what is worked out of one slot."""
 
     gain: Floats
@@ -112,9 +112,9 @@ class _Scratch(NamedTuple):
     """[group]: slot for which `best` is known"""
 
 
-def _empty_scratch(space: Space, patterns: Ints) -> _Scratch:
+def _empty_scratch(space: Space, patterns: Ints) -> _SlotScratch:
     tenants, width, joints = len(patterns), int(patterns.max()), len(space.joint)
-    return _Scratch(
+    return _SlotScratch(
         gain=np.empty((tenants, width, width)),
         worth=np.empty(width * width + 1),
         best=np.empty((joints, width)),
@@ -136,7 +136,7 @@ def _fill(
     accuracy: Floats,
     endings: Ints,
     values: Floats,
-    scratch: _Scratch,
+    scratch: _SlotScratch,
 ) -> None:
     """values[slot, joint pattern held warm before it]: the goodput from that slot on.
 
@@ -152,7 +152,13 @@ def _fill(
 
 @compiled_inner
 def _find_changes(
-    t: int, joint: Ints, fitting: Ints, mask: int, groups: Ints, values: Floats, scratch: _Scratch
+    t: int,
+    joint: Ints,
+    fitting: Ints,
+    mask: int,
+    groups: Ints,
+    values: Floats,
+    scratch: _SlotScratch,
 ) -> None:
     """values[t, joint]: the best change from it, with what is worth after it.
 

@@ -2,8 +2,13 @@
 
     PYTHONPATH=src MIGRATOR_DATA=... python -m benchmarks.gpu.live --out FOLDER --driver mps
     PYTHONPATH=src python -m benchmarks.gpu.live --out FOLDER --driver emulated --quick
+    PYTHONPATH=src ... python -m benchmarks.gpu.live --out FOLDER --scenario FILE
 
-Measures the models' profile, pre-trains both models once, and serves the same requests under every
+FILE is a scenario file of any tenants; `live.yaml` beside this one is the default. Its `arrivals`
+may have `load` in place of `mean_rps` and `scale`: the tenant's rate over what its even part of the
+board answers (`set_rates`).
+
+Measures the models' profile, pre-trains all models once, and serves the same requests under every
 policy and seed. Then writes `live.json` and `live.html`: goodput per policy and tenant, measured
 and simulated, planned against held slices and taken durations, and what requests were lost to.
 
@@ -29,13 +34,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
 from benchmarks.trace_statistics import statistics_of
 from migrator.core.catalogue import board
 from migrator.io.atomic_write import write_atomically
 from migrator.io.yaml_text import load_yaml
 from migrator.workload.profile_file import read_profile
-from migrator.workload.traces.generator import KINDS, generate
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import generate
 
 HERE = Path(__file__).parent
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
@@ -43,8 +52,15 @@ LAST = ("migrator-paper",)
 """They run when all others have run with every seed."""
 BOARDS = {"mps": "H200-141GB-MPS"}
 """Default boards: all policies divide the GPU as the driver can. MPS has more than MIG's sizes."""
-LOAD = 0.8
-"""Mean rate of a tenant, in seconds with requests, over what its even part of the board answers."""
+SCENARIO = HERE / "live.yaml"
+PROFILES = "live.profiles.json"
+ASKED = "asked.yaml"
+"""The scenario before rates were set, beside the files that were run."""
+WINDOWS = 4
+"""Of a scenario that does not say how many."""
+HISTORY_S = 2400
+"""Of a trace before the run, where the scenario does not say how much: 40 windows, which `auto`
+needs to choose a forecaster."""
 MARKER = "run.json"
 LEAD_S = 10.0
 """From the upload of the first samples to the first request; the daemon estimates meanwhile."""
@@ -126,21 +142,19 @@ def asked_for(words: Sequence[str]) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scenario", type=Path, default=SCENARIO, help="default live.yaml")
     parser.add_argument("--driver", default="mps", choices=("mps", "mig", "emulated"))
     parser.add_argument(
         "--board",
-        help="the GPU's, as `migrator boards` names it; default H200-141GB, with -MPS for MPS",
+        help="as `migrator boards` names it; default H200-141GB-MPS for MPS, else the scenario's",
     )
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--windows", type=int, default=2)
-    parser.add_argument("--window-s", type=int, default=60)
-    parser.add_argument("--epochs", type=int, help="of a retraining; default 8")
-    parser.add_argument(
-        "--bursty", choices=KINDS, help="generator of the second tenant; default azure-bursty"
-    )
-    parser.add_argument("--history-s", type=int, help="arrivals before the run; default 2400")
-    parser.add_argument("--forecaster", help="default auto")
+    parser.add_argument("--windows", type=int, help="default the scenario's")
+    parser.add_argument("--window-s", type=int, help="default the scenario's")
+    parser.add_argument("--epochs", type=int, help="of a retraining; default the scenario's")
+    parser.add_argument("--history-s", type=int, help="arrivals before the run")
+    parser.add_argument("--forecaster", help="default the scenario's")
     parser.add_argument("--labelled", default="0.5", help="part of the training samples sent")
     parser.add_argument("--profile", type=Path, help="a profile file instead of measuring one")
     parser.add_argument("--profile-s", type=float, default=120.0, help="limit for measuring it")
@@ -150,7 +164,8 @@ def asked_for(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--no-page", action="store_true", help="only measure")
     asked = parser.parse_args(words)
     if asked.quick:
-        asked.window_s, asked.seeds = 20, min(asked.seeds, 1)
+        asked.window_s, asked.windows = 20, asked.windows or 2
+        asked.seeds = min(asked.seeds, 1)
         if asked.policies == ",".join(POLICIES):
             asked.policies = "migrator,equal-mig"
     return asked
@@ -163,7 +178,9 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 def _measure(asked: argparse.Namespace, began_s: float) -> None:
     folder: Path = asked.out
-    scenario = _scenario(asked)
+    document = _document(asked)
+    asked.windows, asked.window_s = document["windows"], document["window_s"]
+    scenario = _scenario(document, asked)
     begun, policies = folder / "begun", asked.policies.split(",")
     with _compiling(scenario(0), policies):
         if not begun.exists():
@@ -185,15 +202,25 @@ def _measure(asked: argparse.Namespace, began_s: float) -> None:
         budget.took(time.monotonic() - run_began_s)
 
 
-def _scenario(asked: argparse.Namespace) -> Any:
-    """A function from the seed to the scenario's file, beside its profiles."""
-    folder: Path = asked.out / "scenario"
-    folder.mkdir(exist_ok=True)
-    document = _read(HERE / "live.yaml")
+def _document(asked: argparse.Namespace) -> dict[str, Any]:
+    """The scenario that was asked for, with loads in place of rates."""
+    document = _read(asked.scenario)
+    for tenant in document["tenants"]:
+        if "trace" in tenant["arrivals"]:
+            trace = asked.scenario.parent / tenant["arrivals"]["trace"]
+            tenant["arrivals"]["trace"] = str(trace.absolute())
     if asked.quick or asked.driver == "emulated":
         _make_small(document)
     adapt(document, asked)
-    profiles = folder / "live.profiles.json"
+    return document
+
+
+def _scenario(document: dict[str, Any], asked: argparse.Namespace) -> Any:
+    """A function from the seed to the scenario's file, beside its profiles."""
+    folder: Path = asked.out / "scenario"
+    folder.mkdir(exist_ok=True)
+    write_scenario(folder / ASKED, document)
+    profiles = folder / PROFILES
     if not profiles.exists():
         if asked.profile is None:
             _timed("profiles", lambda: _profile(document, profiles, asked))
@@ -210,26 +237,27 @@ def _scenario(asked: argparse.Namespace) -> Any:
 
 
 def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
-    """Put what was asked for into the scenario."""
-    document |= {"window_s": asked.window_s, "windows": asked.windows}
-    document["gpu"] = asked.board or BOARDS.get(asked.driver, document["gpu"])
+    """Put what was asked for into the scenario, whose profiles will be beside it."""
+    document["window_s"] = asked.window_s or document.get("window_s", 200)
+    document["windows"] = asked.windows or document.get("windows", WINDOWS)
+    document["gpu"] = asked.board or BOARDS.get(asked.driver, document.get("gpu", "H200-141GB"))
     sizes = board(document["gpu"]).sizes
-    document["forecaster"] = asked.forecaster or document["forecaster"]
-    if asked.bursty is not None:
-        document["tenants"][-1]["arrivals"]["generator"] = asked.bursty
+    if asked.forecaster is not None:
+        document["forecaster"] = asked.forecaster
     for tenant in document["tenants"]:
+        tenant["profile"] = PROFILES
         if asked.history_s is not None:
             tenant["arrivals"]["offset_s"] = asked.history_s
         if asked.epochs is not None:
-            tenant["live"]["epochs"] = asked.epochs
-        for window in tenant["retraining"]["windows"]:
+            tenant.setdefault("live", {})["epochs"] = asked.epochs
+        for window in (tenant.get("retraining") or {}).get("windows", ()):
             seconds = window["seconds"]
             window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}
 
 
 def set_rates(document: dict[str, Any], profiles: Path) -> None:
-    """Rates as parts of what a tenant's even part of the board answers, in full batches on its
-    smallest instances.
+    """Replace `load` of arrivals by the rate: the load of what a tenant's even part of the board
+    answers, in full batches on its smallest instances.
 
     Seconds without requests do not count: a trace that is silent for most of the time would
     otherwise ask for several times the board in all others.
@@ -238,13 +266,27 @@ def set_rates(document: dict[str, Any], profiles: Path) -> None:
     size = gpu_board.sizes[0]
     instances = gpu_board.compute_slices / size / len(document["tenants"])
     for tenant in document["tenants"]:
-        profile = read_profile(profiles, tenant["model"])
-        full_s = profile.latency_s(tenant["batch"], gpu_board.sms_of(size))
-        able_rps = instances * tenant["batch"] / full_s
         arrivals = tenant["arrivals"]
-        drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)
-        busy = 1 - statistics_of(drawn.counts).empty_share
-        arrivals["mean_rps"] = round(LOAD * busy * able_rps, 1)
+        load = arrivals.pop("load", None)
+        if load is None:
+            continue
+        profile = read_profile(profiles, tenant["model"])
+        batch = tenant.get("batch", 1)
+        able_rps = instances * batch / profile.latency_s(batch, gpu_board.sms_of(size))
+        if "trace" in arrivals:
+            counts = load_trace(Path(arrivals["trace"])).counts
+            begin_s = arrivals.setdefault("offset_s", HISTORY_S)
+            end_s = begin_s + document["windows"] * document["window_s"]
+            mean_rps = max(float(counts[begin_s:end_s].mean()), 1e-9)
+            arrivals["scale"] = round(load * _busy(counts) * able_rps / mean_rps, 4)
+        else:
+            drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)
+            arrivals["mean_rps"] = round(load * _busy(drawn.counts) * able_rps, 1)
+
+
+def _busy(counts: NDArray[np.int64]) -> float:
+    """The part of the seconds with requests."""
+    return 1 - statistics_of(counts).empty_share
 
 
 def _make_small(document: dict[str, Any]) -> None:
@@ -252,8 +294,8 @@ def _make_small(document: dict[str, Any]) -> None:
     for tenant in document["tenants"]:
         tenant["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
         tenant["slo_ms"] = 4000
-        tenant["live"] |= {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
-        tenant["live"] |= {"epochs": 2, "replay": 25}
+        small = {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
+        tenant["live"] = {**tenant.get("live", {}), **small, "epochs": 2, "replay": 25}
 
 
 SMALL = {

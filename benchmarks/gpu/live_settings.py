@@ -2,11 +2,11 @@
 
     PYTHONPATH=src python -m benchmarks.gpu.live_settings FOLDER [--seeds 5] [--only "NAME;NAME"]
 
-FOLDER is that of `live.py`, with runs of `migrator` and `ekya` of two windows each. From them come
-the profile, accuracies, estimates, durations of every step and of retrainings with their parts;
-from the setting come arrivals, windows and epochs. More epochs take longer and learn no more.
-Later windows than the measured ones have the accuracies of the scenario, and retrainings that grow
-as from the first to the second window.
+FOLDER is that of `live.py`, with runs of `migrator` and `ekya` of any scenario. From them come the
+profile, accuracies, estimates, durations of every step and of retrainings with their parts; from
+the setting come arrivals, windows and epochs. More epochs take longer and learn no more. Later
+windows than the measured ones have the accuracies of the scenario, and retrainings that grow as
+from the first measured window to the last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.live import adapt, asked_for, set_rates
+from benchmarks.gpu.live import ASKED, PROFILES, adapt, asked_for, set_rates
 from benchmarks.gpu.live_results import OURS, Finished, finished_runs
 from benchmarks.live_daemon import write_scenario
 from benchmarks.measured_run import measured_run
@@ -35,25 +35,25 @@ from migrator.policies.registry import policy
 from migrator.simulation.run import MeasuredRun, run
 from migrator.workload.live import LiveScenario, LiveTenant, read_live
 
-HERE = Path(__file__).parent
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")
 """The last one knows the arrivals: a bound."""
-MEASURED_WINDOWS = 2
+BURSTY = "azure-bursty"
 _ESTIMATED_HIGHER = 0.03
 """By which the accuracy after retraining was overestimated in the last measured window."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run the comparison; by default as `live.py --driver mps` does."""
+    """One way to run the comparison; by default as `live.py --driver mps` runs the scenario."""
 
-    epochs: int = 8
-    window_s: int = 60
-    windows: int = 2
-    bursty: str = "azure-bursty"
-    history_s: int = 2400
-    forecaster: str = "auto"
-    board: str = "H200-141GB-MPS"
+    epochs: int | None = None
+    window_s: int | None = None
+    windows: int | None = None
+    bursty: str = BURSTY
+    """The generator of the tenants with bursty arrivals."""
+    history_s: int | None = None
+    forecaster: str | None = None
+    board: str | None = None
     isolated: bool = False
     """Instances do not slow each other down, as on MIG; shares do."""
     hand_over_s: float | None = None
@@ -63,13 +63,19 @@ class Setting:
     lending: bool | None = None
     """Whether policies on instances lend idle slices; None: those that do so."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self, scenario: Path) -> dict[str, Any]:
         """The scenario, without rates and seed."""
-        found: Any = load_yaml((HERE / "live.yaml").read_text(encoding="utf-8"))
-        words = f"--out . --epochs {self.epochs} --window-s {self.window_s} --bursty {self.bursty}"
-        words += f" --windows {self.windows} --history-s {self.history_s} --board {self.board}"
-        adapt(found, asked_for([*words.split(), "--forecaster", self.forecaster]))
+        found: Any = load_yaml(scenario.read_text(encoding="utf-8"))
+        options = ("epochs", "window_s", "windows", "history_s", "forecaster", "board")
+        words = ["--out", "."]
+        for name in options:
+            if getattr(self, name) is not None:
+                words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
+        adapt(found, asked_for(words))
         document: dict[str, Any] = found
+        for tenant in document["tenants"]:
+            if tenant["arrivals"].get("generator") == BURSTY:
+                tenant["arrivals"]["generator"] = self.bursty
         return document
 
 
@@ -95,9 +101,9 @@ SETTINGS = {
 }
 
 
-def scenario_of(setting: Setting, seed: int, profiles: Path) -> LiveScenario:
-    """The setting with the arrivals of a seed."""
-    document = setting.document()
+def scenario_of(setting: Setting, seed: int, scenario: Path, profiles: Path) -> LiveScenario:
+    """The setting of a scenario with the arrivals of a seed."""
+    document = setting.document(scenario)
     set_rates(document, profiles)
     for tenant in document["tenants"]:
         tenant["profile"] = str(profiles)
@@ -145,7 +151,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
     alone = {each: [training] for each, training in trainings.items()}
     swaps = {
         (tenant.name, at): pooled.durations.swaps.get(
-            (tenant.name, min(at, MEASURED_WINDOWS - 1)), 0.5
+            (tenant.name, min(at, _last_window(folder))), 0.5
         )
         if setting.hand_over_s is None
         else setting.hand_over_s
@@ -175,34 +181,41 @@ def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
     """The measured retraining with another number of epochs."""
     durations = _measured(folder).durations
     assert isinstance(durations, MeasuredDurations)
-    first, last = (
-        durations.trainings[tenant.name, number][0] for number in range(MEASURED_WINDOWS)
-    )
+    measured = _last_window(folder)
+    first, last = (durations.trainings[tenant.name, number][0] for number in (0, measured))
     curve = tenant.training_s(1)
-    step_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
-    at = min(window, MEASURED_WINDOWS - 1)
-    grown_s = step_s * (window - at)
-    training = (first, last)[at]
-    more = tenant.epochs / _measured_epochs(folder) - 1
+    grown_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
+    at = min(window, measured)
+    grown_s *= (window - at) / max(1, measured)
+    training = durations.trainings[tenant.name, at][0]
+    more = tenant.epochs / _measured_epochs(folder, tenant.name) - 1
     seconds = training.seconds + grown_s + more * (_epochs_s(folder, tenant.name, at) + grown_s)
     return Training(seconds, training.sms)
 
 
-def _measured_epochs(folder: Path) -> int:
+def _last_window(folder: Path) -> int:
+    """Of the run whose records are used, counted from 0."""
+    return _runs(folder)[OURS].live.scenario.windows - 1
+
+
+def _measured_epochs(folder: Path, tenant: str) -> int:
     """Of the run whose records are used."""
-    return _runs(folder)[OURS].live.tenants[0].epochs
+    return _runs(folder)[OURS].live.tenant(tenant).epochs
 
 
 def _epochs_s(folder: Path, tenant: str, window: int) -> float:
-    """Seconds of the measured retraining that grow with its epochs."""
+    """Seconds of the measured retraining that grow with its epochs; of the nearest window whose
+    retraining was measured."""
     records = _runs(folder)[OURS].measured.records
     number = records.windows[window].window
-    return next(
-        retraining.parts_s["epochs_s"]
+    known = [
+        (abs(retraining.window - number), retraining.parts_s["epochs_s"])
         for retraining in records.retrainings
-        if (retraining.tenant, retraining.window) == (tenant, number)
-        and "epochs_s" in retraining.parts_s
-    )
+        if retraining.tenant == tenant and "epochs_s" in retraining.parts_s
+    ]
+    if not known:
+        raise SystemExit(f"{folder}: {OURS} did not retrain {tenant}; give a folder where it did")
+    return min(known)[1]
 
 
 def _model(
@@ -219,20 +232,18 @@ def _model(
         if live_tenant.service.tenant == tenant.name
     )
     labelled = known.windows[0].labelled
-    windows = []
+    windows, measured = [], _last_window(folder)
     for window in range(live.scenario.windows):
         before = labelled if window else known.labelled_before
         samples = max(1, round(before * (1 - tenant.held_out)))
         took = trainings[tenant.name, window]
         slower = max(1.0, took.seconds / tenant.training_s(samples).at(took.sms))
-        each = known.windows[min(window, MEASURED_WINDOWS - 1)]
+        each = known.windows[min(window, measured)]
         if window == 0 and each.slower is not None:
             # planned with the profile and the pre-training only, as the measured run was
-            usual = (
-                replace(tenant, epochs=_measured_epochs(folder)).training_s(samples).at(took.sms)
-            )
+            usual = _as_measured(folder, tenant).training_s(samples).at(took.sms)
             slower *= each.slower * usual / _taken_s(folder, tenant)
-        if window >= MEASURED_WINDOWS:
+        if window > measured:
             drift = drifts[min(window, len(drifts) - 1)]
             each = _assumed(window, drift.accuracy_pre, drift.accuracy_post)
         windows.append(replace(each, labelled=labelled, slower=slower))
@@ -241,7 +252,12 @@ def _model(
 
 def _taken_s(folder: Path, tenant: LiveTenant) -> float:
     """Of the measured retraining in the first window."""
-    return _training(folder, replace(tenant, epochs=_measured_epochs(folder)), 0).seconds
+    return _training(folder, _as_measured(folder, tenant), 0).seconds
+
+
+def _as_measured(folder: Path, tenant: LiveTenant) -> LiveTenant:
+    """The tenant with the epochs of the measured run."""
+    return replace(tenant, epochs=_measured_epochs(folder, tenant.name))
 
 
 def _assumed(window: int, pre: float, post: float) -> MeasuredWindow:
@@ -252,12 +268,13 @@ def _assumed(window: int, pre: float, post: float) -> MeasuredWindow:
 def goodput(job: tuple[Path, Setting, int, str]) -> float:
     """Goodput over received of one policy."""
     folder, setting, seed, name = job
-    live = scenario_of(setting, seed, folder.absolute() / "scenario" / "live.profiles.json")
+    files = folder.absolute() / "scenario"
+    live = scenario_of(setting, seed, files / ASKED, files / PROFILES)
     chosen = policy(name)
     if setting.isolated and chosen.sharing is Sharing.MIG:
         live = _interfering(live, 0.0)
     measured = measured_for(folder, live, chosen, setting)
-    ahead = forecaster(setting.forecaster)
+    ahead = forecaster(live.scenario.forecaster)
     return run(live.scenario, chosen, ahead, even_start=True, measured=measured).tally.goodput_share
 
 

@@ -16,9 +16,9 @@ from support.live_records import WINDOW_S, Made, write_run
 
 from benchmarks.gpu.live import (
     LAST,
-    LOAD,
     MARKER,
     POLICIES,
+    SCENARIO,
     SMALL,
     Budget,
     Run,
@@ -96,17 +96,29 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
     profiles = tmp_path / "live.profiles.json"
     content = {"version": 2, "measured": {}, "profiles": [SMALL]}
     profiles.write_text(json.dumps(content), encoding="utf-8")
-    tenants: list[dict[str, Any]] = [
-        {"model": SMALL["model"], "batch": 4, "arrivals": {"generator": name}}
-        for name in ("alibaba", "azure-bursty")
+    trace = tmp_path / "trace.csv"
+    counts = [0, 10] * 5 + [0, 40] * 10
+    lines = (f"{second},{count}" for second, count in enumerate(counts))
+    trace.write_text("second,count\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    arrivals: list[dict[str, Any]] = [
+        {"generator": "alibaba", "load": 0.9},
+        {"generator": "azure-bursty", "load": 0.3},
+        {"trace": str(trace), "offset_s": 10, "load": 0.5},
+        {"generator": "azure", "mean_rps": 12},
     ]
-    set_rates({"gpu": "H200-141GB", "tenants": tenants}, profiles)
-    able_rps = board("H200-141GB").compute_slices / 2 * 4 / 1.2
-    steady, bursty = (tenant["arrivals"]["mean_rps"] for tenant in tenants)
-    assert steady == pytest.approx(LOAD * able_rps, abs=0.1)
+    tenants = [{"model": SMALL["model"], "batch": 4, "arrivals": each} for each in arrivals]
+    document = {"gpu": "H200-141GB", "windows": 2, "window_s": 10, "tenants": tenants}
+    set_rates(document, profiles)
+    able_rps = board("H200-141GB").compute_slices / 4 * 4 / 1.2
+    steady, bursty, traced, given = arrivals
+    assert steady == {"generator": "alibaba", "mean_rps": pytest.approx(0.9 * able_rps, abs=0.1)}
     # it has requests in about a quarter of its seconds, and as many in these
-    drawn = generate("azure-bursty", mean_rps=bursty, seconds=20_000, seed=5).counts
-    assert drawn[drawn > 0].mean() == pytest.approx(LOAD * able_rps, rel=0.25)
+    mean_rps = bursty["mean_rps"]
+    drawn = generate("azure-bursty", mean_rps=mean_rps, seconds=20_000, seed=5).counts
+    assert drawn[drawn > 0].mean() == pytest.approx(0.3 * able_rps, rel=0.25)
+    # the run has 20 requests per second in the mean, in every other second
+    assert traced["scale"] * 20 == pytest.approx(0.5 * able_rps / 2, rel=1e-3)
+    assert given == {"generator": "azure", "mean_rps": 12}
 
 
 def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
@@ -121,24 +133,24 @@ def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
     assert set(usual["tenants"][0]["retraining"]["windows"][0]["seconds"]) == {"1", "2"}
     assert told("--driver", "mig")["gpu"] == "H200-141GB"
     assert [tenant["live"]["epochs"] for tenant in usual["tenants"]] == [8, 8]
-    words = "--epochs 4 --history-s 600 --forecaster last-mean --bursty batch --window-s 80"
+    assert (usual["windows"], usual["window_s"]) == (4, 60)
+    words = "--epochs 4 --history-s 600 --forecaster last-mean --windows 3 --window-s 80"
     asked = told(*words.split())
-    assert (asked["forecaster"], asked["window_s"]) == ("last-mean", 80)
+    assert (asked["forecaster"], asked["windows"], asked["window_s"]) == ("last-mean", 3, 80)
     assert [tenant["live"]["epochs"] for tenant in asked["tenants"]] == [4, 4]
     assert [tenant["arrivals"]["offset_s"] for tenant in asked["tenants"]] == [600, 600]
-    kinds = [tenant["arrivals"]["generator"] for tenant in asked["tenants"]]
-    assert kinds == [usual["tenants"][0]["arrivals"]["generator"], "batch"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_that_is_simulated_is_a_scenario(name: str) -> None:
     profiles = BENCHMARKS.parent / "docs" / "results" / "h200-live-comparison-profile.json"
-    live = scenario_of(SETTINGS[name], 1, profiles)
+    live = scenario_of(SETTINGS[name], 1, SCENARIO, profiles)
     scenario, wanted = live.scenario, SETTINGS[name]
-    assert (scenario.window_s, scenario.windows) == (wanted.window_s, wanted.windows)
-    assert (scenario.board.name, scenario.forecaster) == (wanted.board, wanted.forecaster)
-    assert {tenant.epochs for tenant in live.tenants} == {wanted.epochs}
-    assert {tenant.offset_s for tenant in scenario.tenants} == {wanted.history_s}
+    assert (scenario.window_s, scenario.windows) == (wanted.window_s or 60, wanted.windows or 4)
+    assert scenario.board.name == (wanted.board or "H200-141GB-MPS")
+    assert scenario.forecaster == (wanted.forecaster or "auto")
+    assert {tenant.epochs for tenant in live.tenants} == {wanted.epochs or 8}
+    assert {tenant.offset_s for tenant in scenario.tenants} == {wanted.history_s or 2400}
 
 
 def _row(policy: str, seed: int, goodput: int) -> Row:

@@ -17,7 +17,7 @@ def describe_machine() -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("numpy", "numba", "highspy", "migrator")},
+        **{name: _version(name) for name in ("numpy", "numba", "highspy")},
     }
 
 

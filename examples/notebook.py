@@ -1,6 +1,6 @@
 """Plan, simulate and compare from Python, in cells (`# %%`) for Jupyter and editors.
 
-pip install 'migrator[figures,pandas]'
+pip install 'migrator-gpu[figures,pandas]'
 python examples/notebook.py
 """
 

@@ -98,7 +98,7 @@ def packed(asked: argparse.Namespace, markers: Mapping[str, str]) -> dict[str, s
     What a package needs is packed although the machine has the package: there it may be another
     version, which does not need the same.
     """
-    wanted = needed([f"migrator[{','.join(EXTRAS)}]"], markers)
+    wanted = needed([f"migrator-gpu[{','.join(EXTRAS)}]"], markers)
     there = set(asked.have) if asked.installed is None else listed(asked.installed)
     left_out = {"migrator", *map(canonicalize_name, there)}
     if "torch" in left_out:

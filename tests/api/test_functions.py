@@ -187,7 +187,7 @@ def test_the_verb_prints_the_own_traceback_and_one_sentence(own: str, quickstart
 def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     made = migrator.plan(example_problem())
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(migrator.InputError, match=r"pip install 'migrator\[pandas\]'"):
+    with pytest.raises(migrator.InputError, match=r"pip install 'migrator-gpu\[pandas\]'"):
         made.to_pandas()
 
 

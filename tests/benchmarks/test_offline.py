@@ -12,10 +12,10 @@ LINUX = {"python_version": "3.12", "platform_machine": "x86_64"}
 
 
 def test_everything_that_a_package_needs_is_packed_and_nothing_of_other_extras() -> None:
-    served = offline.needed(["migrator[serve]"], LINUX)
+    served = offline.needed(["migrator-gpu[serve]"], LINUX)
     assert {"migrator", "numpy", "llvmlite", "uvloop", "starlette", "torch"} <= set(served)
     assert "matplotlib" not in served
-    assert "matplotlib" in offline.needed(["migrator[figures]"], LINUX)
+    assert "matplotlib" in offline.needed(["migrator-gpu[figures]"], LINUX)
 
 
 def test_markers_are_those_of_the_machine() -> None:

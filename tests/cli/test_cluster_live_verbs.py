@@ -43,7 +43,7 @@ def test_a_scenario_of_one_gpu_is_no_cluster(tmp_path: Path) -> None:
 
 
 def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="pip install 'migrator[cluster]'")
+    pytest.importorskip("ray", reason="pip install 'migrator-gpu[cluster]'")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -67,7 +67,7 @@ def test_auto_where_no_ray_runs_is_one_sentence(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Ray never ran, and where a cluster that crashed has left its address behind."""
-    pytest.importorskip("ray", reason="pip install 'migrator[cluster]'")
+    pytest.importorskip("ray", reason="pip install 'migrator-gpu[cluster]'")
     # clusters of other tests run on this machine, and Ray looks through all processes
     monkeypatch.setattr("ray._private.services._find_address_from_flag", lambda _: set())
     with ray_folder() as folder, socket.socket() as taken:
@@ -119,7 +119,7 @@ def test_without_ray_it_says_what_to_install(
     monkeypatch.setattr(ray_cluster, "import_module", absent)
     code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
     assert code
-    assert "pip install 'migrator[cluster]'" in words
+    assert "pip install 'migrator-gpu[cluster]'" in words
 
 
 def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:

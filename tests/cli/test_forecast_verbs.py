@@ -182,7 +182,7 @@ def test_without_torch_only_who_names_the_informer_is_refused(
         "Left out: informer needs torch, which is not installed"
     )
     for options in (("--forecasters", "ewma,informer"), ("--model", "m")):
-        with pytest.raises(MigratorError, match=r"pip install 'migrator\[forecast\]'"):
+        with pytest.raises(MigratorError, match=r"pip install 'migrator-gpu\[forecast\]'"):
             _ran("evaluate", trace, *options, *WINDOW)
 
 

@@ -1,4 +1,4 @@
-"""Every verb where extras are missing: all of them, as after `pip install migrator`, or one.
+"""Every verb where extras are missing: all of them, as after `pip install migrator-gpu`, or one.
 
 The packages to be installed are linked into a folder of their own, and Python starts without its
 site-packages. Verbs are taken from the app, so that a new one is covered.
@@ -175,14 +175,14 @@ class Done:
 def own_names(extra: str) -> set[str]:
     """The distributions that an extra lists, without those of extras that it includes."""
     listed = map(Requirement, PROJECT["optional-dependencies"][extra])
-    return {requirement.name for requirement in listed} - {"migrator"}
+    return {requirement.name for requirement in listed} - {PROJECT["name"]}
 
 
 def included(extra: str) -> set[str]:
     """The extra and those that it includes."""
     found = {extra}
     for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
-        if requirement.name == "migrator":
+        if requirement.name == PROJECT["name"]:
             found |= set[str]().union(*map(included, requirement.extras))
     return found
 
@@ -214,7 +214,7 @@ class Environment:
         listed = [*PROJECT["dependencies"]]
         for extra in extras:
             listed += PROJECT["optional-dependencies"][extra]
-        plain = [text for text in listed if Requirement(text).name != "migrator"]
+        plain = [text for text in listed if Requirement(text).name != PROJECT["name"]]
         for name in requirements(plain):
             try:
                 installed = distribution(name)
@@ -274,7 +274,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
 def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], command: str) -> None:
     done = bare[command]
     assert "Traceback" not in done.err
-    assert f"pip install 'migrator[{NEEDS[command]}]'" in done.err.splitlines()[-1]
+    assert f"pip install 'migrator-gpu[{NEEDS[command]}]'" in done.err.splitlines()[-1]
     assert done.code == 2, done.err
 
 
@@ -293,7 +293,7 @@ def test_an_extra_that_alone_is_missing_is_named(
     for command in commands:
         done = found[command]
         assert "Traceback" not in done.err, done.err
-        assert f"pip install 'migrator[{missing}]'" in done.err.splitlines()[-1], done
+        assert f"pip install 'migrator-gpu[{missing}]'" in done.err.splitlines()[-1], done
         assert done.code == 2, done.err
 
 

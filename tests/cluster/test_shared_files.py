@@ -13,7 +13,7 @@ import pytest
 from migrator.cluster import shared_files
 from migrator.cluster.shared_files import SharedFiles, StoreHangsError
 
-pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
+pytest.importorskip("fsspec", reason="pip install 'migrator-gpu[cluster]'")
 
 
 def test_several_threads_write_one_file_whole(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ Store = Callable[[str, str], SharedStore]
 @pytest.fixture
 def store_at() -> Iterator[Store]:
     """Stores at addresses, closed at the end."""
-    pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
+    pytest.importorskip("fsspec", reason="pip install 'migrator-gpu[cluster]'")
     with ExitStack() as stack:
 
         def made(url: str, writer: str) -> SharedStore:

@@ -8,8 +8,8 @@ from migrator.core.errors import InputError
 ALL = list(boards().values())
 
 
-def test_twelve_boards() -> None:
-    assert len(ALL) == 12
+def test_sixteen_boards() -> None:
+    assert len(ALL) == 16
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
@@ -26,7 +26,7 @@ def test_every_profile_is_consistent(each: Board) -> None:
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
 def test_plans_use_one_plain_profile_per_size(each: Board) -> None:
     plain = each.plain_profiles
-    assert each.sizes == ((1, 2, 3, 4, 7) if each.compute_slices == 7 else (1, 2, 4))
+    assert each.sizes == {7: (1, 2, 3, 4, 7), 4: (1, 2, 4), 2: (1, 2)}[each.compute_slices]
     assert all("+" not in p.name and "-" not in p.name for p in plain.values())
     assert plain[1].memory_slices == 1
 

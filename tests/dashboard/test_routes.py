@@ -106,7 +106,7 @@ def test_without_plotly_the_page_says_what_to_install(
     finally:
         assets.plotly_file.cache_clear()
     assert about.json()["plotly"] is None
-    assert about.json()["without"] == "pip install 'migrator[figures]'"
+    assert about.json()["without"] == "pip install 'migrator-gpu[figures]'"
 
 
 def test_sources_a_run_and_a_window(path: Path) -> None:

@@ -135,7 +135,7 @@ def test_the_modality_is_known_without_transformers(
     save_bert(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert model_class(f"hf:{tmp_path}").modality is Modality.TEXT
-    with pytest.raises(InputError, match=r"needs transformers.*pip install 'migrator\[learn\]'"):
+    with pytest.raises(InputError, match=r"needs transformers.*install 'migrator-gpu\[learn\]'"):
         build(f"hf:{tmp_path}", 3, 0)
 
 

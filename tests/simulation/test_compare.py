@@ -25,7 +25,7 @@ def test_without_torch_the_informer_is_refused_before_the_run(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MigratorError, match=rf"^{name} needs torch.*pip install 'migrator\[forec"):
+    with pytest.raises(MigratorError, match=rf"^{name} needs torch.*'migrator-gpu\[forecast\]'"):
         SimulationJob(_source, "equal-mig", name).scenario()
     assert SimulationJob(_source, "equal-mig", "auto").scenario().forecaster == "auto"
 

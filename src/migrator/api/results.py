@@ -226,7 +226,7 @@ def _frame(rows: Records) -> Any:
     try:
         pd = import_module("pandas")
     except ModuleNotFoundError as error:
-        raise InputError("to_pandas needs pandas: pip install 'migrator[pandas]'") from error
+        raise InputError("to_pandas needs pandas: pip install 'migrator-gpu[pandas]'") from error
     return pd.DataFrame(rows)
 
 

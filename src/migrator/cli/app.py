@@ -203,7 +203,7 @@ def _run() -> int:
 def require_extra(extra: str, what: str) -> None:
     """InputError if a module of the extra is not installed; imports none of its modules."""
     if not all(map(_is_installed, _EXTRAS[extra])):
-        raise InputError(f"{what} needs the extra '{extra}': pip install 'migrator[{extra}]'")
+        raise InputError(f"{what} needs the extra '{extra}': pip install 'migrator-gpu[{extra}]'")
 
 
 def require_known(file: Path, *, policy: str | None, forecaster: str | None) -> None:

@@ -197,7 +197,8 @@ def _opened(url: str, limited: Limited) -> tuple[Any, str]:
         fsspec: Any = import_module("fsspec.core")
     except ModuleNotFoundError as error:
         raise InputError(
-            "a shared store needs fsspec, which is not installed: pip install 'migrator[cluster]'"
+            "a shared store needs fsspec, which is not installed: "
+            "pip install 'migrator-gpu[cluster]'"
         ) from error
     try:
         files, root = fsspec.url_to_fs(url)

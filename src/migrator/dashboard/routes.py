@@ -44,7 +44,7 @@ _MOST_FEEDS = 32
 """Runs whose feeds are kept."""
 _MOST_RUNS = 50
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
-_PLOTLY_MISSING = "pip install 'migrator[figures]'"
+_PLOTLY_MISSING = "pip install 'migrator-gpu[figures]'"
 
 _log = logging.getLogger(__name__)
 

@@ -47,13 +47,17 @@ PCI_DEVICES: Mapping[str, tuple[str, ...]] = {
     "A100-80GB": ("20B2", "20B5", "20F3", "20F5"),
     "A30-24GB": ("20B7",),
     "B200-180GB": ("2901",),
+    "B300-269GB": ("3182",),
     "GB200-186GB": ("2941",),
+    "GB300-278GB": ("31C2",),
     "GH200-144GB": ("2348",),
-    "H100-80GB-SXM": ("2322", "2324", "2330", "2331"),
+    "H100-80GB-PCIe": ("2322", "2331"),
+    "H100-80GB-SXM": ("2324", "2330"),
     "H100-94GB-NVL": ("2321", "233A"),
     "H100-96GB-GH200": ("2342", "233D"),
     "H20-96GB": ("2329",),
     "H200-141GB": ("2335", "233B"),
+    "RTX-PRO-5000-Blackwell-48GB": ("2BB3",),
     "RTX-PRO-6000-Blackwell-96GB": ("2BB5",),
 }
 """Board -> its PCI device numbers as filters name them: 0x20B010DE is 20B0 of vendor 10DE."""

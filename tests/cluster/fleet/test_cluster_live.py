@@ -32,7 +32,7 @@ from migrator.io.processes import is_running
 
 # found, not imported: every worker of a parallel run collects this file
 pytestmark = pytest.mark.skipif(
-    find_spec("ray") is None, reason="agents run on Ray: pip install 'migrator[cluster]'"
+    find_spec("ray") is None, reason="agents run on Ray: pip install 'migrator-gpu[cluster]'"
 )
 
 MIGRATOR = (sys.executable, "-m", "migrator")

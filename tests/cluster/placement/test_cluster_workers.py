@@ -66,7 +66,7 @@ def test_processes_place_and_simulate_as_one_does(
 @pytest.mark.skipif(RAY, reason="says how to get ray where it is not")
 def test_without_ray_it_says_how_to_get_it() -> None:
     with (
-        pytest.raises(InputError, match=r"pip install 'migrator\[cluster\]'"),
+        pytest.raises(InputError, match=r"pip install 'migrator-gpu\[cluster\]'"),
         open_workers(None, "auto"),
     ):
         pass

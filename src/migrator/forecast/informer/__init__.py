@@ -210,7 +210,7 @@ def require_torch(who: str) -> None:
         import torch
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{who} needs torch, which is not installed: pip install 'migrator[forecast]'"
+            f"{who} needs torch, which is not installed: pip install 'migrator-gpu[forecast]'"
         ) from error
     _log.debug("torch %s", torch.__version__)
 

@@ -156,7 +156,10 @@ def _query(
 
 
 def find_board(name: str, memory_mib: float) -> Board | None:
-    """The catalogue's board that matches this GPU name and memory; None if none matches."""
+    """The catalogue's board that matches this GPU name and memory; None if none matches.
+
+    Of boards that match equally the first: an H100 of SXM does not say so, one of PCIe does.
+    """
     said = words(name)
     near = {
         board.name: (len(said & words(board.name)), -distance)

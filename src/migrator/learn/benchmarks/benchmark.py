@@ -236,7 +236,8 @@ def pillow() -> ModuleType:
         return import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise InputError(
-            "pictures are read with Pillow, which is not installed: pip install 'migrator[learn]'"
+            "pictures are read with Pillow, which is not installed: "
+            "pip install 'migrator-gpu[learn]'"
         ) from error
 
 

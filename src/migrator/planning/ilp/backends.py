@@ -127,7 +127,7 @@ def _solve_gurobi(model: IlpModel, limits: SolverLimits, start: FloatArray | Non
         import gurobipy
     except ImportError as missing:
         raise InputError(
-            "gurobipy is not installed; use --backend highs, or pip install 'migrator[gurobi]'"
+            "gurobipy is not installed; use --backend highs, or pip install 'migrator-gpu[gurobi]'"
         ) from missing
     try:
         with gurobipy.Env(params={"OutputFlag": 0}) as env, gurobipy.Model(env=env) as program:

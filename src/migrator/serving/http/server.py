@@ -389,8 +389,8 @@ def new_grpc_server(
         server = import_module("migrator.serving.grpc")
     except ModuleNotFoundError as error:
         raise InputError(
-            f"grpc_port: {error.name} is not installed; pip install 'migrator[grpc]', or leave it "
-            "out"
+            f"grpc_port: {error.name} is not installed; pip install 'migrator-gpu[grpc]', or leave "
+            "it out"
         ) from error
     grpc_server: GrpcServer = server.GrpcServer(
         app, host=host, port=port, limits=limits, tokens=tokens

@@ -16,6 +16,7 @@ PACKAGED = Path(__file__).parents[2] / "src" / "migrator" / "core" / "profiles.j
 KEYS = (
     *("model", "board", "latency_ms", "training_ratio", "interference", "contention"),
     *("overhead", "provenance", "memory_mib", "training_memory_mib"),
+    *("worker_held_mib", "retraining_held_mib", "estimate_held_mib"),
 )
 ABOUT = (
     "What MIGRator knows of models before it has measured them on your board. Made by "

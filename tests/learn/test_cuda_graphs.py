@@ -215,6 +215,29 @@ def test_sizes_double_up_to_the_batch(batch: int, expected: tuple[int, ...]) -> 
     assert graph_sizes(batch) == expected
 
 
+def test_graphs_of_all_sizes_share_memory_that_the_largest_takes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pools: list[object] = []
+    sizes: list[int] = []
+    stand_in = _Cuda().stand_in()
+    stand_in.graph_pool_handle = lambda: (0, 7)
+    stand_in.CUDAGraph = lambda: SimpleNamespace(
+        capture_begin=lambda pool, **_: pools.append(pool),
+        capture_end=lambda: None,
+        replay=lambda: None,
+    )
+    monkeypatch.setattr(captured_module, "_CUDA", stand_in)
+
+    def forward(given: Tensor) -> Tensor:
+        sizes.append(len(given))
+        return given
+
+    CapturedAnswers(forward, torch.zeros(1, 3), 4)
+    assert pools == [(0, 7)] * 3
+    assert list(dict.fromkeys(sizes)) == [4, 2, 1]
+
+
 def test_every_size_gets_the_answers_of_its_own_rows() -> None:
     answers = CapturedAnswers(lambda given: 2.0 * given, torch.zeros(1, 3), 6, replayed)
     for rows in (1, 2, 3, 5, 6, 4, 1):

@@ -241,7 +241,7 @@ def test_a_model_serves_with_the_kernels_and_exchanges_its_weights(
     inputs = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8), dtype=np.uint8)
     exact = model.infer(inputs)
     model.begin_serving(2)
-    assert sizes == [1, 2]
+    assert sizes == [2, 1]
     before = model.infer(inputs)
     np.testing.assert_allclose(before, exact, rtol=0.05, atol=0.05)
     other = copy.deepcopy(model)

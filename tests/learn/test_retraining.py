@@ -249,7 +249,7 @@ def test_scores_that_are_no_numbers_are_wrong(pretrained: Pretrained) -> None:
     model.train_step(data.new.inputs[:2], data.new.labels[:2], float("nan"))
     zeros = replace(data.held_out, labels=np.zeros_like(data.held_out.labels))
     assert accuracy(model, zeros) == 0.0
-    assert judge(model, zeros).unanswered == len(zeros)
+    assert judge(model, zeros, 64).unanswered == len(zeros)
 
 
 def test_a_model_that_takes_over_keeps_nothing_of_its_training(pretrained: Pretrained) -> None:

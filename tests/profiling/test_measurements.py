@@ -51,6 +51,7 @@ def test_what_matters_most_comes_first() -> None:
     assert order == [
         (Study.LATENCY, 0),
         (Study.TRAINING, 0),
+        (Study.MEMORY, 0),
         (Study.START, 0),
         (Study.LATENCY, 1),
         (Study.INTERFERENCE, 0),

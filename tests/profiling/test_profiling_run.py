@@ -95,6 +95,9 @@ def test_training_and_start_are_measured_in_their_parts(done: Profiled) -> None:
     tiny, plain = by_model(done)[TINY], by_model(done)[PLAIN]
     assert tiny["training_ms"].keys() == {"10"}
     assert tiny["training_memory_mib"] > 0
+    assert tiny["worker_held_mib"].keys() == {"1", "4"}
+    for held_mib in (tiny["retraining_held_mib"], tiny["estimate_held_mib"]):
+        assert held_mib >= tiny["worker_held_mib"]["1"] > 0
     assert tiny["training_ratio"] > 0
     assert plain["training_ms"].keys() == {"10"}
     parts = tiny["overhead_parts_s"]

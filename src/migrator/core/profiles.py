@@ -65,9 +65,16 @@ def profile_of(entry: Mapping[str, Any]) -> Profile:
         contention=entry["contention"],
         overhead=Overhead(**entry["overhead"]),
         provenance=entry["provenance"],
-        memory_mib={int(batch): each for batch, each in entry.get("memory_mib", {}).items()},
+        memory_mib=_by_batch(entry.get("memory_mib", {})),
         training_memory_mib=entry.get("training_memory_mib"),
+        worker_held_mib=_by_batch(entry.get("worker_held_mib", {})),
+        retraining_held_mib=entry.get("retraining_held_mib"),
+        estimate_held_mib=entry.get("estimate_held_mib"),
     )
+
+
+def _by_batch(mib: Mapping[str, float]) -> dict[int, float]:
+    return {int(batch): figure for batch, figure in mib.items()}
 
 
 def _curve(by_sms: Mapping[str, float]) -> Curve:
@@ -108,20 +115,47 @@ class Profile:
     overhead: Overhead
     provenance: str
     memory_mib: Mapping[int, float] = field(default_factory=dict)
-    """Batch -> memory that serving it takes; empty if it was not measured."""
+    """Batch -> memory that serving it takes at least; empty if it was not measured."""
     training_memory_mib: float | None = None
-    """Memory that a training step takes; None if it was not measured."""
+    """Memory that a training takes at least; None if it was not measured."""
+    worker_held_mib: Mapping[int, float] = field(default_factory=dict)
+    """Batch -> memory that a process holds which serves batches of up to this size; empty if it was
+    not measured."""
+    retraining_held_mib: float | None = None
+    estimate_held_mib: float | None = None
+    """Memory that a process of a retraining or of its estimate holds; None if it was not measured.
+    """
 
     def serving_mib(self, batch: int) -> float:
-        """Memory of a process that serves batches of this size; 0 if unknown."""
+        """Memory without which a process cannot serve batches of this size; 0 if unknown."""
+        return CONTEXT_MIB + _of_batch(self.memory_mib, batch) if self.memory_mib else 0.0
+
+    def held_by_worker_mib(self, batch: int) -> float:
+        """Memory that a process takes where nothing limits it; 0 if unknown."""
+        if self.worker_held_mib:
+            return _of_batch(self.worker_held_mib, batch)
         if not self.memory_mib:
             return 0.0
-        enough = [measured for measured in self.memory_mib if measured >= batch]
-        return CONTEXT_MIB + self.memory_mib[min(enough, default=max(self.memory_mib))]
+        return CONTEXT_MIB + HELD_BY_WORKER * _of_batch(self.memory_mib, batch)
+
+    @property
+    def held_by_retraining_mib(self) -> float:
+        """Memory that a retraining takes where nothing limits it; 0 if unknown."""
+        if self.retraining_held_mib is not None:
+            return self.retraining_held_mib
+        least_mib = self.training_mib
+        return least_mib and CONTEXT_MIB + HELD_BY_TRAINING * (least_mib - CONTEXT_MIB)
+
+    @property
+    def held_by_estimate_mib(self) -> float:
+        """Memory that an estimate takes where nothing limits it; 0 if unknown."""
+        if self.estimate_held_mib is not None:
+            return self.estimate_held_mib
+        return self.held_by_retraining_mib
 
     @property
     def training_mib(self) -> float:
-        """Memory of a retraining process; 0 if unknown.
+        """Memory without which a process cannot retrain; 0 if unknown.
 
         Without a measurement, a multiple of what serving the largest batch takes: gradients,
         optimizer state and the activations of a training batch.
@@ -156,8 +190,17 @@ CONTEXT_MIB = 512.0
 """Memory of a process before it has loaded a model."""
 TRAINING_MEMORY = 8.0
 """Memory of training over that of serving the largest batch, where training was not measured."""
+HELD_BY_WORKER, HELD_BY_TRAINING = 2.0, 4.0
+"""Memory that a process holds over what it takes at least, where that was not measured. torch keeps
+what it has allocated once: for the batches of a worker, and for the steps of a training before they
+were captured as a graph, and as that. A profile measures steps of half as many samples."""
 INTERFERING_PART = 64 / 132
 """The share of the SMs that the neighbour had when interference was measured."""
+
+
+def _of_batch(mib: Mapping[int, float], batch: int) -> float:
+    """The memory of the next larger batch that was measured."""
+    return mib[min((measured for measured in mib if measured >= batch), default=max(mib))]
 
 
 @dataclass(frozen=True)

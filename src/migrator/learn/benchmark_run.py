@@ -126,7 +126,7 @@ class BenchmarkRun:
         data = window_data(
             self.benchmark, self.material, scenario, self.settings.memory, settings.seed
         )
-        before = accuracy(self.model, data.held_out)
+        before = accuracy(self.model, data.held_out, self.settings.retraining.batch)
         expected = estimate(self.model, data, before, settings, self.past)
         epochs = self.folder.epochs(scenario) if self.folder is not None else None
         samples = len(data.new) + len(data.replay)

@@ -3,8 +3,8 @@
 Launching kernels one by one from the host limits small models and small images; a replayed graph
 takes only the GPU's own time. The first training steps of a shape run without a graph, because
 they choose kernels and create the optimiser's state; the next one is captured. Inference has one
-graph per size of batch and uses the next larger one, ignoring spare rows. Weights written into the
-same memory take effect at the next replay.
+graph per size of batch and uses the next larger one, ignoring spare rows; these graphs
+share memory. Weights written into the same memory take effect at the next replay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,15 @@ class Graph:
         return self.output
 
 
-def capture_graph(step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
-    """Capture the step without running it; None if it cannot be captured."""
+def capture_graph(step: Step, inputs: Tensor, labels: Tensor, pool: Any = None) -> Graph | None:
+    """Capture the step without running it; None if it cannot be captured.
+
+    `pool`: the handle of memory that it shares with other graphs, none of which runs meanwhile.
+    """
     generator = _CUDA.default_generators[_CUDA.current_device()]
     before = generator.clone_state()
     try:
-        return _capture(step, inputs, labels)
+        return _capture(step, inputs, labels, pool)
     except RuntimeError:
         # includes out of memory: a graph needs memory of its own, a plain step may still fit
         _CUDA.synchronize()
@@ -65,14 +68,14 @@ def capture_graph(step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
     return None
 
 
-def _capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
+def _capture(step: Step, inputs: Tensor, labels: Tensor, pool: Any) -> Graph:
     given, wanted = inputs.clone(), labels.clone()
     graph, side = _CUDA.CUDAGraph(), _side_stream()
     side.wait_stream(_CUDA.current_stream())
     # not torch.cuda.graph(): it first collects garbage and empties the memory cache, which takes
     # longer than the few steps of an estimation
     with _CUDA.stream(side), _no_garbage_collection():
-        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             loss = step(given, wanted)
         except BaseException:
@@ -179,13 +182,16 @@ class CapturedAnswers:
     ) -> None:
         """`example`: one row of inputs on the device. RuntimeError if it cannot be captured."""
         self._like = example
-        captured = capture or _capture_inference
+        captured = capture or partial(_capture_inference, pool=_CUDA.graph_pool_handle())
         self._graphs: dict[int, Graph] = {}
-        for size in graph_sizes(batch):
+        # the largest first: the others find room in its memory, as they never run at the same time
+        for size in reversed(graph_sizes(batch)):
             graph = captured(forward, example.repeat(size, *(1,) * (example.ndim - 1)))
             if graph is None:
                 raise RuntimeError("inference cannot be captured as a graph")
             self._graphs[size] = graph
+        if example.is_cuda:
+            _CUDA.empty_cache()  # what the runs before the captures took
 
     def takes(self, inputs: Tensor) -> bool:
         """Whether there is a graph for these inputs."""
@@ -202,14 +208,14 @@ class CapturedAnswers:
         return graph.output[:rows]
 
 
-def _capture_inference(forward: Forward, inputs: Tensor) -> Graph | None:
+def _capture_inference(forward: Forward, inputs: Tensor, pool: Any) -> Graph | None:
     side = _side_stream()
     side.wait_stream(_CUDA.current_stream())
     with _CUDA.stream(side):
         forward(inputs)  # chooses and loads kernels, which a capture must not do
     _CUDA.current_stream().wait_stream(side)
     nothing = torch.empty(0, device=inputs.device)
-    return capture_graph(lambda given, _: forward(given), inputs, nothing)
+    return capture_graph(lambda given, _: forward(given), inputs, nothing, pool)
 
 
 def load_cudnn() -> None:

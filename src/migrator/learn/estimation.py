@@ -142,11 +142,11 @@ def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -
     classes = len(np.unique(data.held_out.labels))
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
     trial = copy.deepcopy(model)
-    curve = [accuracy(trial, judged)]
+    curve = [accuracy(trial, judged, settings.batch)]
     begin_training(trial, sample, settings.seed)
     for epoch in range(EPOCHS):
         train_epoch(trial, sample, epoch, EPOCHS, settings.batch, settings.seed)
-        curve.append(accuracy(trial, judged))
+        curve.append(accuracy(trial, judged, settings.batch))
     if hasattr(trial, "end_training"):
         trial.end_training()  # frees GPU memory before the retraining
     return tuple(curve)

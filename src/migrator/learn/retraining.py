@@ -32,7 +32,8 @@ _LEAST_PATIENCE = 3
 with all epochs, so one that ends early takes less than planned."""
 _FEATURE_SAMPLES = 64
 """Samples of a class whose features give its initial weights."""
-INFER_BATCH = 256
+BATCH = 64
+"""Samples of a training step."""
 _WARM_UP = 0.1
 """The part of the steps over which the learning rate rises."""
 
@@ -60,7 +61,7 @@ class RetrainingSettings:
     """How a model is retrained."""
 
     epochs: int = 8
-    batch: int = 64
+    batch: int = BATCH
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ def retrain(
     laps = laps or Laps()
     if not len(data.new) or not len(data.held_out):
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
-    new_before = accuracy(model, data.held_out_new)
+    new_before = accuracy(model, data.held_out_new, settings.batch)
     laps.end(EVALUATION)
     training = _Training.begin(model, data, settings, checkpoints, laps)
     stopped = ""
@@ -133,7 +134,8 @@ def retrain(
     best = training.best_model()
     if hasattr(best, "end_training"):
         best.end_training()  # frees GPU memory that only training needs
-    after, new_after = accuracy(best, data.held_out), accuracy(best, data.held_out_new)
+    after = accuracy(best, data.held_out, settings.batch)
+    new_after = accuracy(best, data.held_out_new, settings.batch)
     laps.end(EVALUATION)
     adopted = after >= before
     done = Retrained(before, after, new_before, new_after, curve, seconds, adopted)
@@ -226,7 +228,7 @@ class _Training:
 
         train_epoch(self._model, data.training, epoch, epochs, batch, seed, counted)
         self._laps.end(EPOCHS)
-        judgement = judge(self._model, data.validation)
+        judgement = judge(self._model, data.validation, batch)
         self._laps.end(EVALUATION)
         if judgement.unanswered == judgement.samples:
             raise DivergedError(
@@ -344,18 +346,21 @@ def train_epoch(
     return float(np.mean(losses))
 
 
-def accuracy(model: Model, samples: Samples) -> float:
+def accuracy(model: Model, samples: Samples, batch: int = BATCH) -> float:
     """The part of the samples classified correctly; 0 without samples."""
-    return judge(model, samples).accuracy
+    return judge(model, samples, batch).accuracy
 
 
-def judge(model: Model, samples: Samples) -> Judgement:
-    """Compare the model's scores with the labels. NaN is excluded: argmax would return class 0."""
+def judge(model: Model, samples: Samples, batch: int) -> Judgement:
+    """Compare the model's scores with the labels. NaN is excluded: argmax would return class 0.
+
+    `batch`: that of a retraining's steps, so that its evaluations need no more memory than these.
+    """
     right = unanswered = 0
-    for first in range(0, len(samples), INFER_BATCH):
-        scores = model.infer(samples.inputs[first : first + INFER_BATCH])
+    for first in range(0, len(samples), batch):
+        scores = model.infer(samples.inputs[first : first + batch])
         invalid = np.isnan(scores).any(1)
-        correct = scores.argmax(1) == samples.labels[first : first + INFER_BATCH]
+        correct = scores.argmax(1) == samples.labels[first : first + batch]
         right += int((correct & ~invalid).sum())
         unanswered += int(invalid.sum())
     return Judgement(len(samples), right, unanswered)

@@ -29,7 +29,9 @@ _MOMENT = "training."
 
 Moments = dict[int, dict[str, Tensor]]
 """The optimiser's tensors by the index of their weight."""
-_BATCH = 256
+_BATCH = 64
+"""Samples whose features are computed at a time: as many as in a training step, which needs more
+memory."""
 _SCORE, _LONGEST = 5.0, 1.0
 """Score of a class at its own mean if no class is known yet, and the longest row that gives it:
 features that do not tell the classes apart must not get large weights."""

@@ -132,7 +132,7 @@ class Work:
         steps = job.settings.steps(samples)
         _expect(model, steps)
         laps.end(DATA)
-        before = accuracy(model, data.held_out)
+        before = accuracy(model, data.held_out, job.settings.batch)
         laps.end(EVALUATION)
         done = resumed * steps // job.settings.epochs
         pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
@@ -177,7 +177,7 @@ class Work:
             )
         pace = EmulatedPace(job.pace_s, 1, self.began_s)
         _expect(model, 0)
-        before = accuracy(model, data.held_out)
+        before = accuracy(model, data.held_out, job.settings.batch)
         expected = estimate(model, data, before, job.settings, job.past)
         pace.step()
         self.report(1.0)

@@ -64,13 +64,17 @@ class ModelRows:
         return dict(sorted((job["sms"], round(job["p50_ms"], 4)) for job in jobs))
 
     def training_memory_mib(self) -> float | None:
-        """The largest memory of a training step; None if it was not measured."""
-        memory_mib = [
-            job["memory_mib"]
-            for job in self.alone(WorkKind.TRAINING, Study.TRAINING)
-            if job.get("memory_mib")
-        ]
+        """The largest memory of a training; None if it was not measured."""
+        jobs = (
+            *self.alone(WorkKind.TRAINING, Study.TRAINING),
+            *self.alone(WorkKind.RETRAINING, Study.MEMORY),
+        )
+        memory_mib = [job["memory_mib"] for job in jobs if job.get("memory_mib")]
         return round(max(memory_mib), 1) if memory_mib else None
+
+    def held_mib(self, task: WorkKind) -> dict[int, float]:
+        """Batch -> memory of a process that does this."""
+        return {job["batch"]: job["held_mib"] for job in self.alone(task, Study.MEMORY)}
 
 
 def entry(
@@ -110,11 +114,23 @@ def entry(
             for batch, by_sms in measured_rows.by_batch("memory_mib", 1).items()
         },
         "training_memory_mib": measured_rows.training_memory_mib(),
+        **_held(measured_rows),
         "overhead": created | overhead,
         "overhead_parts_s": created_parts | parts,
         "left_out": [row["fault"] for row in mine if "fault" in row],
         "provenance": "; ".join([where, _served(measured_rows), *sources]),
     }
+
+
+def _held(rows: ModelRows) -> Json:
+    """What processes of a daemon hold, as far as it was measured."""
+    worker = {str(batch): mib for batch, mib in sorted(rows.held_mib(WorkKind.WORKER).items())}
+    held: Json = {"worker_held_mib": worker} if worker else {}
+    for task in (WorkKind.RETRAINING, WorkKind.ESTIMATE):
+        measured = rows.held_mib(task)
+        if measured:
+            held[f"{task}_held_mib"] = max(measured.values())
+    return held
 
 
 def _training_ratio(rows: ModelRows, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:

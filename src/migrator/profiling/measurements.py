@@ -2,6 +2,7 @@
 
 latency       one process alone on a share of each size, with each batch
 training      a training step on a share of each size, as in a retraining
+memory        what processes of a daemon hold, on the largest size
 start         a cold process from its first line to its first answer, on the smallest size
 interference  the same inferences beside siblings and a training, with and without shares
 """
@@ -17,6 +18,7 @@ from itertools import product
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import INTERFERING_PART
+from migrator.learn.retraining import BATCH
 
 TRAINING_BATCH = 32
 _MOST_BESIDE = 3
@@ -29,6 +31,7 @@ class Study(StrEnum):
 
     LATENCY = "latency"
     TRAINING = "training"
+    MEMORY = "memory"
     START = "start"
     INTERFERENCE = "interference"
 
@@ -41,6 +44,13 @@ class WorkKind(StrEnum):
     """The model's own `train_step`."""
     START = "start"
     """Not repeated: build, copy, first answer."""
+    WORKER = "worker"
+    """Not repeated: what a worker of a daemon does before it answers, and a change of its weights.
+    """
+    RETRAINING = "retraining"
+    """Not repeated: a short retraining with its evaluations."""
+    ESTIMATE = "estimate"
+    """Not repeated: an estimate of a retraining."""
 
 
 class Partition(StrEnum):
@@ -148,6 +158,8 @@ class Measurement:
         """Approximate duration on a GPU in seconds, including preparation."""
         if self.study is Study.START:
             return 12.0
+        if self.study is Study.MEMORY:
+            return 3.0 if self.jobs[0][1].task is WorkKind.WORKER else 8.0
         return self.pace.total_s + (1.5 if len(self.jobs) > 1 else 0.8)
 
 
@@ -173,6 +185,7 @@ def measurements(
         for model in models
         for sms in sizes
     ]
+    listed += _memory(max(sizes), models, batches)
     # On the smallest size only, because a start depends little on the size.
     listed += [
         _alone(Study.START, min(sizes), ProcessJob(WorkKind.START, model, 1)) for model in models
@@ -236,6 +249,15 @@ def _latency(
         for batch in sorted(batches)
         for sms in sizes
     ]
+
+
+def _memory(sms: int, models: Sequence[str], batches: Sequence[int]) -> Iterator[Measurement]:
+    """On the largest size, where nothing but the work itself limits the memory."""
+    for model in models:
+        for size in sorted(batches):
+            yield _alone(Study.MEMORY, sms, ProcessJob(WorkKind.WORKER, model, size))
+        for task in (WorkKind.RETRAINING, WorkKind.ESTIMATE):
+            yield _alone(Study.MEMORY, sms, ProcessJob(task, model, BATCH))
 
 
 def _interference(

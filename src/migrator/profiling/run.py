@@ -179,7 +179,8 @@ class Measuring:
     ) -> bool:
         """Run a measurement and save its result; return False if it is to be retried alone."""
         answers = prepared
-        if not any("fault" in answer for answer in prepared):
+        repeats = measurement.study is not Study.MEMORY
+        if repeats and not any("fault" in answer for answer in prepared):
             start_s = time.monotonic() + _LEAD_S
             for worker in at:
                 worker.ask("run", start_s, measurement.pace)

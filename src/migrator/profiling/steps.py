@@ -8,6 +8,7 @@ model, `infer` and `train_step` are measured as they are, including copies to an
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ import torch
 from torch import Tensor
 
 from migrator.learn.cuda_graphs import convert_to_bf16
+from migrator.learn.estimation import estimate
 from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Model
 from migrator.learn.registry import build
+from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
+from migrator.learn.samples import Samples, WindowData
 from migrator.learn.torch_model import TorchModel
-from migrator.profiling.measurements import ProcessJob
+from migrator.profiling.measurements import ProcessJob, WorkKind
 
 CLASSES = 10
 _LEARNING_RATE = 1e-4
@@ -31,6 +35,10 @@ _STEPS_BEFORE = 5
 
 By then a model on a GPU has captured its own graph.
 """
+_EPOCHS, _BATCHES = 2, 4
+"""Of the retraining whose memory is read: its steps are captured, and its evaluations full."""
+_MANY_STEPS = 10_000
+"""A retraining of so many steps is prepared for speed."""
 _CUDA: Any = torch.cuda
 _WARMING = 3
 """Number of runs on a side stream before a capture."""
@@ -128,6 +136,47 @@ def training(job: ProcessJob, device: str) -> PreparedStep:
 
     losses = [model.train_step(inputs, labels, _LEARNING_RATE) for _ in range(_STEPS_BEFORE)]
     return PreparedStep(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
+
+
+def occupy(job: ProcessJob, device: str) -> None:
+    """Do once what a process of the daemon does, so that its memory can be read afterwards."""
+    model = _build(job)
+    model.to(device)
+    if job.task is WorkKind.WORKER:
+        _serve(model, job.batch, device)
+        return
+    retrains = job.task is WorkKind.RETRAINING
+    if hasattr(model, "expect_training"):
+        model.expect_training(_MANY_STEPS if retrains else 0)
+    settings, data = RetrainingSettings(epochs=_EPOCHS, batch=job.batch), _samples(model, job.batch)
+    before = accuracy(model, data.held_out, job.batch)
+    if retrains:
+        retrain(model, data, before, settings)
+    else:
+        estimate(model, data, before, settings, ())
+
+
+def _serve(model: Any, batch: int, device: str) -> None:
+    """The start of a worker, and a change of its weights."""
+    if hasattr(model, "begin_serving"):
+        model.begin_serving(batch)
+    for size in sorted({1, batch}):
+        model.infer(model.example(size))
+    fresh = copy.deepcopy(model)
+    fresh.to(device)
+    if not hasattr(model, "exchange") or not model.exchange(fresh):
+        fresh.infer(fresh.example(batch))
+
+
+def _samples(model: Model, batch: int) -> WindowData:
+    """Enough samples for full batches of every kind."""
+
+    def some(batches: int) -> Samples:
+        count = batches * batch
+        labels = (np.arange(count) % CLASSES).astype(np.int64)
+        return Samples(model.example(count), labels, np.ones(count, np.int64))
+
+    return WindowData(some(_BATCHES), some(1), some(_BATCHES), some(_BATCHES), frozenset({0}))
 
 
 def _build(job: ProcessJob) -> Model:

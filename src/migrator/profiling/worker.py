@@ -6,6 +6,7 @@ as well. `workers` has the parent's side.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import resource
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from migrator.core.profiles import CONTEXT_MIB
 from migrator.gpu.drivers.nvidia_smi import process_mib
 from migrator.learn.registry import model_class
 from migrator.profiling.measurements import ProcessJob, Repetition, WorkKind
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Step = Callable[[], None]
-
-CONTEXT_GIB = 0.5
-"""GiB of an instance that a CUDA context occupies before torch allocates memory."""
 
 
 class ProfileWorker:
@@ -78,6 +77,9 @@ class ProfileWorker:
         if job == self._job:
             return self._description
         self._make_room(job)
+        if job.task in (WorkKind.WORKER, WorkKind.RETRAINING, WorkKind.ESTIMATE):
+            self._steps.occupy(job, self._device)
+            return self._held()
         prepared: PreparedStep = (
             self._served(job).prepared(job.batch)
             if job.task is WorkKind.INFERENCE
@@ -130,7 +132,7 @@ class ProfileWorker:
         if memory_gib is not None:
             whole_gib = cuda.get_device_properties(0).total_memory / 2**30
             cuda.set_per_process_memory_fraction(
-                min(1.0, max(0.01, (memory_gib - CONTEXT_GIB) / whole_gib))
+                min(1.0, max(0.01, (memory_gib - CONTEXT_MIB / 1024) / whole_gib))
             )
 
     def _make_room(self, job: ProcessJob | None) -> None:
@@ -143,6 +145,7 @@ class ProfileWorker:
         if not served:
             self._serving = None
         if self._device == "cuda":
+            gc.collect()  # a captured step in a cycle keeps its memory
             self._torch.cuda.empty_cache()
             self._torch.cuda.reset_peak_memory_stats()
 
@@ -155,6 +158,25 @@ class ProfileWorker:
         if self._serving is None or not self._serves(job):
             self._serving = (job, self._steps.InferenceModel(job, self._device))
         return self._serving[1]
+
+    def _held(self) -> Json:
+        """What this process has taken from the GPU for its job.
+
+        The context is the part that torch did not allocate, or an assumption if the driver does
+        not tell, as in a container.
+        """
+        if self._device != "cuda":
+            return {"held_mib": _resident_mib()}
+        cuda, mib = self._torch.cuda, 2**20
+        process = process_mib(os.getpid())
+        context = CONTEXT_MIB if process is None else process - cuda.memory_reserved() / mib
+        held = {
+            "context_mib": round(context, 1),
+            "held_mib": round(context + cuda.max_memory_reserved() / mib, 1),
+            **self._memory(),
+        }
+        self._make_room(None)
+        return held
 
     def _memory(self) -> Json:
         if self._device != "cuda":

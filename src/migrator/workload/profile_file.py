@@ -61,10 +61,19 @@ class _ProfileEntry(Entry):
     overhead: _OverheadEntry = Field(description="{create_s, start_s, load_s}")
     provenance: str = Field(description="where the numbers come from, as text")
     memory_mib: dict[str, _Positive] = Field(
-        default_factory=dict, description="the MiB that serving takes by batch"
+        default_factory=dict, description="the MiB that serving takes at least, by batch"
     )
     training_memory_mib: _Positive | None = Field(
-        default=None, description="the MiB that a training step takes, or null"
+        default=None, description="the MiB that a training takes at least, or null"
+    )
+    worker_held_mib: dict[str, _Positive] = Field(
+        default_factory=dict, description="the MiB that a worker process holds by batch"
+    )
+    retraining_held_mib: _Positive | None = Field(
+        default=None, description="the MiB that a retraining process holds, or null"
+    )
+    estimate_held_mib: _Positive | None = Field(
+        default=None, description="the MiB that the process of an estimate holds, or null"
     )
 
 
@@ -147,8 +156,9 @@ def _require_counts(entry: _ProfileEntry, location: Location) -> None:
         _require_count(batch, (*location, "latency_ms", batch), "a batch")
         for sms in by_sms:
             _require_count(sms, (*location, "latency_ms", batch, sms), "a number of SMs")
-    for batch in entry.memory_mib:
-        _require_count(batch, (*location, "memory_mib", batch), "a batch")
+    for name in ("memory_mib", "worker_held_mib"):
+        for batch in getattr(entry, name):
+            _require_count(batch, (*location, name, batch), "a batch")
 
 
 def _require_count(key: str, location: Location, what: str) -> None:

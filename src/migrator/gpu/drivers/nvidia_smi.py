@@ -91,6 +91,15 @@ def compute_mode(index: int) -> str | None:
     return rows[0]["compute_mode"] if rows else None
 
 
+def used_mib(index: int) -> float | None:
+    """Memory of the GPU that is in use by all programs, in MiB; None if it is not reported."""
+    try:
+        rows = _query("gpu", ("memory.used",), "-i", str(index))
+    except InputError:
+        return None
+    return number(rows[0]["memory.used"]) if rows else None
+
+
 def process_mib(pid: int) -> float | None:
     """GPU memory of a process in MiB, including its context; None if it is not reported."""
     try:

@@ -364,8 +364,9 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
     state = folder / "state"
     shutil.copytree(begun, state)
     options = ("--driver", asked.driver, "--policy", run.policy, "--windows", str(asked.windows))
+    kept = ("--batches", str(folder / "batches.csv"))
     began_s = time.monotonic()
-    with served(scenario, state, *options) as daemon:
+    with served(scenario, state, *options, *kept) as daemon:
         start_s = time.monotonic() - began_s
         load = ["load", str(scenario), "--url", daemon.url, "--now", "--json"]
         load += ["--windows", str(asked.windows), "--labels-at", "start"]

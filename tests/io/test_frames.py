@@ -88,7 +88,7 @@ def test_a_frame_that_announces_too_much_is_refused(
 
 def test_too_large_a_tensor_is_not_sent() -> None:
     with pytest.raises(FrameError, match="smaller batches"):
-        encode_frame(1, Scores((1,), 1), bytes(frames.MAX_PAYLOAD_BYTES + 1))
+        encode_frame(1, Scores((1,), 1, 0.0, 0.0), bytes(frames.MAX_PAYLOAD_BYTES + 1))
 
 
 def test_a_channel_reads_what_was_written_and_reports_the_end() -> None:

@@ -115,8 +115,15 @@ class Bench(Actuation):
         return {}
 
     def attach(
-        self, _: str, worker: ServingWorker, __: Any, may_borrow: Callable[[], bool] | None = None
+        self,
+        _: str,
+        worker: ServingWorker,
+        __: Any,
+        *,
+        may_borrow: Callable[[], bool] | None = None,
+        place: str,
     ) -> None:
+        assert place == "1g@0"
         self.attached[worker.name] = may_borrow
 
     def detach(self, worker: ServingWorker) -> None:

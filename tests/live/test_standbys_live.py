@@ -14,8 +14,10 @@ from support.faults import family
 from support.live_daemon import samples, scenario_file, served
 from support.waiting import until
 
+from migrator.core.batch import BatchKind
 from migrator.gpu.drivers.virtual_board import BoardFile
 from migrator.io.processes import is_running, process_name
+from migrator.records.batches import read_batches
 from migrator.records.rows import UnitRecord
 from migrator.records.store import read_records
 
@@ -100,7 +102,7 @@ def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> No
     """One slice answers 20 of 40 requests within two seconds."""
     state, slow = tmp_path / "state", {"1": {"16": 100, "132": 100}, "4": {"16": 400, "132": 400}}
     scenario = _scenario(tmp_path, "support.lending_policy:Lending", slow)
-    with served(scenario, state) as daemon:
+    with served(scenario, state, "--batches", str(tmp_path / "batches.csv")) as daemon:
         file = BoardFile(next(state.rglob("gpu-0.json")))
 
         def waiting() -> bool:
@@ -121,3 +123,13 @@ def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> No
         until(lambda: answered() > 28, daemon.said)
         assert daemon.stop() == 0
         assert "Traceback" not in daemon.said()
+    batches = [
+        batch
+        for batch in read_batches(tmp_path / "batches.csv")
+        if batch.kind is not BatchKind.EVALUATION
+    ]
+    assert sum(batch.in_time for batch in batches) > 28
+    assert {batch.place for batch in batches if batch.kind is BatchKind.OWN} == {"1g@0"}
+    assert len({batch.place for batch in batches if batch.kind is BatchKind.LENT}) > 1
+    for batch in batches:
+        assert batch.taken_s <= batch.sent_s <= batch.began_s < batch.ended_s <= batch.answered_s

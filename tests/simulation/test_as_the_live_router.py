@@ -19,7 +19,14 @@ from migrator.core.problem import Instance, Kind, Task
 from migrator.serving.queue import AttachedWorker, QueuedRequest, QueueSettings, TenantQueue
 from migrator.serving.router import Router
 from migrator.simulation.gpu import SimulatedWorker
-from migrator.simulation.serving import IN_TIME, UNKEPT, Conditions, WorkerColumns, serve
+from migrator.simulation.serving import (
+    BATCH_COLUMNS,
+    IN_TIME,
+    UNKEPT,
+    Conditions,
+    WorkerColumns,
+    serve,
+)
 from migrator.simulation.tenant import Spans, idle_spans
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
@@ -169,7 +176,7 @@ def test_standbys_answer_as_many_on_idle_slices_in_both(
         count = int(SECONDS * rate_rps)
         arrivals.append(sorted((rng.random(count) * SECONDS).tolist()))
     worker = SimulatedWorker(Instance(0, 3), Task("b", Kind.INFERENCE), 1, 0.0, 0.0)
-    sent = np.full((len(arrivals[1]), 3), -1.0)
+    sent = np.full((len(arrivals[1]), BATCH_COLUMNS), -1.0)
     simulated(arrivals[1], [owner], sent=sent)
     sent = sent[sent[:, 0] >= 0]
     ran = [Spans(worker, sent[:, 1], sent[:, 2])]

@@ -20,6 +20,7 @@ from support.scenarios import (
     trains,
 )
 
+from migrator.core.batch import Batch, BatchKind
 from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Holding, Kind
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
@@ -82,9 +83,17 @@ def test_idle_slices_are_lent_to_a_tenant_with_too_many_requests() -> None:
     ]
     this = replace(scenario(*tenants), board=board("H200-141GB-MPS"))
     slots = (serves("a", 0, 1), *(serves("b", start, 1) for start in range(1, 5)))
-    kept, lent = (run(this, each(slots), Flat()).tally for each in (Fixed, Lending))
+    batches: list[Batch] = []
+    kept, lent = (
+        run(this, each(slots), Flat(), batches=batches.append).tally for each in (Fixed, Lending)
+    )
     assert kept.in_time == pytest.approx(100, rel=0.1)
     assert lent.in_time > 300, lent
+    assert sum(batch.in_time for batch in batches) == kept.in_time + lent.in_time
+    assert {batch.place for batch in batches if batch.kind is BatchKind.OWN} == {"1g@0"}
+    borrowed = [batch for batch in batches if batch.kind is BatchKind.LENT]
+    assert {batch.place for batch in borrowed} == {"1g@1", "1g@2", "1g@3", "1g@4"}
+    assert all(batch.came_s <= batch.taken_s < batch.answered_s for batch in batches)
     assert lent == run(this, Lending(slots), Flat()).tally
     apart = replace(this, board=board("H200-141GB"))
     assert run(apart, Lending(slots), Flat()).tally == run(apart, Fixed(slots), Flat()).tally

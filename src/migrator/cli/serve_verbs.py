@@ -110,6 +110,10 @@ def serve(
             "otherwise the user's state folder.",
         ),
     ] = None,
+    batches: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Append a row per batch of requests to this file."),
+    ] = None,
     log_format: Annotated[
         str,
         typer.Option(metavar="text|json", help="Format of log lines."),
@@ -148,8 +152,8 @@ def serve(
         if scenario is None:
             raise InputError("--model: only for one GPU; with --cluster name a cluster scenario")
 
-        alone = {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
-        alone |= {"--grpc-port": grpc_port}
+        alone: dict[str, object] = {"--batches": batches, "--grpc-port": grpc_port}
+        alone |= {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
         for option, given in alone.items():
             if given is not None:
                 raise InputError(f"{option}: only for one GPU; leave it out with --cluster")
@@ -188,7 +192,8 @@ def serve(
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = DaemonOptions(
-        live, state_folder(state), driver, gpu, tokens, windows, from_first_request
+        *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
+        batches=batches,
     )
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from migrator.core.errors import InputError
 if TYPE_CHECKING:
     from migrator.cluster.outcome import ClusterOutcome
     from migrator.cluster.scenario import ClusterScenario
+    from migrator.core.batch import Batch
     from migrator.records.outcome import RunOutcome
     from migrator.records.rows import RunRecords
     from migrator.simulation.compare import SimulationJob
@@ -68,6 +70,10 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE.db", help="Write records for `migrator dashboard FILE.db`."),
     ] = None,
+    batches: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Append a row per batch of requests to this file."),
+    ] = None,
     at_once: Jobs = None,
     ray: RayAddress = None,
     as_json: AsJson = False,
@@ -87,11 +93,7 @@ def simulate(
 
     names = _policies_to_run(policy, side_by_side)
     if is_cluster(scenario):
-        if report is not None or records is not None:
-            raise InputError(
-                f"{'--records' if report is None else '--report'}: not supported for cluster "
-                "scenarios; use --json, or `migrator cluster plan --out`"
-            )
+        _require_no_files({"--report": report, "--records": records, "--batches": batches})
         read = read_run(scenario, seed, windows, forecaster)
         if None in names:
             require_known(scenario, policy=read.policy, forecaster=None)
@@ -117,11 +119,14 @@ def simulate(
     )
     source = partial(read_scenario, scenario)
     is_recorded = report is not None or records is not None
-    jobs = [
-        SimulationJob(source, name, forecaster, seed, windows, drawn, record=is_recorded)
-        for name in names
-    ]
-    outcomes = list(_run(jobs))
+    with _recording(batches, names) as put:
+        jobs = [
+            SimulationJob(
+                *(source, name, forecaster, seed, windows, drawn), record=is_recorded, batches=put
+            )
+            for name in names
+        ]
+        outcomes = list(_run(jobs))
     if warning := missing_drift(read_scenario(scenario, seed, windows)):
         say(f"warning: {warning}")
     if report is not None:
@@ -133,6 +138,26 @@ def simulate(
         print(f"\nreport  {report}")
     if records is not None and not as_json:
         print(f"\nrecords {records}  (look at them: migrator dashboard {records})")
+
+
+@contextmanager
+def _recording(
+    batches: Path | None, names: Sequence[str | None]
+) -> Iterator[Callable[[Batch], None] | None]:
+    """What gets the batches of a run; None: nothing does."""
+    from migrator.records.batches import OPTION, BatchFile
+    from migrator.records.simulated import BEGAN_S
+
+    if batches is None:
+        yield None
+        return
+    if len(names) > 1:
+        raise InputError(f"{OPTION}: for one policy at a time; name one with --policy")
+    file = BatchFile(batches, BEGAN_S)
+    try:
+        yield file.put
+    finally:
+        file.close()
 
 
 def _policies_to_run(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
@@ -157,6 +182,16 @@ def _names_in(text: str, option: str) -> list[str]:
     if not names:
         raise InputError(f"{option}: no name given; `migrator policies` lists them")
     return [policy(name).name for name in dict.fromkeys(names)]
+
+
+def _require_no_files(files: Mapping[str, Path | None]) -> None:
+    """InputError if an option is given that cluster scenarios do not support."""
+    for option, file in files.items():
+        if file is not None:
+            raise InputError(
+                f"{option}: not supported for cluster scenarios; use --json, or `migrator cluster "
+                "plan --out`"
+            )
 
 
 def _require_no_workers(at_once: int | None, ray: str | None) -> None:

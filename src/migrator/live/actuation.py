@@ -17,6 +17,7 @@ from migrator.control import events
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
 from migrator.control.retraining_plans import Estimate
+from migrator.core.batch import place_name
 from migrator.core.catalogue import Place, board_without
 from migrator.core.errors import MigratorError
 from migrator.core.problem import Holding, Share, bare, sms_of
@@ -235,7 +236,11 @@ class Actuation:
         if self._context.lends and tenant in self._context.tenants:
             latency_s = self._latency_s(tenant, place)
             self._router.attach(
-                tenant, worker, latency_s, may_borrow=lambda: self._may_borrow(worker, place)
+                tenant,
+                worker,
+                latency_s,
+                may_borrow=lambda: self._may_borrow(worker, place),
+                place=place_name(place),
             )
 
     def _may_borrow(self, standby: ServingWorker, place: Holding) -> bool:
@@ -308,7 +313,7 @@ class Actuation:
         seconds = time.monotonic() - began_s
         created_s = self._create_s.pop(place, 0.0)
         self._serving[place] = worker
-        self._router.attach(tenant, worker, latency_s)
+        self._router.attach(tenant, worker, latency_s, place=place_name(place))
         parts_s = {"create_s": created_s, "warm_s": seconds}
         if standby is None:
             parts_s |= worker.parts_s

@@ -27,6 +27,7 @@ from migrator.live.labels import Labels
 from migrator.live.options import DaemonOptions, assumed_overhead_s, queue_settings
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
+from migrator.records.batches import BatchFile
 from migrator.records.store import Records
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface
@@ -74,6 +75,8 @@ class Context:
             resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
             standbys=standbys_of(scenario.board, tenants),
         )
+        self.batches: BatchFile | None = None
+        """Gets every batch; None: they are not recorded."""
         self.lends = lends(policy_named(scenario.policy), scenario.board)
         """Whether standbys answer requests while the slices they wait on are idle."""
         self.serving_workers: dict[Holding, ServingWorker] = {}
@@ -149,7 +152,13 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
         stack.push_async_callback(workers.close)  # its last events go into the records
         trainings = Trainings(serving.folder / "trainings.log", workers.forkserver)
         stack.push_async_callback(trainings.close)
-        yield Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
+        context = Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
+        if serving.batches is not None:
+            zero_s = time.time() - context.router.clock()
+            context.batches = BatchFile(serving.batches, zero_s)
+            stack.callback(context.batches.close)
+            context.router.record = context.batches.put
+        yield context
 
 
 def new_tenants(serving: DaemonOptions) -> dict[str, TenantState]:

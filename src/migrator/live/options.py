@@ -10,6 +10,7 @@ from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
 from migrator.live.tenant_store import TenantStore
+from migrator.records.batches import check_batches_path
 from migrator.serving.http.access import Tokens
 from migrator.serving.queue import QueueSettings
 from migrator.serving.workers.messages import ModelSpec
@@ -42,8 +43,11 @@ class DaemonOptions:
     """When window 0 began, if several daemons count windows together; None: it counts alone."""
     order_key: str = ""
     """Requests that add or remove tenants must carry this key; only the agent has it."""
+    batches: Path | None = None
+    """A file that gets a row per batch."""
 
     def __post_init__(self) -> None:
+        check_batches_path(self.batches)
         scenario = self.live.scenario
         if scenario.slot_s != round(scenario.slot_s):
             raise InputError(

@@ -96,6 +96,8 @@ class LiveRecorder(recorder.Recorder):
 
     async def flush(self) -> None:
         """Write to disk. If that fails, the newest records wait in memory and serving continues."""
+        if self._context.batches is not None:
+            await asyncio.to_thread(self._context.batches.flush)
         try:
             await asyncio.to_thread(self._records.flush)
         except MigratorError as error:

@@ -177,11 +177,17 @@ class AttachedWorker:
     """Limit of the lag, so that an idle worker is always tried."""
     may_borrow: Callable[[], bool] | None = None
     """Whether the worker of another tenant on its slices is idle; None: the slices are its own."""
+    place: str = ""
+    """Where it runs, for the record of its batches."""
     lag_s: float = 0.0
     measured_s: float = 0.0
     batch: list[QueuedRequest] = field(default_factory=list)
     started_s: float = 0.0
     """When the batch was taken from the queue."""
+    waiting: int = 0
+    """Rows that still waited then."""
+    sent_s: float = 0.0
+    """When the batch was sent to the worker."""
     evaluates: bool = False
     """Whether it answers inputs that are no requests."""
     task: asyncio.Task[None] | None = None
@@ -250,12 +256,13 @@ class TenantQueue:
         worker: WorkerLink,
         latency_s: Callable[[int], float],
         may_borrow: Callable[[], bool] | None = None,
+        place: str = "",
     ) -> AttachedWorker:
         batch, slo_s = self.settings.batch, self.settings.slo_s
         table = (0.0, *(latency_s(rows) for rows in range(1, batch + 1)))
         full = next((rows for rows in range(batch, 1, -1) if 2 * table[rows] <= slo_s), 1)
         max_lag_s = max(0.0, slo_s - table[1]) / 2
-        attached = AttachedWorker(worker, table, full, max_lag_s, may_borrow)
+        attached = AttachedWorker(worker, table, full, max_lag_s, may_borrow, place)
         self.workers.append(attached)
         self.workers.sort(
             key=lambda worker: worker.latency_s[1], reverse=self.settings.slowest_first

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.batch import Batch, BatchKind
 from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.serving.logs import LineLimiter
 from migrator.serving.queue import (
@@ -50,6 +51,8 @@ class Router:
         self, tenants: Mapping[str, QueueSettings], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
+        self.record: Callable[[Batch], None] | None = None
+        """Gets every batch that was answered."""
         self._closed = False
         self._log_lines = LineLimiter(clock=clock)
         self._queues: dict[str, TenantQueue] = {}
@@ -124,15 +127,20 @@ class Router:
         latency_s: Callable[[int], float],
         *,
         may_borrow: Callable[[], bool] | None = None,
+        place: str = "",
     ) -> None:
         """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes.
 
         `may_borrow`: the slices are another tenant's, and it gets batches only while this is true.
-        To be attached without it as soon as the slices are its own.
+        To be attached without it as soon as the slices are its own. `place`: for the record of its
+        batches.
         """
         queue, attached = self._queue(tenant), self._find(worker)
         if attached is None:
-            self._attached[worker.name] = queue, queue.add_worker(worker, latency_s, may_borrow)
+            self._attached[worker.name] = (
+                queue,
+                queue.add_worker(worker, latency_s, may_borrow, place),
+            )
         elif (
             attached[1].may_borrow is not None
             and attached[1].drained is None
@@ -206,7 +214,19 @@ class Router:
         try:
             while attached.batch:
                 await asyncio.sleep(_IDLE_CHECK_S)
-            return await attached.worker.infer(inputs) if attached in queue.workers else None
+            if attached not in queue.workers:
+                return None
+            sent_s = self.clock()
+            answered = await attached.worker.infer(inputs)
+            if self.record is not None:
+                self.record(
+                    Batch(
+                        *(tenant, attached.place, BatchKind.EVALUATION, len(inputs), queue.rows),
+                        *(sent_s, sent_s, sent_s, answered.began_s or sent_s),
+                        *(answered.ended_s or self.clock(), self.clock(), 0),
+                    )
+                )
+            return answered
         finally:
             attached.evaluates = False
             self._free(queue, attached)
@@ -321,6 +341,7 @@ class Router:
         if not batch:
             return
         attached.begin(batch, now_s)
+        attached.waiting = queue.rows
         if attached.task is None:
             loop = asyncio.get_running_loop()
             attached.task = loop.create_task(self._serve(queue, attached))
@@ -358,6 +379,7 @@ class Router:
             single = len(batch) == 1
             inputs = batch[0].inputs if single else np.concatenate([x.inputs for x in batch])
             ids = batch[0].request_id if single else _request_ids(batch)
+            attached.sent_s = self.clock()
             answered = await attached.worker.infer(inputs, ids)
             if len(answered.scores) != len(inputs):
                 raise InputError(
@@ -416,7 +438,7 @@ class Router:
 
     def _resolve(self, queue: TenantQueue, attached: AttachedWorker, answered: Answered) -> None:
         now_s, started_s, row = self.clock(), attached.started_s, 0
-        took_s = now_s - started_s
+        took_s, in_time = now_s - started_s, 0
         for request in attached.batch:
             only = request.rows == len(answered.scores)
             scores = answered.scores if only else answered.scores[row : row + request.rows]
@@ -424,11 +446,23 @@ class Router:
             if request.answer.done():
                 continue
             late = now_s > request.deadline_s
+            in_time += request.rows * (not late)
             queue.counts.answer(request.second, request.rows, now_s - request.came_s, late=late)
             waited_s = started_s - request.came_s
             request.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
         queue.counts.serve(row, took_s)
         attached.measure(row, took_s, now_s)
+        if self.record is not None:
+            kind = BatchKind.OWN if attached.may_borrow is None else BatchKind.LENT
+            came_s = min(request.came_s for request in attached.batch)
+            self.record(
+                Batch(
+                    *(queue.settings.name, attached.place, kind, row, attached.waiting),
+                    *(came_s, started_s, attached.sent_s),
+                    *(answered.began_s or attached.sent_s, answered.ended_s or now_s, now_s),
+                    in_time,
+                )
+            )
 
     def _retry(self, queue: TenantQueue, attached: AttachedWorker, error: Exception) -> None:
         """Retry each request of a batch by itself, as one of them may have caused the failure."""

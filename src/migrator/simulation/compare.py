@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from migrator.control.observation import Policy, Sight, policy_named
+from migrator.core.batch import Batch
 from migrator.core.errors import InputError
 from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
@@ -38,6 +39,8 @@ class SimulationJob:
     """Name of the scenario in the outcome; None: its own name."""
     record: bool = False
     """Whether the outcome has records."""
+    batches: Callable[[Batch], None] | None = None
+    """Gets every batch; only for jobs that run in this process."""
 
     def scenario(self) -> Scenario:
         """The scenario with the job's overrides. Checks the names."""
@@ -65,7 +68,13 @@ class SimulationJob:
         chosen = self.chosen(this)
         prepare(chosen)
         ahead = forecaster(this.forecaster)
-        return run(this, chosen, ahead, drawn=self.drawn, record=self.record, step=step)
+        return run(
+            *(this, chosen, ahead),
+            drawn=self.drawn,
+            record=self.record,
+            batches=self.batches,
+            step=step,
+        )
 
 
 def require_range(option: str, value: int | None, least: int, most: int) -> None:

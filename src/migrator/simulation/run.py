@@ -41,6 +41,7 @@ from migrator.control.tenant_state import TenantState, TrainingSettings
 from migrator.control.units import State
 from migrator.control.why_not_retrained import why_not_retrained
 from migrator.control.window_clock import WindowClock
+from migrator.core.batch import Batch
 from migrator.core.outcome import Tally
 from migrator.core.problem import Holding, Kind, Problem, Task, bare
 from migrator.core.profiles import Service
@@ -98,6 +99,7 @@ def run(
     measured: MeasuredRun | None = None,
     spread: float = RETRAINING_SPREAD,
     record: bool = False,
+    batches: Callable[[Batch], None] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> RunOutcome:
     """Run the policy over all windows.
@@ -105,9 +107,11 @@ def run(
     `drawn`: draw the correctness of each request instead of using its expected value. `even_start`:
     split the board evenly before the first decision; otherwise the first decision's layout exists
     at once. `spread`: relative standard deviation of the durations of retrainings. `record`: the
-    outcome has records. `step`: called after every window.
+    outcome has records. `batches`: gets every batch. `step`: called after every window.
     """
-    simulation = _Simulation(scenario, policy, forecaster, drawn, measured, spread, record=record)
+    simulation = _Simulation(
+        scenario, policy, forecaster, drawn, measured, spread, record=record, batches=batches
+    )
     windows = []
     for number in range(scenario.windows):
         windows.append(simulation.window(number, even_start=even_start))
@@ -151,9 +155,10 @@ class _Simulation:
         spread: float,
         *,
         record: bool,
+        batches: Callable[[Batch], None] | None,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
-        self.measured = measured is not None
+        self.measured, self.batches = measured is not None, batches
         models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
@@ -273,6 +278,7 @@ class _Simulation:
                 drawn=self.drawn,
                 lent=lent,
                 trial=trial,
+                record=None if trial else self.batches,
             )
 
         ran: list[Spans] = []

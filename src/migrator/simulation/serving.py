@@ -61,7 +61,10 @@ class Conditions(NamedTuple):
     cold_to_s: Floats
 
 
-UNKEPT = np.empty((0, 3))
+PLACE, START, END, ROWS, CAME, ANSWERED, WAITING, BATCH_COLUMNS = range(8)
+"""Columns of a batch: its worker, its times, its requests, when the oldest arrived, how many were
+in time, how many others waited when it began."""
+UNKEPT = np.empty((0, BATCH_COLUMNS))
 
 
 def serve(
@@ -74,7 +77,7 @@ def serve(
 ) -> tuple[Floats, int]:
     """Serve the window. Returns the counts and the index of the first request that still waits.
 
-    `sent`: rows for worker, start and end of worker batch, filled as far as there are any.
+    `sent`: rows of BATCH_COLUMNS, filled with batches as far as there are any.
     """
     counted, (active, full) = np.zeros(KINDS), np.ones((2, len(workers.ready_s)), np.int64)
     if not len(workers.process):
@@ -144,13 +147,13 @@ def _serve(
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
         finish = start + latency_s[chosen, size] * now.slowdown[when]
         free_s[process[chosen]] = finish
-        batches = _keep(sent, batches, chosen, start, finish)
         # batches do not begin in the order in which they are sent
         version = _reached(switch_s, 1 if switch_s[version] > start else version + 1, start) - 1
         batch = (arrival_s[head : head + size], draw[head : head + size])
         _settle(
             counted, batch, drawn, (start, finish), now.slo_s, now.accuracy[version], reconfiguring
         )
+        batches = _keep(sent, batches, (start, finish), chosen, arrival_s, head, size, now.slo_s)
         head += size
     return head
 
@@ -162,11 +165,25 @@ def _arrival(arrival_s: Floats, place: int) -> float:
 
 
 @compiled_inner
-def _keep(sent: Floats, batches: int, worker: int, start: float, finish: float) -> int:
-    """Keep a batch if there is a row for it; returns how many are kept."""
+def _keep(
+    sent: Floats,
+    batches: int,
+    span_s: tuple[float, float],
+    worker: int,
+    arrival_s: Floats,
+    head: int,
+    size: int,
+    slo_s: float,
+) -> int:
+    """Keep a batch if there is a row for it; returns how many are kept. `span_s`: start and end."""
     if batches == len(sent):
         return batches
-    sent[batches, 0], sent[batches, 1], sent[batches, 2] = worker, start, finish
+    row, (start, finish), behind = sent[batches], span_s, head + size
+    row[PLACE], row[START], row[END] = worker, start, finish
+    row[ROWS], row[ANSWERED] = size, 0
+    row[CAME], row[WAITING] = arrival_s[head], _later_than(arrival_s, behind, start) - behind
+    for request in range(head, behind):
+        row[ANSWERED] += finish <= arrival_s[request] + slo_s
     return batches + 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
+from migrator.core.batch import Batch, BatchKind, place_name
 from migrator.core.outcome import Tally
 from migrator.core.problem import Kind
 from migrator.core.profiles import Curve
@@ -170,12 +171,14 @@ class RunningTenant:
         drawn: bool,
         lent: Sequence[Spans] = (),
         trial: bool = False,
+        record: Callable[[Batch], None] | None = None,
     ) -> tuple[Tally, list[Spans]]:
         """Serve the requests of a window, waiting ones first, and count their outcomes.
 
         `estimates`: with the factor by which batches take longer beside them on their instance.
         `lent`: times of other tenants' workers in which a standby serves on their slices. `trial`:
-        change nothing. Also returns when batches ran, with `lent` or `trial`.
+        change nothing. `record`: gets every batch. Also returns when batches ran, with `lent` or
+        `trial`.
         """
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = [process for process in processes if self._is_mine(process)]
@@ -197,7 +200,8 @@ class RunningTenant:
             np.array([end for _, end in cold]),
         )
         waited = len(self._waiting[0])
-        sent = np.full((len(arrival_s) if trial or lent else 0, 3), -1.0)
+        kept = len(arrival_s) if trial or lent or record else 0
+        sent = np.full((kept, serving.BATCH_COLUMNS), -1.0)
         counted, served = serving.serve(arrival_s, draw, drawn, workers, now, sent)
         if not trial:
             for period, free_s in zip(periods, workers.free_s[: len(periods)], strict=True):
@@ -205,6 +209,12 @@ class RunningTenant:
         ran = _spans_of(
             [period.worker for period in periods], [spans.worker for spans in lent], sent, workers
         )
+        if record is not None:
+            places = [place_name(phase.worker.holding) for phase in phases]
+            for spans in lent:
+                places += [place_name(spans.worker.holding)] * len(spans.begin_s)
+            for row in sent[sent[:, serving.PLACE] >= 0].tolist():
+                record(_batch(self.name, row, places, len(phases)))
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
         if not trial:
@@ -268,6 +278,20 @@ class RunningTenant:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
 
 
+def _batch(tenant: str, row: Sequence[float], places: Sequence[str], own: int) -> Batch:
+    """A batch that was kept. `places`: of all workers, of which the first `own` are its own."""
+    worker, start_s, end_s, rows, came_s, in_time, waiting = row
+    return Batch(
+        tenant,
+        places[int(worker)],
+        BatchKind.OWN if worker < own else BatchKind.LENT,
+        int(rows),
+        int(waiting),
+        *(came_s, start_s, start_s, start_s, end_s, end_s),
+        int(in_time),
+    )
+
+
 class Spans(NamedTuple):
     """Times of a worker."""
 
@@ -284,15 +308,15 @@ def _spans_of(
 ) -> list[Spans]:
     """When batches ran, by worker; nothing if they were not kept.
 
-    `sent`: rows of entry, start and end; negative where unused.
+    `sent`: rows of batches; negative where unused.
     """
-    sent = sent[sent[:, 0] >= 0]
+    sent = sent[sent[:, serving.PLACE] >= 0]
     if not len(sent):
         return []
-    first = workers.process[sent[:, 0].astype(np.int64)]
+    first = workers.process[sent[:, serving.PLACE].astype(np.int64)]
     processes = dict(zip(np.unique(workers.process).tolist(), (*own, *lent), strict=True))
     return [
-        Spans(worker, sent[first == number, 1], sent[first == number, 2])
+        Spans(worker, *sent[first == number][:, [serving.START, serving.END]].T)
         for number, worker in processes.items()
     ]
 

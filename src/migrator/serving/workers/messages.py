@@ -123,6 +123,9 @@ class Answered(NamedTuple):
 
     scores: NDArray[np.float32]
     version: int
+    began_s: float = 0.0
+    """When the worker had received the batch, on the monotonic clock; 0: it does not say."""
+    ended_s: float = 0.0
 
 
 class WorkerLink(Protocol):
@@ -152,6 +155,9 @@ class Scores(Struct, tag=True, frozen=True):
 
     shape: tuple[int, ...]
     version: int
+    began_s: float
+    """On the monotonic clock, which all processes share."""
+    ended_s: float
 
 
 class Swap(Struct, tag=True, frozen=True):

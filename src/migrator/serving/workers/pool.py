@@ -102,7 +102,7 @@ class ServingWorker:
         answer = frame.message
         # a copy: scores are small, the buffer they came in is not
         scores: NDArray[np.float32] = decode_array(answer.shape, "<f4", frame.payload).copy()
-        return Answered(scores, answer.version)
+        return Answered(scores, answer.version, answer.began_s, answer.ended_s)
 
     async def swap(self, weights: Path, version: int) -> float:
         """Serve these weights from the next batch on; the seconds. InputError: unusable."""

@@ -131,7 +131,7 @@ class Worker:
         return WorkerReady({**parts_s, "total": sum(parts_s.values())})
 
     def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
-        began = time.perf_counter()
+        began_s = time.monotonic()
         served, assignment = self._served, self._assignment
         if served is None or assignment is None:
             return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
@@ -148,8 +148,8 @@ class Worker:
             return self._report_failure(request, kind, error), _EMPTY
         if assignment.latency_ms is not None:
             least_s = emulated_s(assignment.latency_ms, len(inputs))
-            time.sleep(max(0.0, least_s - (time.perf_counter() - began)))
-        return Scores(shape, served.version), scores
+            time.sleep(max(0.0, least_s - (time.monotonic() - began_s)))
+        return Scores(shape, served.version, began_s, time.monotonic()), scores
 
     def _report_failure(self, request: Infer, kind: FaultKind, error: Exception) -> Fault:
         """The answer to a batch that failed; the traceback goes into the worker's own log."""

@@ -125,7 +125,7 @@ def test_a_gain_is_worth_more_if_later_retrainings_will_not_fit() -> None:
         for window, seconds in enumerate((before_s, 90.0)):
             curve = Curve(((16.0, seconds),))
             state.on(RetrainingPlanned(Retraining(window, curve, 1.0, 0.4)))
-            state.value_retraining(16.0, 100.0, None)
+            state.value_retraining(16.0, 100.0)
     steady, growing = (state.view().value_after for state in tenants)
     assert growing > 2 * steady > 0
 

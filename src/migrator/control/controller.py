@@ -121,7 +121,7 @@ class Controller:
         planned = [tenant for tenant in self._tenants.values() if tenant.planned]
         sms = TrainingRoom.of(self.planning.board, planned, self._clock.window_s).sms
         for tenant in self._tenants.values():
-            tenant.value_retraining(sms, self._clock.window_s, self._clock.windows_left)
+            tenant.value_retraining(sms, self._clock.window_s)
             tenant.explain(None)
         self.planning.begin_window()
         return self.plan()

@@ -520,10 +520,10 @@ class TenantState:
         """
         self.gains.completed(before, after, estimated)
 
-    def value_retraining(self, sms: float, window_s: float, windows_left: int | None) -> None:
+    def value_retraining(self, sms: float, window_s: float) -> None:
         """Begin a window whose retraining is set: learn what its gain is worth afterwards.
 
-        `sms`: of the largest instance that it may have; `windows_left`: after this one.
+        `sms`: of the largest instance that it may have.
         """
         self.value_after.begin_window(self._accuracy)
         job = self._retraining
@@ -534,7 +534,7 @@ class TenantState:
         grows = before_s is not None and job.most_samples is None
         growth = 1 - before_s / profile_s if before_s and grows else 0.0
         longest_s = self._overhead_s + job.planned_s.at(sms) * self.duration.longer
-        self.value_after.plan(longest_s / window_s, growth, windows_left)
+        self.value_after.plan(longest_s / window_s, growth)
         self._profile_s = profile_s
 
     # What a policy sees.

@@ -21,8 +21,8 @@ _SMOOTHING = 0.5
 """Smoothing factor for measurements."""
 _MOST_KEPT = 0.95
 """Largest share of the accuracy assumed to be kept: gains must not be worth infinitely much."""
-_AHEAD = 20
-"""Most windows ahead in which a gain counts."""
+AHEAD = 20
+"""Windows ahead in which a gain counts. No run is assumed to end."""
 _LEAST_GAIN = 1e-3
 """Smallest gain, relative to the accuracy after it, that is valued by itself."""
 _STEPS = 25
@@ -39,8 +39,6 @@ class ValueAfterWindow:
     """Duration of this window's retraining, as a part of the window."""
     growth: float = 0.0
     """What every later retraining takes longer than the one before, relative to `duration`."""
-    windows_left: int | None = None
-    """Windows of the run after this one; None if it has no end."""
     _completed: float | None = None
     """When retrainings completed, as a part of the window, divided by their `duration`."""
     _ended_with: float | None = None
@@ -60,14 +58,12 @@ class ValueAfterWindow:
 
         `left`: the accuracy now divided by the accuracy after the retraining.
         """
-        ahead = _AHEAD if self.windows_left is None else min(_AHEAD, self.windows_left)
         left = min(left, 1 - _LEAST_GAIN)
-        return _windows(left, self.kept, self.completed, self.duration, self.growth, ahead)
+        return _windows(left, self.kept, self.completed, self.duration, self.growth)
 
-    def plan(self, duration: float, growth: float, windows_left: int | None) -> None:
+    def plan(self, duration: float, growth: float) -> None:
         """Note how long this window's retraining takes, and what follows it."""
         self.duration, self.growth = duration, max(0.0, growth)
-        self.windows_left = windows_left
 
     def complete(self, part: float) -> None:
         """Note that a retraining completed when `part` of the window had passed."""
@@ -89,15 +85,13 @@ class ValueAfterWindow:
 
 
 @lru_cache(maxsize=256)
-def _windows(
-    left: float, kept: float, completed: float, duration: float, growth: float, ahead: int
-) -> float:
+def _windows(left: float, kept: float, completed: float, duration: float, growth: float) -> float:
     """The value of a gain, in windows, by bisection of the cost at which it makes no difference."""
-    later = np.arange(1, ahead + 1)
+    later = np.arange(1, AHEAD + 1)
     longer = 1 + growth * later
     parts = np.minimum(1.0, completed * longer)
     fits = (duration * longer <= 1) | (growth == 0)
-    low, high = 0.0, 1.0 + ahead
+    low, high = 0.0, 1.0 + AHEAD
     for _ in range(_STEPS):
         cost = (low + high) / 2
         costs = np.where(fits, cost * longer, np.inf)

@@ -19,8 +19,6 @@ class WindowClock:
     first: int = 0
     """The number of the first window of this run."""
     now_s: Callable[[], float] = time.monotonic
-    windows: int | None = None
-    """Number of windows of this run; None if it has no end."""
     began_s: float = field(default=0.0)
     number: int = field(default=0)
     started_s: float = field(default=0.0)
@@ -35,13 +33,6 @@ class WindowClock:
     def slots(self) -> int:
         """Slots per window."""
         return round(self.window_s / self.slot_s)
-
-    @property
-    def windows_left(self) -> int | None:
-        """Windows of this run after the current one; None if it has no end."""
-        if self.windows is None:
-            return None
-        return max(0, self.first + self.windows - self.number - 1)
 
     @property
     def into_s(self) -> float:

@@ -176,12 +176,7 @@ class _Simulation:
             free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,
         )
         self.lends = lends(policy, scenario.board) if measured is None else measured.lends
-        self.clock = WindowClock(
-            scenario.window_s,
-            scenario.slot_s,
-            now_s=lambda: self.gpu.now_s,
-            windows=scenario.windows,
-        )
+        self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
         self.decider = SimulatedDecider(
             policy, self.forecasting, self.clock.now_s, self._planning_s, self.gpu.wake
         )

@@ -3,12 +3,13 @@
     python -m benchmarks.live_grid --keep rows.jsonl                  # simulate what rows lack
     python -m benchmarks.live_grid --keep rows.jsonl --most-s 0       # only the tables
     python -m benchmarks.live_grid --write FOLDER                     # scenarios for live.py
-    python -m benchmarks.live_grid --live FOLDER --driver emulated --only two-mixed-0.8-30
+    python -m benchmarks.live_grid --live FOLDER --only two-mixed-0.8-30 -- --driver emulated
+    python -m benchmarks.live_grid --tables FOLDER                    # of what was run live
 
 A cell is simulated as it is run live: measured profile, board of shares, even split before the
 first decision. Every policy runs twice: with idle slices lent as the policy does, and with lending
 for every policy on instances. Runs are ordered such that the first ones are a random part of the
-grid. `--live` runs cells one after another with `benchmarks/gpu/live.py`, whose options may follow.
+grid. `--live` runs cells one after another with `benchmarks/gpu/live.py`, whose options follow `--`.
 """
 
 from __future__ import annotations
@@ -161,15 +162,15 @@ def rows_in(path: Path) -> list[Row]:
 # Live
 
 
-def run_live(names: Iterable[str], folder: Path, driver: str, options: Sequence[str]) -> None:
+def run_live(names: Iterable[str], folder: Path, options: Sequence[str]) -> None:
     """Each scenario with live.py, into a folder of its own; finished runs are kept."""
+    if "emulated" not in options and "--profile" not in options:
+        options = ("--profile", str(PROFILE), *options)
     for name in names:
         (folder / name).mkdir(parents=True, exist_ok=True)
         path = write_scenario(folder / f"{name}.yaml", documents()[name])
         command = [sys.executable, "-m", "benchmarks.gpu.live", "--scenario", str(path)]
-        command += ["--out", str(folder / name), "--driver", driver, *options]
-        if driver != "emulated" and "--profile" not in options:
-            command += ["--profile", str(PROFILE)]
+        command += ["--out", str(folder / name), *options]
         print(name, flush=True)
         subprocess.run(command, check=True, env=environment())
 
@@ -302,22 +303,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file for rows and summaries")
     parser.add_argument("--write", type=Path, help="write the scenarios into this folder")
     parser.add_argument("--live", type=Path, help="run live into this folder, with live.py")
-    parser.add_argument("--driver", default="emulated", help="for --live")
-    asked, options = parser.parse_known_args()
+    parser.add_argument("--tables", type=Path, help="print the tables of live runs in this folder")
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    asked, options = parser.parse_args(words[:at]), words[at + 1 :]
     names = asked.only.split(",") if asked.only else list(documents())
     unknown = [name for name in names if name not in documents()]
     if unknown:
         raise SystemExit(f"--only: no cell is called {unknown[0]}; --write FOLDER names all")
     if options and asked.live is None:
-        raise SystemExit(f"{options[0]}: no such option; options of live.py go with --live")
+        raise SystemExit(f"{options[0]}: options of live.py go with --live")
     if asked.write is not None:
         asked.write.mkdir(parents=True, exist_ok=True)
         for name in names:
             write_scenario(asked.write / f"{name}.yaml", documents()[name])
         return
     if asked.live is not None:
-        run_live(names, asked.live, asked.driver, options)
-        rows = live_rows(asked.live)
+        run_live(names, asked.live, options)
+    folder_of_runs = asked.live or asked.tables
+    if folder_of_runs is not None:
+        rows = live_rows(folder_of_runs)
     else:
         chosen = [cell for cell in cells() if cell.name in names]
         seeds = [int(seed) for seed in asked.seeds.split(",")]

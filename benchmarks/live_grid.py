@@ -9,7 +9,8 @@
 A cell is simulated as it is run live: measured profile, board of shares, even split before the
 first decision. Every policy runs twice: with idle slices lent as the policy does, and with lending
 for every policy on instances. Runs are ordered such that the first ones are a random part of the
-grid. `--live` runs cells one after another with `benchmarks/gpu/live.py`, whose options follow `--`.
+grid. `--live` runs cells one after another with `benchmarks/gpu/live.py`, whose options follow
+`--`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from migrator.advise.static_layouts import static_policies
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.scenario import Scenario
 from migrator.forecast.selection import forecaster
+from migrator.io.task_pool import open_workers
 from migrator.policies.policy import Policy, Sharing, lends
 from migrator.policies.registry import policy as policy_named
 from migrator.simulation.compare import prepare
@@ -102,23 +104,28 @@ def scenario_of(cell: Cell, seed: int) -> Scenario:
         return read_scenario(write_scenario(Path(folder, f"{cell.name}.yaml"), document), seed)
 
 
-def simulated(cell: Cell, seed: int, chosen: Policy, lending: str) -> Row:
-    """One run."""
-    scenario, began_s = scenario_of(cell, seed), time.monotonic()
-    prepare(chosen)
-    outcome = run(scenario, chosen, forecaster(scenario.forecaster), even_start=True)
-    tallies = outcome.tenants
-    is_static = chosen.name not in POLICIES
-    return Row(
-        cell.name,
-        seed,
-        lending,
-        STATIC if is_static else chosen.name,
-        chosen.name if is_static else None,
-        {tenant: tally.received for tenant, tally in tallies.items()},
-        {tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
-        round(time.monotonic() - began_s, 1),
-    )
+@dataclass(frozen=True)
+class Job:
+    """One run to simulate."""
+
+    cell: Cell
+    seed: int
+    lending: str
+    policy: Policy
+
+    def run(self) -> Row:
+        """In this process."""
+        scenario, began_s = scenario_of(self.cell, self.seed), time.monotonic()
+        prepare(self.policy)
+        outcome = run(scenario, self.policy, forecaster(scenario.forecaster), even_start=True)
+        tallies, name = outcome.tenants, self.policy.name
+        return Row(
+            *(self.cell.name, self.seed, self.lending),
+            *((name, None) if name in POLICIES else (STATIC, name)),
+            {tenant: tally.received for tenant, tally in tallies.items()},
+            {tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
+            round(time.monotonic() - began_s, 1),
+        )
 
 
 def policies_of(cell: Cell, seed: int) -> Iterator[tuple[str, Policy]]:
@@ -134,20 +141,28 @@ def policies_of(cell: Cell, seed: int) -> Iterator[tuple[str, Policy]]:
             yield ALL, lending
 
 
-def simulate(chosen: Sequence[Cell], seeds: Sequence[int], keep: Path, most_s: float) -> list[Row]:
+def simulate(
+    chosen: Sequence[Cell], seeds: Sequence[int], keep: Path, most_s: float, processes: int
+) -> list[Row]:
     """Run what `keep` lacks, a seed after another, until `most_s` have passed."""
     rows, began_s = rows_in(keep), time.monotonic()
     known = {(row.cell, row.seed, row.lending, row.layout or row.policy) for row in rows}
-    for seed in seeds:
-        for cell in chosen:
-            for lending, each in policies_of(cell, seed):
-                if (cell.name, seed, lending, each.name) in known:
-                    continue
-                if time.monotonic() - began_s > most_s:
-                    return rows
-                rows.append(simulated(cell, seed, each, lending))
-                with keep.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(rows[-1])) + "\n")
+    jobs = [
+        Job(cell, seed, lending, each)
+        for seed in seeds
+        for cell in chosen
+        for lending, each in policies_of(cell, seed)
+        if (cell.name, seed, lending, each.name) not in known
+    ]
+    if not jobs or most_s <= 0:
+        return rows
+    with open_workers(processes) as workers, keep.open("a", encoding="utf-8") as file:
+        for _, row in workers.as_completed(Job.run, jobs):
+            rows.append(row)
+            file.write(json.dumps(asdict(row)) + "\n")
+            file.flush()
+            if time.monotonic() - began_s > most_s:
+                break
     return rows
 
 
@@ -299,7 +314,8 @@ def main() -> None:
     parser.add_argument("--only", help="cells, comma separated; default all")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--keep", type=Path, help="file of rows: only missing ones are simulated")
-    parser.add_argument("--most-s", type=float, default=float("inf"), help="begin no run after")
+    parser.add_argument("--most-s", type=float, default=float("inf"), help="end after these")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a JSON file for rows and summaries")
     parser.add_argument("--write", type=Path, help="write the scenarios into this folder")
     parser.add_argument("--live", type=Path, help="run live into this folder, with live.py")
@@ -328,7 +344,7 @@ def main() -> None:
         seeds = [int(seed) for seed in asked.seeds.split(",")]
         with tempfile.TemporaryDirectory() as folder:
             keep = asked.keep or Path(folder) / "rows.jsonl"
-            rows = simulate(chosen, seeds, keep, asked.most_s)
+            rows = simulate(chosen, seeds, keep, asked.most_s, asked.processes)
     record: dict[str, Any] = {"machine": describe_machine()}
     for lending in dict.fromkeys(row.lending for row in rows):
         found = results(rows, lending)

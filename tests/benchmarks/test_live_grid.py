@@ -78,8 +78,8 @@ def test_rows_are_kept_and_not_run_again(tmp_path: Path) -> None:
             with keep.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(row)) + "\n")
     before = len(rows_in(keep))
-    assert len(simulate([cell], [0], keep, most_s=0.0)) == before
-    rows = simulate([cell], [0], keep, most_s=60.0)
+    assert len(simulate([cell], [0], keep, 0.0, 1)) == before
+    rows = simulate([cell], [0], keep, 60.0, 1)
     assert (rows[-1].policy, rows[-1].lending) == ("equal-mig", OWN)
     assert 0.3 < rows[-1].share < 1
     assert rows_in(keep) == rows

@@ -80,9 +80,9 @@ class _TenantInstances:
         return (*self.serving, *(() if self.training is None else (self.training,)))
 
 
-def static_policies(scenario: Scenario) -> tuple[Policy, ...]:
+def static_policies(scenario: Scenario, layouts: int = SIMULATED) -> tuple[Policy, ...]:
     """The splits worth simulating: the best layouts of the fluid model and the paper's splits."""
-    return (*_best_layouts(scenario), *_papers_splits(scenario))
+    return (*_best_layouts(scenario)[:layouts], *_papers_splits(scenario))
 
 
 def _papers_splits(scenario: Scenario) -> Iterator[Policy]:
@@ -108,7 +108,7 @@ def _best_layouts(scenario: Scenario) -> list[FixedLayout]:
                 if sizes in fitting and total > longer.get(sizes, (-1.0, ()))[0]:
                     longer[sizes] = (total, (*chosen, choice))
         layouts = longer
-    ordered = sorted(layouts.values(), key=lambda layout: -layout[0])[:SIMULATED]
+    ordered = sorted(layouts.values(), key=lambda layout: -layout[0])
     return [_layout(scenario.tenants, chosen) for _, chosen in ordered]
 
 

@@ -59,13 +59,13 @@ def profile_of(entry: Mapping[str, Any]) -> Profile:
     return Profile(
         model=entry["model"],
         board=entry["board"],
-        latency_ms={int(batch): _curve(each) for batch, each in entry["latency_ms"].items()},
+        latency_ms={int(batch): _curve(points) for batch, points in entry["latency_ms"].items()},
         training_ratio=entry["training_ratio"],
         interference=entry["interference"],
         contention=entry["contention"],
         overhead=Overhead(**entry["overhead"]),
         provenance=entry["provenance"],
-        memory_mib={int(batch): each for batch, each in entry.get("memory_mib", {}).items()},
+        memory_mib={int(batch): mib for batch, mib in entry.get("memory_mib", {}).items()},
         training_memory_mib=entry.get("training_memory_mib"),
     )
 
@@ -194,7 +194,7 @@ class Curve:
         """a and b of a + b / SMs by least squares, neither of them negative."""
         if len(self.points) == 1:
             return 0.0, 1.0
-        inverse = [1 / each for each, _ in self.points]
+        inverse = [1 / sms for sms, _ in self.points]
         values = [value for _, value in self.points]
         mean_x, mean_y = sum(inverse) / len(inverse), sum(values) / len(values)
         spread = sum((x - mean_x) ** 2 for x in inverse)

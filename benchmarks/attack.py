@@ -311,8 +311,8 @@ def large_grpc_messages(target: Target) -> str:
 
 def malformed_grpc_messages(target: Target) -> str:
     before = target.log.stat().st_size
-    found = called(target, [b"\xff" * 100] * 2000)
-    return f"{found}, {(target.log.stat().st_size - before) // 1024} KiB of log"
+    statuses = called(target, [b"\xff" * 100] * 2000)
+    return f"{statuses}, {(target.log.stat().st_size - before) // 1024} KiB of log"
 
 
 def called(target: Target, messages: list[bytes]) -> str:
@@ -454,8 +454,8 @@ def is_healthy(port: int) -> bool:
 @contextmanager
 def gateway(folder: Path, url: str) -> Iterator[str]:
     """`migrator gateway` before the daemon, and where it listens."""
-    known = {"epoch": 1, "version": 1, "homes": {"images": url}, "away": {}, "pages": {"gpu": url}}
-    (folder / "map.json").write_text(json.dumps(known), encoding="utf-8")
+    homes = {"epoch": 1, "version": 1, "homes": {"images": url}, "away": {}, "pages": {"gpu": url}}
+    (folder / "map.json").write_text(json.dumps(homes), encoding="utf-8")
     command = [sys.executable, "-m", "migrator", "gateway", "--port", "0"]
     command += ["--map", str(folder / "map.json")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -547,11 +547,11 @@ def attacks(
     return results
 
 
-def shown(each: Result) -> str:
+def shown(row: Result) -> str:
     """A row."""
-    memory = f"{each.rss_before_mib:.0f} -> {each.rss_peak_mib:.0f} -> {each.rss_after_mib:.0f} MiB"
-    times = f"{each.seconds:6.1f} s, health {each.slowest_health_ms:8.1f} ms"
-    return f"{each.case:56} {each.status:40} {times}, {memory}"
+    memory = f"{row.rss_before_mib:.0f} -> {row.rss_peak_mib:.0f} -> {row.rss_after_mib:.0f} MiB"
+    times = f"{row.seconds:6.1f} s, health {row.slowest_health_ms:8.1f} ms"
+    return f"{row.case:56} {row.status:40} {times}, {memory}"
 
 
 def main() -> None:

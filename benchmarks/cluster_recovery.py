@@ -82,7 +82,7 @@ def scenario(folder: Path) -> ClusterRun:
             "gpus": [{"board": "A100-40GB", "name": g, "node": n} for g, n in NODES.items()],
             "apart": [["photos", "cameras"], ["maps", "mail"]],
         },
-        "tenants": [{"name": each, **tenant} for each in TENANTS],
+        "tenants": [{"name": name, **tenant} for name in TENANTS],
     }
     path = folder / "recovery.yaml"
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
@@ -108,9 +108,9 @@ def gateway(run: ClusterRun, folder: Path) -> Iterator[str]:
 def until(so: Callable[[], Any]) -> Any:
     until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
-        found = so()
-        if found:
-            return found
+        value = so()
+        if value:
+            return value
         time.sleep(0.05)
     raise SystemExit("it never came")
 
@@ -158,14 +158,14 @@ class Client:
 
 def family(pids: list[int]) -> list[int]:
     """These processes and all that they have started."""
-    found = list(pids)
+    processes = list(pids)
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
+    for pid in processes:
+        processes += [child for child, parent in parents.items() if parent == pid]
+    return processes
 
 
 def round_of(
@@ -215,7 +215,7 @@ def round_of(
     elif case == "hung":
         with suppress(ProcessLookupError):  # its agent may have ended it
             os.kill(pid, signal.SIGCONT)
-    found = {
+    figures = {
         "case": case,
         "tenants": lost,
         "noticed_s": round(given_up[-1]["at_s"] - killed_at_s, 2),
@@ -235,7 +235,7 @@ def round_of(
         nodes[name] = cluster.add_node(**NODE, node_name=name)
     until(lambda: all(gpu["state"] == "up" for gpu in overview()["gpus"]))
     time.sleep(8)  # what to do the next time is thought out
-    return found
+    return figures
 
 
 def main() -> None:
@@ -273,7 +273,7 @@ def main() -> None:
             rounds.append(round_of(case, ray, cluster, nodes, run, head, url))
             print(rounds[-1], flush=True)
     for case in options.cases:
-        worst = [max(each["back_s"].values()) for each in rounds if each["case"] == case]
+        worst = [max(entry["back_s"].values()) for entry in rounds if entry["case"] == case]
         print(f"{case}: all answer again after {min(worst):.1f} to {max(worst):.1f} s")
     if options.out:
         result = {"machine": describe_machine(), "load_average": round(load_average, 2)}

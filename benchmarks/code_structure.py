@@ -94,14 +94,14 @@ def help_s(python: Path) -> float:
 
 def _processes(folder: Path) -> list[int]:
     mark = f"TRACE_FOLDER={folder}".encode()
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def _can_trace(pid: int) -> bool:

@@ -141,23 +141,23 @@ def processes_gain() -> dict[str, float]:
     }
 
 
-def text(found: Figures, made_by: str) -> str:
+def text(figures: Figures, made_by: str) -> str:
     """The page."""
     lines = [
         "# What the MPS peers gain and lose",
         "",
-        f"`{made_by}`. Workloads: {', '.join(found['workloads'])}; traces: {found['traces']}. "
+        f"`{made_by}`. Workloads: {', '.join(figures['workloads'])}; traces: {figures['traces']}. "
         f"Load {LOAD:g}.",
         "",
         "Goodput of the MPS peers, in brackets the change in points. MPS has all 132 SMs of an "
         "H200, seven 1g instances have 112; with waiting workers a new process starts beside the "
         "old one, which serves on until then.",
         "",
-        *table(["condition", *MPS_PEERS], list(_peer_rows(found["mps_peers_by_condition"]))),
+        *table(["condition", *MPS_PEERS], list(_peer_rows(figures["mps_peers_by_condition"]))),
         "",
-        *condition_sentences(found["mps_peers_by_condition"]),
+        *condition_sentences(figures["mps_peers_by_condition"]),
         "",
-        *process_sentences(found["processes_gain_on_half_the_sms"]),
+        *process_sentences(figures["processes_gain_on_half_the_sms"]),
     ]
     return "\n".join([*lines, ""])
 

@@ -29,34 +29,34 @@ _LIMITS = (
 )
 
 
-def _windows(found: Json) -> str:
+def _windows(figures: Json) -> str:
     """The option that limits the windows of every run, if there was one."""
-    most = found.get("most_windows")
+    most = figures.get("most_windows")
     return "" if most is None else f" --windows {most}"
 
 
-def _length(found: Json) -> int:
+def _length(figures: Json) -> int:
     """Windows of a run."""
-    return int(found.get("most_windows") or WINDOWS)
+    return int(figures.get("most_windows") or WINDOWS)
 
 
-def text(found: Json) -> str:
+def text(figures: Json) -> str:
     """The page."""
-    of = found["experiments"]
+    of = figures["experiments"]
     goodput, slo, accuracy = of["goodput"], of["slo-accuracy"]["slo_attainment"], of["slo-accuracy"]
     lines = [
         "# The paper's evaluation, redone",
         "",
         _LIMITS,
         "",
-        f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(found)} --json > FIGURES.json`, "
+        f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(figures)} --json > FIGURES.json`, "
         "then `python -m benchmarks.evaluation FIGURES.json --out docs/results`. "
-        f"Traces: {found['traces']}; seeds: {', '.join(map(str, found['seeds']))}; forecaster: "
+        f"Traces: {figures['traces']}; seeds: {', '.join(map(str, figures['seeds']))}; forecaster: "
         f"`{goodput['forecaster']}`. [All figures and tables of the paper](paper-figures.md), ours "
         "beside them.",
         "",
         "On real traces every workload begins at another of 16 places spread evenly over them, and "
-        f"at another window of its data set; runs have {_length(found)} windows "
+        f"at another window of its data set; runs have {_length(figures)} windows "
         "where no other number is given, and the load is that of the run. ± is a 95% confidence "
         "interval over the workloads, each of which is one pair of models at one place (Student's "
         "t on the pairs). `migrator` retrains where that pays, `migrator-paper` every tenant in "
@@ -102,7 +102,7 @@ def text(found: Json) -> str:
         truth = sweep["migrator-paper-truth"][slot_s]["goodput"]
         shares = f"{point['goodput']:.1%} | {truth:.1%}"
         lines.append(f"| {slot_s} | {shares} | {point['plan_s_per_window']:.2f} |")
-    return "\n".join([*lines, *gap_lines(found["plans"]), ""])
+    return "\n".join([*lines, *gap_lines(figures["plans"]), ""])
 
 
 def _ranking(of: Json) -> Iterator[str]:
@@ -142,8 +142,8 @@ def gap_lines(plans: list[Json]) -> list[str]:
     ]
     by_charge: dict[str, list[float]] = {}
     for run in plans:
-        known = (math.inf if gap is None else gap for gap in run["gaps"])
-        by_charge.setdefault(run["charge"], []).extend(known)
+        run_gaps = (math.inf if gap is None else gap for gap in run["gaps"])
+        by_charge.setdefault(run["charge"], []).extend(run_gaps)
     for charge, gaps in sorted(by_charge.items()):
         ordered = sorted(gaps)
         quantiles = (ordered[math.ceil(part * len(ordered)) - 1] for part in (0.5, 0.9, 0.99, 1.0))
@@ -157,9 +157,9 @@ def _gains(what: str, gains: Json) -> str:
     return f"| {what} | " + " | ".join(f"{gains[n]:+.1%}" for n in DRAWN[1:4]) + " |"
 
 
-def draw(found: Json, path: Path) -> None:
+def draw(figures: Json, path: Path) -> None:
     """Goodput per workload and policy."""
-    workloads = found["experiments"]["goodput"]["workloads"]
+    workloads = figures["experiments"]["goodput"]["workloads"]
     shares = {policy: [workload[policy] for workload in workloads.values()] for policy in DRAWN}
     y = Axis("goodput over received", share=True)
     chart = bars("Goodput of the workloads", workloads, shares, Axis("workload"), y, DRAWN)

@@ -246,10 +246,10 @@ def memory_mib(pid: int, field: str = "VmRSS:") -> float:
 def shown(phases: list[Phase]) -> str:
     """A row per phase."""
     lines = [f"{'':12} {'offered':>8} {'goodput':>8} {'late':>6} {'refused':>8} {'RSS MiB':>8}"]
-    for each in phases:
+    for phase in phases:
         lines.append(
-            f"{each.name:12} {each.offered_rps:8.0f} {each.goodput_rps:8.1f} {each.late:6} "
-            f"{each.refused:8} {each.rss_mib:8.1f}"
+            f"{phase.name:12} {phase.offered_rps:8.0f} {phase.goodput_rps:8.1f} {phase.late:6} "
+            f"{phase.refused:8} {phase.rss_mib:8.1f}"
         )
     return "\n".join(lines)
 
@@ -271,7 +271,7 @@ def main() -> None:
     print(shown(phases))
     if options.out:
         result = {"machine": describe_machine(), "capacity_rps": tenant.capacity_rps}
-        result |= {"seconds": options.seconds, "phases": [asdict(each) for each in phases]}
+        result |= {"seconds": options.seconds, "phases": [asdict(phase) for phase in phases]}
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -55,10 +55,10 @@ def _rows(options: argparse.Namespace) -> list[Row]:
     chosen = [forecaster(name) for name in options.forecasters or _quick()]
     rows: list[Row] = []
     for name, counts in traces.items():
-        for each in chosen:
+        for method in chosen:
             first = max(options.window, round(options.skip * len(counts)))
-            found = _measure(each, counts, first, options.window, options.history)
-            rows.append({"trace": name, "forecaster": each.name, **found})
+            figures = _measure(method, counts, first, options.window, options.history)
+            rows.append({"trace": name, "forecaster": method.name, **figures})
     return rows
 
 
@@ -106,13 +106,13 @@ def _counts(path: Path) -> Counts:
     return counts
 
 
-def _measure(each: Forecaster, counts: Counts, first: int, window: int, history: int) -> Row:
+def _measure(forecaster: Forecaster, counts: Counts, first: int, window: int, history: int) -> Row:
     """What is said of each window from `first` on against what came in it."""
     came, ahead, taken_ms = [], [], []
     for start in origins_of(first, len(counts), window):
         seen = counts[max(0, start - history) if history else 0 : start].copy()
         began = time.perf_counter()
-        ahead.append(each.ahead(seen, window, window))
+        ahead.append(forecaster.ahead(seen, window, window))
         taken_ms.append(1e3 * (time.perf_counter() - began))
         came.append(counts[start : start + window])
     if not came:

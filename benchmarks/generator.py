@@ -31,17 +31,17 @@ def main() -> None:
     lags = "".join(f" {lag} s |" for lag in LAGS_S)
     print(f"| kind | | mean/s | dispersion |{lags} empty seconds |")
     print("|---|---|---|---|" + "---|" * len(LAGS_S) + "---|")
-    told = []
+    errors = []
     for kind in KINDS.values():
         counts = _generated(kind, options.seconds, options.seed)
         print(_row(f"`{kind.name}`", "measured" if kind.file_name else "theory", kind.measured))
         print(_row("", "generated", statistics_of(counts)))
         path = real_file(kind.name)
         if path:
-            told.append((kind.name, _wape(load_trace(path).counts), _wape(counts)))
-    if told:
+            errors.append((kind.name, _wape(load_trace(path).counts), _wape(counts)))
+    if errors:
         print("\n| kind | measured | generated |\n|---|---|---|")
-        for name, real, made in told:
+        for name, real, made in errors:
             print(f"| `{name}` | {real:.2f} | {made:.2f} |")
 
 
@@ -57,11 +57,11 @@ def _generated(kind: ArrivalKind, seconds: int, seed: int) -> NDArray[np.int64]:
     return generate(kind.name, mean_rps=mean_rps, seconds=seconds, seed=seed).counts
 
 
-def _row(kind: str, source: str, found: Statistics) -> str:
-    lags = "".join(f" {round(value, 2) + 0.0:.2f} |" for value in found.autocorrelation)
+def _row(kind: str, source: str, statistics: Statistics) -> str:
+    lags = "".join(f" {round(value, 2) + 0.0:.2f} |" for value in statistics.autocorrelation)
     return (
-        f"| {kind} | {source} | {found.mean_rps:.2f} | {found.dispersion:.2f} |{lags}"
-        f" {found.empty_share:.1%} |"
+        f"| {kind} | {source} | {statistics.mean_rps:.2f} | {statistics.dispersion:.2f} |{lags}"
+        f" {statistics.empty_share:.1%} |"
     )
 
 

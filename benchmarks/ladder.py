@@ -97,24 +97,24 @@ def figures(setting: Setting, outcomes: Outcomes) -> Figures:
     }
 
 
-def text(found: Figures, made_by: str) -> str:
+def text(figures: Figures, made_by: str) -> str:
     """The page."""
-    names = list(next(iter(found["goodput"].values())))
+    names = list(next(iter(figures["goodput"].values())))
     rows = []
-    for step, goodputs in found["goodput"].items():
-        gains = found["gains"][step]
+    for step, goodputs in figures["goodput"].items():
+        gains = figures["gains"][step]
         cells = [
             f"{value:.1%}" + (f" ({gains[name]:+.1%})" if name in gains else "")
             for name, value in goodputs.items()
         ]
-        rows.append([f"**{step} (default)**" if step == found["default"] else step, *cells])
+        rows.append([f"**{step} (default)**" if step == figures["default"] else step, *cells])
     lines = [
         "# What the limits of a real GPU cost the peers",
         "",
-        f"`{made_by}`. Workloads: {', '.join(found['workloads'])}; traces: {found['traces']}. Mean "
-        "goodput of received, migrator's gain in brackets; every line has one limit more than the "
-        "line before ([peers](../peers.md)). `paris-reconfiguring` is PARIS as the paper runs it, "
-        "`paris` its static form; both use MIG, so that only the last line concerns them.",
+        f"`{made_by}`. Workloads: {', '.join(figures['workloads'])}; traces: {figures['traces']}. "
+        "Mean goodput of received, migrator's gain in brackets; every line has one limit more than "
+        "the line before ([peers](../peers.md)). `paris-reconfiguring` is PARIS as the paper runs "
+        "it, `paris` its static form; both use MIG, so that only the last line concerns them.",
         "",
         *table(["limits", *names], rows),
     ]

@@ -18,19 +18,19 @@ Json = dict[str, Any]
 RIVALS = ("ekya", "astraea", "paris-reconfiguring", "paris", "equal-mig", "best static split")
 
 
-def text(found: Json, name: str) -> str:
+def text(figures: Json, name: str) -> str:
     """The page of the docs."""
-    settings = found["settings"]
+    settings = figures["settings"]
     quick = " --quick" if settings["quick"] else ""
     generated = settings["generated"]
     traces = f"; generated traces: {', '.join(generated)}" if generated else "; real traces"
-    nearest = found["nearest_to_paper"]
-    runs = found["cells"][0]["runs"]
+    nearest = figures["nearest_to_paper"]
+    runs = figures["cells"][0]["runs"]
     lines = [
         "# Where MIGRator pays" + (", the quick map" if quick else ""),
         "",
         f"`MIGRATOR_DATA=FOLDER python -m benchmarks.map{quick} --out docs/results`. "
-        f"{len(found['cells'])} cells of {runs} runs of {settings['windows']} x 200 s"
+        f"{len(figures['cells'])} cells of {runs} runs of {settings['windows']} x 200 s"
         f"{traces}; `{settings['policies'][0]}` runs as migrator. How to read it: "
         "[when it pays](../when-it-pays.md).",
         "",
@@ -39,7 +39,7 @@ def text(found: Json, name: str) -> str:
         "",
         "Goodput over received, then migrator's leads with 95% confidence intervals, and in "
         "brackets the lead that the ceiling would have. Nearest to the paper's "
-        + ", ".join(f"{100 * lead:+.0f}% over {peer}" for peer, lead in found["paper"].items())
+        + ", ".join(f"{100 * lead:+.0f}% over {peer}" for peer, lead in figures["paper"].items())
         + f": load {nearest['load']:g}, gains {nearest['gain']}.",
         "",
         "| load | gain | other | verdict | migrator | ceiling | "
@@ -47,7 +47,7 @@ def text(found: Json, name: str) -> str:
         + " |",
         "|" + "---|" * (6 + len(RIVALS)),
     ]
-    return "\n".join([*lines, *map(_row, found["cells"]), ""])
+    return "\n".join([*lines, *map(_row, figures["cells"]), ""])
 
 
 def _unfinished(runs: int, planned: int) -> list[str]:

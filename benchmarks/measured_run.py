@@ -75,10 +75,10 @@ class LiveRun:
     @cached_property
     def histories(self) -> tuple[tuple[UnitRecord, ...], ...]:
         """The states of every instance and share, in order."""
-        found: dict[str, list[UnitRecord]] = {}
+        records_of: dict[str, list[UnitRecord]] = {}
         for unit in sorted(self.records.units, key=lambda unit: unit.from_s):
-            found.setdefault(unit.unit, []).append(unit)
-        return tuple(tuple(units) for units in found.values())
+            records_of.setdefault(unit.unit, []).append(unit)
+        return tuple(tuple(units) for units in records_of.values())
 
     def labelled_before(self, tenant: str) -> int:
         """Samples that were uploaded for the first window, before it began."""
@@ -208,20 +208,20 @@ def _sms(scenario: Scenario, record: UnitRecord) -> float:
 
 def _steps(own: LiveRun, others: Iterable[LiveRun], seed: int) -> Samples:
     """Creating, warming, stopping, destroying and planning."""
-    found = Samples(seed)
+    samples = Samples(seed)
     for plan in own.records.plans:
         window = own.window_at(plan.at_s)
         if plan.plan_s is not None and window >= 0:
-            found.add(plan.plan_s, ("plan", window), ("plan",))
+            samples.add(plan.plan_s, ("plan", window), ("plan",))
     for window, step, tenant, place, seconds in _measured_steps(own):
-        found.add(seconds, (step, window, place), (step, window, tenant), (step, tenant), (step,))
-    known = set(found.values)
+        samples.add(seconds, (step, window, place), (step, window, tenant), (step, tenant), (step,))
+    measured = set(samples.values)
     for other in others:
         for _, step, tenant, _, seconds in _measured_steps(other):
             for key in ((step, tenant), (step,)):
-                if key not in known:
-                    found.add(seconds, key)
-    return found
+                if key not in measured:
+                    samples.add(seconds, key)
+    return samples
 
 
 def _measured_steps(
@@ -254,7 +254,7 @@ def _measured_steps(
 
 def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
     """Every attempt to destroy an instance; after one that was refused it is idle."""
-    found: dict[tuple[int, Holding], list[Removal]] = {}
+    removals: dict[tuple[int, Holding], list[Removal]] = {}
     for history in own.histories:
         for unit, then in zip(history, (*history[1:], None), strict=True):
             place = _place(unit)
@@ -262,8 +262,8 @@ def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
                 continue
             refused = then is not None and then.state == "idle"
             removal = Removal(unit.to_s - unit.from_s, "in use" if refused else "")
-            found.setdefault((own.window_at(unit.from_s), place), []).append(removal)
-    return found
+            removals.setdefault((own.window_at(unit.from_s), place), []).append(removal)
+    return removals
 
 
 def _trainings(
@@ -275,14 +275,14 @@ def _trainings(
     One of this run that did not end with it takes longer than it ran. `is_own`: the first run is
     this one.
     """
-    known = []
+    candidates = []
     for number, run in enumerate(runs):
         parts: dict[int, list[UnitRecord]] = {}
         for training in run.trainings(tenant.name):
             parts.setdefault(run.window_at(training.from_s), []).append(training)
-        known += [(abs(at - window), number, units) for at, units in parts.items()]
-    known.sort(key=lambda each: each[:2])
-    nearest = [found for distance, _, found in known if distance == known[0][0]]
+        candidates += [(abs(at - window), number, units) for at, units in parts.items()]
+    candidates.sort(key=lambda row: row[:2])
+    nearest = [units for distance, _, units in candidates if distance == candidates[0][0]]
     own = runs[0]
     began = [unit for unit in own.unfinished(tenant.name) if own.window_at(unit.from_s) == window]
     if is_own and began:
@@ -296,7 +296,7 @@ def _trainings(
         ran = [(part, part.to_s or part.from_s) for part in parts_of_it]
         ran += [(unit, own.ended_s + scenario.slot_s) for unit in began]
         least = Training(_on(scenario, tenant, sms, ran), sms)
-        return [max((*ended, least), key=lambda each: each.seconds)]
+        return [max((*ended, least), key=lambda removal: removal.seconds)]
     return [
         _training(scenario, tenant, units, _sms(scenario, units[-1]))
         for units in (nearest[:1] if is_own else nearest)
@@ -316,8 +316,8 @@ def _on(
     """Seconds on `sms` SMs of what ran on others until the given times."""
     curve = tenant.training_s(1)
     return sum(
-        (until_s - each.from_s) * curve.at(sms) / curve.at(_sms(scenario, each))
-        for each, until_s in ran
+        (until_s - unit.from_s) * curve.at(sms) / curve.at(_sms(scenario, unit))
+        for unit, until_s in ran
     )
 
 
@@ -327,9 +327,9 @@ def _windows(
     own = runs[0]
     bias = _bias(tenant.name, runs)
     for window in range(scenario.windows):
-        told = own.tenant_window(tenant.name, window)
+        row = own.tenant_window(tenant.name, window)
         estimate = _first(_estimate(run, tenant.name, window) for run in runs)
-        believed = told.accuracy_before if told else None
+        believed = row.accuracy_before if row else None
         outcome = _first(_outcome(run, tenant.name, window) for run in runs)
         if outcome is None:  # no run made it: as good as estimated, as estimates turned out
             judged = None if estimate is None else min(1.0, bias * estimate)
@@ -339,20 +339,20 @@ def _windows(
             _accuracies(tenant.name, window, runs),
             believed,
             estimate,
-            told.labelled if told else 0,
+            row.labelled if row else 0,
             adopted,
             judged,
             _slower(scenario, tenant, window, runs),
         )
 
 
-def _first(found: Iterable[Any]) -> Any:
-    return next((each for each in found if each is not None), None)
+def _first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
 
 
 def _estimate(run: LiveRun, tenant: str, window: int) -> float | None:
-    told = run.tenant_window(tenant, window) if window < len(run.records.windows) else None
-    return told.accuracy_estimated if told else None
+    row = run.tenant_window(tenant, window) if window < len(run.records.windows) else None
+    return row.accuracy_estimated if row else None
 
 
 def _outcome(run: LiveRun, tenant: str, window: int) -> tuple[bool, float | None] | None:
@@ -364,18 +364,18 @@ def _outcome(run: LiveRun, tenant: str, window: int) -> tuple[bool, float | None
 
 def _bias(tenant: str, runs: Iterable[LiveRun]) -> float:
     """What retrainings brought over what had been estimated, in the middle."""
-    found = [
+    factors = [
         judged / estimate
         for run in runs
         for window, _, _, judged, _ in run.outcomes(tenant)
         if judged is not None and (estimate := _estimate(run, tenant, window))
     ]
-    return statistics.median(found) if found else 1.0
+    return statistics.median(factors) if factors else 1.0
 
 
 def _accuracies(tenant: str, window: int, runs: Sequence[LiveRun]) -> dict[int, float]:
     """Of every model that served in the window; other runs' where this one's had no such model."""
-    found: dict[int, float] = {}
+    accuracies: dict[int, float] = {}
     for some in (runs[:1], runs[1:]):
         counts: dict[int, tuple[int, int]] = {}
         for run in some:
@@ -384,8 +384,8 @@ def _accuracies(tenant: str, window: int, runs: Sequence[LiveRun]) -> dict[int, 
                     before = counts.get(model, (0, 0))
                     counts[model] = (before[0] + in_time, before[1] + right)
         for model, (in_time, right) in counts.items():
-            found.setdefault(model, right / in_time)
-    return found
+            accuracies.setdefault(model, right / in_time)
+    return accuracies
 
 
 def _slower(
@@ -399,15 +399,15 @@ def _slower(
     for at, factor in _expected(runs[0], scenario, tenant):
         if at == window:
             return factor
-    for told in (_planned, _took):
+    for source in (_planned, _took):
         for some in (runs[:1], runs[1:]):
-            known = [
+            factors = [
                 (abs(at - window), factor)
                 for run in some
-                for at, factor in told(run, scenario, tenant)
+                for at, factor in source(run, scenario, tenant)
             ]
-            if known:
-                return min(known)[1]
+            if factors:
+                return min(factors)[1]
     return None
 
 
@@ -418,8 +418,8 @@ def _expected(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[
         profile = _profile_s(run, tenant, window)
         number = run.records.windows[window].window
         for record in run.records.retrainings:
-            known = (record.tenant, record.window) == (tenant.name, number)
-            if known and record.planned_s is not None and profile is not None:
+            same = (record.tenant, record.window) == (tenant.name, number)
+            if same and record.planned_s is not None and profile is not None:
                 yield window, max(1.0, record.planned_s / profile.at(_sms(scenario, training)))
 
 
@@ -450,9 +450,9 @@ def _profile_s(run: LiveRun, tenant: LiveTenant, window: int) -> Curve | None:
     """How long a retraining takes by its profile, on all labels that were not learned before."""
     trained = [at for at, *_ in run.outcomes(tenant.name) if at < window]
     labelled = sum(
-        told.labelled
+        row.labelled
         for number in range(max(trained, default=0), window)
-        if (told := run.tenant_window(tenant.name, number)) is not None
+        if (row := run.tenant_window(tenant.name, number)) is not None
     )
     if not trained:
         labelled += run.labelled_before(tenant.name)

@@ -117,17 +117,17 @@ def visible(asked: Iterable[Asked], units: Iterable[UnitRecord]) -> Iterator[Vis
     ready = [row for row in rows if row.state == READY]
     seen: set[tuple[str, float]] = set()
     lives: set[str] = set()
-    for each in sorted(asked, key=lambda one: one.from_s):
-        found = next((row for row in ready if _serves(row, each)), None)
-        if found is None:
-            yield Visible(each, each.until_s - each.from_s, False, False)
+    for instance in sorted(asked, key=lambda instance: instance.from_s):
+        served_by = next((row for row in ready if _serves(row, instance)), None)
+        if served_by is None:
+            yield Visible(instance, instance.until_s - instance.from_s, False, False)
             continue
-        kept = (found.unit, found.from_s) in seen
-        seen.add((found.unit, found.from_s))
+        kept = (served_by.unit, served_by.from_s) in seen
+        seen.add((served_by.unit, served_by.from_s))
         if not kept:
-            made = found.unit not in lives and not _served_before(rows, found)
-            yield Visible(each, max(0.0, found.from_s - each.from_s), made, True)
-        lives.add(found.unit)
+            made = served_by.unit not in lives and not _served_before(rows, served_by)
+            yield Visible(instance, max(0.0, served_by.from_s - instance.from_s), made, True)
+        lives.add(served_by.unit)
 
 
 def _room(board: Board, instance: Instance, before: Iterable[Instance]) -> Room:
@@ -157,9 +157,9 @@ def _serves(row: UnitRecord, asked: Asked) -> bool:
     return place == wanted and row.from_s < asked.until_s and ends_s > asked.from_s
 
 
-def _served_before(rows: Iterable[UnitRecord], found: UnitRecord) -> bool:
+def _served_before(rows: Iterable[UnitRecord], unit: UnitRecord) -> bool:
     """Whether the same instance worked for somebody before this worker."""
     return any(
-        row.unit == found.unit and row.from_s < found.from_s and row.state in (READY, "training")
+        row.unit == unit.unit and row.from_s < unit.from_s and row.state in (READY, "training")
         for row in rows
     )

@@ -114,28 +114,28 @@ def main() -> None:
     for place, outcome in run_all(jobs, chosen.processes):
         goodput[place] = outcome.tally.goodput_share
     rows = iter(goodput)
-    found: Found = {
+    goodputs: Found = {
         str(seed): {
             f"{factor:g}": {name: dict(zip(names, rows, strict=False)) for name in chosen.workloads}
             for factor in chosen.factors
         }
         for seed in chosen.seeds
     }
-    print(table(found, names))
+    print(table(goodputs, names))
     if chosen.out:
         path = chosen.out / "optional_retraining.json"
         parsed_json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        path.write_text(json.dumps(parsed_json | found, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(parsed_json | goodputs, indent=1) + "\n", encoding="utf-8")
 
 
-def table(found: Found, names: Sequence[str]) -> str:
+def table(goodputs: Found, names: Sequence[str]) -> str:
     """By factor: mean goodput of every policy, and by how much optional retraining is ahead."""
     lines = [
         f"| retraining | {' | '.join(names)} | gain | worst workload, mean of seeds | worst run | "
         "runs below |",
         "|---" * (len(names) + 5) + "|",
     ]
-    seeds = list(found.values())
+    seeds = list(goodputs.values())
     for factor, by_workload in seeds[0].items():
         runs = [goodput for seed in seeds for goodput in seed[factor].values()]
         means = [mean(run[name] for run in runs) for name in names]
@@ -144,8 +144,8 @@ def table(found: Found, names: Sequence[str]) -> str:
             mean(seed[factor][name][OPTIONAL] - seed[factor][name][REQUIRED] for seed in seeds)
             for name in by_workload
         ]
-        below = sum(each < -_EQUAL for each in ahead)
-        cells = " | ".join(f"{100 * each:.2f}%" for each in means)
+        below = sum(lead < -_EQUAL for lead in ahead)
+        cells = " | ".join(f"{100 * mean:.2f}%" for mean in means)
         lines.append(
             f"| x {factor} | {cells} | {100 * mean(ahead):+.2f} | {100 * min(workload_means):+.2f} "
             f"| {100 * min(ahead):+.2f} | {below} of {len(ahead)} |"

@@ -215,12 +215,13 @@ def figures(parts: list[Part]) -> dict[str, float]:
             np.median([getattr(part, name) for part in parts if bool(part.pages) is pages])
         )
 
-    found = {}
+    medians = {}
     for name in ("p50_ms", "p99_ms", "cpu"):
-        found[f"{name}_without"], found[f"{name}_with"] = median(name, False), median(name, True)
-    found["p99_ratio"] = round(found["p99_ms_with"] / found["p99_ms_without"], 3)
-    found["cpu_of_pages_and_metrics"] = round(found["cpu_with"] - found["cpu_without"], 4)
-    return found
+        medians[f"{name}_without"] = median(name, False)
+        medians[f"{name}_with"] = median(name, True)
+    medians["p99_ratio"] = round(medians["p99_ms_with"] / medians["p99_ms_without"], 3)
+    medians["cpu_of_pages_and_metrics"] = round(medians["cpu_with"] - medians["cpu_without"], 4)
+    return medians
 
 
 def main() -> None:

@@ -99,13 +99,13 @@ def measured(url: str, times: int) -> dict[str, Any]:
     with driver.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=program, args=options)
-        found = [opened(browser, url) for _ in range(times)]
+        pages = [opened(browser, url) for _ in range(times)]
         browser.close()
-    usable = [round(problem) for problem, _ in found]
+    usable = [round(problem) for problem, _ in pages]
     return {
         "usable_ms": usable,
         "usable_median_ms": statistics.median(usable),
-        "heap_mb": round(max(heap for _, heap in found), 1),
+        "heap_mb": round(max(heap for _, heap in pages), 1),
     }
 
 

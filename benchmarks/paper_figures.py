@@ -24,9 +24,9 @@ WANTED = 0.20
 """The lead over PARIS that the paper reports."""
 
 
-def text(found: Json, drawn: Json) -> str:
+def text(figures: Json, drawn: Json) -> str:
     """The page, from the figures of the evaluation and of the map."""
-    of = found["experiments"]
+    of = figures["experiments"]
     rows = [
         ("Table 1, prior works", "which of five systems do what", "[what each gets](../peers.md)"),
         ("Figure 1, MIG configurations", "those of an A100", _configurations()),
@@ -54,9 +54,9 @@ def text(found: Json, drawn: Json) -> str:
             "",
             "`python -m benchmarks.paper_figures FIGURES.json --map docs/results/map.json --out "
             "docs/results`, where FIGURES.json is what `migrator reproduce all --json` printed. "
-            f"Traces: {found['traces']}. The page that `reproduce` writes has every figure drawn. "
-            "± is a 95% confidence interval over the workloads. An A100 there, an H200 here, "
-            "simulated request by request with measured profiles.",
+            f"Traces: {figures['traces']}. The page that `reproduce` writes has every figure "
+            "drawn. ± is a 95% confidence interval over the workloads. An A100 there, an H200 "
+            "here, simulated request by request with measured profiles.",
             "",
             "| in the paper | it says | ours |",
             "|---|---|---|",
@@ -71,8 +71,8 @@ def text(found: Json, drawn: Json) -> str:
 
 
 def _configurations() -> str:
-    known = {name: len(configurations(board(name))) for name in ("A100-40GB", "H200-141GB")}
-    return ", ".join(f"{count} on an {name}" for name, count in known.items()) + (
+    counts = {name: len(configurations(board(name))) for name in ("A100-40GB", "H200-141GB")}
+    return ", ".join(f"{count} on an {name}" for name, count in counts.items()) + (
         ", computed from the driver's placements (`migrator boards NAME`)"
     )
 
@@ -92,11 +92,11 @@ def _allocation_table(of: Json) -> tuple[str, str]:
 def _best_allocation(of: Json) -> tuple[str, str]:
     used = [split for split, seconds in of["seconds_best"].items() if seconds]
     held = max(of["served_share_held"].values())
-    each = of["served_share_best_each_second"]
+    every_second = of["served_share_best_each_second"]
     return (
         "every split from 6-1 to 1-6 is best in some second",
         f"{len(used)} of {len(of['seconds_best'])} splits ({', '.join(used)}); the best one, held, "
-        f"serves {held:.1%}, the best of every second {each:.1%}",
+        f"serves {held:.1%}, the best of every second {every_second:.1%}",
     )
 
 
@@ -128,8 +128,8 @@ def _workloads() -> tuple[str, str]:
 def _goodput(of: Json) -> tuple[str, str]:
     plain, high = of["goodput"], of["high-load"]
     ours = "; ".join(
-        f"{words}: {_gains(each)}"
-        for words, each in (
+        f"{words}: {_gains(gains)}"
+        for words, gains in (
             ("load 0.6", plain),
             (f"load {high['load']:g} with gains of published weights", high),
         )
@@ -148,9 +148,9 @@ def gain(of: Json, peer: str) -> str:
 
 
 def _measure(of: Json, key: str) -> tuple[str, str]:
-    found = of["slo-accuracy"][key]
-    sentence = ", ".join(f"{found['paper_gains'][peer]} over {peer}" for peer in PEERS)
-    return sentence, ", ".join(f"{found['gains'][peer]:+.1%} over {peer}" for peer in PEERS)
+    gains = of["slo-accuracy"][key]
+    sentence = ", ".join(f"{gains['paper_gains'][peer]} over {peer}" for peer in PEERS)
+    return sentence, ", ".join(f"{gains['gains'][peer]:+.1%} over {peer}" for peer in PEERS)
 
 
 def _hidden(of: Json) -> tuple[str, str]:
@@ -253,8 +253,8 @@ def _near(cells: list[Json], load: float, gain_of: str) -> Json:
 
 
 def _lead(cell: Json, peer: str) -> float:
-    found = cell["leads"][peer]
-    return 0.0 if found is None else float(found["mean"])
+    lead = cell["leads"][peer]
+    return 0.0 if lead is None else float(lead["mean"])
 
 
 def _leads(cell: Json) -> str:
@@ -267,8 +267,8 @@ def _with_width(cell: Json, peer: str) -> str:
 
 
 def _most(cell: Json) -> str:
-    found = [cell["most"][peer] for peer in PEERS if cell["most"][peer] is not None]
-    return f"{100 * min(found):.0f} to {100 * max(found):.0f}%"
+    leads = [cell["most"][peer] for peer in PEERS if cell["most"][peer] is not None]
+    return f"{100 * min(leads):.0f} to {100 * max(leads):.0f}%"
 
 
 def main() -> None:
@@ -278,10 +278,10 @@ def main() -> None:
     parser.add_argument("--map", type=Path, default=Path("docs/results/map.json"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args()
-    found, drawn = (
+    figures, drawn = (
         json.loads(figure.read_text(encoding="utf-8")) for figure in (given.figures, given.map)
     )
-    (given.out / "paper-figures.md").write_text(text(found, drawn), encoding="utf-8")
+    (given.out / "paper-figures.md").write_text(text(figures, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -86,10 +86,10 @@ def board_of(rates: Sequence[float], cold_s: Sequence[float]) -> Board:
                 busy = held[tenant][0] + second_s * held[tenant][1] + first_s * added[tenant]
                 served[tenant, at, number] = rates[tenant] * busy
             after[at, number] = place[(sum(held[0]), sum(held[1]), *added)]
-    found = [np.unique(each, return_inverse=True) for each in served]
-    serving = [index.reshape(after.shape) for _, index in found]
+    distinct = [np.unique(rates, return_inverse=True) for rates in served]
+    serving = [index.reshape(after.shape) for _, index in distinct]
     even = place[(INSTANCES // 2, INSTANCES - INSTANCES // 2, 0, 0)]
-    return Board(after, (serving[0], serving[1]), (found[0][0], found[1][0]), even)
+    return Board(after, (serving[0], serving[1]), (distinct[0][0], distinct[1][0]), even)
 
 
 def expected(scenarios: Floats, levels: Floats) -> Floats:
@@ -162,8 +162,8 @@ def classes(counts: Floats, begins: Sequence[int], number: int) -> Ints:
         edges = np.quantile(busy, np.arange(number) / number) if len(busy) else np.zeros(1)
         parts.append(np.searchsorted(edges, mean, side="right"))
     joint = parts[0] * (number + 1) + parts[1]
-    found: Ints = np.unique(joint, return_inverse=True)[1].reshape(joint.shape)
-    return found
+    numbers: Ints = np.unique(joint, return_inverse=True)[1].reshape(joint.shape)
+    return numbers
 
 
 def best_table(
@@ -252,12 +252,14 @@ def main() -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    known = [f"knows {seconds} s" for seconds in KNOWN_S]
+    columns = [f"knows {seconds} s" for seconds in KNOWN_S]
     tables = [f"table of {(traffic_class + 1) ** 2} classes" for traffic_class in CLASSES]
-    print(f"| traces | {' | '.join([*known, *tables])} |\n|{'---|' * (1 + len(known + tables))}")
+    print(
+        f"| traces | {' | '.join([*columns, *tables])} |\n|{'---|' * (1 + len(columns + tables))}"
+    )
     for pair in pairs:
         mix = shares(pair, options.load, options.windows, data, options.overhead_s)
-        print(f"| {pair_name(pair)} | {' | '.join(f'{each:.1%}' for each in mix)} |", flush=True)
+        print(f"| {pair_name(pair)} | {' | '.join(f'{share:.1%}' for share in mix)} |", flush=True)
     return 0
 
 

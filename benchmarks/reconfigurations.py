@@ -127,9 +127,9 @@ def run(folder: Path, windows: int, cold_runs: int) -> Mapping[str, Any]:
         "reconfigurations": len(new),
         "swaps": len(adopted),
         "cold": asdict(cold),
-        "hidden": [asdict(each) for each in hidden(new, cold)],
+        "hidden": [asdict(kind) for kind in hidden(new, cold)],
         "hidden_in_plans_of_ours": weighted(new, cold),
-        "never_came": sum(not each.came for each in new),
+        "never_came": sum(not instance.came for instance in new),
     }
 
 
@@ -189,10 +189,10 @@ def hidden(new: list[Visible], cold: Cold) -> list[Hidden]:
     """Per kind, and all together."""
     rows = []
     for room in Room:
-        own = [each for each in new if each.asked.room is room]
+        own = [instance for instance in new if instance.asked.room is room]
         if own:
             rows.append(_hidden(room, own, _cold_s(cold, room)))
-    all_cold = [_cold_s(cold, each.asked.room) for each in new]
+    all_cold = [_cold_s(cold, instance.asked.room) for instance in new]
     rows.append(_hidden("all", new, sum(all_cold) / max(1, len(all_cold))))
     return rows
 
@@ -203,12 +203,12 @@ def _cold_s(cold: Cold, room: Room) -> float:
 
 
 def _hidden(kind: str, new: list[Visible], cold_s: float) -> Hidden:
-    missed_s = np.array([each.missed_s for each in new])
+    missed_s = np.array([instance.missed_s for instance in new])
     median_s, p90_s = np.percentile(missed_s, (50, 90)).round(3)
     return Hidden(
         kind=str(kind),
         count=len(new),
-        made=sum(each.made for each in new),
+        made=sum(instance.made for instance in new),
         cold_s=round(cold_s, 3),
         missed_median_s=float(median_s),
         missed_p90_s=float(p90_s),
@@ -219,11 +219,11 @@ def _hidden(kind: str, new: list[Visible], cold_s: float) -> Hidden:
 
 def weighted(new: list[Visible], cold: Cold) -> float:
     """Hidden of the cold overhead with the kinds as often as in plans of ours."""
-    found = {each.kind: each for each in hidden(new, cold)}
-    kinds = {room: part for room, part in PLANS_OF_OURS.items() if part and str(room) in found}
-    whole_s = sum(part * found[str(room)].cold_s for room, part in kinds.items())
+    by_kind = {kind.kind: kind for kind in hidden(new, cold)}
+    kinds = {room: part for room, part in PLANS_OF_OURS.items() if part and str(room) in by_kind}
+    whole_s = sum(part * by_kind[str(room)].cold_s for room, part in kinds.items())
     kept_s = sum(
-        part * found[str(room)].cold_s * found[str(room)].hidden for room, part in kinds.items()
+        part * by_kind[str(room)].cold_s * by_kind[str(room)].hidden for room, part in kinds.items()
     )
     return round(kept_s / whole_s, 4)
 

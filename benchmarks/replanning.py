@@ -79,7 +79,7 @@ def measure(
     load: float,
     retrain: bool,
     processes: int,
-    known: Sequence[Row] = (),
+    earlier: Sequence[Row] = (),
     policies: Sequence[str] = POLICIES,
 ) -> list[Row]:
     """All windows of a pair under the policies, a row per window; `known` rows are completed."""
@@ -88,7 +88,7 @@ def measure(
     for source in sources:
         about: Row = {"pair": pair_name(pair), "load": load, "retrain": retrain}
         about |= {"window": source.number, "of": windows}
-        same = (row for row in known if about.items() <= row.items())
+        same = (row for row in earlier if about.items() <= row.items())
         rows[source] = next(same, about)
     jobs = [
         job
@@ -181,12 +181,12 @@ def main() -> int:
     print(f"| traces | {' | '.join([*names, *compared])} |")
     print(f"|{'---|' * (1 + len(names) + len(compared))}", flush=True)
     for pair in pairs:
-        known = _rows_in(options.json)
+        earlier = _rows_in(options.json)
         setting = options.windows, data, options.load, options.retrain, options.processes
-        rows = measure(pair, *setting, known, policies)
+        rows = measure(pair, *setting, earlier, policies)
         print(table_row(rows, policies), flush=True)
         if options.json:
-            others = [row for row in known if row not in rows]
+            others = [row for row in earlier if row not in rows]
             options.json.write_text(json.dumps([*others, *rows], indent=1) + "\n")
     return 0
 

@@ -53,12 +53,12 @@ class Samples:
         """The next sample, or one drawn from the last key with samples; None if there is none."""
         for key in keys[:-1]:
             at = self._next.get(key, 0)
-            known = self.values.get(key, ())
-            if at < len(known):
+            values = self.values.get(key, ())
+            if at < len(values):
                 self._next[key] = at + 1
-                return known[at]
-        known = self.values.get(keys[-1], ())
-        return float(self._random.choice(known)) if known else None
+                return values[at]
+        values = self.values.get(keys[-1], ())
+        return float(self._random.choice(values)) if values else None
 
 
 @dataclass
@@ -93,8 +93,8 @@ class MeasuredDurations:
 
     def warm_s(self, window: int, tenant: str, holding: Holding) -> float:
         """Until the worker served."""
-        known = self.profile.warm_s(window, tenant, holding)
-        return self._step("warm", window, tenant, holding, known)
+        otherwise_s = self.profile.warm_s(window, tenant, holding)
+        return self._step("warm", window, tenant, holding, otherwise_s)
 
     def take_over_s(self, window: int, tenant: str, holding: Holding) -> float:
         """Until the router knew it."""
@@ -122,19 +122,19 @@ class MeasuredDurations:
 
     def swap_s(self, window: int, tenant: str) -> float:
         """The duration in that window, or else the tenant's median."""
-        known = self.swaps.get((tenant, window))
-        if known is None:
+        swap_s = self.swaps.get((tenant, window))
+        if swap_s is None:
             own: Sequence[float] = [s for (name, _), s in self.swaps.items() if name == tenant]
-            known = float(np.median(own)) if own else 0.0
-        return known
+            swap_s = float(np.median(own)) if own else 0.0
+        return swap_s
 
     def _step(
         self, step: str, window: int, tenant: str, holding: Holding, otherwise_s: float
     ) -> float:
-        found = self.steps.take(
+        seconds = self.steps.take(
             (step, window, bare(holding)), (step, window, tenant), (step, tenant)
         )
-        return otherwise_s if found is None else found
+        return otherwise_s if seconds is None else seconds
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,8 @@ class MeasuredModel:
         if trained_for in here:
             return here[trained_for]
         before = self._at(window - 1).accuracy if window > 0 else {}
-        both = [each for each in here if each in before and before[each] > 0]
+        both = [key for key in here if key in before and before[key] > 0]
         if trained_for in before and both:
-            ratios = [here[each] / before[each] for each in both]
+            ratios = [here[key] / before[key] for key in both]
             return min(1.0, before[trained_for] * sum(ratios) / len(ratios))
         return here[max(here)]

@@ -60,11 +60,11 @@ class Daemon:
 
     def stages(self) -> dict[str, float]:
         """Seconds from its start to each step that it reports."""
-        known = ("importing", "creating", "serving at")
+        steps = ("importing", "creating", "serving at")
         return {
             words.split(" http")[0]: round(at - self.began_s, 2)
             for at, words in self.said
-            if words.startswith(known)
+            if words.startswith(steps)
         }
 
     def _read(self, log: Path) -> None:
@@ -104,9 +104,9 @@ class Client:
 def until(condition: Callable[[], Any]) -> Any:
     until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
-        found = condition()
-        if found is not None and found is not False:
-            return found
+        value = condition()
+        if value is not None and value is not False:
+            return value
         time.sleep(0.02)
     raise SystemExit(f"not within {LIMIT_S:g} s")
 

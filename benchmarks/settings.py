@@ -217,7 +217,7 @@ def _arrivals(
 
 def _drifts(setting: Setting, number: int, seed: int) -> list[dict[str, object]]:
     random = np.random.default_rng([17, seed, number])
-    found = []
+    drifts = []
     for _ in range(setting.windows):
         pre, post = setting.pre + random.uniform(-0.03, 0.03), setting.post
         post += random.uniform(-0.02, 0.02) if post != setting.pre else 0.0
@@ -231,8 +231,8 @@ def _drifts(setting: Setting, number: int, seed: int) -> list[dict[str, object]]
         if setting.estimate_error:
             believed = min(0.99, max(0.01, post + setting.estimate_error))
             drift["accuracy_estimated"] = round(believed, 4)
-        found.append(drift)
-    return found
+        drifts.append(drift)
+    return drifts
 
 
 Goodputs = dict[tuple[str, int, str], float]
@@ -255,7 +255,7 @@ def goodputs(
     keep: Path | None,
 ) -> Goodputs:
     """Run what `keep` does not have yet."""
-    found = known_goodputs(keep)
+    goodput_of = known_goodputs(keep)
     with tempfile.TemporaryDirectory() as folder:
         jobs, keys = [], []
         for place, setting in enumerate(chosen):
@@ -266,27 +266,27 @@ def goodputs(
                         continue
                     if policy.startswith("static") and int(policy[7]) < len(setting.models):
                         continue
-                    if (setting.name, seed, policy) not in found:
+                    if (setting.name, seed, policy) not in goodput_of:
                         jobs.append(SimulationJob(source, policy, name=setting.name))
                         keys.append((setting.name, seed, policy))
         for place, outcome in run_all(jobs, processes):
-            found[keys[place]] = outcome.tally.goodput / outcome.tally.received
-            print(*keys[place], f"{found[keys[place]]:.4f}", file=sys.stderr, flush=True)
+            goodput_of[keys[place]] = outcome.tally.goodput / outcome.tally.received
+            print(*keys[place], f"{goodput_of[keys[place]]:.4f}", file=sys.stderr, flush=True)
             if keep is not None:
                 with keep.open("a") as file:
-                    file.write(json.dumps([*keys[place], found[keys[place]]]) + "\n")
-    return found
+                    file.write(json.dumps([*keys[place], goodput_of[keys[place]]]) + "\n")
+    return goodput_of
 
 
 def table(
-    chosen: Sequence[Setting], seeds: Sequence[int], found: dict[tuple[str, int, str], float]
+    chosen: Sequence[Setting], seeds: Sequence[int], goodput_of: dict[tuple[str, int, str], float]
 ) -> list[dict[str, object]]:
     """One row per setting and seed: goodputs, and the lead over the best peer in percent."""
     rows: list[dict[str, object]] = []
     for setting in chosen:
         for seed in seeds:
             goodput = {
-                p: g for (name, s, p), g in found.items() if (name, s) == (setting.name, seed)
+                p: g for (name, s, p), g in goodput_of.items() if (name, s) == (setting.name, seed)
             }
             peers = {p: g for p, g in goodput.items() if p in PEERS}
             best = max(peers, key=lambda policy: peers[policy])
@@ -341,8 +341,8 @@ def main() -> None:
     chosen = [s for s in settings() if not only or s.group in only or s.name in only]
     seeds = [int(seed) for seed in given.seeds.split(",")]
     policies = given.policies.split(",")
-    found = goodputs(chosen, seeds, policies, given.processes, given.keep)
-    rows = table(chosen, seeds, found)
+    goodput_of = goodputs(chosen, seeds, policies, given.processes, given.keep)
+    rows = table(chosen, seeds, goodput_of)
     print(summary(rows))
     if given.out:
         about = {

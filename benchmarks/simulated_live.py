@@ -136,7 +136,7 @@ def from_records(folder: Path) -> list[Row]:
         raise SystemExit(f"{folder}: no POLICY.records.db with its POLICY.load.json; give another")
     rows: list[Row] = []
     for name, own in runs.items():
-        others = [each for other, each in runs.items() if other != name]
+        others = [runs_of_other for other, runs_of_other in runs.items() if other != name]
         policy_name = AS_RECORDED.get(own.records.run.policy, own.records.run.policy)
         simulated = simulate(live, policy_name, own, others)
         rows += _rows(path.stem, name, live.scenario.seed, own.sent, simulated)
@@ -237,8 +237,8 @@ def main() -> None:
         f"{worst_tenant:.1%} for one tenant"
     )
     if options.out:
-        found = [{**asdict(row), "difference": round(row.difference, 4)} for row in rows]
-        result = {**about, "rows": found}
+        entries = [{**asdict(row), "difference": round(row.difference, 4)} for row in rows]
+        result = {**about, "rows": entries}
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

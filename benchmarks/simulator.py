@@ -57,9 +57,9 @@ def measure(policy_name: str) -> dict[str, object]:
     run(workload("W8"), policy("static-5-2"), forecaster("last-mean"))  # compile
     differences = {
         load: [
-            each
+            row
             for name in WORKLOADS
-            for each in fluid(load, name, Path(folder) if folder else None, policy_name)
+            for row in fluid(load, name, Path(folder) if folder else None, policy_name)
         ]
         for load in LOADS
     }
@@ -78,16 +78,16 @@ def measure(policy_name: str) -> dict[str, object]:
     }
 
 
-def table(found: dict[str, object]) -> str:
+def table(figures: dict[str, object]) -> str:
     """The same as Markdown."""
-    speeds, fluids = found["speed"], found["fluid"]
+    speeds, fluids = figures["speed"], figures["fluid"]
     assert isinstance(speeds, dict)
     assert isinstance(fluids, dict)
     lines = ["| run of W8 (static-5-2) | requests | million requests per second |", "|---|---|---|"]
     lines += [f"| {k} | {v['requests']:,} | {v['mrps']:.1f} |" for k, v in speeds.items()]
     lines += [
         "",
-        f"Fluid model against single requests, {found['policy']}, {found['traces']} traces,",
+        f"Fluid model against single requests, {figures['policy']}, {figures['traces']} traces,",
     ]
     lines += [
         f"{', '.join(WORKLOADS)}:",

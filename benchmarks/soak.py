@@ -101,8 +101,8 @@ class Forgetful:
         del lr
         time.sleep(0.02)
         for label in np.unique(labels):
-            found = inputs[labels == label].reshape(-1, 3 * SIDE * SIDE).mean(axis=0)
-            self.means[label] += 0.7 * (found - self.means[label])
+            mean = inputs[labels == label].reshape(-1, 3 * SIDE * SIDE).mean(axis=0)
+            self.means[label] += 0.7 * (mean - self.means[label])
         return 0.0
 
     def save(self, path: Path, *, training: bool = False) -> None:
@@ -404,9 +404,9 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
 
 def _watch(daemon: Daemon, seen: Seen, stop: threading.Event) -> None:
     while not stop.wait(1.0):
-        found = daemon.memory_mib()
-        if found:
-            seen.memory.append((time.time(), found))
+        mib = daemon.memory_mib()
+        if mib:
+            seen.memory.append((time.time(), mib))
 
 
 def _say(seen: Seen, ends_s: float) -> None:
@@ -436,7 +436,7 @@ def checked(
     missing = {name: _missing(home, runs, seen, name) for name in TENANTS}
     memory = _memory_parts(seen, settled_s)
     growth = (max(memory) - min(memory)) / memory[0] if memory else 0.0
-    plans, part = sum(len(each.plans) for each in runs), minutes / MINUTES
+    plans, part = sum(len(outcome.plans) for outcome in runs), minutes / MINUTES
     unexplained = [failure for failure in seen.failures if not _is_explained(failure, seen)]
     checks = {
         f"plans >= {PLANS * part:.0f}": plans >= PLANS * part,
@@ -525,10 +525,10 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
 
 def _memory_parts(seen: Seen, settled_s: float) -> list[float]:
     """Medians over equal parts of the time after it settled."""
-    found = [mib for at_s, mib in seen.memory if at_s >= settled_s]
-    if len(found) < MEMORY_PARTS:
+    mibs = [mib for at_s, mib in seen.memory if at_s >= settled_s]
+    if len(mibs) < MEMORY_PARTS:
         return []
-    return [float(statistics.median(part)) for part in np.array_split(found, MEMORY_PARTS)]
+    return [float(statistics.median(part)) for part in np.array_split(mibs, MEMORY_PARTS)]
 
 
 def _is_explained(failure: Failure, seen: Seen) -> bool:
@@ -547,12 +547,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = run(folder, given.minutes)
-    print(json.dumps(found, indent=1))
+        result = run(folder, given.minutes)
+    print(json.dumps(result, indent=1))
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "soak.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(found["checks"].values()) else 1
+        (given.out / "soak.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(result["checks"].values()) else 1
 
 
 if __name__ == "__main__":

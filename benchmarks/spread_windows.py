@@ -66,10 +66,10 @@ class SpreadWindow:
         drift = self._drifts(drifts(DATASET, measured_profile)) if self.retrain else ()
         return ServedTenant(service, trace.scaled(mean_rps / trace.mean_rps), offset_s, drift)
 
-    def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:
+    def _drifts(self, drifts: Sequence[Drift]) -> tuple[Drift, ...]:
         """The data set's windows, rotated so that the runs cover all of them."""
-        first = self.number % len(known)
-        return (*known[first:], *known[:first])
+        first = self.number % len(drifts)
+        return (*drifts[first:], *drifts[:first])
 
 
 def spread_jobs(

@@ -13,8 +13,8 @@ Lines = list[str]
 
 def numbers(rows: Iterable[Row], key: str) -> list[float]:
     """A column, without the rows that have no such number."""
-    found = (row.get(key) for row in rows)
-    return [float(value) for value in found if isinstance(value, int | float)]
+    values = (row.get(key) for row in rows)
+    return [float(value) for value in values if isinstance(value, int | float)]
 
 
 def at(rows: Iterable[Row], key: str, value: object) -> list[Row]:

@@ -53,7 +53,7 @@ class WatchedLoad:
         places = range(len(live.tenants))
         windows = live.scenario.windows
         due = schedule(
-            live.scenario, list(places), [each[1] for each in self._asked], 0, windows, 1.0
+            live.scenario, list(places), [request[1] for request in self._asked], 0, windows, 1.0
         )
         begin_s, tasks = time.time() + 0.2, []
         for number in range(len(due)):

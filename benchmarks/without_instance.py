@@ -86,8 +86,8 @@ class Assumed(Watched):
         slot = int((self.now_s - self.begun_s) / self.slot_s + 1e-6)
         for task in {share for share in self.wanted().values() if share is not None}:
             if task.kind is Kind.INFERENCE and not self.serving(task.tenant):
-                found = self.shares.setdefault(task.tenant, {})
-                found[slot] = found.get(slot, 0.0) + (at_s - self.now_s) / self.slot_s
+                shares = self.shares.setdefault(task.tenant, {})
+                shares[slot] = shares.get(slot, 0.0) + (at_s - self.now_s) / self.slot_s
         super()._pass(at_s)
 
     def _judge_and_do(self, place: Placement, said: Instruction) -> None:
@@ -113,8 +113,8 @@ def uncharged(seeds: Iterable[int], tenants: str) -> tuple[float, float, float]:
         world = _carried_out(on, slots, dict.fromkeys(tenants, overhead_s), seed)
         rehearsed = without_instance(on, slots, 1.0, dict.fromkeys(tenants, overhead_s))
         for tenant in tenants:
-            found = world.shares.get(tenant, {})
-            there = [found.get(slot, 0.0) for slot in range(len(slots))]
+            shares = world.shares.get(tenant, {})
+            there = [shares.get(slot, 0.0) for slot in range(len(slots))]
             charged = _charged(slots, tenant, overhead_s)
             both = list(map(max, charged, rehearsed[tenant]))
             total_s += sum(there)

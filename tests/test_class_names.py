@@ -27,6 +27,6 @@ def test_every_class_name_has_one_meaning() -> None:
 
 
 def test_private_and_nested_classes_count() -> None:
-    one = "class Row: ...\nclass Page: ...\n"
+    public = "class Row: ...\nclass Page: ...\n"
     other = "def made():\n    class _Row: ...\n"
-    assert defined_twice([("a.py", one), ("b.py", other)]) == {"Row": ["a.py", "b.py"]}
+    assert defined_twice([("a.py", public), ("b.py", other)]) == {"Row": ["a.py", "b.py"]}

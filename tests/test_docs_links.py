@@ -22,15 +22,15 @@ def prose(page: Path) -> str:
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    found: set[str] = set()
+    anchors: set[str] = set()
     for heading in re.findall(r"^#+ +(.*)$", prose(page), re.MULTILINE):
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
         anchor = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
         number = 0
-        while (name := f"{anchor}-{number}" if number else anchor) in found:
+        while (name := f"{anchor}-{number}" if number else anchor) in anchors:
             number += 1
-        found.add(name)
-    return found
+        anchors.add(name)
+    return anchors
 
 
 def broken(page: Path) -> Iterator[str]:

@@ -250,8 +250,8 @@ def test_a_trace_format(copy: Path, folder: Path) -> None:
     add(copy, "workload/traces/bars.py", TRACE_FORMAT)
     (folder / "day.txt").write_text("|||||\n" * 40, encoding="utf-8")
     (folder / "traced.yaml").write_text(TRACED, encoding="utf-8")
-    found = json.loads(run(copy, folder, "simulate traced.yaml --policy equal-mig --json"))
-    assert found["received"] == 5 * 20
+    result = json.loads(run(copy, folder, "simulate traced.yaml --policy equal-mig --json"))
+    assert result["received"] == 5 * 20
 
 
 def test_a_model(copy: Path, folder: Path) -> None:
@@ -264,8 +264,8 @@ def test_a_model(copy: Path, folder: Path) -> None:
 def test_a_model_of_the_users(copy: Path, folder: Path) -> None:
     shutil.copy(ROOT / "tests" / "support" / "means_model.py", folder / "mine.py")
     trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
-    found = json.loads(run(copy, folder, f"{trained} mine:Means"))
-    assert found["model"] == "mine:Means"
+    result = json.loads(run(copy, folder, f"{trained} mine:Means"))
+    assert result["model"] == "mine:Means"
 
 
 def test_a_benchmark(copy: Path, folder: Path) -> None:
@@ -279,8 +279,8 @@ def test_a_gpu_driver(copy: Path, folder: Path) -> None:
     add(copy, "gpu/drivers/pretended.py", DRIVER)
     (folder / "layout.yaml").write_text(LAYOUT, encoding="utf-8")
     assert "create 2g.12gb at 0" in run(copy, folder, "gpu apply layout.yaml --driver pretended")
-    found = json.loads(run(copy, folder, "gpu show --driver pretended --json"))
-    assert [instance["profile"] for instance in found["instances"]] == ["2g.12gb"]
+    gpu = json.loads(run(copy, folder, "gpu show --driver pretended --json"))
+    assert [instance["profile"] for instance in gpu["instances"]] == ["2g.12gb"]
 
 
 def test_a_board(copy: Path, folder: Path) -> None:
@@ -343,9 +343,9 @@ def test_every_extension_point_of_the_page_is_tried() -> None:
 
 
 def test_every_package_is_in_the_table() -> None:
-    found = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert set(packages()) == found
-    assert len(packages()) == len(found)
+    existing = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert set(packages()) == existing
+    assert len(packages()) == len(existing)
 
 
 @pytest.mark.parametrize("package", packages())

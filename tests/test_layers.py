@@ -88,8 +88,8 @@ def _imports(path: Path) -> Iterator[str]:
 def _names(path: Path, module: str) -> set[str]:
     """What a file imports from a module."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    found = [e for e in nodes if isinstance(e, ast.ImportFrom) and e.module == module]
-    return {alias.name for each in found for alias in each.names}
+    imports = [e for e in nodes if isinstance(e, ast.ImportFrom) and e.module == module]
+    return {alias.name for node in imports for alias in node.names}
 
 
 def _ours(path: Path) -> set[str]:
@@ -128,8 +128,8 @@ def test_only_the_controller_uses_policies_and_the_executor(package: str) -> Non
     """Neither policies nor the executor's parts: the controller alone uses those."""
     for path in (SOURCE / package).rglob("*.py"):
         imported = set(_imported(path))
-        assert not {each for each in imported if each.startswith("migrator.policies")}, path
-        parts = {f"migrator.control.{each}" for each in EXECUTOR_PARTS}
+        assert not {name for name in imported if name.startswith("migrator.policies")}, path
+        parts = {f"migrator.control.{name}" for name in EXECUTOR_PARTS}
         if path.name == "context.py":
             parts.discard("migrator.control.executor")  # operators pause it, metrics read it
         assert not imported & parts, path
@@ -151,8 +151,8 @@ def test_learning_runs_where_only_torch_and_its_models_are() -> None:
 def test_profiling_runs_there_too_and_loads_torch_in_its_workers_only() -> None:
     allowed = {"numpy", "migrator", *sys.stdlib_module_names}
     for path in (SOURCE / "profiling").rglob("*.py"):
-        found = {name.split(".")[0] for name in _imported(path)} - allowed
-        assert found <= ({"torch"} if path.name == "steps.py" else set()), path
+        others = {name.split(".")[0] for name in _imported(path)} - allowed
+        assert others <= ({"torch"} if path.name == "steps.py" else set()), path
     code = "import sys, migrator.profiling.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numba", "pydantic", "typer"} & set(done.stdout.split())

@@ -46,10 +46,10 @@ def private_names(code: str) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from (each.name for each in names if is_private(each.name))
+                yield from (alias.name for alias in names if is_private(alias.name))
             case ast.ImportFrom(module=module, names=names):
-                full = (f"{module}.{each.name}" for each in names)
-                yield from (each for each in full if is_private(each))
+                full = (f"{module}.{alias.name}" for alias in names)
+                yield from (name for name in full if is_private(name))
             case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(
                 function
             ).endswith("import_module") and is_private(name):
@@ -78,7 +78,7 @@ def _own_names(tree: ast.Module) -> set[str]:
             case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
                 names.add(name)
             case ast.ClassDef(body=body):
-                slots = [each for each in body if isinstance(each, ast.Assign)]
+                slots = [statement for statement in body if isinstance(statement, ast.Assign)]
                 for slot in slots:
                     if ast.unparse(slot.targets[0]) == "__slots__":
                         names |= set(ast.literal_eval(slot.value))
@@ -114,8 +114,8 @@ def test_no_private_name_of_another_library(path: Path) -> None:
     module = str(path.relative_to(SOURCE))
     code = path.read_text(encoding="utf-8")
     inherited = inherited_names(code) & OURS
-    found = {name for name in private_names(code) if name.rpartition(".")[2] not in inherited}
-    assert found <= {name for file, name in PERMITTED if file == module}
+    used = {name for name in private_names(code) if name.rpartition(".")[2] not in inherited}
+    assert used <= {name for file, name in PERMITTED if file == module}
 
 
 def test_what_is_permitted_is_used() -> None:

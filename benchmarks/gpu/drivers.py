@@ -121,11 +121,11 @@ def run(index: int, worker: Path = WORKER) -> Json:
 
 def faults_of(result: Json) -> list[str]:
     """Everything that is not as it should be."""
-    found = list(result["mps"]["faults"])
+    faults = list(result["mps"]["faults"])
     if "fault" in result.get("mig", ()):
-        found.append(result["mig"]["fault"])
-    found += [f"{line} is left behind" for line in result["left_behind"]]
-    return found + (["a mode of the GPU was changed"] if result["modes_changed"] else [])
+        faults.append(result["mig"]["fault"])
+    faults += [f"{line} is left behind" for line in result["left_behind"]]
+    return faults + (["a mode of the GPU was changed"] if result["modes_changed"] else [])
 
 
 def dry_run(board: Board) -> Iterator[str]:

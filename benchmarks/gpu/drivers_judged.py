@@ -42,21 +42,21 @@ def pair(board: Board) -> list[Place]:
 
 def differences(read: Board, packaged: Board) -> list[str]:
     """Everything in which the board differs from its entry in the catalogue."""
-    found = [
+    differences = [
         f"{name}: read {getattr(read, name)}, packaged {getattr(packaged, name)}"
         for name in ("name", "compute_slices", "memory_slices")
         if getattr(read, name) != getattr(packaged, name)
     ]
     ours = {profile.name: profile for profile in packaged.profiles}
     theirs = {profile.name: profile for profile in read.profiles}
-    found += [f"{name}: not packaged" for name in theirs if name not in ours]
-    found += [f"{name}: packaged, not read" for name in ours if name not in theirs]
+    differences += [f"{name}: not packaged" for name in theirs if name not in ours]
+    differences += [f"{name}: packaged, not read" for name in ours if name not in theirs]
     for name in theirs.keys() & ours.keys():
         for field in fields(MigProfile):
             one, other = getattr(theirs[name], field.name), getattr(ours[name], field.name)
             if one != other:
-                found.append(f"{name}: {field.name} read {one}, packaged {other}")
-    return sorted(found)
+                differences.append(f"{name}: {field.name} read {one}, packaged {other}")
+    return sorted(differences)
 
 
 def part_tflops(share: Product, whole: Product) -> float:
@@ -71,23 +71,23 @@ def faults(alone: Sequence[Product], together: Sequence[Product]) -> list[str]:
     """Where limits do not hold: SMs as promised, more for more, no more than the share's part."""
     by_size = sorted(alone, key=lambda product: product.sms)
     whole = by_size[-1]
-    found = [
+    differences = [
         f"{product.profile}: sees {product.sms_seen} SMs, not {product.sms}"
         for product in (*by_size, *together)
         if product.sms_seen != product.sms
     ]
     for less, more in pairwise(by_size):
         if more.tflops <= less.tflops and more.sms > less.sms:
-            found.append(
+            differences.append(
                 f"{more.profile}: {more.tflops:.1f} TFLOP/s, no more than {less.profile} has"
             )
     for product in (*by_size, *together):
         part = part_tflops(product, whole)
         if product.tflops > TOLERANCE * part:
-            found.append(
+            differences.append(
                 f"{product.profile}: {product.tflops:.1f} TFLOP/s, its part would be {part:.1f}"
             )
-    return found
+    return differences
 
 
 def table(products: Sequence[Product]) -> Iterator[str]:

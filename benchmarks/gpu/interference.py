@@ -83,7 +83,7 @@ def main() -> None:
     add("--out", type=Path, default=Path("interference.jsonl"), help="measurements, a line each")
     add("--trained", default="convnext-b", help="the model that trains")
     add("--models", nargs="+", default=["resnet-50", "convnext-b", "mobilenet-v2"])
-    divided = [each.name for each in DRIVERS.values() if each.coexist]
+    divided = [entry.name for entry in DRIVERS.values() if entry.coexist]
     add("--driver", choices=divided, default="mps")
     add("--board", help="the board expected; needed for --driver cpu")
     add("--budget-s", type=float, default=1e9, help="begin nothing that ends after it")

@@ -88,23 +88,23 @@ class Process:
 def processes(model: str, task: str, number: int) -> Iterator[list[Process]]:
     """Processes that have imported torch and built the model and have not touched CUDA."""
     with ExitStack() as stack:
-        found = []
+        started = []
         for _ in range(number):
-            found.append(Process(model, task))
-            stack.callback(found[-1].end)
-        for each in found:
-            each.answer()
-        yield found
+            started.append(Process(model, task))
+            stack.callback(started[-1].end)
+        for process in started:
+            process.answer()
+        yield started
 
 
-def capacity(found: Driver, model: str, number: int, for_s: float) -> Json:
+def capacity(mps: Driver, model: str, number: int, for_s: float) -> Json:
     """Inferences of a number of equal processes at the same time."""
-    with found.share(found.board.sms) as whole, processes(model, "infer", number) as workers:
+    with mps.share(mps.board.sms) as whole, processes(model, "infer", number) as workers:
         environment = dict(whole.environment)
         if PERCENTAGE in environment:
             environment[PERCENTAGE] = f"{100 / number:.4f}"
         for worker in workers:
-            worker.tell(environment=environment, device=found.device)
+            worker.tell(environment=environment, device=mps.device)
         sms = [worker.answer()["sms"] for worker in workers]
         start_s = time.monotonic() + 0.2
         for worker in workers:
@@ -120,7 +120,7 @@ def capacity(found: Driver, model: str, number: int, for_s: float) -> Json:
     }
 
 
-def resizing(found: Driver, model: str, sizes: Sequence[int]) -> Iterator[Json]:
+def resizing(mps: Driver, model: str, sizes: Sequence[int]) -> Iterator[Json]:
     """The training's moves from share to share."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -129,10 +129,10 @@ def resizing(found: Driver, model: str, sizes: Sequence[int]) -> Iterator[Json]:
     ):
         before: Json | None = None
         for number, (sms, worker) in enumerate(zip(sizes, workers, strict=True)):
-            share = shares.enter_context(found.share(sms))
+            share = shares.enter_context(mps.share(sms))
             path = Path(folder) / f"{number}.safetensors"
             last = None if number == 0 else str(Path(folder) / f"{number - 1}.safetensors")
-            worker.tell(environment=dict(share.environment), device=found.device, load=last)
+            worker.tell(environment=dict(share.environment), device=mps.device, load=last)
             first = worker.answer()
             if before is not None:
                 yield {
@@ -151,13 +151,13 @@ def resizing(found: Driver, model: str, sizes: Sequence[int]) -> Iterator[Json]:
             worker.end()
 
 
-def measured(found: Driver, models: Sequence[str], for_s: float) -> Iterator[tuple[str, Json]]:
+def measured(mps: Driver, models: Sequence[str], for_s: float) -> Iterator[tuple[str, Json]]:
     """Rows of both studies of every model, with the study's name."""
-    with found.open():
+    with mps.open():
         for model in models:
             for number in PROCESSES:
-                yield "capacity", capacity(found, model, number, for_s)
-            for row in resizing(found, model, SIZES):
+                yield "capacity", capacity(mps, model, number, for_s)
+            for row in resizing(mps, model, SIZES):
                 yield "resizing", row
 
 
@@ -245,7 +245,11 @@ def main() -> None:
     add("--out", type=Path, help="JSON to write")
     add("--models", nargs="+", default=["resnet-50", "bert-base", "convnext-b"])
     add("--for-s", type=float, default=2.0, help="seconds of each measurement of capacity")
-    add("--driver", choices=[each.name for each in DRIVERS.values() if each.coexist], default="mps")
+    add(
+        "--driver",
+        choices=[e.name for e in DRIVERS.values() if e.coexist],
+        default="mps",
+    )
     add("--board", help="the board expected; needed for --driver cpu")
     add("--process", nargs=2, metavar=("MODEL", "TASK"), help=argparse.SUPPRESS)
     given = parser.parse_args()

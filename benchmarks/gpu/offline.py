@@ -68,7 +68,7 @@ chmod +x "$dest/run"
 
 def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
     """Name -> installed version of all packages that these need; `target`: its markers."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     waiting = [Requirement(root) for root in roots]
     seen: set[tuple[str, str]] = set()
     while waiting:
@@ -78,7 +78,7 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
             package = distribution(name)
         except PackageNotFoundError:  # optional, or for other systems
             continue
-        found[name] = package.version
+        versions[name] = package.version
         for extra in ("", *wanted.extras):
             if (name, extra) not in seen:
                 seen.add((name, extra))
@@ -89,7 +89,7 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
                     for requirement in more
                     if requirement.marker is None or requirement.marker.evaluate(here)
                 ]
-    return found
+    return versions
 
 
 def packed(asked: argparse.Namespace, markers: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
         if sizes[path] > most:
             raise ValueError(f"{path.name} has {sizes[path] / _MIB:.0f} MiB; give --part-mib more")
         for part in parts:
-            if sum(sizes[each] for each in part) + sizes[path] <= most:
+            if sum(sizes[file] for file in part) + sizes[path] <= most:
                 part.append(path)
                 break
         else:
@@ -165,7 +165,7 @@ def pack(asked: argparse.Namespace) -> list[Path]:
     archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
     data = [] if asked.data is None else [path for path in asked.data.rglob("*") if path.is_file()]
-    data = [each for each in data if not each.is_relative_to(asked.folder)]
+    data = [file for file in data if not file.is_relative_to(asked.folder)]
     most = asked.part_mib * _MIB
     wheels = [piece for path in sorted(gathered.glob("*.whl")) for piece in cut(path, most)]
     files = [*wheels, gathered / "migrator.tar", *data]

@@ -41,12 +41,12 @@ python -m benchmarks.gpu.recovery_page docs/results/h200-published.json --out do
 """
 
 
-def page(found: Json) -> str:
+def page(figures: Json) -> str:
     """The whole page."""
-    courses = sorted(found["courses"], key=lambda course: (not course["complete"], course["key"]))
+    courses = sorted(figures["courses"], key=lambda course: (not course["complete"], course["key"]))
     first = courses[0]
     keys = ("memory", "batch")
-    head = _HEAD.format(**found["provenance"], **{key: first[key] for key in keys})
+    head = _HEAD.format(**figures["provenance"], **{key: first[key] for key in keys})
     return "\n".join([head, *_summary(courses), ""])
 
 

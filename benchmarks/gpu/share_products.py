@@ -51,11 +51,11 @@ def main() -> None:
     if asked.worker:
         print(json.dumps(list(unwritten())))
         return
-    found = {sms: on_share(asked.gpu, sms) for sms in map(int, asked.sms.split(","))}
-    for sms, rows in found.items():
+    rows_of = {sms: on_share(asked.gpu, sms) for sms in map(int, asked.sms.split(","))}
+    for sms, rows in rows_of.items():
         print(f"{sms:4} SMs: {len(rows)} products not whole {rows[:3] or ''}")
     if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        asked.out.write_text(json.dumps(rows_of, indent=1) + "\n", encoding="utf-8")
 
 
 def on_share(gpu: int, sms: int) -> list[Any]:

@@ -47,10 +47,10 @@ def _dataset(name: str, files: Sequence[Json]) -> str:
         if course["benchmark"] == name
     }
     head = next(iter(courses.values()))[0]
-    for found in further:
-        for course in found["courses"]:
+    for result in further:
+        for course in result["courses"]:
             if course["benchmark"] == name and course["complete"] and not course["shuffle"]:
-                courses.setdefault(course["model"], (course, found))
+                courses.setdefault(course["model"], (course, result))
     samples = [row["samples"] for row in head["rows"]]
     about = {
         "classes": CLASSES[name],
@@ -59,10 +59,10 @@ def _dataset(name: str, files: Sequence[Json]) -> str:
         "source": head["source"],
     }
     models = []
-    for model, (course, found) in sorted(courses.items()):
+    for model, (course, result) in sorted(courses.items()):
         if [row["samples"] for row in course["rows"]] != samples:
             raise SystemExit(f"{course['key']}: its windows have other samples than {head['key']}")
-        entry = _model(course, found["provenance"])
+        entry = _model(course, result["provenance"])
         if course["epochs"] != head["epochs"]:
             entry["epochs"] = course["epochs"]
         models.append(f"    {json.dumps(model)}: {json.dumps(entry)}")

@@ -41,8 +41,8 @@ def packaged(files: Sequence[dict[str, Any]]) -> str:
     return f'{{\n "version": 1,\n "about": {json.dumps(ABOUT)},\n "profiles": [\n{lines}\n ]\n}}\n'
 
 
-def _entry(found: dict[str, Any]) -> dict[str, Any]:
-    entry = {key: found[key] for key in KEYS if key in found}
+def _entry(measured: dict[str, Any]) -> dict[str, Any]:
+    entry = {key: measured[key] for key in KEYS if key in measured}
     for words, source in EARLIER.items():
         entry["provenance"] = entry["provenance"].replace(words, source)
     return entry

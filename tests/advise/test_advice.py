@@ -84,8 +84,8 @@ def test_changes_change_only_what_they_say() -> None:
         served.drifts for served in before.tenants
     ]
     shorter = ChangedSource(make, change=Change.SHORTER)(0, 2).tenants[0].drifts
-    assert [each.accuracy_post for each in shorter] == [0.9, 0.8]
-    assert [each.seconds and each.seconds.at(16) for each in shorter] == [20, 20]
+    assert [drift.accuracy_post for drift in shorter] == [0.9, 0.8]
+    assert [drift.seconds and drift.seconds.at(16) for drift in shorter] == [20, 20]
     labels = ChangedSource(make, change=Change.LABELS)(0, 2).tenants[0].drifts
     first, second = 1 - 0.1 * 2**-0.3, 1 - 0.2 * 2**-0.3
     assert [label.accuracy_post for label in labels] == pytest.approx([first, second])
@@ -132,8 +132,8 @@ def test_the_answer_in_words(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
-    def error(*words: str) -> str:
-        done = CliRunner().invoke(app, ["advise", *words])
+    def error(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["advise", *arguments])
         assert isinstance(done.exception, InputError), done.output
         return str(done.exception)
 

@@ -15,11 +15,11 @@ from migrator.core.scenario import Scenario
 def _first(this: Scenario) -> dict[tuple[str, Kind], list[int]]:
     """Instances of the best layout of the fluid model."""
     best = static_policies(this)[0]
-    found: dict[tuple[str, Kind], list[int]] = {}
+    sizes: dict[tuple[str, Kind], list[int]] = {}
     assert isinstance(best, FixedLayout)
     for task, gpcs in best.sizes:
-        found.setdefault((task.tenant, task.kind), []).append(gpcs)
-    return found
+        sizes.setdefault((task.tenant, task.kind), []).append(gpcs)
+    return sizes
 
 
 def test_the_tenant_with_more_requests_gets_more() -> None:

@@ -109,8 +109,8 @@ def test_policies_of_one_name_are_not_compared(quickstart: Path) -> None:
     with pytest.raises(migrator.InputError, match="several policies are called same; name"):
         migrator.compare(quickstart, [all_with(1), all_with(3)], seeds=1, windows=1)
     apart = [all_with(1, "one"), all_with(3, "three")]
-    found = migrator.compare(quickstart, apart, seeds=1, windows=1)
-    assert [row.policy for row in found.rows] == ["one", "three"]
+    comparison = migrator.compare(quickstart, apart, seeds=1, windows=1)
+    assert [row.policy for row in comparison.rows] == ["one", "three"]
 
 
 def test_policies_are_compared_over_seeds(quickstart: Path) -> None:
@@ -199,8 +199,8 @@ def test_something_else_is_no_policy(quickstart: Path) -> None:
 
 def test_the_notebook_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = runpy.run_path(str(ROOT / "examples" / "notebook.py"))
-    assert found["comparison"].best in ("busier_first", "equal-mig")
+    names = runpy.run_path(str(ROOT / "examples" / "notebook.py"))
+    assert names["comparison"].best in ("busier_first", "equal-mig")
     assert (tmp_path / "plan.html").exists()
 
 

@@ -17,14 +17,14 @@ SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
 
 def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
-    found = list(steps().values())
+    limits = list(steps().values())
     changed = [
         [
             field.name
             for field in fields(PeerLimits)
             if getattr(a, field.name) != getattr(b, field.name)
         ]
-        for a, b in pairwise(found)
+        for a, b in pairwise(limits)
     ]
     assert [step for step in changed if len(step) != 1] == []
     assert sorted(name for (name,) in changed) == sorted(field.name for field in fields(PeerLimits))

@@ -122,10 +122,10 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
 
 
 def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
-    def told(*words: str) -> dict[str, Any]:
+    def told(*arguments: str) -> dict[str, Any]:
         path = BENCHMARKS / "gpu" / "live.yaml"
         document: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))  # type: ignore[assignment]
-        adapt(document, asked_for(["--out", "x", *words]))
+        adapt(document, asked_for(["--out", "x", *arguments]))
         return document
 
     usual = told()
@@ -205,14 +205,14 @@ def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
         ("cameras", 1, 1.0),
         ("all", 1, 1.0),
     }
-    found = page(runs, rows, retrainings, starts)
-    titles = [section.title for section in found.sections]
+    shown = page(runs, rows, retrainings, starts)
+    titles = [section.title for section in shown.sections]
     assert titles[:4] == [
         *("Comparison", "Live and simulated", "What was lost to what", "Planned and taken")
     ]
     assert sum("Planned and held" in title for title in titles) == 2
-    assert len({section.anchor for section in found.sections}) == len(titles)
-    ParsedPage(page_text(found, ""))
+    assert len({section.anchor for section in shown.sections}) == len(titles)
+    ParsedPage(page_text(shown, ""))
 
 
 @pytest.mark.parametrize("share_s", [None, 3.0])
@@ -281,7 +281,7 @@ def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:
     model.seen[:] = True
     inputs = model.example(2)
     many = model.infer(inputs)
-    each = [model.infer(inputs[[row]]) for row in range(2)]
-    np.testing.assert_allclose(many, np.concatenate(each), rtol=1e-4, atol=1e-5)
+    rows = [model.infer(inputs[[row]]) for row in range(2)]
+    np.testing.assert_allclose(many, np.concatenate(rows), rtol=1e-4, atol=1e-5)
     model.expect_training(10)
     assert not np.allclose(model.infer(inputs), many)

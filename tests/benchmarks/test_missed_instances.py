@@ -63,8 +63,8 @@ def test_it_is_missed_from_its_slot_until_it_serves() -> None:
 
 def test_what_never_serves_is_missed_as_long_as_it_is_asked_for() -> None:
     asked = list(asked_for(A100, [(OLD,), (NEW,), (OLD,)], [0.0, 1.0, 3.0]))
-    found = list(visible([instance for instance in asked if instance.instance == NEW], []))
-    assert [(instance.missed_s, instance.came) for instance in found] == [(2.0, False)]
+    instances = list(visible([instance for instance in asked if instance.instance == NEW], []))
+    assert [(instance.missed_s, instance.came) for instance in instances] == [(2.0, False)]
 
 
 def test_one_that_was_never_taken_away_is_not_new_again() -> None:

@@ -59,10 +59,10 @@ def test_what_a_package_of_the_machine_needs_is_packed(
     """The machine may have an older transformers, which does not bring the same packages."""
     monkeypatch.chdir(tmp_path)
     Path("list").write_text("Package Version\n------- -------\ntorch 2.4\ntransformers 4.0\n")
-    found = offline.packed(offline.parser().parse_args(["parts", *given]), LINUX)
-    assert {"pydantic", "huggingface-hub", "numpy", "typing-extensions"} <= set(found)
-    assert not {"torch", "migrator"} & set(found)
-    assert ("transformers" in found) == (not given)
+    packages = offline.packed(offline.parser().parse_args(["parts", *given]), LINUX)
+    assert {"pydantic", "huggingface-hub", "numpy", "typing-extensions"} <= set(packages)
+    assert not {"torch", "migrator"} & set(packages)
+    assert ("transformers" in packages) == (not given)
 
 
 @pytest.mark.parametrize("text", ["numba==0.68.1\nPyYAML==6.0\n", "numba   0.68.1\nPyYAML  6.0\n"])

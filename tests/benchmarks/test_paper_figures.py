@@ -60,5 +60,5 @@ def test_what_a_lead_takes_is_read_from_the_map() -> None:
     assert "the leads over paris-reconfiguring are below the paper's" in none[3]
     longer = _cell(0.8, "published weights", 0.25, length=4)
     assert conditions(longer) == "load 0.8, gains: published weights, retraining x 4"
-    told = list(reasons(of, {"cells": [*GRID, longer]}))
-    assert f"of all 13 cells of [the map](map.md): {conditions(longer)} (+25.0% ± 3.0)" in told[2]
+    lines = list(reasons(of, {"cells": [*GRID, longer]}))
+    assert f"of all 13 cells of [the map](map.md): {conditions(longer)} (+25.0% ± 3.0)" in lines[2]

@@ -36,31 +36,35 @@ def guarded() -> Iterator[str]:
         yield url
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, ["admin", *words])
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["admin", *arguments])
 
 
-def refused(kind: type[MigratorError], *words: str) -> str:
-    done = run(*words)
+def refused(kind: type[MigratorError], *arguments: str) -> str:
+    done = run(*arguments)
     assert type(done.exception) is kind, done.output
     return str(done.exception)
 
 
 def acted(url: str) -> list[list[str | None]]:
-    found: list[list[str | None]] = httpx.get(f"{url}/admin/status").json()["acted"]
-    return found
+    actions: list[list[str | None]] = httpx.get(f"{url}/admin/status").json()["acted"]
+    return actions
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [("pause",), ("resume",), ("replan",), ("drain", "images"), ("undrain", "images")],
 )
 def test_every_action_is_sent_and_its_outcome_printed(
-    server: tuple[str, int], words: tuple[str, ...]
+    server: tuple[str, int], arguments: tuple[str, ...]
 ) -> None:
-    done = run(*words, "--url", server[0], "--yes")
-    assert (done.exit_code, done.stdout) == (0, f"{words[0]} in words\n")
-    assert acted(server[0])[-1] == [words[0], words[1] if len(words) > 1 else None, "cli"]
+    done = run(*arguments, "--url", server[0], "--yes")
+    assert (done.exit_code, done.stdout) == (0, f"{arguments[0]} in words\n")
+    assert acted(server[0])[-1] == [
+        arguments[0],
+        arguments[1] if len(arguments) > 1 else None,
+        "cli",
+    ]
 
 
 def test_the_daemon_is_the_one_of_the_records(server: tuple[str, int], records: Path) -> None:

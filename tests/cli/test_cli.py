@@ -277,11 +277,11 @@ def test_boards() -> None:
     assert [line.split()[0] for line in lines] == list(boards())
     assert lines[0].endswith("7 GPCs, 8 memory slices, 297 placement sets, 12 configurations")
 
-    one = answer("boards", "A100-40GB")
-    assert one.startswith(lines[0])
-    assert "3g.20gb" in one
-    assert "1g.5gb+me" in one
-    assert "4-3" in one.splitlines()[-1].split()
+    shown = answer("boards", "A100-40GB")
+    assert shown.startswith(lines[0])
+    assert "3g.20gb" in shown
+    assert "1g.5gb+me" in shown
+    assert "4-3" in shown.splitlines()[-1].split()
 
     every = json.loads(answer("boards", "--json"))
     assert [board["name"] for board in every] == list(boards())

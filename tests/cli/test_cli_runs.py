@@ -206,8 +206,8 @@ def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     for path, rate in zip(paths, (900, 300), strict=True):
         path.parent.mkdir()
         path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
-    one = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
-    comparison = answer("compare", *paths, *one, "--json")
+    options = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
+    comparison = answer("compare", *paths, *options, "--json")
     assert {run["scenario"] for run in comparison["runs"]} == {str(path) for path in paths}
 
 

@@ -54,18 +54,18 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def ran(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+def ran(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments])
 
 
-def answer(*words: object) -> Any:
-    done = ran(*words, "--json", "--jobs", 1)
+def answer(*arguments: object) -> Any:
+    done = ran(*arguments, "--json", "--jobs", 1)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
-def refused(*words: object) -> str:
-    done = ran(*words)
+def refused(*arguments: object) -> str:
+    done = ran(*arguments)
     assert isinstance(done.exception, InputError), done.output
     return str(done.exception)
 
@@ -137,8 +137,8 @@ def test_the_forecaster_of_the_run_is_used_for_the_placement_too(small: Path) ->
     assert answer("simulate", small)["plan"]["gpus"] == simulated["plan"]["gpus"]
 
 
-def compared(*words: object) -> Any:
-    done = ran("compare", *words, "--processes", 1, "--json")
+def compared(*arguments: object) -> Any:
+    done = ran("compare", *arguments, "--processes", 1, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 

@@ -70,13 +70,13 @@ def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def _parse(command: Any, words: list[str]) -> None:
+def _parse(command: Any, arguments: list[str]) -> None:
     """Find the verb and parse its options and arguments; nothing runs."""
     name = "migrator"
     while hasattr(command, "commands"):
-        context = command.make_context("migrator", list(words), resilient_parsing=True)
-        words = [*context._protected_args, *context.args]
-        if not words:
+        context = command.make_context("migrator", list(arguments), resilient_parsing=True)
+        arguments = [*context._protected_args, *context.args]
+        if not arguments:
             return
-        name, command, words = command.resolve_command(context, words)
-    command.make_context(name, list(words))
+        name, command, arguments = command.resolve_command(context, arguments)
+    command.make_context(name, list(arguments))

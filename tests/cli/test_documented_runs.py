@@ -65,13 +65,15 @@ def commands(text: str) -> Iterator[str]:
 def pages() -> dict[str, list[str]]:
     """Commands by page; those of bring-your-model.md have a test of their own."""
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    found = {str(file.relative_to(ROOT)): list(commands(file.read_text("utf-8"))) for file in files}
+    by_page = {
+        str(file.relative_to(ROOT)): list(commands(file.read_text("utf-8"))) for file in files
+    }
     for name in PRINTED:
         shown = CliRunner().invoke(app, ["example", name]).output
         lines = re.findall(r"^(?:#| ) +(migrator .*)$", shown, re.MULTILINE)
-        found[f"example {name}"] = [COMMENT.sub("", line).strip() for line in lines]
-    del found["docs/bring-your-model.md"]
-    return {name: lines for name, lines in found.items() if lines}
+        by_page[f"example {name}"] = [COMMENT.sub("", line).strip() for line in lines]
+    del by_page["docs/bring-your-model.md"]
+    return {name: lines for name, lines in by_page.items() if lines}
 
 
 def is_elsewhere(command: str) -> bool:

@@ -60,10 +60,10 @@ def test_the_live_example_is_served_and_loaded_with_both_kinds_of_labels(
             assert not parsed_json["labels_lost"], parsed_json
 
 
-def printed(folder: Path, name: str, *words: str) -> Path:
+def printed(folder: Path, name: str, *arguments: str) -> Path:
     """The example in a file."""
     path = folder / f"my_{name}.{ENDINGS.get(name, 'yaml')}"
-    done = migrator("example", name, *words)
+    done = migrator("example", name, *arguments)
     assert done.code == 0, done.err
     path.write_text(done.out, encoding="utf-8")
     return path

@@ -123,9 +123,9 @@ def test_every_example_is_valid_as_printed(
     assert printed.code == 0
     file = Path(f"my_{name}.{ENDINGS.get(name, 'yaml')}")
     file.write_text(printed.out, encoding="utf-8")
-    found = migrator("validate", file, "--json").json
-    assert found["details"]
-    assert file.name in found["use"] or name in ("policy", "model")
+    described = migrator("validate", file, "--json").json
+    assert described["details"]
+    assert file.name in described["use"] or name in ("policy", "model")
 
 
 def test_examples_of_python_run_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         ([], "SCENARIO: name a scenario file"),
         (["--model", "small-cnn"], "--model and --data"),
@@ -315,8 +315,8 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
         (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
     ],
 )
-def test_a_model_or_a_scenario_is_served(words: list[str], said: str) -> None:
-    done = migrator("serve", *words)
+def test_a_model_or_a_scenario_is_served(arguments: list[str], said: str) -> None:
+    done = migrator("serve", *arguments)
     assert done.code == 2
     assert said in done.refusal
 

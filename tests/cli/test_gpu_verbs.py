@@ -36,8 +36,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def emulated(*words: str | Path) -> Answer:
-    return gpu(*words, "--driver", "emulated")
+def emulated(*arguments: str | Path) -> Answer:
+    return gpu(*arguments, "--driver", "emulated")
 
 
 def written(folder: Path, *places: Place) -> Path:
@@ -256,10 +256,10 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
     VirtualBoard(path, board("A100-40GB"), uuid).create_gpu_instance(Place(4, "3g.20gb"))
     ill = emulated("doctor", "--json")
     assert ill.code == REFUSED
-    (found,) = [check for check in ill.json["checks"] if check["verdict"] == "problem"]
-    assert found["name"] == "half-made"
-    assert "3g.20gb at 4 has no compute instance" in found["words"]
-    assert found["run"] is None, "nvidia-smi does not know emulated GPUs"
+    (problem,) = [check for check in ill.json["checks"] if check["verdict"] == "problem"]
+    assert problem["name"] == "half-made"
+    assert "3g.20gb at 4 has no compute instance" in problem["words"]
+    assert problem["run"] is None, "nvidia-smi does not know emulated GPUs"
     assert "(half-made)" in emulated("list").out
     assert "is left out" in emulated("export").err
 
@@ -309,10 +309,10 @@ def test_a_gpu_that_cannot_be_asked_has_its_error_in_its_line(state: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    "words", [["list"], ["show"], ["export"], ["doctor"], ["clear", "--dry-run"]]
+    "arguments", [["list"], ["show"], ["export"], ["doctor"], ["clear", "--dry-run"]]
 )
-def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, words: list[str]) -> None:
-    assert emulated(*words, "--board", "A30-24GB").code == OK
+def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, arguments: list[str]) -> None:
+    assert emulated(*arguments, "--board", "A30-24GB").code == OK
     assert emulated("apply", BOTH, "--dry-run").code == OK
     assert list(state.iterdir()) == []
     assert emulated("apply", BOTH).code == OK
@@ -329,7 +329,7 @@ def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["show", "--gpu", "-1"], "--gpu: -1 is not a GPU's number"),
         (["show", "--board", "A100"], "unknown board 'A100'; use "),
@@ -347,9 +347,9 @@ def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_happens(
-    words: list[str | Path], sentence: str
+    arguments: list[str | Path], sentence: str
 ) -> None:
-    done = emulated(*words)
+    done = emulated(*arguments)
     assert done.code == BAD_INPUT
     assert sentence in done.refusal
     assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
@@ -385,9 +385,9 @@ def test_a_journal_with_unreadable_text_stops_the_command(state: Path) -> None:
 # Real processes.
 
 
-def process(*words: str | Path) -> subprocess.Popen[str]:
+def process(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "migrator", "gpu", *map(str, words), "--driver", "emulated"],
+        [sys.executable, "-m", "migrator", "gpu", *map(str, arguments), "--driver", "emulated"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -26,8 +26,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
         yield machine
 
 
-def mig(*words: str | Path) -> Answer:
-    return gpu(*words, "--driver", "mig")
+def mig(*arguments: str | Path) -> Answer:
+    return gpu(*arguments, "--driver", "mig")
 
 
 def places(fake: FakeNvml, index: int = 0) -> list[Place]:
@@ -111,8 +111,8 @@ def test_a_foreign_half_made_instance_is_reported_with_its_remedy(fake: FakeNvml
     other = fake.foreign(4, "3g.20gb", whole=False)
     done = mig("doctor", "--json")
     assert done.code == REFUSED
-    (found,) = [check for check in done.json["checks"] if check["name"] == "half-made"]
-    assert found["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
+    (half_made,) = [check for check in done.json["checks"] if check["name"] == "half-made"]
+    assert half_made["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
 
 
 def test_a_refused_compute_instance_leaves_nothing_behind(fake: FakeNvml) -> None:

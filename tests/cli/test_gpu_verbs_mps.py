@@ -23,14 +23,14 @@ OK, BAD_INPUT, REFUSED = 0, 2, 3
 pytestmark = pytest.mark.usefixtures("state")  # a state folder for each test
 
 
-def mps(*words: str | Path) -> Answer:
-    return gpu(*words, "--driver", "mps")
+def mps(*arguments: str | Path) -> Answer:
+    return gpu(*arguments, "--driver", "mps")
 
 
 def daemons() -> list[dict[str, Any]]:
     """What the doctor says of daemons of ours; other tests may have some at the same time."""
-    found = mps("doctor", "--json").json["checks"]
-    return [share for share in found if share["name"] == "MPS" and "our daemon" in share["words"]]
+    checks = mps("doctor", "--json").json["checks"]
+    return [share for share in checks if share["name"] == "MPS" and "our daemon" in share["words"]]
 
 
 def test_without_nvidia_smi_it_says_what_is_missing(

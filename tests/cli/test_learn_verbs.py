@@ -17,12 +17,12 @@ from migrator.core.errors import InputError
 TINY = ["--model", "support.tiny_model:Tiny", "--epochs", "2", "--samples", "40"]
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
 
 
-def answered(*words: str) -> Any:
-    done = run(*words, "--json")
+def answered(*arguments: str) -> Any:
+    done = run(*arguments, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -34,9 +34,9 @@ def test_models_and_benchmarks_are_listed() -> None:
     assert "nc-core50" in run("benchmarks").stdout
     models = {model["name"]: model for model in answered("models")}
     assert models["bert-base"]["modality"] == "text"
-    found = {benchmark["name"]: benchmark for benchmark in answered("benchmarks")}
-    assert found["nc-20-newsgroups"]["windows"] == 9
-    assert found["nc-20-newsgroups"]["classes_per_window"] == 2
+    by_name = {benchmark["name"]: benchmark for benchmark in answered("benchmarks")}
+    assert by_name["nc-20-newsgroups"]["windows"] == 9
+    assert by_name["nc-20-newsgroups"]["classes_per_window"] == 2
 
 
 def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_without_windows_the_pre_trained_model_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (["nc-cifar", *TINY], "did you mean nc-cifar-10"),
         (["nc-synthetic", "--model", "resnet"], "did you mean resnet-50"),
@@ -86,8 +86,8 @@ def test_without_windows_the_pre_trained_model_is_told() -> None:
         (["nc-cifar-10", "--model", "small-cnn", "--data", "absent"], "get cifar-10-python"),
     ],
 )
-def test_what_cannot_be_run_is_one_sentence(words: list[str], said: str) -> None:
-    done = run("retrain", *words)
+def test_what_cannot_be_run_is_one_sentence(arguments: list[str], said: str) -> None:
+    done = run("retrain", *arguments)
     assert isinstance(done.exception, InputError)
     assert said in str(done.exception)
 

@@ -17,14 +17,14 @@ from migrator.core.errors import InputError
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
 
 
-def asked(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
+def asked(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == code, done.output
     return done.stdout
 
 
-def refused(*words: str) -> str:
-    done: Result = CliRunner().invoke(app, words)
+def refused(*arguments: str) -> str:
+    done: Result = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, InputError), done.output
     return str(done.exception)
 

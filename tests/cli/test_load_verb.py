@@ -24,8 +24,8 @@ TOKEN = "the-token-of-all"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with oip_server() as found:
-        yield found
+    with oip_server() as server:
+        yield server
 
 
 def test_a_table_json_and_a_page(running: Running, tmp_path: Path) -> None:

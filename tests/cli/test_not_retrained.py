@@ -19,12 +19,12 @@ def test_a_profile_by_which_retraining_is_too_slow_is_named(tmp_path: Path) -> N
     state = tmp_path / "state"
     with served(path, state) as daemon:
         daemon.upload("photos", *samples(0, 40), "first")
-        found = daemon.wait_for(
+        status = daemon.wait_for(
             lambda now: now["tenants"]["photos"]["reason"] == "too_long", "it says why"
         )
-        why = found["tenants"]["photos"]["why"]
+        why = status["tenants"]["photos"]["why"]
         assert "the largest instance beside those that serve; the window has" in why
-        daemon.wait_for(lambda now: now["window"] > found["window"], "that window is over")
+        daemon.wait_for(lambda now: now["window"] > status["window"], "that window is over")
         metrics = httpx.get(f"{daemon.url}/metrics", timeout=20).text
         shown = CliRunner().invoke(app, ["status", "--state", str(state)]).output
         assert daemon.stop() == 0, daemon.said()
@@ -37,12 +37,12 @@ def test_a_profile_by_which_retraining_is_too_slow_is_named(tmp_path: Path) -> N
     assert float(ended) >= 1
     assert "retraining of photos: " in shown
     records = read_records(state / "live" / "small" / "records.db")
-    row = next(row for row in records.retrainings if row.window == found["window"])
+    row = next(row for row in records.retrainings if row.window == status["window"])
     assert row.reason == "too_long"
     assert row.why.startswith("not planned: takes")
-    told = [event.words for event in records.events if event.kind == "retraining"]
-    assert any(words.startswith("photos: not planned: takes") for words in told)
+    texts = [event.words for event in records.events if event.kind == "retraining"]
+    assert any(words.startswith("photos: not planned: takes") for words in texts)
     # one event per window at most; the last window may have ended before its plan
-    assert len(told) <= len({row.window for row in records.retrainings})
-    window = ["windows", str(found["window"]), "--state", str(state)]
+    assert len(texts) <= len({row.window for row in records.retrainings})
+    window = ["windows", str(status["window"]), "--state", str(state)]
     assert "not retrained" in CliRunner().invoke(app, window).output

@@ -28,14 +28,14 @@ from migrator.cli import app
 from migrator.core.errors import InputError
 
 
-def asked(*words: str) -> str:
-    done = CliRunner().invoke(app, ["top", *words], catch_exceptions=False)
+def asked(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["top", *arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def refused(*words: str) -> str:
-    done = CliRunner().invoke(app, ["top", *words])
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["top", *arguments])
     assert isinstance(done.exception, InputError), done.output
     return str(done.exception)
 
@@ -113,10 +113,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
+def terminal(*arguments: str, **environment: str) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-m", "migrator", "top", "--every", "0.2", *words]
+    command = [sys.executable, "-m", "migrator", "top", "--every", "0.2", *arguments]
     shown = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=shown, start_new_session=True

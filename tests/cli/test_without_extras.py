@@ -102,32 +102,32 @@ NO_DAEMON = {
 
 def requirements(given: Iterable[str]) -> set[str]:
     """The distributions that these requirements install, with those that they need in turn."""
-    found: dict[tuple[str, frozenset[str]], None] = {}
+    needed_packages: dict[tuple[str, frozenset[str]], None] = {}
     todo = [Requirement(text) for text in given]
     while todo:
-        one = todo.pop()
-        key = (one.name, frozenset(one.extras))
-        if key in found:
+        requirement = todo.pop()
+        key = (requirement.name, frozenset(requirement.extras))
+        if key in needed_packages:
             continue
-        found[key] = None
+        needed_packages[key] = None
         try:
-            needed = distribution(one.name).requires or []
+            needed = distribution(requirement.name).requires or []
         except PackageNotFoundError:  # of another platform
             continue
-        for requirement in map(Requirement, needed):
-            wanted = ({"extra": extra} for extra in (*one.extras, ""))
-            if requirement.marker is None or any(map(requirement.marker.evaluate, wanted)):
-                todo.append(requirement)
-    return {name for name, _ in found}
+        for dependency in map(Requirement, needed):
+            wanted = ({"extra": extra} for extra in (*requirement.extras, ""))
+            if dependency.marker is None or any(map(dependency.marker.evaluate, wanted)):
+                todo.append(dependency)
+    return {name for name, _ in needed_packages}
 
 
 def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, command in group.commands.items():
-        known = (*path, str(name))
+        verb = (*path, str(name))
         if hasattr(command, "commands"):
-            yield from verbs(command, known)
+            yield from verbs(command, verb)
         else:
-            yield " ".join(known)
+            yield " ".join(verb)
 
 
 VERBS = sorted(verbs(typer.main.get_command(app)))
@@ -180,11 +180,11 @@ def own_names(extra: str) -> set[str]:
 
 def included(extra: str) -> set[str]:
     """The extra and those that it includes."""
-    found = {extra}
+    extras = {extra}
     for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
         if requirement.name == PROJECT["name"]:
-            found |= set[str]().union(*map(included, requirement.extras))
-    return found
+            extras |= set[str]().union(*map(included, requirement.extras))
+    return extras
 
 
 EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - NO_VERB)
@@ -200,8 +200,8 @@ def environments(missing: str) -> list[frozenset[str]]:
         for extra in EXTRAS
         if not any(own_names(part) & own_names(missing) for part in included(extra))
     }
-    found = {frozenset(included(missing) - {missing}), frozenset(most)} - {frozenset()}
-    return sorted(found, key=sorted)
+    sets = {frozenset(included(missing) - {missing}), frozenset(most)} - {frozenset()}
+    return sorted(sets, key=sorted)
 
 
 class Environment:
@@ -289,9 +289,9 @@ def test_an_extra_that_alone_is_missing_is_named(
     named = {**NEEDS, **NEEDS_BESIDES_OTHERS}
     commands = [command for command, extra in named.items() if extra == missing]
     assert commands
-    found = Environment(tmp_path, installed).run([WRITE_RECORDS, *commands])
+    results = Environment(tmp_path, installed).run([WRITE_RECORDS, *commands])
     for command in commands:
-        done = found[command]
+        done = results[command]
         assert "Traceback" not in done.err, done.err
         assert f"pip install 'migrator-gpu[{missing}]'" in done.err.splitlines()[-1], done
         assert done.code == 2, done.err

@@ -35,7 +35,7 @@ def test_every_step_of_an_instance_is_counted_and_timed(run: Run) -> None:
         run.now_s[0] += 2.0
         decisions.ended(event)
     done = ("create", "warm", "drain", "stop", "train", "destroy")
-    assert run.counted("migrator_reconfigurations_total") == {(each, "done"): 1 for each in done}
+    assert run.counted("migrator_reconfigurations_total") == {(unit, "done"): 1 for unit in done}
     for part in ("create", "warm", "drain", "stop", "destroy"):
         assert run.value("migrator_reconfiguration_seconds_sum", part=part) == 2.0
     assert run.value("migrator_retraining_seconds_sum") == 2.0
@@ -117,13 +117,13 @@ def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:
     wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
     executor.follow(0.0, [(wanted,)], 1.0)
     (replan,) = [
-        each
-        for each in executor.on(1.0, events.CreateFailed(AT, "no"))
-        if isinstance(each, events.Replan)
+        instruction
+        for instruction in executor.on(1.0, events.CreateFailed(AT, "no"))
+        if isinstance(instruction, events.Replan)
     ]
     assert replan.about == "create"
-    late = [each for each in executor.tick(60.0) if isinstance(each, events.Replan)]
-    assert {each.about for each in late} == {"late"}
+    late = [replan for replan in executor.tick(60.0) if isinstance(replan, events.Replan)]
+    assert {instruction.about for instruction in late} == {"late"}
 
 
 def test_shares_are_recorded_like_instances(run: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ A_TRAINS = trains("a", 3, 4)
 
 
 def _told(said: list[str]) -> list[str]:
-    return [each for each in said if each.startswith("replan")]
+    return [line for line in said if line.startswith("replan")]
 
 
 def test_a_refused_creation_is_tried_again_later_and_later() -> None:
@@ -231,7 +231,7 @@ def test_a_tenant_is_not_retrained_twice_at_once() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, A_TRAINS))
     said = stage.follow(5.0, (serves("a", 3, 4), trains("a", 4, 0)))
-    assert not [each for each in said if each.startswith(("train", "stop", "destroy 3g@4"))]
+    assert not [line for line in said if line.startswith(("train", "stop", "destroy 3g@4"))]
     assert stage.states()["3g@4"] == "training a"
 
 
@@ -240,8 +240,8 @@ def test_what_is_late_is_told_now_and_then() -> None:
     stage.held_back = {"warm 4g@0 a"}
     stage.follow(0.0, (A4,))
     assert stage.tick(5.0) == []
-    told = [_told(stage.tick(each)) for each in (5.5, 6.0, 10.0, 10.5)]
-    assert [len(each) for each in told] == [1, 0, 0, 1]
+    replans = [_told(stage.tick(now_s)) for now_s in (5.5, 6.0, 10.0, 10.5)]
+    assert [len(lines) for lines in replans] == [1, 0, 0, 1]
     assert stage.on(11.0, Ready(A4, 11.0)) == stage.tick(30.0) == []
 
 

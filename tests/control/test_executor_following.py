@@ -216,7 +216,7 @@ def test_a_retraining_that_lasts_longer_leaves_its_tenant_what_serves_it() -> No
     stage.held_back = {"train 3g@4 a"}
     stage.follow(0.0, (A4, trains("a", 3, 4)))
     planned = (serves("b", 4, 0), serves("a", 3, 4))
-    assert not [each for each in stage.follow(5.0, planned) if each.startswith("drain")]
+    assert not [line for line in stage.follow(5.0, planned) if line.startswith("drain")]
     assert stage.states() == {"4g@0": "ready a", "3g@4": "training a"}
     said = stage.on(9.0, TrainingEnded(trains("a", 3, 4), "a", ok=True))
     assert said[0] == "warm 3g@4 a"

@@ -63,7 +63,7 @@ def test_hopeless_faults_never_break_a_rule_and_are_told(seed: int) -> None:
     assert world.count(Replan) > 0
     assert len(world.log) < 600
     world.run(LONG_ENOUGH_S)
-    assert [each for each in world.missing() if "training" not in each] == []
+    assert [line for line in world.missing() if "training" not in line] == []
 
 
 @settings(deadline=None, max_examples=amount(15, 60))

@@ -60,7 +60,7 @@ def test_a_retraining_that_ends_while_it_is_stopped_has_ended() -> None:
     stage.follow(0.0, (trains("a", 50),), window=0)
     stage.follow(3.0, (trains("a", 25),), window=0)
     said = stage.on(4.0, TrainingEnded(trains("a", 50), "a", True))
-    assert not [each for each in said if each.startswith("train")]
+    assert not [line for line in said if line.startswith("train")]
 
 
 def test_a_retraining_runs_on_its_share_to_its_end() -> None:
@@ -68,5 +68,5 @@ def test_a_retraining_runs_on_its_share_to_its_end() -> None:
     stage.held_back = {"train 50% a"}
     said = stage.follow(0.0, (serves("a", 50), trains("a", 50)))
     assert said[-1] == "train 50% a" or "train 50% a" in said
-    assert not [each for each in stage.follow(3.0, (serves("a", 50),)) if "destroy" in each]
+    assert not [line for line in stage.follow(3.0, (serves("a", 50),)) if "destroy" in line]
     assert "50% of a/retraining" in stage.states()

@@ -14,8 +14,8 @@ NEXT = Instance(2, 2, Task("a", Kind.INFERENCE))
 def begun(since_s: float | None) -> Executor:
     """Without lead, so that nothing happens before its slot; the decision comes at 10.4 s."""
     executor = Executor(board("A100-40GB"), lead_s=0.0)
-    told = executor.follow(10.4, [(FIRST,), (FIRST, NEXT)], 1.0, since_s=since_s)
-    assert told == [Create(Instance(0, 2))]
+    instructions = executor.follow(10.4, [(FIRST,), (FIRST, NEXT)], 1.0, since_s=since_s)
+    assert instructions == [Create(Instance(0, 2))]
     assert executor.on(10.6, Created(Instance(0, 2))) == [Warm(Instance(0, 2), "a")]
     assert executor.on(10.8, Ready(Instance(0, 2), 0.2)) == []
     return executor

@@ -83,9 +83,9 @@ def serving(policy: Policy, decision: Decision) -> list[Unit]:
     """The units that serve as decided."""
     board = policy.planning.board
     return [
-        Unit(Site.of(board, each), State.READY, 100.0, each.task)
-        for each in decision.slots[0]
-        if each.task and each.task.kind is Kind.INFERENCE
+        Unit(Site.of(board, holding), State.READY, 100.0, holding.task)
+        for holding in decision.slots[0]
+        if holding.task and holding.task.kind is Kind.INFERENCE
     ]
 
 

@@ -125,12 +125,12 @@ class Odd(Slow):
     ("answer", "why"), [(None, "it answered NoneType"), ("unreadable", "cannot be read")]
 )
 def test_an_answer_that_is_no_decision_is_told(answer: object, why: str) -> None:
-    told: list[str] = []
-    with PolicyProcess(Odd(answer), report=told.append) as aside:
+    reports: list[str] = []
+    with PolicyProcess(Odd(answer), report=reports.append) as aside:
         aside.ask(0, NOW)
         wait(lambda: not aside.busy)
         assert aside.answer(0, 0) is None
-        assert why in told[0]
+        assert why in reports[0]
         assert aside.ask(0, NOW)
 
 

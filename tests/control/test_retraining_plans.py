@@ -52,8 +52,8 @@ def plans_of(
         estimates=estimated,
         sharing=sharing,
     )
-    known = tenants or {"photos": tenant}
-    return RetrainingPlans(known, clock, labels, controller, on_instances=on_instances)
+    served = tenants or {"photos": tenant}
+    return RetrainingPlans(served, clock, labels, controller, on_instances=on_instances)
 
 
 def estimates(tenant: TenantState, *, labelled: int = LABELLED, **settings: Any) -> Estimate:
@@ -88,13 +88,13 @@ def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s)
     tenant.on(RetrainingPlanned(TenantRetraining(0, tenant.training_s(100), 1.0, 0.9)))
     tenant.start_retraining(PLACE)
-    found = []
+    times_s = []
     for now in range(100):
         now_s[0] = now
         if now == ends_s:
             tenant.on(TrainingCompleted())
-        found += [now for _ in plans.due()]
-    assert found == [due_s]
+        times_s += [now for _ in plans.due()]
+    assert times_s == [due_s]
 
 
 @pytest.mark.parametrize("slot_s", [1, 2, 4, 5, 10, 20, 25])
@@ -214,16 +214,16 @@ def test_the_first_windows_samples_are_estimated_once_they_have_all_come(
         return labelled[0]
 
     plans = plans_of(tenant, SimpleNamespace(kept=kept), now_s)
-    found = []
+    due = []
     for now_s[0], labelled[0] in ((0, 0), (1, 30), (1.5, 60), (2.4, 60), (2.6, 60), (9, 60)):
-        found += [(now_s[0], each) for each in plans.due_before_first_window()]
+        due += [(now_s[0], estimate) for estimate in plans.due_before_first_window()]
     assert set(asked) == {("photos", -1, 0)}, "labels that came before window 0"
-    ((at_s, estimate),) = found
+    ((at_s, estimate),) = due
     assert (at_s, estimate.window, estimate.instance) == (2.6, -1, PLACE)
     labelled[0] = 90
     for now_s[0] in (10, 12):
-        found += [(now_s[0], each) for each in plans.due_before_first_window()]
-    assert [at for at, _ in found] == [2.6, 12]
+        due += [(now_s[0], estimate) for estimate in plans.due_before_first_window()]
+    assert [at for at, _ in due] == [2.6, 12]
 
 
 def test_where_no_answer_is_labelled_the_estimate_says_how_good_the_model_is(

@@ -30,7 +30,7 @@ def _stage(most: int = 8) -> Stage:
 def test_every_serving_instance_gets_a_standby_of_the_other_tenants() -> None:
     stage = _stage()
     said = stage.follow(0.0, (serves("a", 0), serves("b", 4)))
-    assert {each for each in said if each.startswith("prepare")} == {
+    assert {line for line in said if line.startswith("prepare")} == {
         "prepare 4g@0 b",
         "prepare 4g@4 a",
     }
@@ -91,13 +91,13 @@ def test_standbys_are_limited_also_where_more_are_needed() -> None:
     waiting: set[str] = set()
 
     def follow(now_s: float, *layout: Instance) -> None:
-        for each in stage.follow(now_s, layout):
-            name, _, rest = each.partition(" ")
+        for line in stage.follow(now_s, layout):
+            name, _, rest = line.partition(" ")
             if name in ("prepare", "keep"):
                 waiting.add(rest)
             elif name in ("discard", "warm"):
                 waiting.discard(rest)
-            assert len(waiting) <= 1 + (name == "keep"), each
+            assert len(waiting) <= 1 + (name == "keep"), line
 
     follow(0.0, serves("a", 0), serves("b", 4))
     follow(9.0, *(serves("b" if start < 4 else "a", start, 1) for start in range(8)))
@@ -145,8 +145,8 @@ def test_standbys_of_a_removed_tenant_and_those_of_a_daemon_that_stops_end() -> 
     assert "discard 4g@0 b" in stage.follow(9.0, (serves("a", 0), serves("a", 4)))
     stage.follow(20.0, (serves("a", 0), serves("b", 4)))
     said = stage.carry_out(30.0, stage.executor.leave(30.0))
-    assert {each for each in said if each.startswith("discard")}
-    assert not [each for each in said if each.startswith("keep")]
+    assert {line for line in said if line.startswith("discard")}
+    assert not [line for line in said if line.startswith("keep")]
     assert stage.states() == {}
 
 
@@ -154,7 +154,7 @@ def test_mig_instances_have_none() -> None:
     stage = Stage(lead_s=4.0, on=board("H200-141GB"))
     stage.follow(0.0, (serves("a", 0), serves("b", 4, 3)))
     said = stage.follow(9.0, (serves("b", 0), serves("a", 4, 3)))
-    assert not [each for each in said if each.startswith(("prepare", "keep", "discard"))]
+    assert not [line for line in said if line.startswith(("prepare", "keep", "discard"))]
 
 
 def test_the_memory_of_the_gpu_limits_standbys() -> None:

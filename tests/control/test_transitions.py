@@ -73,7 +73,7 @@ def test_a_tenant_lends_slices_for_a_temporary_instance() -> None:
         "1g@2": "ready c",
         "1g@3": "ready b",
     }
-    assert sum(each.startswith("drain") and each.endswith("a") for each in said) == 1
+    assert sum(line.startswith("drain") and line.endswith("a") for line in said) == 1
 
 
 def test_temporary_instances_keep_off_foreign_ones() -> None:

@@ -56,19 +56,19 @@ def test_plans_with_the_value_decide_as_the_best_sequence_of_decisions() -> None
 
 
 def test_a_gain_counts_until_the_next_retraining_completes() -> None:
-    found = life(kept=0.6, completed=0.25).windows(0.6)
-    assert found == pytest.approx(0.6 * 0.25, abs=1e-3)
+    windows = life(kept=0.6, completed=0.25).windows(0.6)
+    assert windows == pytest.approx(0.6 * 0.25, abs=1e-3)
 
 
 def test_a_gain_that_no_later_retraining_replaces_counts_until_it_has_faded() -> None:
-    found = life(kept=0.6, completed=0.25, growth=2.0).windows(0.6)
-    assert found == pytest.approx(0.6 / (1 - 0.6), abs=1e-3)
+    windows = life(kept=0.6, completed=0.25, growth=2.0).windows(0.6)
+    assert windows == pytest.approx(0.6 / (1 - 0.6), abs=1e-3)
 
 
 def test_the_longer_a_tenant_was_left_out_the_more_its_gain_is_worth() -> None:
-    found = [life(kept=0.7, completed=0.5).windows(0.7**skipped) for skipped in range(1, 5)]
-    assert found == sorted(found)
-    assert found[-1] > 2 * found[0]
+    windows = [life(kept=0.7, completed=0.5).windows(0.7**skipped) for skipped in range(1, 5)]
+    assert windows == sorted(windows)
+    assert windows[-1] > 2 * windows[0]
 
 
 def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:

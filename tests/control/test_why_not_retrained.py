@@ -35,9 +35,7 @@ def reasons(drifts: tuple[Drift, ...], chosen: Policy, mib: float = 0.0) -> list
     photos = tenant("photos", ARRIVALS, drifts=drifts, model=model)
     others = (tenant("cameras", ARRIVALS), tenant("scans", ARRIVALS))
     outcome = run(scenario(photos, *others, window_s=20.0), chosen, forecaster("last-mean"))
-    retraineds = [
-        each.not_retrained for each in outcome.windows[0].tenants if each.tenant == "photos"
-    ]
+    retraineds = [row.not_retrained for row in outcome.windows[0].tenants if row.tenant == "photos"]
     return [why for why in retraineds if why is not None]
 
 
@@ -96,7 +94,7 @@ def test_retrainings_that_do_not_all_fit() -> None:
     tenants = [tenant(name, ARRIVALS, drifts=(takes,)) for name in ("a", "b", "c")]
     chosen = policy("migrator-required")
     outcome = run(scenario(*tenants, window_s=20.0), chosen, forecaster("last-mean"))
-    retraineds = [each.not_retrained for each in outcome.windows[0].tenants]
+    retraineds = [row.not_retrained for row in outcome.windows[0].tenants]
     assert [why.reason for why in retraineds if why is not None] == [Reason.NO_ROOM, Reason.NO_ROOM]
 
 
@@ -114,27 +112,27 @@ def test_the_reasons_of_operators_and_of_a_missing_plan() -> None:
     said = [why_not_retrained(waiting, paused=paused) for paused in (False, True)]
     waiting.drain()
     said.append(why_not_retrained(waiting, paused=True))
-    found = [why.reason for why in said if why is not None]
-    assert found == [Reason.NO_PLAN, Reason.PAUSED, Reason.DRAINED]
+    reasons = [why.reason for why in said if why is not None]
+    assert reasons == [Reason.NO_PLAN, Reason.PAUSED, Reason.DRAINED]
 
 
 @pytest.mark.parametrize("ended", [None, TrainingCompleted()])
 def test_a_retraining_that_runs_or_ran_has_no_reason(ended: RetrainingEvent | None) -> None:
-    found = state()
-    found.start_retraining(Instance(0, 2))
+    tenant = state()
+    tenant.start_retraining(Instance(0, 2))
     if ended is not None:
-        found.on(ended)
-    assert why_not_retrained(found, paused=True) is None
+        tenant.on(ended)
+    assert why_not_retrained(tenant, paused=True) is None
 
 
 def test_too_few_labels_are_counted() -> None:
-    found = state()
-    found.begin_window(2, 12, None, TrainingRoom(16.0, 10.0))
+    tenant = state()
+    tenant.begin_window(2, 12, None, TrainingRoom(16.0, 10.0))
     words = "too few new labels: 12, a retraining needs 20"
-    assert why_not_retrained(found, paused=False) == NotRetrained(Reason.NO_DATA, words)
-    found = state()
-    found.start_retraining(Instance(0, 2))
-    found.on(SamplesMissing())
-    found.begin_window(3, 40, None, TrainingRoom(16.0, 10.0))
+    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, words)
+    tenant = state()
+    tenant.start_retraining(Instance(0, 2))
+    tenant.on(SamplesMissing())
+    tenant.begin_window(3, 40, None, TrainingRoom(16.0, 10.0))
     words = "too few new labels: 40, a retraining needs 41"
-    assert why_not_retrained(found, paused=False) == NotRetrained(Reason.NO_DATA, words)
+    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, words)

@@ -12,21 +12,21 @@ def test_sixteen_boards() -> None:
     assert len(ALL) == 16
 
 
-@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
-def test_every_profile_is_consistent(each: Board) -> None:
-    for profile in each.profiles:
-        assert 1 <= profile.gpcs <= each.compute_slices
+@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.name)
+def test_every_profile_is_consistent(gpu: Board) -> None:
+    for profile in gpu.profiles:
+        assert 1 <= profile.gpcs <= gpu.compute_slices
         assert profile.starts == tuple(sorted(set(profile.starts)))
-        assert all(0 <= s <= each.memory_slices - profile.memory_slices for s in profile.starts)
+        assert all(0 <= s <= gpu.memory_slices - profile.memory_slices for s in profile.starts)
         assert profile.memory_gib is None or profile.memory_gib > 0
         assert profile.sms is None or profile.sms > 0
-    assert len({profile.name for profile in each.profiles}) == len(each.profiles)
+    assert len({profile.name for profile in gpu.profiles}) == len(gpu.profiles)
 
 
-@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
-def test_plans_use_one_plain_profile_per_size(each: Board) -> None:
-    plain = each.plain_profiles
-    assert each.sizes == {7: (1, 2, 3, 4, 7), 4: (1, 2, 4), 2: (1, 2)}[each.compute_slices]
+@pytest.mark.parametrize("gpu", ALL, ids=lambda gpu: gpu.name)
+def test_plans_use_one_plain_profile_per_size(gpu: Board) -> None:
+    plain = gpu.plain_profiles
+    assert gpu.sizes == {7: (1, 2, 3, 4, 7), 4: (1, 2, 4), 2: (1, 2)}[gpu.compute_slices]
     assert all("+" not in p.name and "-" not in p.name for p in plain.values())
     assert plain[1].memory_slices == 1
 

@@ -170,16 +170,16 @@ def test_relative_measures_against_one_policy_per_scenario() -> None:
             outcome("ekya", "b", 0, 0.5),
         ]
     )
-    own, ekya = (each for each in relative(rows) if each.scenario == "a")
+    own, ekya = (row for row in relative(rows) if row.scenario == "a")
     assert own.change == own.gain == 0
     assert ekya.change == pytest.approx(-0.2)
     assert ekya.gain == pytest.approx(0.25)
-    assert {each.scenario for each in relative(rows)} == {"a"}
+    assert {row.scenario for row in relative(rows)} == {"a"}
 
 
 def test_nothing_is_measured_against_no_goodput() -> None:
     rows = summarise([outcome("migrator", "a", 0, 0.0), outcome("ekya", "a", 0, 0.5)])
-    assert [each.share for each in relative(rows)] == [None, None]
+    assert [row.share for row in relative(rows)] == [None, None]
     assert Relative("a", "ekya", None).gain is None
     assert Relative("a", "ekya", 0.0).gain is None
 
@@ -187,8 +187,8 @@ def test_nothing_is_measured_against_no_goodput() -> None:
 def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
     shares = {"migrator": 0.8, "ekya": 0.5, "paris": 0.64, "oracle": 0.9}
     rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
-    found = {row.policy: over_best_peer(row, rows) for row in rows}
-    assert found == {
+    leads = {row.policy: over_best_peer(row, rows) for row in rows}
+    assert leads == {
         "migrator": pytest.approx(0.25),
         "ekya": pytest.approx(-0.375),
         "paris": pytest.approx(-0.2),
@@ -200,8 +200,8 @@ def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
 def test_migrator_replanned_is_a_peer_of_others_but_not_of_migrator() -> None:
     shares = {"migrator": 0.8, "migrator-replanned": 0.9, "ekya": 0.5}
     rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
-    found = {row.policy: over_best_peer(row, rows) for row in rows}
-    assert found == {
+    leads = {row.policy: over_best_peer(row, rows) for row in rows}
+    assert leads == {
         "migrator": pytest.approx(0.6),
         "migrator-replanned": pytest.approx(0.8),
         "ekya": pytest.approx(0.5 / 0.9 - 1),

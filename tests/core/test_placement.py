@@ -19,50 +19,50 @@ from migrator.core.catalogue import (
 )
 
 ALL = list(boards().values())
-every_board = pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+every_board = pytest.mark.parametrize("board", ALL, ids=lambda board: board.name)
 
 
 @every_board
-def test_counts(each: Board) -> None:
+def test_counts(board: Board) -> None:
     counts = (
-        len(placement_sets(each)),
-        len(maximal_placement_sets(each)),
-        len(multisets(each)),
-        len(configurations(each)),
+        len(placement_sets(board)),
+        len(maximal_placement_sets(board)),
+        len(multisets(board)),
+        len(configurations(board)),
     )
     expected = {7: (297, 19, 37, 12), 4: (25, 5, 9, 4), 2: (4, 2, 3, 2)}
-    assert counts == expected[each.compute_slices]
+    assert counts == expected[board.compute_slices]
 
 
 @every_board
-def test_every_subset_of_placements_is_listed_iff_nothing_overlaps(each: Board) -> None:
-    listed = {frozenset(chosen) for chosen in placement_sets(each)}
-    assert len(listed) == len(placement_sets(each))
-    for size in range(1, each.compute_slices + 1):
-        for chosen in combinations(placements(each), size):
+def test_every_subset_of_placements_is_listed_iff_nothing_overlaps(board: Board) -> None:
+    listed = {frozenset(chosen) for chosen in placement_sets(board)}
+    assert len(listed) == len(placement_sets(board))
+    for size in range(1, board.compute_slices + 1):
+        for chosen in combinations(placements(board), size):
             slices = [s for p in chosen for s in range(p.start, p.start + p.width)]
             assert (frozenset(chosen) in listed) == (len(slices) == len(set(slices)))
 
 
 @every_board
-def test_slices_imply_the_gpc_limit(each: Board) -> None:
+def test_slices_imply_the_gpc_limit(board: Board) -> None:
     """The planners reason in memory slices alone; this is why they may."""
-    assert all(sum(multiset_of(c)) <= each.compute_slices for c in placement_sets(each))
-    assert all(p.gpcs <= each.compute_slices for p in placements(each))
+    assert all(sum(multiset_of(c)) <= board.compute_slices for c in placement_sets(board))
+    assert all(p.gpcs <= board.compute_slices for p in placements(board))
 
 
 @every_board
-def test_maximal_sets_cannot_be_extended(each: Board) -> None:
-    for chosen in maximal_placement_sets(each):
-        assert all(any(p.overlaps(q) for q in chosen) for p in placements(each))
+def test_maximal_sets_cannot_be_extended(board: Board) -> None:
+    for chosen in maximal_placement_sets(board):
+        assert all(any(p.overlaps(q) for q in chosen) for p in placements(board))
 
 
 @every_board
-def test_configurations_are_the_multisets_in_no_other(each: Board) -> None:
-    for multiset in multisets(each):
-        inside = [c for c in configurations(each) if Counter(multiset) <= Counter(c)]
+def test_configurations_are_the_multisets_in_no_other(board: Board) -> None:
+    for multiset in multisets(board):
+        inside = [c for c in configurations(board) if Counter(multiset) <= Counter(c)]
         assert inside
-        assert (multiset in configurations(each)) == (inside == [multiset])
+        assert (multiset in configurations(board)) == (inside == [multiset])
 
 
 def test_the_twelve_configurations_of_the_paper() -> None:

@@ -21,56 +21,56 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "h200-profiles.json"
 
 def test_every_model_on_one_board_at_three_batches() -> None:
     assert list(profiles()) == [(model, H200) for model in (*MODELS, *PUBLISHED)]
-    for each in profiles().values():
-        assert sorted(each.latency_ms) == [1, 4, 16]
+    for entry in profiles().values():
+        assert sorted(entry.latency_ms) == [1, 4, 16]
 
 
 @pytest.mark.parametrize("model", [*MODELS, *PUBLISHED])
 def test_more_sms_are_never_slower_and_larger_batches_never_slower_per_request(model: str) -> None:
-    known = profile(model, H200)
-    for batch, curve in known.latency_ms.items():
+    packaged = profile(model, H200)
+    for batch, curve in packaged.latency_ms.items():
         at = [curve.at(sms) for sms in (8, 16, 26, 32, 60, 64, 98, 132)]
         # two measurements of one share differ by up to 3%
         assert all(more <= 1.035 * fewer for fewer, more in pairwise(at)), batch
     for sms in (16, 32, 60, 64, 132):
-        each = [known.latency_s(batch, sms) / batch for batch in (1, 4, 16)]
-        assert each == sorted(each, reverse=True), sms
+        per_request = [packaged.latency_s(batch, sms) / batch for batch in (1, 4, 16)]
+        assert per_request == sorted(per_request, reverse=True), sms
 
 
 def _measured() -> list[dict[str, Any]]:
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))["profiles"]
-    assert len(found) == len(MODELS)
-    return list(found)
+    measured = json.loads(RESULTS.read_text(encoding="utf-8"))["profiles"]
+    assert len(measured) == len(MODELS)
+    return list(measured)
 
 
 def test_the_packaged_profiles_are_what_was_measured() -> None:
-    for each in _measured():
-        known = profile(each["model"], H200)
-        for batch, by_sms in each["latency_ms"].items():
+    for measured in _measured():
+        packaged = profile(measured["model"], H200)
+        for batch, by_sms in measured["latency_ms"].items():
             assert tuple(map(int, by_sms)) == MIG_SMS
             for sms, ms in by_sms.items():
-                assert known.latency_ms[int(batch)].at(int(sms)) == pytest.approx(ms)
+                assert packaged.latency_ms[int(batch)].at(int(sms)) == pytest.approx(ms)
 
 
 def test_training_times_are_those_of_the_measured_steps() -> None:
-    for each in _measured():
-        for sms, ms in each["training_ms"].items():
-            seconds = profile(each["model"], H200).training_s(32).at(int(sms))
+    for measured in _measured():
+        for sms, ms in measured["training_ms"].items():
+            seconds = profile(measured["model"], H200).training_s(32).at(int(sms))
             # one ratio for all sizes: the whole GPU is too large for a step of 32
-            assert seconds == pytest.approx(ms / 1e3, rel=0.2), (each["model"], sms)
+            assert seconds == pytest.approx(ms / 1e3, rel=0.2), (measured["model"], sms)
 
 
 def test_interference_is_between_the_mildest_and_the_worst_neighbour() -> None:
-    for each in profiles().values():
-        assert 0.1 < each.interference < 0.4
-        assert 0.9 < each.contention < 4.2
+    for entry in profiles().values():
+        assert 0.1 < entry.interference < 0.4
+        assert 0.9 < entry.contention < 4.2
 
 
 def test_a_prepared_start_costs_a_fraction_of_a_cold_one() -> None:
-    for each in profiles().values():
-        cold_s = each.overhead.total_s(mig=True, prepared=False)
+    for entry in profiles().values():
+        cold_s = entry.overhead.total_s(mig=True, prepared=False)
         assert 9 < cold_s < 18
-        assert each.overhead.total_s(mig=True, prepared=True) < cold_s / 4
+        assert entry.overhead.total_s(mig=True, prepared=True) < cold_s / 4
 
 
 def test_on_another_board_a_profile_says_that_it_is_an_approximation() -> None:

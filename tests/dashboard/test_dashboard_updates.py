@@ -48,8 +48,8 @@ def parsed(update: Update) -> dict[str, Any]:
 
 
 def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:
-    found: list[Any] = update["seconds"][tenant][COLUMNS.index(column)]
-    return found
+    values: list[Any] = update["seconds"][tenant][COLUMNS.index(column)]
+    return values
 
 
 def test_a_page_begins_with_everything(path: Path) -> None:
@@ -130,16 +130,16 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         records.put(ActionRecord(12.0, "pause", None, "page", "done", "paused"))
         records.event("note", "something")
         records.flush()
-        found = read_news(path, records.run, start.marker)
-        update = parsed(found)
-        assert not found.empty
+        news = read_news(path, records.run, start.marker)
+        update = parsed(news)
+        assert not news.empty
         assert [window["ended_s"] is None for window in update["windows"]] == [False]
         assert seconds(update, "photos", "in_time") == [5]
         assert seconds(update, "cameras", "wrong") == [1.24]
         assert [action["kind"] for action in update["actions"]] == ["pause"]
         assert [event["words"] for event in update["events"]] == ["something"]
         assert "versions" not in update
-        assert read_news(path, records.run, found.marker).empty
+        assert read_news(path, records.run, news.marker).empty
 
 
 def test_what_was_missed_is_sent_up_to_a_marker_and_never_twice(path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_reading_that_fails_oddly_is_tried_again(
 def test_pages_that_open_together_share_one_reading(records: Records) -> None:
     async def opened() -> None:
         feed = Feed(records.path, records.run, every_s=60.0)
-        found = await asyncio.gather(*(feed.whole() for _ in range(20)))
-        assert len({id(update) for update in found}) == 1
+        updates = await asyncio.gather(*(feed.whole() for _ in range(20)))
+        assert len({id(update) for update in updates}) == 1
 
     asyncio.run(opened())

@@ -32,8 +32,8 @@ def address(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert browser
     path = tmp_path_factory.mktemp("forms") / "records.db"
     write_run(path, Made(ends=True, late=25))
-    with served(path) as found:
-        yield found
+    with served(path) as url:
+        yield url
 
 
 def test_it_leads_with_goodput_slo_attainment_and_alerts(browser: Browsed, address: str) -> None:
@@ -115,11 +115,11 @@ def test_outcomes_have_the_colours_of_the_palette(browser: Browsed, address: str
     page = browser.page(address)
     page.wait_for_selector(".tenant:nth-child(2)")
     for name, paint in OUTCOMES.items():
-        found = page.evaluate(
+        colour = page.evaluate(
             "(name) => getComputedStyle(document.documentElement).getPropertyValue(name)",
             f"--{name}",
         )
-        assert found.strip() == paint.fill
+        assert colour.strip() == paint.fill
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

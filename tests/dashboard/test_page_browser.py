@@ -33,9 +33,9 @@ def url(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     text = path.read_text("utf-8").replace("{port: 0}", f"{{port: 0, token_variables: {names}}}")
     path.write_text(text, encoding="utf-8")
     with started(path, folder / "state", **VARIABLES):
-        found = _address(folder / "state")
-        _teach(found, 40)
-        yield found
+        url = _address(folder / "state")
+        _teach(url, 40)
+        yield url
 
 
 def _address(state: Path) -> str:
@@ -213,10 +213,10 @@ def test_a_hidden_page_gives_its_connection_back(browser: Browsed, tmp_path: Pat
     with served(path) as address:
         page = browser.page(address)
         page.wait_for_selector(".strip button:nth-child(3)")
-        with page.expect_event("requestfailed", lambda each: "/news" in each.url):
+        with page.expect_event("requestfailed", lambda request: "/news" in request.url):
             _show(page, hidden=True)
         write_run(path)
-        with page.expect_request(lambda each: "/news" in each.url):
+        with page.expect_request(lambda request: "/news" in request.url):
             _show(page, hidden=False)
         page.wait_for_selector(".choose select")  # it knows the second run
 

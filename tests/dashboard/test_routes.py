@@ -158,14 +158,14 @@ def test_what_is_not_there_is_one_sentence(path: Path, route: str) -> None:
 def test_what_it_shows_is_for_those_with_the_token(path: Path) -> None:
     async def tried() -> list[int]:
         async with server(path, TOKEN) as client:
-            found = []
+            statuses = []
             for route in ("/", "/dashboard/about", "/dashboard/sources", "/dashboard/0/1"):
-                found.append((await client.get(route)).status_code)
+                statuses.append((await client.get(route)).status_code)
             right = {"authorization": f"Bearer {TOKEN}"}
-            found.append((await client.get("/dashboard/0/1", headers=right)).status_code)
+            statuses.append((await client.get("/dashboard/0/1", headers=right)).status_code)
             wrong = {"authorization": "Bearer another"}
-            found.append((await client.get("/dashboard/0/1/news", headers=wrong)).status_code)
-            return found
+            statuses.append((await client.get("/dashboard/0/1/news", headers=wrong)).status_code)
+            return statuses
 
     assert asyncio.run(tried()) == [200, 200, 401, 401, 200, 401]
 

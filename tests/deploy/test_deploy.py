@@ -37,14 +37,14 @@ def dashboard() -> dict[str, Any]:
     return made
 
 
-def queries(each: object) -> Iterator[str]:
+def queries(node: object) -> Iterator[str]:
     """Every query in the dashboard, wherever it is."""
-    if isinstance(each, dict):
-        yield from (each[key] for key in ("expr", "definition") if key in each)
-        for value in each.values():
+    if isinstance(node, dict):
+        yield from (node[key] for key in ("expr", "definition") if key in node)
+        for value in node.values():
             yield from queries(value)
-    elif isinstance(each, list):
-        for value in each:
+    elif isinstance(node, list):
+        for value in node:
             yield from queries(value)
 
 
@@ -57,11 +57,11 @@ def test_queries_are_taken_apart() -> None:
 
 def test_rules_read_what_there_is(run: Run) -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    known = sample_names(run) | recorded | BESIDE
+    defined = sample_names(run) | recorded | BESIDE
     for rule in rules():
         read = names_in(rule["expr"])
         assert read, rule
-        assert read <= known, rule
+        assert read <= defined, rule
     used = set().union(*(names_in(rule["expr"]) for rule in rules()))
     assert recorded - used == {
         "tenant:migrator_latency_seconds:p99_5m",
@@ -92,7 +92,7 @@ def test_the_dashboard_reads_what_there_is_and_shows_all_of_it(run: Run) -> None
     read = set().union(*(names_in(query) for query in queries(dashboard())))
     variables = {"job", "instance", "tenant"}  # what label_values is asked for
     assert read - variables <= there | BESIDE
-    bare = {re.sub(r"_(bucket|sum|count)$", "", each) for each in read}
+    bare = {re.sub(r"_(bucket|sum|count)$", "", name) for name in read}
     shown = {row[0] for row in table_of(run)}
     assert shown - bare == {
         "migrator_forecast_slots_total",
@@ -121,9 +121,11 @@ def test_the_dashboard_imports_cleanly() -> None:
         taken |= cells
         if panel["type"] != "row":
             assert panel["datasource"]["uid"] == "${datasource}"
-            assert all(one["datasource"]["uid"] == "${datasource}" for one in panel["targets"])
+            assert all(
+                target["datasource"]["uid"] == "${datasource}" for target in panel["targets"]
+            )
             assert panel["description"].endswith(".")
-    names = [each["name"] for each in made["templating"]["list"]]
+    names = [variable["name"] for variable in made["templating"]["list"]]
     assert names == ["datasource", "job", "instance", "tenant"]
 
 
@@ -152,8 +154,8 @@ def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     chosen = re.compile(r"\$(job|instance|tenant)")
     asked = [query for query in queries(dashboard()) if not query.startswith("label_values")]
     as_rules = [
-        {"record": f"query:{number}", "expr": chosen.sub(".*", each)}
-        for number, each in enumerate(asked)
+        {"record": f"query:{number}", "expr": chosen.sub(".*", query)}
+        for number, query in enumerate(asked)
     ]
     path = tmp_path / "queries.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": as_rules}]}))

@@ -19,8 +19,8 @@ EVERY: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST.read_text(encodin
 
 
 def one(kind: str) -> dict[str, Any]:
-    (found,) = [each for each in EVERY if each["kind"] == kind]
-    return found
+    (manifest_of_kind,) = [manifest for manifest in EVERY if manifest["kind"] == kind]
+    return manifest_of_kind
 
 
 def worker() -> dict[str, Any]:
@@ -32,7 +32,7 @@ def worker() -> dict[str, Any]:
 def containers() -> list[dict[str, Any]]:
     head = one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]
     others = [one(kind)["spec"]["template"]["spec"] for kind in ("Job", "Deployment")]
-    return [each for spec in (head, worker(), *others) for each in spec["containers"]]
+    return [container for spec in (head, worker(), *others) for container in spec["containers"]]
 
 
 def called(kind: str) -> list[str]:
@@ -44,14 +44,14 @@ def called(kind: str) -> list[str]:
 
 
 def test_everything_is_of_one_image_and_namespace() -> None:
-    assert {each["metadata"]["namespace"] for each in EVERY} == {"migrator"}
+    assert {manifest["metadata"]["namespace"] for manifest in EVERY} == {"migrator"}
     assert len({container["image"] for container in containers()}) == 1
     assert one("RayCluster")["apiVersion"] == "ray.io/v1"
 
 
 def test_gpu_pods_may_divide_gpus_that_nobody_else_is_given() -> None:
     (container,) = worker()["containers"]
-    variables = {each["name"]: each["value"] for each in container["env"]}
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
     for name in ("VISIBLE", "MIG_CONFIG", "MIG_MONITOR"):
         assert variables[f"NVIDIA_{name}_DEVICES"] == "all"
         assert f"NVIDIA_{name}_DEVICES" in DOCS
@@ -67,9 +67,9 @@ def test_every_volume_that_is_mounted_is_there() -> None:
     specs = [worker(), one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]]
     specs += [one(kind)["spec"]["template"]["spec"] for kind in ("Job", "Deployment")]
     for spec in specs:
-        known = {each["name"] for each in spec["volumes"]}
+        volumes = {volume["name"] for volume in spec["volumes"]}
         for container in spec["containers"]:
-            assert {each["name"] for each in container["volumeMounts"]} <= known
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])
@@ -83,9 +83,9 @@ def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
         check=True,
         env={"COLUMNS": "200", "PATH": "", "TERM": "dumb"},
     )
-    known = set(re.findall(r"--[a-z-]+", done.stdout))
+    options = set(re.findall(r"--[a-z-]+", done.stdout))
     given = words[words.index("migrator") :]
-    assert {each for each in given if each.startswith("--")} <= known
+    assert {argument for argument in given if argument.startswith("--")} <= options
 
 
 def test_the_job_is_part_of_the_ray_cluster_while_it_starts_the_scenario() -> None:

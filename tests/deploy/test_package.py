@@ -40,7 +40,7 @@ def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -
     assert wheel.name.endswith("-py3-none-any.whl")  # nothing to compile
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path)
-        held = {each for each in packed.namelist() if not each.endswith(".py")}
+        held = {name for name in packed.namelist() if not name.endswith(".py")}
     data = [
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src").rglob("*")
@@ -98,17 +98,19 @@ def _instructions() -> list[tuple[str, str]]:
 
 
 def test_the_dockerfile_names_what_there_is() -> None:
-    found = _instructions()
-    known = {
+    instructions = _instructions()
+    keywords = {
         *("ARG", "FROM", "RUN", "WORKDIR", "COPY", "ENV", "VOLUME", "USER", "EXPOSE"),
         *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"),
     }
-    assert {name for name, _ in found} <= known
-    arguments = {text.partition("=")[0]: text.partition("=")[2] for n, text in found if n == "ARG"}
+    assert {name for name, _ in instructions} <= keywords
+    arguments = {
+        text.partition("=")[0]: text.partition("=")[2] for n, text in instructions if n == "ARG"
+    }
     for name in arguments:
         assert re.search(rf"\$\{{?{name}\b", DOCKERFILE), f"{name} is not used"
     assert set(arguments["EXTRAS"].split(",")) <= set(PROJECT["optional-dependencies"])
-    for name, text in found:
+    for name, text in instructions:
         if name == "COPY":
             *sources, _ = text.split()
             assert all((ROOT / source).exists() for source in sources)

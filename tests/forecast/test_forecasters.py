@@ -16,7 +16,7 @@ from migrator.forecast.selection import forecaster, forecasters
 from migrator.forecast.simple import Ewma, LastMean, LastWindow, LongMean
 
 FORECASTERS = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal(), Ridge())
-EVERY = pytest.mark.parametrize("each", FORECASTERS, ids=lambda each: each.name)
+EVERY = pytest.mark.parametrize("method", FORECASTERS, ids=lambda method: method.name)
 
 HISTORIES = st.integers(0, 120).flatmap(
     lambda slots: st.one_of(
@@ -48,14 +48,14 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 @settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
 def test_scenarios_are_rows_of_counts(
-    each: Forecaster, history: NDArray[np.float64], slots: int, window_slots: int
+    method: Forecaster, history: NDArray[np.float64], slots: int, window_slots: int
 ) -> None:
     given_history = history.copy()
-    ahead = each.ahead(history, slots, window_slots)
+    ahead = method.ahead(history, slots, window_slots)
     assert ahead.shape == (SCENARIOS, slots)
     assert np.isfinite(ahead).all()
     assert (ahead >= 0).all()
-    np.testing.assert_array_equal(ahead, each.ahead(history.copy(), slots, window_slots))
+    np.testing.assert_array_equal(ahead, method.ahead(history.copy(), slots, window_slots))
     np.testing.assert_array_equal(history, given_history)
 
 
@@ -63,82 +63,84 @@ def test_scenarios_are_rows_of_counts(
 @settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
 def test_the_mean_is_the_point_forecast(
-    each: PointForecaster,
+    method: PointForecaster,
     history: NDArray[np.float64],
     slots: int,
     window_slots: int,
 ) -> None:
     history = np.append(history, 7.0)[-15 * window_slots :]
-    point = each.points(history, np.array([len(history)]), slots, window_slots)[0]
-    mean = each.ahead(history, slots, window_slots).mean(axis=0)
+    point = method.points(history, np.array([len(history)]), slots, window_slots)[0]
+    mean = method.ahead(history, slots, window_slots).mean(axis=0)
     np.testing.assert_allclose(mean, point, rtol=1e-9, atol=1e-6)
 
 
 @EVERY
 @pytest.mark.parametrize("rate", [0.4, 6.0, 80.0])
-def test_ten_times_the_requests_give_ten_times_the_scenarios(each: Forecaster, rate: float) -> None:
+def test_ten_times_the_requests_give_ten_times_the_scenarios(
+    method: Forecaster, rate: float
+) -> None:
     history = _poisson(rate, 1500)
-    tenfold = each.ahead(10 * history, 100, 100)
-    np.testing.assert_allclose(tenfold, 10 * each.ahead(history, 100, 100), rtol=1e-6, atol=1e-6)
+    tenfold = method.ahead(10 * history, 100, 100)
+    np.testing.assert_allclose(tenfold, 10 * method.ahead(history, 100, 100), rtol=1e-6, atol=1e-6)
 
 
 @EVERY
-def test_without_history_every_slot_gets_one_request(each: Forecaster) -> None:
-    assert each.ahead(np.array([]), 5, 200).tolist() == [[1.0] * 5] * SCENARIOS
+def test_without_history_every_slot_gets_one_request(method: Forecaster) -> None:
+    assert method.ahead(np.array([]), 5, 200).tolist() == [[1.0] * 5] * SCENARIOS
 
 
 @EVERY
-def test_one_slot_of_history_is_all_there_is(each: Forecaster) -> None:
-    assert (each.ahead(np.array([7.0]), 5, 200) == 7).all()
+def test_one_slot_of_history_is_all_there_is(method: Forecaster) -> None:
+    assert (method.ahead(np.array([7.0]), 5, 200) == 7).all()
 
 
 @EVERY
 @pytest.mark.parametrize("count", [0.0, 5.3])
 @pytest.mark.parametrize("seen", [2, 150, 3000])
-def test_what_never_changed_stays(each: Forecaster, count: float, seen: int) -> None:
-    ahead = each.ahead(np.full(seen, count), 200, 200)
+def test_what_never_changed_stays(method: Forecaster, count: float, seen: int) -> None:
+    ahead = method.ahead(np.full(seen, count), 200, 200)
     np.testing.assert_allclose(ahead, count, rtol=1e-9)
 
 
 @EVERY
 @pytest.mark.parametrize("seen", [8, 60, 199, 200, 201, 399, 700])
-def test_a_short_history_still_gives_differing_scenarios(each: Forecaster, seen: int) -> None:
-    ahead = each.ahead(_poisson(20, seen), 200, 200)
+def test_a_short_history_still_gives_differing_scenarios(method: Forecaster, seen: int) -> None:
+    ahead = method.ahead(_poisson(20, seen), 200, 200)
     assert (ahead.std(axis=0) > 0).mean() > 0.95
     assert 1 < ahead.std(axis=0).mean() < 12
 
 
-@pytest.mark.parametrize("each", [LastMean(), Ewma(), Seasonal()], ids=lambda each: each.name)
-def test_after_a_shift_the_new_level_counts(each: Forecaster) -> None:
+@pytest.mark.parametrize("method", [LastMean(), Ewma(), Seasonal()], ids=lambda method: method.name)
+def test_after_a_shift_the_new_level_counts(method: Forecaster) -> None:
     history = np.concatenate((_poisson(5, 2400), _poisson(50, 400)))
-    mean = each.ahead(history, 200, 200).mean()
+    mean = method.ahead(history, 200, 200).mean()
     assert mean == pytest.approx(50, rel=0.1)
 
 
 @EVERY
-def test_the_rest_of_a_window_is_forecast_from_now(each: Forecaster) -> None:
+def test_the_rest_of_a_window_is_forecast_from_now(method: Forecaster) -> None:
     history = _poisson(30, 2950)
-    assert each.ahead(history, 50, 200).shape == (SCENARIOS, 50)
-    assert each.ahead(history, 1, 200).std() > 0
-    assert each.ahead(history, 0, 200).shape == (SCENARIOS, 0)
+    assert method.ahead(history, 50, 200).shape == (SCENARIOS, 50)
+    assert method.ahead(history, 1, 200).std() > 0
+    assert method.ahead(history, 0, 200).shape == (SCENARIOS, 0)
 
 
 @EVERY
-def test_half_second_slots_only_double_the_number(each: Forecaster) -> None:
-    ahead = each.ahead(_poisson(15, 6000), 400, 400)
+def test_half_second_slots_only_double_the_number(method: Forecaster) -> None:
+    ahead = method.ahead(_poisson(15, 6000), 400, 400)
     assert ahead.shape == (SCENARIOS, 400)
     assert ahead.mean() == pytest.approx(15, rel=0.1)
 
 
-@pytest.mark.parametrize("each", [LastMean(), Ewma(), Seasonal()], ids=lambda each: each.name)
+@pytest.mark.parametrize("method", [LastMean(), Ewma(), Seasonal()], ids=lambda method: method.name)
 @pytest.mark.parametrize(("rate", "slots"), [(40.0, 200), (40.0, 40), (6.0, 200)])
 def test_four_of_five_fall_between_the_outer_tenths(
-    each: Forecaster, rate: float, slots: int
+    method: Forecaster, rate: float, slots: int
 ) -> None:
     counts = _poisson(rate, 9000)
     inside = []
     for now in range(3000, 9000 - slots, 400):
-        ahead = each.ahead(counts[now - 3000 : now], slots, 200)
+        ahead = method.ahead(counts[now - 3000 : now], slots, 200)
         low, high = np.quantile(ahead, [0.1, 0.9], axis=0, method="hazen")
         came = counts[now : now + slots]
         inside.append(((low <= came) & (came <= high)).mean())
@@ -150,7 +152,7 @@ def test_seasonal_is_nearer_than_the_level_where_there_is_a_period() -> None:
     counts = np.random.default_rng(6).poisson(rate).astype(float)
     came = counts[3000:3200]
     missed = {
-        each.name: np.abs(each.ahead(counts[:3000], 200, 200).mean(axis=0) - came).mean()
-        for each in (Seasonal(), LastMean())
+        method.name: np.abs(method.ahead(counts[:3000], 200, 200).mean(axis=0) - came).mean()
+        for method in (Seasonal(), LastMean())
     }
     assert missed["seasonal"] < 0.3 * missed["last-mean"]

@@ -13,9 +13,9 @@ def _random(length: int, seed: int) -> Tensor:
     return torch.randn(2, 3, length, 4, generator=torch.Generator().manual_seed(seed))
 
 
-def _near(found: Tensor, wanted: Tensor) -> Tensor:
+def _near(computed: Tensor, wanted: Tensor) -> Tensor:
     """Per query whether it got this."""
-    return torch.isclose(found, wanted, atol=1e-5).all(-1)
+    return torch.isclose(computed, wanted, atol=1e-5).all(-1)
 
 
 def _by_hand(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:

@@ -44,13 +44,13 @@ def test_listing_forecasters_does_not_load_torch() -> None:
 
 
 def test_a_saved_model_is_found_by_its_file(saved: Path) -> None:
-    each = forecaster(f"informer:{saved}")
-    assert isinstance(each, SavedInformer)
-    assert each.name == f"informer:{saved}"
-    ahead = each.ahead(_history(300), 15, WINDOW)
+    informer = forecaster(f"informer:{saved}")
+    assert isinstance(informer, SavedInformer)
+    assert informer.name == f"informer:{saved}"
+    ahead = informer.ahead(_history(300), 15, WINDOW)
     assert ahead.shape == (SCENARIOS, 15)
     assert (ahead >= 0).all()
-    np.testing.assert_array_equal(ahead, each.ahead(_history(300), 15, WINDOW))
+    np.testing.assert_array_equal(ahead, informer.ahead(_history(300), 15, WINDOW))
 
 
 def test_more_slots_than_it_was_trained_for(saved: Path) -> None:
@@ -58,13 +58,13 @@ def test_more_slots_than_it_was_trained_for(saved: Path) -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused(saved: Path) -> None:
-    each = forecaster(f"informer:{saved}")
-    assert isinstance(each, SavedInformer)
-    each.check_slots(2.0, WINDOW)
+    informer = forecaster(f"informer:{saved}")
+    assert isinstance(informer, SavedInformer)
+    informer.check_slots(2.0, WINDOW)
     with pytest.raises(InputError, match=r"trained on slots of 2 s and these have 1 s"):
-        each.check_slots(1.0, WINDOW)
+        informer.check_slots(1.0, WINDOW)
     with pytest.raises(InputError, match=r"windows of 20 slots and these have 30.*--window-s 60"):
-        each.check_slots(2.0, 30)
+        informer.check_slots(2.0, 30)
     with pytest.raises(InputError, match="cannot be read"):
         forecaster("informer:none")
 
@@ -84,10 +84,10 @@ def test_a_model_that_does_not_fit_is_refused(saved: Path) -> None:
 def test_where_it_cannot_say_the_simple_one_does(
     history: NDArray[np.float64], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    each = InformerForecaster(QUICK)
+    informer = InformerForecaster(QUICK)
     with caplog.at_level(logging.WARNING):
-        ahead = each.ahead(history, 10, WINDOW)
-        each.ahead(history, 10, WINDOW)
+        ahead = informer.ahead(history, 10, WINDOW)
+        informer.ahead(history, 10, WINDOW)
     whole = history[np.isfinite(history) & (history >= 0)]
     np.testing.assert_array_equal(ahead, LastMean().ahead(whole, 10, WINDOW))
     assert [words in record.getMessage() for record in caplog.records] == [True]
@@ -125,22 +125,22 @@ def _spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_it_trains_when_the_history_has_grown_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = _spied(monkeypatch)
-    each = InformerForecaster(QUICK)
+    informer = InformerForecaster(QUICK)
     history = _history(2 * LEAST)
     for now in range(LEAST, 2 * LEAST, WINDOW):
-        each.ahead(history[:now], 5, WINDOW)
+        informer.ahead(history[:now], 5, WINDOW)
     assert lengths == [LEAST, int(1.5 * LEAST)]
 
 
 def test_in_the_background_no_caller_waits(caplog: pytest.LogCaptureFixture) -> None:
     history = _history(LEAST + 5)
-    each = InformerForecaster(QUICK, background=True)
-    each.ahead(history[: LEAST - 1], 10, WINDOW)
-    first = each.ahead(history, 10, WINDOW)
-    each.wait()
+    informer = InformerForecaster(QUICK, background=True)
+    informer.ahead(history[: LEAST - 1], 10, WINDOW)
+    first = informer.ahead(history, 10, WINDOW)
+    informer.wait()
     assert first.shape == (SCENARIOS, 10)
     assert len(caplog.records) in (1, 2)
-    later = each.ahead(history, 10, WINDOW)
+    later = informer.ahead(history, 10, WINDOW)
     np.testing.assert_array_equal(later, InformerForecaster(QUICK).ahead(history, 10, WINDOW))
 
 
@@ -157,26 +157,26 @@ def test_a_backtest_of_a_long_history_trains_each_length_once(
 def test_tenants_that_begin_alike_have_their_own_models() -> None:
     quiet = np.zeros(LEAST)
     first, second = (np.append(quiet, _history(LEAST, seed=seed)) for seed in (1, 2))
-    each = InformerForecaster(QUICK)
-    each.ahead(first, 10, WINDOW)
-    each.ahead(second, 10, WINDOW)
-    found = [model.data_hash for model in each._models.values()]
+    informer = InformerForecaster(QUICK)
+    informer.ahead(first, 10, WINDOW)
+    informer.ahead(second, 10, WINDOW)
+    hashes = [model.data_hash for model in informer._models.values()]
     length = int(1.5 * LEAST)
-    assert found == [data_hash(first[:length]), data_hash(second[:length])]
+    assert hashes == [data_hash(first[:length]), data_hash(second[:length])]
 
 
 def test_in_the_background_no_model_of_the_future_answers() -> None:
     history = _history(2 * LEAST)
-    each = InformerForecaster(QUICK, background=True)
-    each.ahead(history, 10, WINDOW)
-    each.wait()
-    newest = each._newest(history, WINDOW)
+    informer = InformerForecaster(QUICK, background=True)
+    informer.ahead(history, 10, WINDOW)
+    informer.wait()
+    newest = informer._newest(history, WINDOW)
     assert newest is not None
     assert newest.summary.slots == int(1.5 * LEAST)
-    assert each._newest(history[: LEAST + 5], WINDOW) is None
-    each.ahead(history[: LEAST + 5], 10, WINDOW)
-    each.wait()
-    older = each._newest(history[: LEAST + 5], WINDOW)
+    assert informer._newest(history[: LEAST + 5], WINDOW) is None
+    informer.ahead(history[: LEAST + 5], 10, WINDOW)
+    informer.wait()
+    older = informer._newest(history[: LEAST + 5], WINDOW)
     assert older is not None
     assert older.summary.slots == LEAST
 
@@ -192,17 +192,17 @@ def test_a_training_that_fails_aside_is_said_and_tried_again(
         raise error
 
     monkeypatch.setattr("migrator.forecast.informer.training.train", failing)
-    each, history = InformerForecaster(QUICK, background=True), _history(LEAST)
+    informer, history = InformerForecaster(QUICK, background=True), _history(LEAST)
     for _ in range(2):
-        ahead = each.ahead(history, 10, WINDOW)
-        each.wait()
+        ahead = informer.ahead(history, 10, WINDOW)
+        informer.wait()
     np.testing.assert_array_equal(ahead, LastMean().ahead(history, 10, WINDOW))
     assert tried == [LEAST, LEAST]
     assert "informer: training failed (no), to be tried again" in caplog.text
     monkeypatch.undo()
-    each.refresh(history, WINDOW)
-    each.wait()
-    assert each._newest(history, WINDOW) is not None
+    informer.refresh(history, WINDOW)
+    informer.wait()
+    assert informer._newest(history, WINDOW) is not None
 
 
 def test_what_training_refuses_is_left_to_the_simple_one(

@@ -73,17 +73,17 @@ def test_it_remembers_as_long_as_it_pays() -> None:
 
 def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that overlap with it would favour who learns them by heart."""
-    known: list[int] = []
+    rows: list[int] = []
     said = ridge._forecasts
 
     def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
-        known.append(learned.rows)
+        rows.append(learned.rows)
         return said(seen, learned)
 
     monkeypatch.setattr(ridge, "_forecasts", noted)
     ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
     # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
-    assert known == [0, 0, 0, 0, 0, 50, 100, 150]
+    assert rows == [0, 0, 0, 0, 0, 50, 100, 150]
 
 
 def test_of_noise_it_says_the_level() -> None:
@@ -125,5 +125,5 @@ def test_reaching_asks_with_the_whole_history() -> None:
         assert window_slots == 2
         return np.array([[history[:origin].sum()] * slots for origin in origins])
 
-    found = full_history(sums, whole)(whole[-4:], np.array([1, 4]), 3, 2)
-    assert found.tolist() == [[21.0] * 3, [45.0] * 3]
+    points = full_history(sums, whole)(whole[-4:], np.array([1, 4]), 3, 2)
+    assert points.tolist() == [[21.0] * 3, [45.0] * 3]

@@ -51,7 +51,7 @@ def test_what_gains_less_than_its_price_gets_nothing() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(arrays(np.float64, (2, 4, 6), elements=st.floats(-9, 9).map(lambda each: round(each, 3))))
+@given(arrays(np.float64, (2, 4, 6), elements=st.floats(-9, 9).map(lambda value: round(value, 3))))
 def test_no_mix_is_better(errors: NDArray[np.float64]) -> None:
     products = errors @ errors.swapaxes(1, 2)
     mix = shares(products, 1, np.full(2, PRICE))

@@ -70,9 +70,9 @@ def test_the_level_under_a_period_does_not_depend_on_the_phase() -> None:
 @pytest.mark.parametrize("period", [2, 7, 30, 150, 288, 600, 999])
 def test_pulses_are_found_exactly(period: int) -> None:
     counts = RNG.poisson(2 + 30 * (SLOTS % period < max(1, period // 50))).astype(float)
-    found = find_period(counts)
-    assert found.slots == period
-    assert 0.2 < found.correlation <= 1
+    season = find_period(counts)
+    assert season.slots == period
+    assert 0.2 < season.correlation <= 1
 
 
 @pytest.mark.parametrize("period", [7, 30, 150, 288, 600])

@@ -22,9 +22,9 @@ def _periodic(slots: int) -> NDArray[np.float64]:
 
 
 def _scored(losses: dict[str, float]) -> Auto:
-    def score(each: Forecaster, history: Counts, window_slots: int) -> float:
+    def score(forecaster: Forecaster, history: Counts, window_slots: int) -> float:
         assert len(history) % window_slots == 0
-        return losses[each.name]
+        return losses[forecaster.name]
 
     return Auto((Ridge(), Seasonal()), score)
 
@@ -71,10 +71,10 @@ def test_a_short_history_is_left_to_the_simple_one(slots: int) -> None:
 def test_the_choice_is_made_once_per_window() -> None:
     asked: list[int] = []
 
-    def score(each: Forecaster, history: Counts, window_slots: int) -> float:
+    def score(forecaster: Forecaster, history: Counts, window_slots: int) -> float:
         assert window_slots == 200
         asked.append(len(history))
-        return 1.0 if each.name == "ridge" else 2.0
+        return 1.0 if forecaster.name == "ridge" else 2.0
 
     auto, history = Auto((Ridge(),), score), _poisson(30.0, 9000)
     auto.explain(history[:7000], 200)

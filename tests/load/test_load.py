@@ -26,8 +26,8 @@ from migrator.simulation.tenant import RunningTenant
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with oip_server() as found:
-        yield found
+    with oip_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -45,10 +45,10 @@ def steady(seed: int = 0) -> RequestSamples:
 def test_a_window_shows_the_classes_known_by_then(window: int) -> None:
     asked = steady()
     labels = asked.samples.labels[asked.rows(window, 2000)]
-    known = min(2 * (window + 2), 8)
+    classes = min(2 * (window + 2), 8)
     counts = np.bincount(labels, minlength=8)
-    assert (counts[known:] == 0).all()
-    assert counts[:known].min() > 0.6 * 2000 / known
+    assert (counts[classes:] == 0).all()
+    assert counts[:classes].min() > 0.6 * 2000 / classes
 
 
 def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
@@ -76,17 +76,17 @@ def test_classes_that_drift_are_asked_as_they_look_now() -> None:
 
 @pytest.mark.parametrize("name", ["steady", "nc-synthetic"])
 def test_no_request_is_a_sample_that_was_uploaded_to_train_on(name: str) -> None:
-    found = STEADY if name == "steady" else benchmark(name)
-    asked = RequestSamples(found, found.load(Origin()), 0, held_out=True)
+    chosen = STEADY if name == "steady" else benchmark(name)
+    asked = RequestSamples(chosen, chosen.load(Origin()), 0, held_out=True)
     trained: list[bytes] = []
     for window in range(5):
         rows = asked.training_rows(window, window - 1 if window else None)
         trained += [sample.tobytes() for sample in asked.samples.inputs[rows]]
-        known = min(2 * (window + 2), found.classes)
+        classes = min(2 * (window + 2), chosen.classes)
         requests = asked.rows(window, 500)
-        assert set(asked.samples.labels[requests].tolist()) == set(range(known))
+        assert set(asked.samples.labels[requests].tolist()) == set(range(classes))
         if len(rows):
-            assert set(asked.samples.labels[rows].tolist()) >= {known - 2, known - 1}
+            assert set(asked.samples.labels[rows].tolist()) >= {classes - 2, classes - 1}
         assert not {sample.tobytes() for sample in asked.samples.inputs[requests]} & set(trained)
     assert len(trained) == len(set(trained)) > 0
 

@@ -50,7 +50,7 @@ def test_a_single_gpc_is_never_retrained_on() -> None:
 def test_what_finds_no_place_to_retrain_serves() -> None:
     """Two 3g leave no slice for a 1g, so the part of 4 serves on its 4g."""
     large = [service(name, min_gpcs=3) for name in "ab"]
-    seen = observation(*(view(each, retraining=waiting()) for each in large))
+    seen = observation(*(view(name, retraining=waiting()) for name in large))
     assert written(EQUAL.decide(seen).slots[0]) == "4g@0:a 3g@4:b"
 
 

@@ -29,8 +29,8 @@ class Says:
 
 
 def losses(**of: float) -> Auto:
-    def score(each: Forecaster, _: Counts, __: int) -> float:
-        return of.get(each.name, 1.0)
+    def score(forecaster: Forecaster, _: Counts, __: int) -> float:
+        return of.get(forecaster.name, 1.0)
 
     return Auto((TRUE, FALSE), score)
 
@@ -51,7 +51,7 @@ def test_any_other_forecaster_forecasts_all_tenants() -> None:
     forecasts = forecasts_of(LastMean())
     assert isinstance(forecasts, Alike)
     assert forecasts.words(seen()) == ("last-mean", "last-mean")
-    assert [each.mean() for each in forecasts.ahead(seen(slot=5))] == pytest.approx([45, 20])
+    assert [rows.mean() for rows in forecasts.ahead(seen(slot=5))] == pytest.approx([45, 20])
     assert forecasts.ahead(seen(slot=5))[0].shape[1] == SLOTS - 5
 
 
@@ -65,7 +65,7 @@ def test_less_loss_and_not_less_goodput_is_chosen() -> None:
     # for b the loss says the same, but plans that expect 45 where 20 come starve the other tenant
     assert b.chosen == "last-mean"
     assert "last-mean: true has the least loss over the last 6 windows, but in 6" in str(b)
-    assert [each.mean() for each in chosen.ahead(seen())] == pytest.approx([45, 20])
+    assert [scenarios.mean() for scenarios in chosen.ahead(seen())] == pytest.approx([45, 20])
 
 
 def test_less_loss_but_less_goodput_is_not_chosen() -> None:

@@ -21,11 +21,13 @@ from migrator.policies.layouts import least_gpcs, usable_sizes
 from migrator.policies.policy import Observation, Policy, RetrainingState, Sharing, TenantView
 
 QUICK: tuple[Policy, ...] = (
-    *(each for each in fixed_shares.POLICIES if each.sharing is Sharing.MIG),
+    *(policy for policy in fixed_shares.POLICIES if policy.sharing is Sharing.MIG),
     *paris.POLICIES,
     *miso.POLICIES,
 )
-PLANNING: tuple[Policy, ...] = tuple(each for each in migrator.POLICIES if each.every_s is None)
+PLANNING: tuple[Policy, ...] = tuple(
+    policy for policy in migrator.POLICIES if policy.every_s is None
+)
 BOARDS = ("H200-141GB", "A100-40GB", "A30-24GB")
 SLOTS, SLOT_S = 5, 20.0
 
@@ -140,7 +142,7 @@ def faults(seen: Observation, slot: tuple[Holding, ...]) -> Iterator[str]:
     for one, other in combinations(placed, 2):
         if one.overlaps(other):
             yield f"{one} overlaps {other}"
-    if sum(each.gpcs for each in placed) > seen.board.compute_slices:
+    if sum(instance.gpcs for instance in placed) > seen.board.compute_slices:
         yield "too many GPCs"
     for view in seen.tenants:
         yield from _tenant_faults(seen, view, slot)

@@ -37,7 +37,7 @@ def test_retrain_first_then_serve_on_everything() -> None:
     assert decision.plan.goodput == pytest.approx(1230)
     first, *rest = decision.slots
     assert sizes(first) == ["1g:a", "1g:a", "1g:a", "1g:a*"]
-    assert [written(each) for each in rest] == [ALL_SERVE] * 3
+    assert [written(slot) for slot in rest] == [ALL_SERVE] * 3
 
 
 def test_the_papers_policy_plans_on_the_forecast_once_a_window() -> None:
@@ -71,7 +71,7 @@ def test_before_any_request_the_board_is_split_evenly_and_the_plan_follows() -> 
     a = view("a", ahead=[[40.0] * 100], retraining=waiting(8 / 70))
     seen = observation(a, board="A30-24GB", slots=100)
     first = MIGRATOR.decide(seen)
-    assert [written(each) for each in first.slots] == [ALL_SERVE]
+    assert [written(slot) for slot in first.slots] == [ALL_SERVE]
     assert (first.plan, first.keeps_plan) == (None, False)
     for slot, is_planned in ((4, False), (5, True)):
         short = replace(a, history=np.full(slot, 40.0), ahead=None)
@@ -93,7 +93,7 @@ def test_tenants_without_any_request_are_retrained_in_their_parts() -> None:
 def test_a_tenant_that_is_added_gets_an_instance_at_once() -> None:
     old = view("a", history=[9.0] * 100, ahead=[[9.0] * 50])
     seen = observation(old, view("b"), board="A30-24GB", slot=50, held="1g@0:a 1g@1:a")
-    assert any(":b" in each for each in written(MIGRATOR.decide(seen).slots[0]).split())
+    assert any(":b" in instance for instance in written(MIGRATOR.decide(seen).slots[0]).split())
 
 
 def test_a_retraining_runs_only_where_the_model_fits() -> None:

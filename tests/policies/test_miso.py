@@ -28,8 +28,8 @@ def test_inference_that_keeps_up_is_not_slowed_down() -> None:
     """a answers its 5 a second anywhere, b needs all that is left."""
     a, b = view("a", history=[5.0] * 100), view("b", history=[90.0] * 100)
     for seen in (observation(a, b), observation(b, a)):
-        found = written(MISO.decide(seen).slots[0]).split()
-        assert sorted(each[-1] for each in found) == ["a", *"bbbbbb"]
+        instances = written(MISO.decide(seen).slots[0]).split()
+        assert sorted(instance[-1] for instance in instances) == ["a", *"bbbbbb"]
 
 
 def test_it_is_done_again_when_a_job_leaves() -> None:
@@ -48,6 +48,6 @@ def test_a_running_retraining_stays_and_the_others_share_the_rest() -> None:
 def test_jobs_without_a_slice_wait() -> None:
     """Three to serve and three to retrain on four slices: the one least slowed down starts."""
     tenants = [view(name, retraining=waiting()) for name in "abc"]
-    found = written(MISO.decide(observation(*tenants, board="A30-24GB")).slots[0]).split()
-    assert [word[:2] for word in found] == ["1g"] * 4
-    assert sum(word.endswith("*") for word in found) == 1
+    instances = written(MISO.decide(observation(*tenants, board="A30-24GB")).slots[0]).split()
+    assert [word[:2] for word in instances] == ["1g"] * 4
+    assert sum(word.endswith("*") for word in instances) == 1

@@ -85,11 +85,11 @@ def observations(draw: st.DrawFn) -> Observation:
         runs = retraining(30, done=draw(st.floats(0, 0.99)), holding=running)
         held += [running] if state == "runs" else []
         number = draw(st.integers(0, 3))
-        held += [Share(each, 2 * least, Task(name, Kind.INFERENCE)) for each in range(number)]
+        held += [Share(copy, 2 * least, Task(name, Kind.INFERENCE)) for copy in range(number)]
         seen.append(
             Seen(
                 draw(st.sampled_from(SERVICES[name])),
-                [each * slot_s for each in history],
+                [rps * slot_s for rps in history],
                 {"none": None, "waits": waits, "runs": runs}[state],
                 draw(st.floats(0, 15)),
             )

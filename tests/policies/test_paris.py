@@ -47,28 +47,28 @@ def test_gpcs_follow_the_rates() -> None:
 
 def test_only_the_last_window_counts() -> None:
     tenants = view("a", history=[99.0] * 50 + [5.0] * 100), view("b", history=[15.0] * 100)
-    found = written(STATIC.decide(observation(*tenants, board="A30-24GB")).slots[0])
-    assert found == "1g@0:b 1g@1:b 1g@2:b 1g@3:a"
+    layout = written(STATIC.decide(observation(*tenants, board="A30-24GB")).slots[0])
+    assert layout == "1g@0:b 1g@1:b 1g@2:b 1g@3:a"
 
 
 def test_a_retraining_is_a_task_like_the_others() -> None:
     """A 1g retrains in 71 of 100 s: 1.41; b on two 1g: 1.33. A 2g would leave b 0.67."""
     a = view("a", history=[5.0] * 100, retraining=waiting())
     b = view("b", history=[15.0] * 100)
-    found = sizes(STATIC.decide(observation(a, b, board="A30-24GB")).slots[0])
-    assert found == ["1g:a", "1g:a*", "1g:b", "1g:b"]
+    layout = sizes(STATIC.decide(observation(a, b, board="A30-24GB")).slots[0])
+    assert layout == ["1g:a", "1g:a*", "1g:b", "1g:b"]
 
 
 def test_a_retraining_that_would_be_late_gets_more() -> None:
     """On 1g it would take 141 of 100 s (0.71), on 2g 81 s (1.23), and a has 20 for 10."""
     a = view("a", history=[10.0] * 100, retraining=waiting(2.0))
-    found = written(STATIC.decide(observation(a, board="A30-24GB")).slots[0])
-    assert found == "2g@0:a* 1g@2:a 1g@3:a"
+    layout = written(STATIC.decide(observation(a, board="A30-24GB")).slots[0])
+    assert layout == "2g@0:a* 1g@2:a 1g@3:a"
 
 
 def test_before_anything_is_seen_tenants_are_alike() -> None:
-    found = sizes(STATIC.decide(observation(view("a"), view("b"), board="A30-24GB")).slots[0])
-    assert found == ["1g:a", "1g:a", "1g:b", "1g:b"]
+    layout = sizes(STATIC.decide(observation(view("a"), view("b"), board="A30-24GB")).slots[0])
+    assert layout == ["1g:a", "1g:a", "1g:b", "1g:b"]
 
 
 def test_the_reconfiguring_one_gives_back_what_a_retraining_leaves() -> None:
@@ -86,7 +86,7 @@ def test_a_running_retraining_stays() -> None:
 
 
 def test_requests_are_routed_by_elsa() -> None:
-    assert {each.routing for each in POLICIES} == {Routing.SLOWEST_FIRST}
+    assert {policy.routing for policy in POLICIES} == {Routing.SLOWEST_FIRST}
 
 
 def test_the_static_one_keeps_its_partition_while_it_has_a_place_for_everybody() -> None:

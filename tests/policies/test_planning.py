@@ -37,19 +37,19 @@ def test_the_numbers_of_a_tenant() -> None:
 def test_shares_are_counted_on_beside_busy_neighbours() -> None:
     some = service("a")
     quiet, busy = (replace(some, profile=replace(some.profile, interference=i)) for i in (0.0, 0.2))
-    found = {}
-    for each in (quiet, busy):
-        seen = observation(view(each, ahead=AHEAD), board="H200-141GB-MPS", slots=10)
+    capabilities = {}
+    for tested in (quiet, busy):
+        seen = observation(view(tested, ahead=AHEAD), board="H200-141GB-MPS", slots=10)
         (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
-        found[each.profile.interference] = tenant.capability
-        seen = observation(view(each, ahead=AHEAD), board="H200-141GB", slots=10)
+        capabilities[tested.profile.interference] = tenant.capability
+        seen = observation(view(tested, ahead=AHEAD), board="H200-141GB", slots=10)
         (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
-        isolated = each.capabilities_rps(seen.board)
+        isolated = tested.capabilities_rps(seen.board)
         assert tenant.capability == pytest.approx(isolated)
-    slowdowns = {gpcs: found[0.0][gpcs] / rate for gpcs, rate in found[0.2].items()}
+    slowdowns = {gpcs: capabilities[0.0][gpcs] / rate for gpcs, rate in capabilities[0.2].items()}
     sms = {1: 16, 2: 32, 4: 64, 8: 132}
     beside = {gpcs: (1 - held / 132) / INTERFERING_PART for gpcs, held in sms.items()}
-    assert slowdowns == pytest.approx({g: 1 + 0.2 * BUSY * each for g, each in beside.items()})
+    assert slowdowns == pytest.approx({g: 1 + 0.2 * BUSY * part for g, part in beside.items()})
 
 
 def test_a_share_that_is_in_time_only_beside_idle_neighbours_is_still_used() -> None:

@@ -9,7 +9,7 @@ from migrator.core.errors import InputError
 from migrator.policies.fixed_shares import POLICIES, Static
 from migrator.policies.policy import Observation
 
-BY_NAME = {each.name: each for each in POLICIES if isinstance(each, Static)}
+BY_NAME = {policy.name: policy for policy in POLICIES if isinstance(policy, Static)}
 
 
 def split(name: str, seen: Observation) -> str:

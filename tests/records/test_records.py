@@ -68,7 +68,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
         records.flush()
         read_back = read_records(path)
     run, *rows = vars(read_back).values()
-    assert tuple(row for each in rows for row in each) == ROWS
+    assert tuple(row for rows_of_kind in rows for row in rows_of_kind) == ROWS
     assert run == read_back.run
     assert read_back.run.scenario == "quickstart"
     assert read_back.run.about == {"window_s": 20}

@@ -68,23 +68,23 @@ def test_every_request_is_in_the_records(outcome: RunOutcome, records: RunRecord
     assert (records.run.driver, records.run.policy) == ("simulated", "fixed")
     assert records.run.ended_s == BEGAN_S + 20.0
     for window in outcome.windows:
-        for each in window.tenants:
+        for served in window.tenants:
             (row,) = [
                 row
                 for row in records.tenant_windows
-                if (row.window, row.tenant) == (window.window, each.tenant)
+                if (row.window, row.tenant) == (window.window, served.tenant)
             ]
-            assert row.goodput == pytest.approx(each.tally.goodput)
-            assert row.in_time == round(each.tally.in_time)
-            assert (row.late, row.dropped) == (each.tally.late, each.tally.dropped)
-            assert row.while_reconfiguring == each.tally.while_reconfiguring
+            assert row.goodput == pytest.approx(served.tally.goodput)
+            assert row.in_time == round(served.tally.in_time)
+            assert (row.late, row.dropped) == (served.tally.late, served.tally.dropped)
+            assert row.while_reconfiguring == served.tally.while_reconfiguring
             first = window.window * 10
             seconds = [
                 second
                 for second in records.seconds
-                if second.tenant == each.tenant and first <= second.second < first + 10
+                if second.tenant == served.tenant and first <= second.second < first + 10
             ]
-            assert sum(second.received for second in seconds) == each.tally.received
+            assert sum(second.received for second in seconds) == served.tally.received
             assert {second.in_time for second in seconds} == {None}
 
 

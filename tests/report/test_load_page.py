@@ -18,9 +18,9 @@ def test_the_table_has_a_line_for_every_window_and_tenant() -> None:
     lines = text.splitlines()
     assert lines[0] == "small at http://127.0.0.1:8600 (seed 0)"
     assert max(map(len, lines)) <= COLUMNS
-    found = [" ".join(line.split()) for line in lines]
-    assert "3 busy 50 25 50.0% 70.0% 71.4% 0 5 5 5 26 47 49 1" in found
-    assert "quiet 1 0 0.0% 0.0% 0.0% 0 0 0 1 - - -" in found
+    shown = [" ".join(line.split()) for line in lines]
+    assert "3 busy 50 25 50.0% 70.0% 71.4% 0 5 5 5 26 47 49 1" in shown
+    assert "quiet 1 0 0.0% 0.0% 0.0% 0 0 0 1 - - -" in shown
     assert "10 queue full" in lines
     assert "70 of 70 labels stored" in lines
     assert "ended early" not in text

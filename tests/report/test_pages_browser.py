@@ -32,8 +32,8 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan under the charge `paper` whose change costs more than its slot."""
 
     def held(*sizes: int) -> Allocation:
-        one = Instance(0, sizes[0], Task.parse("bert/inference"))
-        return Allocation((one, Instance(4, sizes[1], Task.parse("vit/inference"))))
+        bert = Instance(0, sizes[0], Task.parse("bert/inference"))
+        return Allocation((bert, Instance(4, sizes[1], Task.parse("vit/inference"))))
 
     tenants = (_tenant("bert", 20.0), _tenant("vit", 5.0))
     problem = Problem(board("A100-40GB"), 1.0, 6, Charge.PAPER, tenants, None)

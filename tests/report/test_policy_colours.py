@@ -25,16 +25,16 @@ from migrator.report.run_page import run_page
 
 def looks(page: Page, names: set[str]) -> dict[str, set[Paint]]:
     """Name of a policy -> its looks in all bars of a page."""
-    found: dict[str, set[Paint]] = {}
+    paints_of: dict[str, set[Paint]] = {}
     for chart in (block for part in page.sections for block in part.blocks):
         if not isinstance(chart, Bars):
             continue
         for series, paint in zip(chart.series, paints(chart.series), strict=True):
             if series.name in names:
-                found.setdefault(series.name, set()).add(paint)
+                paints_of.setdefault(series.name, set()).add(paint)
             for name, category in zip(chart.categories, series.bar_paints or (), strict=False):
-                found.setdefault(name, set()).add(category)
-    return {name: found[name] for name in found if name in names}
+                paints_of.setdefault(name, set()).add(category)
+    return {name: paints_of[name] for name in paints_of if name in names}
 
 
 def compared_runs(names: tuple[str, ...]) -> Page:
@@ -79,7 +79,7 @@ def test_packaged_policies_look_different_and_any_other_one_differs_from_most() 
 
 @pytest.mark.parametrize("policy", ["migrator", "oracle", "my.module:policy"])
 def test_runs_of_one_policy_have_its_hue_in_different_patterns(policy: str) -> None:
-    found = policy_paints([policy] * 4)
-    assert len({paint.hue for paint in found}) == 1
-    assert len(set(found)) == 4
-    assert found[0] == policy_paints([policy])[0]
+    paints = policy_paints([policy] * 4)
+    assert len({paint.hue for paint in paints}) == 1
+    assert len(set(paints)) == 4
+    assert paints[0] == policy_paints([policy])[0]

@@ -38,8 +38,8 @@ def run(tmp_path: Path) -> RecordedRun:
 
 
 def blocks(page: Page, kind: type[B], title: str = "") -> list[B]:
-    found: list[Block] = [block for section in page.sections for block in section.blocks]
-    named = [block for block in found if isinstance(block, kind)]
+    blocks: list[Block] = [block for section in page.sections for block in section.blocks]
+    named = [block for block in blocks if isinstance(block, kind)]
     return [
         block
         for block in named

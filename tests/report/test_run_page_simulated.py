@@ -106,8 +106,8 @@ def test_an_instance_kept_over_the_windows_end_is_not_cold() -> None:
         charts = [
             block for block in section(report(given), "slices").blocks if isinstance(block, Slices)
         ]
-        found = any(slab.use is Use.COLD for chart in charts for slab in chart.slabs)
-        assert found is expected
+        cold = any(slab.use is Use.COLD for chart in charts for slab in chart.slabs)
+        assert cold is expected
 
 
 def test_several_runs_are_ranked_and_named() -> None:
@@ -170,8 +170,8 @@ def test_the_lead_is_stated_where_all_three_were_run() -> None:
 
 def test_the_forecaster_chosen_for_a_tenant_is_an_event() -> None:
     events = table(report(auto(run(windows=2))), "Events")
-    found = [row[1:] for row in events.rows if row[2] == "forecast"]
-    assert found[2] == ("1", "forecast", "bert forecast by ridge: less loss for bert in 1")
+    forecasts = [row[1:] for row in events.rows if row[2] == "forecast"]
+    assert forecasts[2] == ("1", "forecast", "bert forecast by ridge: less loss for bert in 1")
     assert not [row for row in table(report(run()), "Events").rows if row[2] == "forecast"]
 
 

@@ -154,10 +154,10 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) ->
     drained = ActionRecord(NOW_S, "drain", "cameras", "cli", "done", "")
     paused = ActionRecord(NOW_S, "pause", None, "cli", "done", "")
     refused = ActionRecord(NOW_S, "undrain", "cameras", "cli", "refused", "")
-    known = replace(rows, retrainings=(running,), actions=(drained, paused, refused))
-    lines = drawn(current_run(known, RUNNING, NOW_S, RateMeter()))
+    changed = replace(rows, retrainings=(running,), actions=(drained, paused, refused))
+    lines = drawn(current_run(changed, RUNNING, NOW_S, RateMeter()))
     assert lines[0].endswith("PAUSED")
-    gone = drawn(current_run(known, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
+    gone = drawn(current_run(changed, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
     assert not gone[0].endswith("PAUSED"), "a restart ends a pause"
     assert next(line for line in lines if line.startswith("photos")).endswith("██░░░░ 25%")
     assert next(line for line in lines if line.startswith("cameras")).endswith("drained")

@@ -44,6 +44,6 @@ def test_splits_of_a_board_are_all_there_and_legal() -> None:
     services = [tenant.service for tenant in scenario.tenants]
     pairs = capability_pairs(board("H200-141GB"), services)
     assert list(pairs) == ["1-6", "2-5", "3-4", "4-3", "5-2", "6-1"]
-    one = [service.capabilities_rps(scenario.board)[1] for service in services]
+    rates = [service.capabilities_rps(scenario.board)[1] for service in services]
     # at batch 1 seven small instances answer most, however they are shared out
-    assert pairs["2-5"] == [[pytest.approx(2 * one[0]), pytest.approx(5 * one[1])]]
+    assert pairs["2-5"] == [[pytest.approx(2 * rates[0]), pytest.approx(5 * rates[1])]]

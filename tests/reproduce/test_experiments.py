@@ -52,9 +52,9 @@ def test_a_section_says_what_was_asked_and_has_whole_tables_beside_the_paper(nam
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_figures_are_json_and_the_same_again(name: str) -> None:
     chosen = EXPERIMENTS[name]
-    found = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
-    assert found[0] == found[1]
-    assert json.loads(json.dumps(found[0], allow_nan=False))
+    figures = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
+    assert figures[0] == figures[1]
+    assert json.loads(json.dumps(figures[0], allow_nan=False))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -124,10 +124,10 @@ def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
     table, split = EXPERIMENTS["allocation-table"], EXPERIMENTS["retraining-split"]
     jobs = (*table.jobs(setting), *split.jobs(setting))
     outcomes = run_jobs(jobs, processes=1)
-    found = table.figures(setting, outcomes)
+    figures = table.figures(setting, outcomes)
     most, even = "6-1", "3-4"
-    assert found["slo_attainment"][most][0] > found["slo_attainment"][even][0] + 0.1
-    assert found["accuracy"][most][0] < found["accuracy"][even][0] - 0.02
+    assert figures["slo_attainment"][most][0] > figures["slo_attainment"][even][0] + 0.1
+    assert figures["accuracy"][most][0] < figures["accuracy"][even][0] - 0.02
     shares = split.figures(setting, outcomes)["the_same_requests"]
     assert set(shares["accuracy"]) == {"1-4", "2-3", "3-2", "4-1"}
     slow = outcomes[split.jobs(setting)[0]].windows[0].tenants[0]

@@ -244,8 +244,8 @@ def test_a_map_is_drawn_while_another_process_runs_it(tmp_path: Path) -> None:
 
 
 def test_options_of_the_map_belong_to_the_map(tmp_path: Path) -> None:
-    def error(*words: str) -> str:
-        return str(CliRunner().invoke(app, ["reproduce", *words]).exception)
+    def error(*arguments: str) -> str:
+        return str(CliRunner().invoke(app, ["reproduce", *arguments]).exception)
 
     assert "only for the experiment map" in error("goodput", "--quick")
     assert "without it" in error("map", "goodput")

@@ -37,8 +37,8 @@ def guarded() -> Iterator[httpx.Client]:
 
 
 def acted(client: httpx.Client, **headers: str) -> list[Any]:
-    found: list[Any] = client.get("/admin/status", headers=headers).json()["acted"]
-    return found
+    actions: list[Any] = client.get("/admin/status", headers=headers).json()["acted"]
+    return actions
 
 
 def sent(client: httpx.Client, body: object, headers: Mapping[str, str] | None = None) -> int:

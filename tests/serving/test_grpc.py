@@ -59,8 +59,8 @@ def running(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[str, str
 def addresses(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    with running(request.param, tmp_path_factory.mktemp("map")) as found:
-        yield found
+    with running(request.param, tmp_path_factory.mktemp("map")) as server:
+        yield server
 
 
 def _image(rows: int = 1, value: int = 0) -> Any:
@@ -195,8 +195,8 @@ def test_triton_s_routes_over_http(addresses: tuple[str, str]) -> None:
     assert config["input"] == [
         {"name": "input", "data_type": "TYPE_UINT8", "dims": [3, SIDE, SIDE]}
     ]
-    one = httpx.get(f"{base}/images/stats").json()["model_stats"][0]
-    assert one["inference_stats"]["success"]["count"] == one["inference_count"] >= 1
-    assert one["execution_count"] >= 1
-    assert one["last_inference"] > 1e12
+    stats = httpx.get(f"{base}/images/stats").json()["model_stats"][0]
+    assert stats["inference_stats"]["success"]["count"] == stats["inference_count"] >= 1
+    assert stats["execution_count"] >= 1
+    assert stats["last_inference"] > 1e12
     assert len(httpx.get(f"{base}/stats").json()["model_stats"]) == 2

@@ -29,8 +29,8 @@ def upload(rows: int = 2, **changes: Any) -> dict[str, Any]:
 
 
 def stored(client: httpx.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get("/admin/status").json()["stored"]
-    return found
+    stored: list[dict[str, Any]] = client.get("/admin/status").json()["stored"]
+    return stored
 
 
 def test_every_row_is_kept_with_its_label_and_without_an_answer(client: httpx.Client) -> None:

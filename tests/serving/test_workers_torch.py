@@ -90,8 +90,8 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
     save_vit(vit)
     save_bert(bert)
     names = {"a": f"hf:{vit}", "b": f"hf:{bert}", "c": "timm:test_vit2"}
-    known = {key: name for key, name in names.items() if key != "c" or find_spec("timm")}
-    specs = {key: ModelSpec(name, 3) for key, name in known.items()}
+    installed = {key: name for key, name in names.items() if key != "c" or find_spec("timm")}
+    specs = {key: ModelSpec(name, 3) for key, name in installed.items()}
     workers = Workers(tmp_path / "run", specs)
     try:
         await workers.start()
@@ -104,7 +104,7 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
         theirs: Any = model_class(f"hf:{bert}")
         texts = ["the cats", "dogs " * 100, "", "unheard of"]
         assert encode(texts).tolist() == theirs.encode(texts).tolist()
-        for tenant, name in known.items():
+        for tenant, name in installed.items():
             ours = build(name, 3, 0)
             batch = ours.example(2)
             await workers.prepare(tenant, 1)

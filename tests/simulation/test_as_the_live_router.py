@@ -42,9 +42,9 @@ def table(gpcs: int) -> Table:
     return (one, *(one + (four - one) * (size - 1) / 3 for size in range(1, BATCH + 1)))
 
 
-def capability_rps(each: Table) -> float:
-    full = max(size for size in range(1, BATCH + 1) if size == 1 or 2 * each[size] <= SLO_S)
-    return full / each[full]
+def capability_rps(latencies_s: Table) -> float:
+    full = max(size for size in range(1, BATCH + 1) if size == 1 or 2 * latencies_s[size] <= SLO_S)
+    return full / latencies_s[full]
 
 
 class Virtual:
@@ -52,9 +52,9 @@ class Virtual:
 
     def __init__(self, tables: list[Table]) -> None:
         self.line = TenantQueue(QueueSettings("tenant", SLO_S, BATCH))
-        for each in tables:
+        for latencies_s in tables:
             worker: Any = None  # nobody asks it: time is virtual
-            self.line.add_worker(worker, each.__getitem__)
+            self.line.add_worker(worker, latencies_s.__getitem__)
         self.second = self.line.counts.receive(0.0, 1)
         self.numbers: Iterator[int] = iter(range(10**9))
         self.events: list[tuple[float, int, AttachedWorker | None]] = []
@@ -94,7 +94,7 @@ def simulated(
     lent: tuple[Table, NDArray[np.float64], NDArray[np.float64]] | None = None,
     sent: NDArray[np.float64] = UNKEPT,
 ) -> float:
-    slowest_first = sorted(tables, key=lambda each: -each[1])
+    slowest_first = sorted(tables, key=lambda latencies_s: -latencies_s[1])
     own = len(tables)
     begin_s, end_s = (np.array([]), np.array([])) if lent is None else lent[1:]
     workers = WorkerColumns(
@@ -118,7 +118,7 @@ def simulated(
 @pytest.mark.parametrize("gpcs", [[2], [3], [1, 1], [2, 1], [2, 2]])
 @pytest.mark.parametrize("load", [0.6, 0.9, 1.1, 1.5, 2.5])
 def test_as_many_requests_are_in_time_in_both(gpcs: list[int], load: float) -> None:
-    tables = [table(each) for each in gpcs]
+    tables = [table(size) for size in gpcs]
     count = int(SECONDS * load * sum(map(capability_rps, tables)))
     arrivals = sorted((np.random.default_rng(count).random(count) * SECONDS).tolist())
     live = Virtual(tables).run(arrivals)
@@ -134,8 +134,10 @@ def virtual_router(arrivals: list[list[float]], own: list[Table], owner: Table, 
         queues = {name: QueueSettings(name, SLO_S, BATCH) for name in "ab"}
         router = Router(queues, clock=loop.time)
         other, standby = (StandInWorker(str(e), e.__getitem__) for e in (owner, (*lent, 0.0)))
-        for number, each in enumerate(own):
-            router.attach("a", StandInWorker(f"a{number}", each.__getitem__), each.__getitem__)
+        for number, by_size in enumerate(own):
+            router.attach(
+                "a", StandInWorker(f"a{number}", by_size.__getitem__), by_size.__getitem__
+            )
         router.attach("b", other, owner.__getitem__)
         router.attach("a", standby, lent.__getitem__, may_borrow=lambda: router.is_idle(other))
 
@@ -170,7 +172,7 @@ def test_standbys_answer_as_many_on_idle_slices_in_both(
     own: list[int], owner: Table, lent: Table, load: float
 ) -> None:
     """The first tenant has more requests than its workers can answer."""
-    tables, rng, arrivals = [table(each) for each in own], np.random.default_rng(3), []
+    tables, rng, arrivals = [table(gpcs) for gpcs in own], np.random.default_rng(3), []
     able_rps = sum(map(capability_rps, tables)) or capability_rps(lent)
     for rate_rps in (2 * able_rps, load * capability_rps(owner)):
         count = int(SECONDS * rate_rps)
@@ -181,7 +183,7 @@ def test_standbys_answer_as_many_on_idle_slices_in_both(
     sent = sent[sent[:, 0] >= 0]
     ran = [Spans(worker, sent[:, 1], sent[:, 2])]
     [idle] = idle_spans([worker], ran, 0.0, SECONDS + 10)
-    found = simulated(arrivals[0], tables, (lent, idle.begin_s, idle.end_s))
+    served = simulated(arrivals[0], tables, (lent, idle.begin_s, idle.end_s))
     live = virtual_router(arrivals, tables, owner, lent)
     assert live > 1.15 * (simulated(arrivals[0], tables) if tables else 1)
-    assert found == pytest.approx(live, rel=0.03)
+    assert served == pytest.approx(live, rel=0.03)

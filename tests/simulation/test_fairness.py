@@ -45,8 +45,8 @@ class Unproven:
 def test_a_plan_that_uses_up_its_limit_arrives_when_the_limit_is_over() -> None:
     # 1% of the window of 100 s, where a plan that is proven arrives after the usual time
     outcomeses = [
-        run(pair(), each, Flat(), spread=0.0).windows[1].tenants
-        for each in (policy("migrator-paper"), cast("Policy", Unproven()))
+        run(pair(), tested, Flat(), spread=0.0).windows[1].tenants
+        for tested in (policy("migrator-paper"), cast("Policy", Unproven()))
     ]
     proven, unproven = ([outcome.retrained_s for outcome in tenants] for tenants in outcomeses)
     late = [b - a for a, b in zip(proven, unproven, strict=True) if a is not None and b is not None]

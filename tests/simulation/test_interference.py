@@ -28,10 +28,10 @@ def life(holding: Holding) -> SimulatedWorker:
 def slower(
     sharing: Sharing, alive: list[SimulatedWorker], a_rps: float, b_rps: float
 ) -> tuple[float, float]:
-    found = slowdowns(
+    factors = slowdowns(
         sharing, H200.sms, SERVICES, [alive], {"a": np.array([a_rps]), "b": np.array([b_rps])}
     )
-    return float(found["a"][0]), float(found["b"][0])
+    return float(factors["a"][0]), float(factors["b"][0])
 
 
 def test_instances_do_not_disturb_each_other() -> None:
@@ -82,11 +82,13 @@ def test_unpartitioned_a_serving_neighbour_delays_by_its_batch_at_most() -> None
 
 
 def test_unpartitioned_processes_of_a_tenant_take_turns_and_answer_no_more() -> None:
-    many = [life(share("a", 100, number=each)) for each in range(4)]
+    many = [life(share("a", 100, number=number)) for number in range(4)]
     busy = activities(Sharing.UNPARTITIONED, H200.sms, SERVICES[:1], many, {"a": 1e6})
     assert busy == {"a": 1.0}
-    found = slowdowns(Sharing.UNPARTITIONED, H200.sms, SERVICES[:1], [many], {"a": np.array([1e6])})
-    assert found["a"][0] == pytest.approx(4.0)
+    factors = slowdowns(
+        Sharing.UNPARTITIONED, H200.sms, SERVICES[:1], [many], {"a": np.array([1e6])}
+    )
+    assert factors["a"][0] == pytest.approx(4.0)
 
 
 def test_slow_batches_keep_processes_busy_for_longer() -> None:

@@ -39,8 +39,8 @@ def test_a_retraining_planned_behind_one_that_is_late_is_made_all_the_same(
     for factor in (1.0, 1.4):
         monkeypatch.setattr(ProfileDurations, "slower", lambda *_, factor=factor: factor)
         outcome = run(read_scenario(path), policy("migrator"), forecaster("last-mean"))
-        found = [tenant.retrained_s for tenant in outcome.windows[0].tenants]
-        ended[factor] = sorted(each for each in found if each is not None)
+        times_s = [tenant.retrained_s for tenant in outcome.windows[0].tenants]
+        ended[factor] = sorted(at_s for at_s in times_s if at_s is not None)
     assert len(ended[1.0]) == len(ended[1.4]) == 2
     # one after the other, and each as much later as it was slower
     assert ended[1.4][0] < ended[1.4][1]

@@ -141,7 +141,7 @@ def _pair(limits: PeerLimits) -> Scenario:
 
 def test_memory_suffices_for_old_and_new_processes_at_once() -> None:
     # twice eight processes that serve and two that train, of the largest packaged model
-    known = [each for (_, on), each in profiles().items() if on == BOARD.name]
-    serving = max(each.serving_mib(16) for each in known)
-    training = max(each.training_mib for each in known)
+    packaged = [profile for (_, on), profile in profiles().items() if on == BOARD.name]
+    serving = max(profile.serving_mib(16) for profile in packaged)
+    training = max(profile.training_mib for profile in packaged)
     assert 2 * (8 * serving + 2 * training) < BOARD.memory_mib_of(BOARD.sizes[-1])

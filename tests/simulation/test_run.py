@@ -67,7 +67,7 @@ def test_instances_of_a_board_of_shares_suffer_their_neighbours() -> None:
     held = Fixed((serves("a", 4, 1), serves("b", 0, 4)))
     apart = scenario(*tenants)
     beside = replace(apart, board=board("H200-141GB-MPS"))
-    in_time = [run(each, held, Flat()).tally.in_time for each in (apart, beside)]
+    in_time = [run(layout, held, Flat()).tally.in_time for layout in (apart, beside)]
     assert in_time[1] < 0.95 * in_time[0]
 
 
@@ -85,7 +85,7 @@ def test_idle_slices_are_lent_to_a_tenant_with_too_many_requests() -> None:
     slots = (serves("a", 0, 1), *(serves("b", start, 1) for start in range(1, 5)))
     batches: list[Batch] = []
     kept, lent = (
-        run(this, each(slots), Flat(), batches=batches.append).tally for each in (Fixed, Lending)
+        run(this, kind(slots), Flat(), batches=batches.append).tally for kind in (Fixed, Lending)
     )
     assert kept.in_time == pytest.approx(100, rel=0.1)
     assert lent.in_time > 300, lent
@@ -205,7 +205,9 @@ def test_nothing_is_lost_and_a_seed_gives_one_result(
 def test_drawn_and_expected_correctness_agree_on_average() -> None:
     this = scenario(tenant("a", [80] * 100, drifts=(drift(0.7),), slo_s=1.0), window_s=100)
     policy = Fixed((serves("a", 0, 1),))
-    expected, drawn = (run(this, policy, Flat(), drawn=each).tally for each in (False, True))
+    expected, drawn = (
+        run(this, policy, Flat(), drawn=drawn_each).tally for drawn_each in (False, True)
+    )
     assert expected.accuracy == pytest.approx(0.7)
     assert drawn.accuracy == pytest.approx(0.7, abs=3 * np.sqrt(0.21 / 8000))
 

@@ -24,13 +24,13 @@ from migrator.simulation.serving import (
 FOREVER = 1e18
 
 
-def workers(*each: tuple[float, float, float], batch: int = 1) -> WorkerColumns:
+def workers(*rows: tuple[float, float, float], batch: int = 1) -> WorkerColumns:
     """(seconds per request, ready, until) of every worker; a batch takes as long as its sum."""
     return WorkerColumns(
-        np.array([[latency * max(1, n) for n in range(batch + 1)] for latency, _, _ in each]),
-        np.array([ready for _, ready, _ in each]),
-        np.array([until for _, _, until in each]),
-        np.full(len(each), -FOREVER),
+        np.array([[latency * max(1, n) for n in range(batch + 1)] for latency, _, _ in rows]),
+        np.array([ready for _, ready, _ in rows]),
+        np.array([until for _, _, until in rows]),
+        np.full(len(rows), -FOREVER),
     )
 
 

@@ -26,9 +26,9 @@ def test_skipped_steps_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch
     is_settled = Executor._is_settled
 
     def counted(self: Executor, timeline: Timeline, now_s: float) -> bool:
-        found = is_settled(self, timeline, now_s)
-        skipped.append(found)
-        return found
+        settled = is_settled(self, timeline, now_s)
+        skipped.append(settled)
+        return settled
 
     monkeypatch.setattr(Executor, "_is_settled", counted)
     outcome = _outcome(name)

@@ -3,5 +3,5 @@
 import os
 from pathlib import Path
 
-PYTHONPATH = os.pathsep.join(str(Path(__file__).parents[2] / each) for each in ("src", "tests"))
+PYTHONPATH = os.pathsep.join(str(Path(__file__).parents[2] / folder) for folder in ("src", "tests"))
 """Of processes: the code of this checkout, whatever is installed, and the tests' models."""

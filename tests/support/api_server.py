@@ -68,8 +68,8 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     stored: list[dict[str, Any]] = []
 
     async def feedback(given: Feedback) -> bool:
-        same = [each for each in stored if each["id"] == given.request_id]
-        if any(each["label"] != given.label for each in same):
+        same = [row for row in stored if row["id"] == given.request_id]
+        if any(row["label"] != given.label for row in same):
             raise HttpError(409, "another label is stored")
         new = not same
         row = given.inputs.tolist()
@@ -112,12 +112,12 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
 
 def _counted(router: Router) -> dict[str, Any]:
     total = router.counts["images"].total
-    known = {"version": 7, "back_to": [6]}
+    tenant = {"version": 7, "back_to": [6]}
     return {
         "pid": os.getpid(),
         "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
         "scenario": "stand-in",
-        "tenants": {"images": known, "texts": known},
+        "tenants": {"images": tenant, "texts": tenant},
         "waiting": router.waiting("images"),
         "total": asdict(total),
         "open": total.open,

@@ -270,7 +270,7 @@ class _Search:
 
     def _retraining_choices(self, slot: int, statuses: Statuses) -> Iterator[Spots]:
         """What the retrainings may hold in `slot`, tenant by tenant."""
-        options = [self._retraining_options(slot, *each) for each in enumerate(statuses)]
+        options = [self._retraining_options(slot, *numbered) for numbered in enumerate(statuses)]
         return itertools.product(*options)
 
     def _retraining_options(self, slot: int, index: int, status: Status) -> list[Spot | None]:
@@ -348,7 +348,7 @@ class _Search:
 
     def _options(self, slot: int, statuses: Statuses) -> list[Option]:
         """Every allocation of `slot` that can still become a plan, the most promising first."""
-        updated = [each.updated for each in statuses]
+        updated = [status.updated for status in statuses]
         options = []
         for spots in self._retraining_choices(slot, statuses):
             after = self._next_statuses(statuses, spots)

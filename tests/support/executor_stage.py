@@ -60,10 +60,10 @@ class Stage:
         """Answers every instruction, and those that follow; all of them in words."""
         words, waiting = [], list(said)
         while waiting:
-            each = waiting.pop(0)
-            words.append(_words(each))
+            instruction = waiting.pop(0)
+            words.append(_words(instruction))
             assert len(words) < 200, f"never at rest: {words[-5:]}"
-            answer = None if words[-1] in self.held_back else _answer(each)
+            answer = None if words[-1] in self.held_back else _answer(instruction)
             if answer is not None:
                 waiting += self.executor.on(now_s, answer)
         return words

@@ -172,7 +172,7 @@ class World:
         return wrong
 
     def count(self, kind: type[ev.Instruction]) -> int:
-        return sum(isinstance(each, kind) for _, each in self.log)
+        return sum(isinstance(event, kind) for _, event in self.log)
 
     def _place(self, instance: Instance) -> Placement:
         place = find_placement(self.board, instance.start, instance.gpcs)
@@ -367,7 +367,7 @@ class World:
         tenant = body.tenant
         assert tenant is not None
         assert body.state == "warming" or len(self.serving(tenant)) > 1
-        others = {each.tenant for each in self.bodies.values() if each.state == "ready"} - {tenant}
+        others = {body.tenant for body in self.bodies.values() if body.state == "ready"} - {tenant}
         assert any(
             not any(self._is_wanted(placement, other) for placement in self.serving(other))
             for other in others
@@ -376,11 +376,11 @@ class World:
 
     def _agree(self) -> None:
         """The executor knows what is there."""
-        told = {(unit.site.start, unit.site.gpcs): unit.state for unit in self.executor.units}
+        states = {(unit.site.start, unit.site.gpcs): unit.state for unit in self.executor.units}
         there = {
             (place.start, place.gpcs): State.STOPPING
             if body.state == "drained"
             else State(body.state)
             for place, body in self.bodies.items()
         }
-        assert told == there
+        assert states == there

@@ -30,7 +30,7 @@ def settled(daemon: Served) -> dict[str, Any]:
     def is_settled(now: dict[str, Any]) -> bool:
         nonlocal since_s, units
         life = daemon.log.read_text(encoding="utf-8").rpartition("serving at")[2]
-        ready = all(each["state"] in ("ready", "training") for each in now["units"])
+        ready = all(unit["state"] in ("ready", "training") for unit in now["units"])
         if now["units"] != units or not ready or " INFO    plan for " not in life:
             since_s, units = time.monotonic(), now["units"]
         return time.monotonic() - since_s > STILL_S and now["slot"] > 1 and bool(now["pids"])
@@ -51,13 +51,13 @@ def users(state: Path) -> dict[int, str]:
 
 def family(pid: int) -> set[int]:
     """A daemon and all that it started: nursery, workers, retrainers, the policy's process."""
-    found, look = {pid}, [pid]
+    tree, look = {pid}, [pid]
     while look:
         for child in _children(look.pop()):
-            if child not in found:
-                found.add(child)
+            if child not in tree:
+                tree.add(child)
                 look.append(child)
-    return found
+    return tree
 
 
 def all_gone(pids: set[int]) -> bool:
@@ -66,19 +66,19 @@ def all_gone(pids: set[int]) -> bool:
 
 def events(state: Path, kind: str | None = None) -> list[str]:
     """What the last run wrote down, of that kind."""
-    found = read_records(state / "live" / "small" / "records.db").events
-    return [event.words for event in found if kind in (None, event.kind)]
+    events = read_records(state / "live" / "small" / "records.db").events
+    return [event.words for event in events if kind in (None, event.kind)]
 
 
-def said(state: Path, *words: str, after: int = 0) -> str:
+def said(state: Path, *arguments: str, after: int = 0) -> str:
     """The event that has all these words, waited for; `after`: not among the first so many."""
 
     def found() -> str:
         new = events(state)[after:]
-        return next((each for each in new if all(word in each for word in words)), "")
+        return next((text for text in new if all(word in text for word in arguments)), "")
 
-    told: str = until(found, f"an event with {words}")
-    return told
+    text: str = until(found, f"an event with {arguments}")
+    return text
 
 
 def labels_of(state: Path) -> set[str]:
@@ -86,7 +86,7 @@ def labels_of(state: Path) -> set[str]:
     path = state / "live" / "small" / "labels.db"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        return {each for (each,) in connection.execute("SELECT request FROM sample")}
+        return {request for (request,) in connection.execute("SELECT request FROM sample")}
     finally:
         connection.close()
 
@@ -112,8 +112,8 @@ def serves(daemon: Served, least: int) -> int:
         version = int(answer.json()["model_version"]) if answer.status_code == 200 else 0
         return version if version >= least else 0
 
-    found: int = until(answered, f"a request is answered by version {least}")
-    return found
+    answered_by: int = until(answered, f"a request is answered by version {least}")
+    return answered_by
 
 
 def _children(pid: int) -> set[int]:

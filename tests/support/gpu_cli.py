@@ -49,18 +49,18 @@ def _command() -> Any:
     return get_command(app)
 
 
-def gpu(*words: str | Path) -> Answer:
+def gpu(*arguments: str | Path) -> Answer:
     """`migrator gpu WORDS`."""
-    return migrator("gpu", *words)
+    return migrator("gpu", *arguments)
 
 
-def migrator(*words: object, **variables: str) -> Answer:
+def migrator(*arguments: object, **variables: str) -> Answer:
     """`migrator WORDS` with these environment variables."""
     out, err = StringIO(), StringIO()
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
     code: Any = 0
     try:
-        argv = patch.object(sys, "argv", ["migrator", *map(str, words)])
+        argv = patch.object(sys, "argv", ["migrator", *map(str, arguments)])
         # the module, whose name its package gives to the Typer object
         module = sys.modules["migrator.cli.app"]
         command = patch.object(module, "app", _command())

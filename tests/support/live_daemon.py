@@ -79,8 +79,8 @@ class Served:
         return self.client.get(f"{self.url}{path}").json()
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get("/admin/status")
-        return found
+        status: dict[str, Any] = self.get("/admin/status")
+        return status
 
     def infer(
         self,
@@ -118,7 +118,7 @@ class Served:
 
     def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
         def looked() -> dict[str, Any] | None:
-            return found if what(found := self.status()) else None
+            return status if what(status := self.status()) else None
 
         def why() -> str:
             return f"{words}; {json.dumps(self.status())}; {self.said()}"
@@ -209,8 +209,8 @@ def material() -> Material:
 
 def samples(scenario: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Pictures and labels of the classes that are new in a scenario of the benchmark, mixed."""
-    every, each = material().train, benchmark("nc-synthetic").classes_each
-    new = (every.arrives == scenario) & (every.labels >= scenario * each)
+    every, classes = material().train, benchmark("nc-synthetic").classes_each
+    new = (every.arrives == scenario) & (every.labels >= scenario * classes)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(new))[:count]
     return every.inputs[rows], every.labels[rows]
 

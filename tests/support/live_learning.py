@@ -52,8 +52,10 @@ async def add_all(labels: kept.Labels, tenant: str, window: int, samples: Sample
     """Every sample as one label, all at once."""
     await asyncio.gather(
         *(
-            labels.add(tenant, window, each, int(label), 0, f"{window}-{number}")
-            for number, (each, label) in enumerate(zip(samples.inputs, samples.labels, strict=True))
+            labels.add(tenant, window, inputs, int(label), 0, f"{window}-{number}")
+            for number, (inputs, label) in enumerate(
+                zip(samples.inputs, samples.labels, strict=True)
+            )
         )
     )
 

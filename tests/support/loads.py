@@ -31,4 +31,4 @@ def balanced(outcome: LoadOutcome) -> bool:
     tallies: list[ClientTally] = [outcome.whole, *outcome.tenants.values()]
     tallies += [window.whole for window in outcome.windows]
     tallies += [tally for window in outcome.windows for tally in window.tenants.values()]
-    return all(each.balance == 0 for each in tallies)
+    return all(tally.balance == 0 for tally in tallies)

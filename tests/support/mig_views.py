@@ -78,9 +78,9 @@ def observation(
 
 def written(held: Sequence[object]) -> str:
     """The reverse, in the order of starts."""
-    found = [each for each in held if isinstance(each, Instance)]
-    assert len(found) == len(held)
-    return " ".join(map(_written, sorted(found, key=lambda instance: instance.start)))
+    instances_held = [holding for holding in held if isinstance(holding, Instance)]
+    assert len(instances_held) == len(held)
+    return " ".join(map(_written, sorted(instances_held, key=lambda instance: instance.start)))
 
 
 def sizes(held: Sequence[object]) -> list[str]:
@@ -88,7 +88,7 @@ def sizes(held: Sequence[object]) -> list[str]:
     return sorted(f"{word[:2]}{word[word.index(':') :]}" for word in written(held).split())
 
 
-def _written(each: Instance) -> str:
-    assert each.task is not None
-    star = "*" if each.task.kind is Kind.RETRAINING else ""
-    return f"{each}:{each.task.tenant}{star}"
+def _written(instance: Instance) -> str:
+    assert instance.task is not None
+    star = "*" if instance.task.kind is Kind.RETRAINING else ""
+    return f"{instance}:{instance.task.tenant}{star}"

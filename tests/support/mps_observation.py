@@ -75,15 +75,15 @@ def observation(
     held: tuple[Holding, ...] = (),
     limits: PeerLimits = ANY_SHARE,
 ) -> Observation:
-    views = tuple(each.view() for each in seen)
+    views = tuple(tenant.view() for tenant in seen)
     return Observation(BOARD, slot_s, slots, slot, views, held, limits=limits)
 
 
 def shares(decision: Decision) -> list[Share]:
     """What is held in the first slot, all of it shares."""
-    found = [share for share in decision.slots[0] if isinstance(share, Share)]
-    assert len(found) == len(decision.slots[0])
-    return found
+    shares = [share for share in decision.slots[0] if isinstance(share, Share)]
+    assert len(shares) == len(decision.slots[0])
+    return shares
 
 
 def percents(decision: Decision) -> dict[str, float]:

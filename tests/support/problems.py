@@ -106,7 +106,7 @@ def _tenant(
     before = int(rng.integers(6, 18))
     return Tenant(
         name=name,
-        received=tuple(tuple(float(each) for each in row) for row in received),
+        received=tuple(tuple(float(count) for count in row) for row in received),
         capability=capability,
         accuracy_pre=before / 20,
         # Rarely the new model is not better, and it must be trained all the same.

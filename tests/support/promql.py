@@ -29,11 +29,11 @@ def names_in(query: str) -> set[str]:
 
 def promtool(*arguments: str | Path, given: str | None = None) -> str:
     """What promtool says; the test fails where it objects, and is skipped where it is not there."""
-    found = shutil.which("promtool")
-    if found is None:
+    executable = shutil.which("promtool")
+    if executable is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
     done = subprocess.run(
-        [found, *arguments], input=given, capture_output=True, text=True, check=False
+        [executable, *arguments], input=given, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -76,9 +76,9 @@ def ray_nodes(*names: str) -> Iterator[RayNodes]:
         ray.init(
             address=cluster.address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False
         )
-        found = RayNodes(ray, cluster)
-        found.restore(names)
-        yield found
+        nodes = RayNodes(ray, cluster)
+        nodes.restore(names)
+        yield nodes
 
 
 @contextmanager

@@ -69,8 +69,8 @@ class SchemaStrategies:
             return st.dictionaries(st.text(), ANYTHING, max_size=3)
         title = schema.get("title", "")
         parts = {
-            name: self._property(f"{title}.{name}", each, wrong)
-            for name, each in schema["properties"].items()
+            name: self._property(f"{title}.{name}", described, wrong)
+            for name, described in schema["properties"].items()
         }
         hinted = {name for name in parts if f"{title}.{name}" in self._hints}
         needed = set() if wrong else hinted | set(schema.get("required", ()))
@@ -91,10 +91,10 @@ class SchemaStrategies:
         if "type" in schema:
             assert isinstance(value, KINDS[schema["type"]]), (value, schema)
         if isinstance(value, list):
-            for each in value:
-                self.require_fitting(each, schema.get("items", {}))
+            for item in value:
+                self.require_fitting(item, schema.get("items", {}))
         elif isinstance(value, dict):
             assert set(schema.get("required", ())) <= set(value), (value, schema)
             properties = schema.get("properties", {})
-            for name, each in value.items():
-                self.require_fitting(each, properties.get(name, {}))
+            for name, item in value.items():
+                self.require_fitting(item, properties.get(name, {}))

@@ -83,7 +83,7 @@ def alive(pid: int) -> bool:
 def children(pid: int) -> set[int]:
     """The living processes that it forked."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return {int(each) for each in listed.split() if alive(int(each))}
+    return {int(pid) for pid in listed.split() if alive(int(pid))}
 
 
 def _state(pid: int) -> str:

@@ -35,5 +35,5 @@ def spans(records: RunRecords, unit: str) -> list[Span]:
         return round(ends[0], 3), round(ends[1], 3), row.tenant, str(row.state)
 
     rows = sorted(records.units, key=lambda row: row.from_s)
-    found = [span(row) for row in rows if row.unit.partition("#")[0] == unit]
-    return [each for each in found if each[1] > each[0]]
+    spans = [span(row) for row in rows if row.unit.partition("#")[0] == unit]
+    return [times for times in spans if times[1] > times[0]]

@@ -23,8 +23,8 @@ def has_order(
     Tenants that have only one of the two hinder nobody: their instances leave first or come last.
     """
     kept = {tenant for tenant, _ in ready} & {tenant for tenant, _ in target}
-    ready = frozenset(each for each in ready if each[0] in kept)
-    target = frozenset(each for each in target if each[0] in kept)
+    ready = frozenset(unit for unit in ready if unit[0] in kept)
+    target = frozenset(unit for unit in target if unit[0] in kept)
     units = [
         (tenant, place)
         for tenant in sorted(kept)
@@ -38,7 +38,7 @@ def has_order(
         for unit in units
     }
     own = {bits[unit]: sum(bits[other] for other in units if other[0] == unit[0]) for unit in units}
-    start, end = (sum(bits[unit] for unit in each) for each in (ready, target))
+    start, end = (sum(bits[unit] for unit in units) for units in (ready, target))
     return _reaches(start, end, conflicts, own)
 
 

@@ -21,9 +21,9 @@ def until(
     """What it returns once that is something; AssertionError with the words if it never is."""
     until_s = time.monotonic() + limit_s
     while time.monotonic() < until_s:
-        found = happened()
-        if found:
-            return found
+        value = happened()
+        if value:
+            return value
         time.sleep(look_s)
     raise AssertionError(f"never: {words if isinstance(words, str) else words()}")
 

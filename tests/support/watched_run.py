@@ -49,12 +49,12 @@ class Run:
         return [sample for family in families for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
-        (found,) = [
+        (value,) = [
             sample.value
             for sample in self.samples()
             if sample.name == name and labels.items() <= sample.labels.items()
         ]
-        return found
+        return value
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         """The values of a metric that are not 0, by its labels in alphabetical order."""
@@ -90,13 +90,13 @@ def eventful(folder: Path) -> Run:
     recorder.decisions.plan_requested("the window begins")
     recorder.plan_followed(decision(run, [(3.0,) * 10, (5.0,) * 10]), 0.5)
     recorder.decisions.plan_requested("because a test wants it")
-    for each in context.executor.follow(now_s[0], [(holding,)], 1.0):
-        recorder.decisions.instructed(each)
+    for instruction in context.executor.follow(now_s[0], [(holding,)], 1.0):
+        recorder.decisions.instructed(instruction)
     now_s[0] += 0.25
     for event in (Created(Instance(0, 4)), Ready(Instance(0, 4), 0.5)):
         recorder.decisions.ended(event)
-        for each in context.executor.on(now_s[0], event):
-            recorder.decisions.instructed(each)
+        for instruction in context.executor.on(now_s[0], event):
+            recorder.decisions.instructed(instruction)
         now_s[0] += 0.25
     parts_s = {"create_s": 0.25, "warm_s": 0.5, "load_s": 0.1, "context_s": 0, "first_s": 0.2}
     recorder.decisions.measured("photos", parts_s, 0.5)

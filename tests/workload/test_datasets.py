@@ -33,25 +33,25 @@ def test_every_model_has_its_data_sets() -> None:
 
 def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
     for dataset in datasets().values():
-        for found in dataset.measured.values():
-            for accuracies in (found.pre, found.estimated, found.post):
+        for course in dataset.measured.values():
+            for accuracies in (course.pre, course.estimated, course.post):
                 assert len(accuracies) == dataset.windows
                 assert all(0 < value < 1 for value in accuracies)
-            assert "weights random" in found.provenance or "weights ImageNet" in found.provenance
-            assert "H200" in found.provenance
+            assert "weights random" in course.provenance or "weights ImageNet" in course.provenance
+            assert "H200" in course.provenance
 
 
 def test_a_model_that_serves_is_never_worse_after_its_retraining() -> None:
     for dataset in datasets().values():
-        for found in dataset.measured.values():
-            assert all(b >= a for a, b in zip(found.pre, found.post, strict=True))
+        for course in dataset.measured.values():
+            assert all(b >= a for a, b in zip(course.pre, course.post, strict=True))
 
 
 def test_the_old_model_knows_nothing_of_the_new_classes() -> None:
     for dataset in datasets().values():
-        for found in dataset.measured.values():
+        for course in dataset.measured.values():
             # held-out samples are not shared out evenly over all classes
-            assert found.pre[0] == pytest.approx(found.pretrained / 2, abs=0.03)
+            assert course.pre[0] == pytest.approx(course.pretrained / 2, abs=0.03)
 
 
 def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None:

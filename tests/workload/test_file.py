@@ -478,7 +478,9 @@ def all_keys(data: object, path: Keys = ()) -> list[Keys]:
         items = list(enumerate(data))
     else:
         return []
-    return [each for key, value in items for each in [(*path, key), *all_keys(value, (*path, key))]]
+    return [
+        found for key, value in items for found in [(*path, key), *all_keys(value, (*path, key))]
+    ]
 
 
 VALUES = st.recursive(
@@ -511,10 +513,10 @@ def test_the_documented_example_is_a_scenario() -> None:
 
 
 def test_the_documented_profile_is_one() -> None:
-    found = parse_profile(json.loads(documented("json", "profiles.md")))
+    printed = parse_profile(json.loads(documented("json", "profiles.md")))
     measured_profile = profile("resnet-50", H200)
-    assert found.latency_s(4, 60) == pytest.approx(measured_profile.latency_s(4, 60), rel=0.01)
-    assert found.training_ratio == measured_profile.training_ratio
+    assert printed.latency_s(4, 60) == pytest.approx(measured_profile.latency_s(4, 60), rel=0.01)
+    assert printed.training_ratio == measured_profile.training_ratio
 
 
 def test_every_key_is_documented() -> None:
@@ -569,12 +571,12 @@ def test_it_is_json_and_names_the_version() -> None:
 
 def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
     key_objects = list(objects(scenario_schema()))
-    assert {frozenset(each["properties"]) for each in key_objects} == {
+    assert {frozenset(described["properties"]) for described in key_objects} == {
         frozenset(model.model_fields) for model in entry_types(ScenarioEntry).values()
     }
-    for each in key_objects:
-        assert each["additionalProperties"] is False
-        for key, value in each["properties"].items():
+    for described in key_objects:
+        assert described["additionalProperties"] is False
+        for key, value in described["properties"].items():
             assert value["description"], key
             assert "title" not in value, key
 

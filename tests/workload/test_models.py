@@ -41,8 +41,8 @@ def test_a_class_of_ones_own_is_named_by_its_path_and_not_imported(tmp_path: Pat
 def test_a_model_of_a_library_is_named_without_its_prefix(
     model: str, tenant: str, tmp_path: Path
 ) -> None:
-    _, (found,) = read_models(written(tmp_path, model))
-    assert (found.model, found.tenant) == (model, tenant)
+    _, (entry,) = read_models(written(tmp_path, model))
+    assert (entry.model, entry.tenant) == (model, tenant)
 
 
 def test_what_is_no_import_path_is_refused(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ DATASETS = {"cif": "nc-cifar-10", "cor": "nc-core50", "20n": "nc-20-newsgroups"}
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
 def test_the_papers_table(row: tuple[str, str, str, str, str]) -> None:
     name, model_1, dataset_1, model_2, dataset_2 = row
-    known = workloads()[name]
-    assert known.models[0].startswith(model_1)
-    assert known.models[1].startswith(model_2)
-    assert known.datasets == (DATASETS[dataset_1], DATASETS[dataset_2])
-    assert known.windows == (4 if "cif" in row else 9)
+    workload = workloads()[name]
+    assert workload.models[0].startswith(model_1)
+    assert workload.models[1].startswith(model_2)
+    assert workload.datasets == (DATASETS[dataset_1], DATASETS[dataset_2])
+    assert workload.windows == (4 if "cif" in row else 9)
 
 
 def test_there_are_sixteen() -> None:

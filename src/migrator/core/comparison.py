@@ -208,7 +208,7 @@ def summarise(outcomes: Iterable[ComparedRun]) -> tuple[Row, ...]:
         seeds = runs.setdefault((run.scenario, run.policy), {})
         seeds.setdefault(run.seed, []).append(measured)
     cells = {
-        cell: {seed: _mean(each) for seed, each in seeds.items()} for cell, seeds in runs.items()
+        cell: {seed: _mean(runs) for seed, runs in seeds.items()} for cell, seeds in runs.items()
     }
     rows = [_row(*cell, seeds) for cell, seeds in cells.items()]
     return (*rows, *_overall(cells))

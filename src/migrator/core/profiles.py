@@ -59,7 +59,7 @@ def profile_of(entry: Mapping[str, Any]) -> Profile:
     return Profile(
         model=entry["model"],
         board=entry["board"],
-        latency_ms={int(batch): _curve(each) for batch, each in entry["latency_ms"].items()},
+        latency_ms={int(batch): _curve(points) for batch, points in entry["latency_ms"].items()},
         training_ratio=entry["training_ratio"],
         interference=entry["interference"],
         contention=entry["contention"],
@@ -237,7 +237,7 @@ class Curve:
         """a and b of a + b / SMs by least squares, neither of them negative."""
         if len(self.points) == 1:
             return 0.0, 1.0
-        inverse = [1 / each for each, _ in self.points]
+        inverse = [1 / sms for sms, _ in self.points]
         values = [value for _, value in self.points]
         mean_x, mean_y = sum(inverse) / len(inverse), sum(values) / len(values)
         spread = sum((x - mean_x) ** 2 for x in inverse)

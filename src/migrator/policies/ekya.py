@@ -94,11 +94,11 @@ def _equal(jobs: list[Task], percent: float, observation: Observation) -> _Share
         training = mps_workers.equal_parts(
             [job.tenant for job in jobs[len(serving) :]], left, board, limits
         )
-        parts = {Task(name, Kind.RETRAINING): each for name, each in training.items()}
+        parts = {Task(name, Kind.RETRAINING): share for name, share in training.items()}
         return {**dict.fromkeys(serving, least), **parts}
     keys = [str(job) for job in jobs]
-    found = mps_workers.equal_parts(keys, percent, board, limits)
-    return {job: found[str(job)] for job in jobs}
+    shares = mps_workers.equal_parts(keys, percent, board, limits)
+    return {job: shares[str(job)] for job in jobs}
 
 
 def _rate_rps(observation: Observation, view: TenantView) -> float | None:

@@ -187,7 +187,7 @@ class _GpuPartition:
 
     def holds(self, model: _ModelThroughput) -> bool:
         """Whether the model is on it."""
-        return any(each is model for each, _ in self.models)
+        return any(other is model for other, _ in self.models)
 
 
 _Demands = Sequence[tuple[_ModelThroughput, float]]

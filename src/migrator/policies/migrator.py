@@ -98,7 +98,7 @@ def _prepared_early(
         )
         for slot in range(preparation.from_slot, preparation.slot):
             early[slot].append(instance)
-    return [tuple(sorted(instances, key=lambda one: one.start)) for instances in early]
+    return [tuple(sorted(instances, key=lambda instance: instance.start)) for instances in early]
 
 
 class Replanned(Migrator):
@@ -155,7 +155,9 @@ class Replanned(Migrator):
                 observation.slot - last.begin,
                 self._ahead(observation),
                 tuple(held),
-                cold_slots={each: left / observation.slot_s for each, left in cold_s.items()},
+                cold_slots={
+                    instance: left / observation.slot_s for instance, left in cold_s.items()
+                },
                 again_in=max(1, round((self.every_s or 0) / observation.slot_s)),
                 least_gain=LEAST_GAIN,
             )

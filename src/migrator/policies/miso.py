@@ -64,7 +64,7 @@ def _inference_slowdowns(observation: Observation, view: TenantView, wish: Wish)
     rps = view.service.capabilities_rps(observation.board)
     answered = _answered_of(observation, view)
     able = {sizes: answered(sum(rps[size] for size in sizes)) for sizes in wish.choices}
-    return {sizes: max(able.values()) / each for sizes, each in able.items()}
+    return {sizes: max(able.values()) / rate for sizes, rate in able.items()}
 
 
 def _answered_of(observation: Observation, view: TenantView) -> Callable[[float], float]:

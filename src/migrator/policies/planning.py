@@ -91,7 +91,9 @@ def _planned_beyond(observation: Observation, charge: Charge, slots: int) -> tup
         for tenant, longer in zip(window.tenants, whole.tenants, strict=True)
     )
     window = replace(window, tenants=tenants)
-    inside = tuple(replace(each, end=min(each.end, window.slots)) for each in begun.values())
+    inside = tuple(
+        replace(retraining, end=min(retraining.end, window.slots)) for retraining in begun.values()
+    )
     cut = replace(plan, slots=plan.slots[: window.slots], retrainings=inside)
     cut = _valued(window, cut)
     # the certificate is of the longer plan

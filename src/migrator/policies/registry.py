@@ -148,8 +148,8 @@ def policies() -> dict[str, Policy]:
 
 def about(name: str) -> str:
     """The description of a policy and its adaptations, from its module."""
-    found = policy(name)
-    described = found.function if isinstance(found, FunctionPolicy) else getmodule(type(found))
+    chosen = policy(name)
+    described = chosen.function if isinstance(chosen, FunctionPolicy) else getmodule(type(chosen))
     return getdoc(described) or ""
 
 

@@ -160,10 +160,10 @@ class Router:
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
-        found = self._find(worker)
-        if found is None:
+        place = self._find(worker)
+        if place is None:
             return
-        queue, attached = found
+        queue, attached = place
         attached.drained = attached.drained or asyncio.Event()
         queue.update_capacity()
         if attached.busy:
@@ -176,11 +176,11 @@ class Router:
 
         Nothing changes where no other worker takes the tenant's requests.
         """
-        found = self._find(worker)
-        if found is None or found[1] not in found[0].taking or len(found[0].taking) < 2:
+        place = self._find(worker)
+        if place is None or place[1] not in place[0].taking or len(place[0].taking) < 2:
             yield
             return
-        queue, attached = found
+        queue, attached = place
         attached.drained = asyncio.Event()
         queue.update_capacity()
         try:
@@ -233,10 +233,10 @@ class Router:
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
-        found = self._find(worker)
-        if found is None:
+        place = self._find(worker)
+        if place is None:
             return
-        queue, attached = found
+        queue, attached = place
         if attached.task is not None:
             attached.task.cancel()
         self._remove(queue, attached)

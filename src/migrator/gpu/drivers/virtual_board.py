@@ -444,10 +444,10 @@ def _open(index: int, options: DriverOptions) -> nullcontext[EmulatedDriver]:
 def _indices(state: Path) -> tuple[int, ...]:
     """The indices of all emulated GPUs that were ever used, and 0."""
     names = [path.name for path in (state / "emulated").glob("gpu-*.json")]
-    found = {
+    numbers = {
         int(match[1]) for match in map(re.compile(r"gpu-(\d+)\.json").fullmatch, names) if match
     }
-    return tuple(sorted(found | {0}))
+    return tuple(sorted(numbers | {0}))
 
 
 def _pace() -> float:

@@ -53,13 +53,13 @@ class Tokens:
         given = [(TokenHolder(tenant=name), tenant) for name, tenant in (tenants or {}).items()]
         if admin is not None:
             given.append((TokenHolder(admin=True), admin))
-        for holder, each in given:
-            if not re.fullmatch("[0-9a-f]{64}", each):
+        for holder, token_hash in given:
+            if not re.fullmatch("[0-9a-f]{64}", token_hash):
                 raise InputError(
                     f"token of {holder.tenant or 'administration'}: not a SHA-256 digest; give 64 "
                     "lower case hexadecimal digits"
                 )
-        self._known = [(holder, bytes.fromhex(each)) for holder, each in given]
+        self._known = [(holder, bytes.fromhex(token_hash)) for holder, token_hash in given]
 
     @property
     def configured(self) -> bool:

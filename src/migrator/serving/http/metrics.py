@@ -43,8 +43,8 @@ def gauge(name: str, words: str, labels: Iterable[str], values: Values) -> Metri
 
 
 def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
-    for each, value in values.items():
-        family.add_metric(each, value)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
     return family
 
 

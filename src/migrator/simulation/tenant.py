@@ -66,6 +66,11 @@ class DriftingModel:
         self.accuracy = 1.0
         self.switches: list[tuple[float, float]] = []
 
+    @property
+    def evaluated(self) -> float | None:
+        """Its accuracy as an evaluation at the window's start tells it; None: there is none."""
+        return self.accuracy
+
     def begin(self, now_s: float, window: int) -> None:
         """Lower the accuracy, whether or not the model was retrained in the window before."""
         drift = self._drift(window)
@@ -82,7 +87,7 @@ class DriftingModel:
         drift = self._drift(window)
         seconds = None if drift is None else drift.seconds
         expected = drift.accuracy_post if drift is not None and known else None
-        state.begin_known_window(window, self.accuracy, seconds, expected)
+        state.begin_known_window(window, self.evaluated, seconds, expected)
 
     def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
         """Serve the retrained model. If it outlasted its window, it has lost accuracy in every

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from migrator.control.tenant_state import TenantState
 from migrator.core.problem import Charge
@@ -129,7 +130,7 @@ def main() -> None:
         (chosen.out / "failed_estimates.json").write_text(text, encoding="utf-8")
 
 
-def table(rows: Sequence[dict[str, str | int | float]]) -> str:
+def table(rows: Sequence[dict[str, Any]]) -> str:
     """Per mode the mean goodput, and against retraining everybody the mean and the worst run."""
     shares = {(row["scenario"], row["seed"], row["mode"]): float(row["goodput"]) for row in rows}
     runs = list(dict.fromkeys((row["scenario"], row["seed"]) for row in rows))

@@ -50,7 +50,9 @@ class Ekya(Policy):
     name = "ekya"
     summary = "Ekya: MPS shares by thief scheduling at window start and retraining completion"
     sharing = Sharing.MPS
-    estimates = estimates_always = True  # its micro-profiling runs in every window
+    estimates = True
+    estimates_always = True
+    """Its micro-profiling runs in every window."""
 
     def decide(self, observation: Observation) -> Decision:
         """The shares until the window or a retraining ends."""

@@ -119,12 +119,16 @@ class Job:
         prepare(self.policy)
         outcome = run(scenario, self.policy, forecaster(scenario.forecaster), even_start=True)
         tallies, name = outcome.tenants, self.policy.name
+        is_static = name not in POLICIES
         return Row(
-            *(self.cell.name, self.seed, self.lending),
-            *((name, None) if name in POLICIES else (STATIC, name)),
-            {tenant: tally.received for tenant, tally in tallies.items()},
-            {tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
-            round(time.monotonic() - began_s, 1),
+            self.cell.name,
+            self.seed,
+            self.lending,
+            policy=STATIC if is_static else name,
+            layout=name if is_static else None,
+            received={tenant: tally.received for tenant, tally in tallies.items()},
+            goodput={tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
+            took_s=round(time.monotonic() - began_s, 1),
         )
 
 

@@ -16,6 +16,7 @@ from migrator.control.tenant_state import TenantState, TrainingRoom, tenant_stat
 from migrator.control.units import Site, State, Unit
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import board
+from migrator.core.evidence import Evidence
 from migrator.core.problem import Instance, Kind, Task
 from migrator.policies.policy import Sharing
 from migrator.workload.live import read_live
@@ -40,6 +41,7 @@ def plans_of(
     *,
     on_instances: bool = True,
     estimated: bool = True,
+    always: bool = False,
     slot_s: float = 1.0,
     tenants: dict[str, TenantState] | None = None,
     sharing: Sharing = Sharing.MIG,
@@ -50,6 +52,7 @@ def plans_of(
         executor=SimpleNamespace(units=(serves,)),
         planning=SimpleNamespace(board=BOARD),
         estimates=estimated,
+        estimates_always=always,
         sharing=sharing,
     )
     served = tenants or {"photos": tenant}
@@ -139,6 +142,16 @@ def test_nothing_is_estimated_while_every_retraining_gains_what_the_last_did(
         tenant.on(TrainingCompleted())
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), [90.0])
     assert bool(list(plans.due())) == is_estimated
+
+
+def test_a_policy_may_estimate_also_where_earlier_retrainings_predict_the_next(
+    tenant: TenantState,
+) -> None:
+    tenant.compare(0.5, 0.8, None)
+    tenant.begin_window(0, LABELLED, 0.6, ROOM)
+    tenant.start_retraining(PLACE)
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), [90.0], always=True)
+    assert list(plans.due())
 
 
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
@@ -239,7 +252,9 @@ def test_where_no_answer_is_labelled_the_estimate_says_how_good_the_model_is(
     tenant.learn_labels(5)
     tenant.adopt(None, 0.8)
     tenant.begin_window(6, LABELLED, None, ROOM)
-    assert tenant.accuracy == 0.8, "its samples are learned"
+    assert tenant.accuracy == 0.7, "nothing tells how the new model does on new data"
+    assert tenant.belief.evidence is Evidence.EARLIER
+    assert tenant.retraining.expected > 0.75, "it is not taken for nothing to gain"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_dockerfile_names_what_there_is() -> None:
         if name == "RUN":
             subprocess.run(["bash", "-n", "-c", text], check=True)
     allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
-    copied = {path for name, text in found if name == "COPY" for path in text.split()[:-1]}
+    copied = {path for name, text in instructions if name == "COPY" for path in text.split()[:-1]}
     assert copied == {line.removeprefix("!") for line in allowed if line.startswith("!")}
 
 

@@ -1,4 +1,4 @@
-"""An estimate that fails on its instance is made again with fewer samples."""
+"""An estimate that fails on its instance, or is late, is made again with fewer samples."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ FAULT = Failed("CUDA error: out of memory", again=True).error("photos")
 
 
 def estimated(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *results: MigratorError | AccuracyEstimate
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *results: MigratorError | AccuracyEstimate | None,
+    limit_s: float | None = None,
 ) -> tuple[list[int], str]:
-    """The samples of the trials that gave these results, and why there is no estimate."""
+    """The samples of the trials that gave these results, and why there is no estimate.
+
+    None: a trial that does not end.
+    """
     context = idle_context(
         DaemonOptions(read_live(scenario_file(folder, "photos")), folder / "state")
     )
@@ -37,11 +43,14 @@ def estimated(
         result = left.pop(0)
         if isinstance(result, MigratorError):
             raise result
+        if result is None:
+            await asyncio.Event().wait()
+        assert result is not None
         return EstimateResult(result, 0)
 
     monkeypatch.setattr(context.trainings, "estimate", estimate)
     learning = Learning(context, Rollout(context, recorder), recorder)
-    asyncio.run(learning.estimate("photos", 0, None, 400))
+    asyncio.run(learning.estimate("photos", 0, None, 400, limit_s))
     return samples, context.tenants["photos"].no_estimate
 
 
@@ -65,3 +74,17 @@ def test_one_that_was_ended_is_not_repeated(
 ) -> None:
     """Its instance is being destroyed."""
     assert estimated(tmp_path, monkeypatch, TrainingLostError("ended")) == ([400], "ended")
+
+
+def test_a_late_one_is_repeated_with_fewer_samples_in_the_time_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert estimated(tmp_path, monkeypatch, None, ESTIMATE, limit_s=0.6) == ([400, 100], "")
+
+
+def test_one_that_is_late_twice_is_no_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples, why = estimated(tmp_path, monkeypatch, None, None, limit_s=0.6)
+    assert samples == [400, 100]
+    assert "too long" in why

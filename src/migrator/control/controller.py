@@ -99,6 +99,7 @@ class Controller:
         self._plans = policy.sight is not Sight.NOTHING
         self.estimates = policy.estimates
         """Whether the policy plans with estimates of retrainings."""
+        self.estimates_always = policy.estimates_always
         self.decisions = 0
         """Number of decisions followed."""
         self.started = False

@@ -17,6 +17,9 @@ _SMOOTHING = 0.5
 """Smoothing factor for measurements."""
 _USUAL_GAIN = 0.3
 """Share of the errors that a retraining is assumed to remove before any is measured."""
+_USUAL_ON_NEW_DATA = 0.7
+"""The accuracy that a model is assumed to have on new data at most, before any was measured. One
+that was measured on older data would say that there is nothing to gain."""
 _DOUBTED = 3
 """Windows in a row without a retraining after which one is tried again. Doubles with every
 retraining in a row that gained nothing, `_MOST_DOUBLINGS` times at most."""
@@ -34,6 +37,8 @@ class ExpectedAccuracy:
 
     removed: float = _USUAL_GAIN
     """Share of the errors that retrainings removed."""
+    on_new_data: float | None = None
+    """Accuracy before retrainings, on the data that they learned; None before the first."""
     completions: int = 0
     """Retrainings that have completed."""
     error: float | None = None
@@ -43,6 +48,12 @@ class ExpectedAccuracy:
     predicts: bool = False
     """Whether earlier retrainings predict the gain of the next one, as well as an estimate does.
     One is enough, until another one gains more or less."""
+
+    def before_retraining(self, accuracy: float) -> float:
+        """The accuracy to plan with on new data, of a model that had `accuracy` on older data and
+        was not evaluated since."""
+        usual = _USUAL_ON_NEW_DATA if self.on_new_data is None else self.on_new_data
+        return min(accuracy, usual)
 
     def after_retraining(self, accuracy: float, estimate: float | None, idle_windows: int) -> float:
         """The accuracy to plan with after the next retraining.
@@ -73,6 +84,8 @@ class ExpectedAccuracy:
         missed = abs(gained - self.removed * (1 - before))
         is_first = self.completions == 0
         self.predicts = not self.in_vain and (is_first or missed <= _AS_PREDICTED * gained)
+        on_new_data = before if self.on_new_data is None else self.on_new_data
+        self.on_new_data = on_new_data + _SMOOTHING * (before - on_new_data)
         if before < 1:
             removed = max(0.0, gained / (1 - before))
             self.removed += (1.0 if is_first else _SMOOTHING) * (removed - self.removed)

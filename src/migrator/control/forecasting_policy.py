@@ -37,6 +37,7 @@ class ForecastingPolicy:
         self.sight: Sight = policy.sight
         self.every_s, self.on_completion = policy.every_s, policy.on_completion
         self.estimates = policy.estimates
+        self.estimates_always: bool = getattr(policy, "estimates_always", False)
 
     def decide(self, observation: Observation) -> Decision:
         """Add the forecast and decide."""

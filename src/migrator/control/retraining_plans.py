@@ -95,7 +95,8 @@ class RetrainingPlans:
 
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
-        predict the next one. A late estimate is better than none.
+        predict the next one and the policy does not estimate always. A late estimate is better than
+        none.
 
         If a retraining of the tenant runs, its estimate waits for the new model for up to half of
         the time: one with the old model does not say how accurate the new one is on the next data.
@@ -113,7 +114,7 @@ class RetrainingPlans:
             if waits or self._estimated.get(name) == clock.number:
                 continue
             self._estimated[name] = clock.number
-            if not tenant.wants_estimate:
+            if not (self._controller.estimates_always or tenant.wants_estimate):
                 continue
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if not tenant.planned or labelled < FEWEST_LABELS or not self._has_room(tenant):

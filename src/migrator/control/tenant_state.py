@@ -26,6 +26,7 @@ from migrator.control.retraining import Phase, TenantRetraining, apply_event
 from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
 from migrator.core.catalogue import Board
+from migrator.core.evidence import Accuracy, Evidence
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Service
@@ -122,7 +123,7 @@ class TenantState:
         self._drained = False
         # the model that serves
         self._version: Any = None
-        self._accuracy = 1.0
+        self._accuracy, self._evidence = 1.0, Evidence.NONE
         self._evaluated: float | None = None
         """Its accuracy on held-out labels that it has not learned; None if it was not evaluated."""
         self._evaluated_in = _NOTHING_LEARNED
@@ -170,8 +171,18 @@ class TenantState:
 
     @property
     def accuracy(self) -> float:
-        """Accuracy of the serving model on the newest labels."""
+        """Accuracy of the serving model that plans rest on."""
         return self._accuracy
+
+    @property
+    def belief(self) -> Accuracy:
+        """The same with its evidence."""
+        return Accuracy(self._accuracy, self._evidence)
+
+    @property
+    def accuracy_measured(self) -> bool:
+        """Whether it was measured on the data that this window's retraining learns."""
+        return self._accuracy_measured
 
     @property
     def overhead_s(self) -> float:
@@ -303,9 +314,8 @@ class TenantState:
         self._accuracy_given = accuracy is not None
         if accuracy is None and self._since <= self._evaluated_in < window:
             accuracy = self._evaluated  # samples were uploaded, and no answers were labelled
-        self._accuracy_measured = accuracy is not None
-        if accuracy is not None:
-            self._accuracy = accuracy
+        evidence = Evidence.EARLIER if self._accuracy_given else Evidence.SAMPLES
+        self._believe(accuracy, evidence, has_new_data=labelled >= FEWEST_LABELS)
         if not self.is_retraining and self._since >= self._estimated_for:
             self._estimate = None  # its labels are learned
         if labelled < self.labels_needed:
@@ -316,18 +326,31 @@ class TenantState:
         self._plan_retraining(window, seconds, labelled=labelled, most_samples=most)
 
     def begin_known_window(
-        self, window: int, accuracy: float, seconds: Curve | None, expected: float | None
+        self, window: int, accuracy: float | None, seconds: Curve | None, expected: float | None
     ) -> None:
         """Begin a window of which the scenario gives the accuracy and the retraining.
 
-        `seconds`: None if there is nothing to learn; `expected`: the true accuracy after the
-        retraining, if the policy knows it.
+        `accuracy`: None if nothing tells it; `seconds`: None if there is nothing to learn;
+        `expected`: the true accuracy after the retraining, if the policy knows it.
         """
-        self._accuracy, self._accuracy_given, self._accuracy_measured = accuracy, True, True
+        self._accuracy_given = accuracy is not None
+        self._believe(accuracy, Evidence.ANSWERS, has_new_data=seconds is not None)
         if seconds is None:
             self.on(NothingToLearn())
         else:
             self._plan_retraining(window, seconds, expected)
+
+    def _believe(self, measured: float | None, evidence: Evidence, *, has_new_data: bool) -> None:
+        """Set the accuracy that plans rest on in the window that begins: as measured, else as
+        earlier retrainings found it on new data."""
+        self._accuracy_measured = measured is not None
+        if measured is not None:
+            self._accuracy, self._evidence = measured, evidence
+            return
+        if self._evidence is not Evidence.NONE:
+            self._evidence = Evidence.EARLIER
+        if has_new_data:
+            self._accuracy = self.gains.before_retraining(self._accuracy)
 
     def _plan_retraining(
         self,
@@ -419,7 +442,8 @@ class TenantState:
         self._evaluated, self._evaluated_in = accuracy, window
         if self._window <= window or self._accuracy_given:
             return False
-        self._accuracy, self._accuracy_measured = accuracy, True
+        self._accuracy, self._evidence = accuracy, Evidence.SAMPLES
+        self._accuracy_measured = True
         job = self._retraining
         if job is not None and job.phase is Phase.WAITING:
             expected = self.expected_accuracy(self._window)
@@ -497,11 +521,11 @@ class TenantState:
             float(version.about.get("fixed_s", self.duration.fixed_s)),
         )
         if version.accuracy is not None:
-            self._accuracy = version.accuracy
+            self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
 
     def adopt(self, version: Any, accuracy: float) -> None:
         """Serve the version that a retraining made."""
-        self._version, self._accuracy = version, accuracy
+        self._version, self._accuracy, self._evidence = version, accuracy, Evidence.SAMPLES
         self._evaluated = None  # another model was evaluated
 
     def learn_labels(self, window: int) -> None:
@@ -511,7 +535,7 @@ class TenantState:
     def measure_accuracy(self, accuracy: float) -> None:
         """Note the accuracy of the serving model, unless labels of answers gave it."""
         if not self._accuracy_given:
-            self._accuracy = accuracy
+            self._accuracy, self._evidence = accuracy, Evidence.SAMPLES
 
     def compare(self, before: float, after: float, estimated: float | None) -> None:
         """Learn from the accuracies on the same data before and after a retraining.

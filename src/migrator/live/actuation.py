@@ -391,15 +391,9 @@ class Actuation:
         if worker is not None and wanted.instance is not None and self._context.board.is_of_shares:
             # unlike a worker of a share it keeps the instance from being destroyed
             environment = self._gpu_thread.known_environment(wanted.instance) or environment
-        try:
-            async with asyncio.timeout(wanted.limit_s):
-                await self._learning.estimate(
-                    wanted.tenant, wanted.window, environment, wanted.most_samples
-                )
-        except TimeoutError:
-            self._learning.no_estimate(
-                wanted.tenant, "it took too long and was stopped before the window's end"
-            )
+        await self._learning.estimate(
+            wanted.tenant, wanted.window, environment, wanted.most_samples, wanted.limit_s
+        )
 
     def _on_worker_lost(self, worker: ServingWorker, how: str) -> None:
         for place, serving in list(self._serving.items()):

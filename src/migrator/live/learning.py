@@ -35,6 +35,7 @@ from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.training import (
+    EstimateResult,
     JobKind,
     TrainingEmptyError,
     TrainingFaultError,
@@ -52,8 +53,9 @@ LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
 ESTIMATE_LIMIT_S = 300.0
-_FEWER = 4
-"""An estimate that failed on its instance is repeated with this fraction of its samples."""
+_FEWER, _FIRST_PART = 4, 2 / 3
+"""An estimate that failed on its instance, or took longer than this part of its time, is repeated
+once with this fraction of its samples."""
 ROLL_OUT_LIMIT_S = 120.0
 """Seconds after which a slow swap or shared store does not delay the next retraining any more."""
 _log = logging.getLogger(__name__)
@@ -136,10 +138,11 @@ class Learning:
         window: int,
         environment: Mapping[str, str] | None,
         most_samples: int,
+        limit_s: float | None = None,
     ) -> None:
         """Estimate the accuracy after a retraining on this window's labels, for the next plan.
 
-        `environment`: of the instance to use; None: the host.
+        `environment`: of the instance to use; None: the host. `limit_s`: the time that it has.
         """
         tenant = self._tenants[name]
         if (name, JobKind.ESTIMATE) in self._trainings.running:
@@ -148,12 +151,10 @@ class Learning:
         try:
             job = self._job(JobKind.ESTIMATE, tenant, window, environment)
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
-            try:
-                result = await self._trainings.estimate(job)
-            except TrainingFaultError as error:
-                _log.warning("%s: estimated again, with fewer samples", error)
-                fewer = max(FEWEST_LABELS, most_samples // _FEWER)
-                result = await self._trainings.estimate(replace(job, most_samples=fewer))
+            result = await self._estimate_twice(job, limit_s or ESTIMATE_LIMIT_S)
+        except TimeoutError:
+            self.no_estimate(name, "it took too long, with fewer samples too")
+            return
         except MigratorError as error:
             self.no_estimate(name, str(error))
             return
@@ -165,11 +166,23 @@ class Learning:
             self._estimates[name].clear()
         self._estimates[name][window + 1] = estimate
 
+    async def _estimate_twice(self, job: TrainingJob, limit_s: float) -> EstimateResult:
+        """Estimate; with fewer samples if that fails on its instance or takes too long."""
+        async with asyncio.timeout(limit_s):
+            try:
+                async with asyncio.timeout(_FIRST_PART * limit_s):
+                    return await self._trainings.estimate(job)
+            except (TrainingFaultError, TimeoutError) as error:
+                why = str(error) or f"{job.tenant}: the estimate took too long"
+                _log.warning("%s: estimated again, with fewer samples", why)
+                fewer = max(FEWEST_LABELS, (job.most_samples or 0) // _FEWER)
+                return await self._trainings.estimate(replace(job, most_samples=fewer))
+
     def no_estimate(self, name: str, why: str) -> None:
         """Record why the retraining of a tenant could not be estimated."""
         if name in self._tenants:  # else it was removed meanwhile
             self._tenants[name].fail_estimate(why)
-        message = f"{name}: no estimate: {why}; the earlier one, or the usual gain, is assumed"
+        message = f"{name}: no estimate: {why}; an earlier one, or earlier retrainings, predict it"
         self._recorder.warn("estimate", message, tenant=name)
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:

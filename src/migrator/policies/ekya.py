@@ -51,6 +51,8 @@ class Ekya(Policy):
     summary = "Ekya: MPS shares by thief scheduling at window start and retraining completion"
     sharing = Sharing.MPS
     estimates = True
+    estimates_always = True
+    """Its micro-profiling runs in every window."""
 
     def decide(self, observation: Observation) -> Decision:
         """The shares until the window or a retraining ends."""

@@ -162,7 +162,9 @@ class Policy(Protocol):
     """Whether to decide again at the first slot after a retraining ends."""
     estimates: bool = False
     """Whether it plans with the estimated accuracy after a retraining. Estimating takes time on
-    the instances that serve, so it is done only for policies that do."""
+    the instances that serve, so it is done only for policies that do. One with an attribute
+    `estimates_always` is estimated in every window, also where earlier retrainings predict the next
+    one."""
 
     def decide(self, observation: Observation) -> Decision:
         """Decide the layout from the current slot on."""

@@ -97,6 +97,7 @@ def run(
     drawn: bool = False,
     even_start: bool = False,
     measured: MeasuredRun | None = None,
+    models: Mapping[str, TenantModel] | None = None,
     spread: float = RETRAINING_SPREAD,
     record: bool = False,
     batches: Callable[[Batch], None] | None = None,
@@ -106,11 +107,15 @@ def run(
 
     `drawn`: draw the correctness of each request instead of using its expected value. `even_start`:
     split the board evenly before the first decision; otherwise the first decision's layout exists
-    at once. `spread`: relative standard deviation of the durations of retrainings. `record`: the
-    outcome has records. `batches`: gets every batch. `step`: called after every window.
+    at once. `models`: by tenant, in place of those with the accuracies of the scenario. `spread`:
+    relative standard deviation of the durations of retrainings. `record`: the outcome has records.
+    `batches`: gets every batch. `step`: called after every window.
     """
+    models = models or (measured.models if measured else {})
     simulation = _Simulation(
-        scenario, policy, forecaster, drawn, measured, spread, record=record, batches=batches
+        *(scenario, policy, forecaster, drawn, measured, models, spread),
+        record=record,
+        batches=batches,
     )
     windows = []
     for number in range(scenario.windows):
@@ -152,6 +157,7 @@ class _Simulation:
         forecaster: Forecaster,
         drawn: bool,
         measured: MeasuredRun | None,
+        models: Mapping[str, TenantModel],
         spread: float,
         *,
         record: bool,
@@ -159,7 +165,6 @@ class _Simulation:
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured, self.batches = measured is not None, batches
-        models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
             for number, tenant in enumerate(scenario.tenants)
@@ -466,7 +471,9 @@ class _Simulation:
         state, job = self.states[tenant], training.job
         spent = training.spent(self.gpu.now_s, 1.0)
         swap_s = self.gpu.swap_s(job.window, tenant)
-        before, model = state.accuracy, self.by_name[tenant].model
+        model = self.by_name[tenant].model
+        # a retraining evaluates the model that serves
+        before = state.accuracy if state.accuracy_measured else model.accuracy
         switches = len(model.switches)
         state.on(TrainingProgressed(1.0))
         model.finish(state, job, self.gpu.now_s, swap_s)

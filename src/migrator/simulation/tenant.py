@@ -69,6 +69,11 @@ class DriftingModel:
         self.accuracy = 1.0
         self.switches: list[tuple[float, float]] = []
 
+    @property
+    def evaluated(self) -> float | None:
+        """Its accuracy as an evaluation at the window's start tells it; None: there is none."""
+        return self.accuracy
+
     def begin(self, now_s: float, window: int) -> None:
         """Lower the accuracy, whether or not the model was retrained in the window before."""
         drift = self._drift(window)
@@ -85,7 +90,7 @@ class DriftingModel:
         drift = self._drift(window)
         seconds = None if drift is None else drift.seconds
         expected = drift.accuracy_post if drift is not None and known else None
-        state.begin_known_window(window, self.accuracy, seconds, expected)
+        state.begin_known_window(window, self.evaluated, seconds, expected)
 
     def finish(
         self, state: TenantState, job: TenantRetraining, now_s: float, swap_s: float
@@ -210,11 +215,11 @@ class RunningTenant:
             [period.worker for period in periods], [spans.worker for spans in lent], sent, workers
         )
         if record is not None:
-            places = [place_name(phase.worker.holding) for phase in phases]
+            places = [place_name(period.worker.holding) for period in periods]
             for spans in lent:
                 places += [place_name(spans.worker.holding)] * len(spans.begin_s)
             for row in sent[sent[:, serving.PLACE] >= 0].tolist():
-                record(_batch(self.name, row, places, len(phases)))
+                record(_batch(self.name, row, places, len(periods)))
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
         if not trial:

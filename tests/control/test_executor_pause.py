@@ -11,6 +11,7 @@ from support.executor_world import Faults, World
 
 from migrator.control.events import Created, Destroyed, Drained, Stopped, TrainingEnded, WorkerLost
 from migrator.control.executor import Executor
+from migrator.control.memory import GpuMemory
 from migrator.control.units import LOSSES
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Share, Task
@@ -174,7 +175,9 @@ def test_random_pauses_touch_nothing_that_serves_and_all_is_reached_after_them(
     create, destroy, warm, serve, train = (chance.choice([0.0, 0.1, 0.5]) for _ in range(5))
     faults = Faults(create, destroy, warm, serve, train, until_s=60.0)
     most = 4 if board(name).is_of_shares else 0
-    executor = Executor(board(name), 4.0, {"a": 1.5, "b": 3.0}, standbys=lambda: most)
+    executor = Executor(
+        board(name), 4.0, {"a": 1.5, "b": 3.0}, memory=GpuMemory(most_standbys=most)
+    )
     world = World(board(name), executor, seed, faults)
     while world.now_s < 80.0:
         world.follow(random_slots(chance, board(name)), window=0)

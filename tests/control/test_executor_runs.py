@@ -11,6 +11,7 @@ from support.executor_world import Faults, Times, World
 
 from migrator.control.events import Replan
 from migrator.control.executor import Executor
+from migrator.control.memory import GpuMemory
 from migrator.control.units import AVOIDED_SLOTS
 from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Instance
@@ -26,7 +27,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 def _world(seed: int, name: str, faults: Faults = NO_FAULTS, lead_s: float = 4.0) -> World:
     overheads_s, most = {"a": 1.5, "b": 3.0}, 6 if board(name).is_of_shares else 0
-    executor = Executor(board(name), lead_s, overheads_s, standbys=lambda: most)
+    executor = Executor(board(name), lead_s, overheads_s, memory=GpuMemory(most_standbys=most))
     return World(board(name), executor, seed, faults)
 
 

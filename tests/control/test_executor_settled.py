@@ -10,6 +10,7 @@ from support.executor_world import Body, Faults, World
 
 from migrator.control.events import Destroy, Instruction
 from migrator.control.executor import Executor
+from migrator.control.memory import GpuMemory
 from migrator.control.timeline import Timeline
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
@@ -30,7 +31,9 @@ def _log(kind: type[Executor], seed: int, tick_s: float) -> list[tuple[float, In
     this = board(chance.choice(BOARDS))
     overheads_s = {"a": 1.5, "b": 3.0}
     most = 5 if this.is_of_shares else 0
-    executor = kind(this, chance.choice([0.0, 4.0]), overheads_s, standbys=lambda: most)
+    executor = kind(
+        this, chance.choice([0.0, 4.0]), overheads_s, memory=GpuMemory(most_standbys=most)
+    )
     create, destroy, warm, serve, train = (chance.choice([0.0, 0.0, 0.3]) for _ in range(5))
     faults = Faults(create, destroy, warm, serve, train, until_s=chance.choice([0.0, 40.0]))
     world = World(this, executor, seed, faults, tick_s=tick_s)

@@ -49,7 +49,7 @@ def plans_of(
     clock = WindowClock(WINDOW_S, slot_s, now_s=lambda: now_s[0])
     serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
     controller: Any = SimpleNamespace(
-        executor=SimpleNamespace(units=(serves,)),
+        executor=SimpleNamespace(units=(serves,), admit_estimate=lambda *_: True),
         planning=SimpleNamespace(board=BOARD),
         estimates=estimated,
         estimates_always=always,

@@ -1,16 +1,13 @@
 """Workers that wait on the slices of other tenants, on boards of MPS shares."""
 
-from dataclasses import replace
-
 import pytest
 from support.executor_stage import Stage
 
 from migrator.control.events import Prepared
-from migrator.control.standbys import PER_SLICE, RETRY_S, most_standbys
+from migrator.control.memory import GpuMemory
+from migrator.control.standbys import RETRY_S
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
-from migrator.core.profiles import Service
-from migrator.core.profiles import profile as packaged
 
 SHARES = board("H200-141GB-MPS")
 
@@ -24,7 +21,12 @@ def trains(tenant: str, start: int, gpcs: int = 4) -> Instance:
 
 
 def _stage(most: int = 8) -> Stage:
-    return Stage(lead_s=4.0, overheads_s={"a": 1.0, "b": 1.0}, on=SHARES, standbys=most)
+    return Stage(
+        lead_s=4.0,
+        overheads_s={"a": 1.0, "b": 1.0},
+        on=SHARES,
+        memory=GpuMemory(most_standbys=most),
+    )
 
 
 def test_every_serving_instance_gets_a_standby_of_the_other_tenants() -> None:
@@ -155,16 +157,3 @@ def test_mig_instances_have_none() -> None:
     stage.follow(0.0, (serves("a", 0), serves("b", 4, 3)))
     said = stage.follow(9.0, (serves("b", 0), serves("a", 4, 3)))
     assert not [line for line in said if line.startswith(("prepare", "keep", "discard"))]
-
-
-def test_the_memory_of_the_gpu_limits_standbys() -> None:
-    profile = replace(packaged("resnet-50", "H200-141GB"), memory_mib={1: 1000.0})
-    service = Service("a", profile, 0.1, 1)
-    assert most_standbys(SHARES, [service]) == PER_SLICE * SHARES.compute_slices
-    large = replace(service, profile=replace(profile, memory_mib={1: 10_000.0}))
-    assert 0 < most_standbys(SHARES, [large, service]) < SHARES.compute_slices
-    huge = replace(service, profile=replace(profile, memory_mib={1: 16_000.0}))
-    assert most_standbys(SHARES, [huge]) == 0
-    unknown = replace(service, profile=replace(profile, memory_mib={}))
-    assert most_standbys(SHARES, [service, unknown]) == 0
-    assert most_standbys(board("H200-141GB"), [service]) == 0

@@ -31,7 +31,7 @@ class Worker(ServingWorker):
     numbers = count(1)
 
     def __init__(self, assignment: Assignment, running: set[str]) -> None:
-        self.assignment, self.parts_s = assignment, {"total": 1.0}
+        self.assignment, self.parts_s, self.held_mib = assignment, {"total": 1.0}, 0.0
         self._name, self._running = f"w{next(self.numbers)}", running
         self._swapping, self.may_swap = asyncio.Lock(), asyncio.Event()
         self.may_swap.set()
@@ -76,6 +76,7 @@ class Bench(Actuation):
         context: Any = SimpleNamespace(
             gpu_thread=self, workers=self.pool, router=self, serving_workers={}, standby_workers={}
         )
+        context.report_memory = lambda *_: None
         context.lends, self.busy = False, set[str]()
         self.attached: dict[str, Callable[[], bool] | None] = {}
         context.workers_of = lambda _: list(context.serving_workers.values())

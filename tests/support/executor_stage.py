@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
+from migrator.control.memory import GpuMemory
 from migrator.core.catalogue import Board, board
 from migrator.core.problem import Holding, Instance, Kind, Task
 
@@ -30,11 +31,9 @@ class Stage:
         on: Board = A100,
         *,
         resizes: bool = True,
-        standbys: int = 0,
+        memory: GpuMemory | None = None,
     ) -> None:
-        self.executor = Executor(
-            on, lead_s, overheads_s, resizes=resizes, standbys=lambda: standbys
-        )
+        self.executor = Executor(on, lead_s, overheads_s, resizes=resizes, memory=memory)
         self.held_back: set[str] = set()
         """Instructions, in words, that are left unanswered."""
 

@@ -17,9 +17,9 @@ from migrator.control.decider import Decider
 from migrator.control.events import Event, Instruction, Replan, TrainingEnded
 from migrator.control.executor import Executor
 from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.memory import GpuMemory, ProcessMemory
 from migrator.control.planning_loop import PlanningLoop
 from migrator.control.retraining import Phase
-from migrator.control.standbys import most_standbys
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.control.why_not_retrained import why_not_planned
 from migrator.control.window_clock import WindowClock
@@ -87,7 +87,7 @@ class Controller:
             board,
             overheads_s=overheads_s,
             resizes=limits.resized_training is not ResizedTraining.STAYS,
-            standbys=standbys_of(board, tenants),
+            memory=memory_of(board, tenants),
         )
         self.planning = PlanningLoop(
             policy, board, clock, tenants, decider, observer.plan_failed, limits
@@ -166,6 +166,10 @@ class Controller:
         if tenant is not None and tenant.drained:
             self.planning.changed(f"the retraining of {event.tenant}, which is drained, ended")
 
+    def end_estimate(self, tenant: str) -> None:
+        """An estimate has ended, or did not begin: its memory is free."""
+        self.executor.memory.end_estimate(tenant)
+
     def measured(self, tenant: str, instance: Holding, took_s: float) -> float:
         """Record that a new instance of a tenant serves, `took_s` after its creation began.
 
@@ -232,9 +236,13 @@ class Controller:
         return instructions
 
 
-def standbys_of(board: Board, tenants: Mapping[str, TenantState]) -> Callable[[], int]:
-    """How many standbys the tenants of the moment may have."""
-    return lambda: most_standbys(board, (tenant.service for tenant in tenants.values()))
+def memory_of(board: Board, tenants: Mapping[str, TenantState]) -> GpuMemory:
+    """The memory of a GPU that serves the tenants of the moment."""
+
+    def by_tenant() -> Mapping[str, ProcessMemory]:
+        return {name: tenant.memory for name, tenant in tenants.items()}
+
+    return GpuMemory.of(board, by_tenant)
 
 
 def even_split(

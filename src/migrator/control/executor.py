@@ -10,7 +10,7 @@ executor returns `Replan`; serving instances continue to serve.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator.control.events import (
@@ -28,6 +28,7 @@ from migrator.control.events import (
     Train,
     Warm,
 )
+from migrator.control.memory import GpuMemory, ProcessKind
 from migrator.control.standbys import Standbys
 from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.units import (
@@ -43,7 +44,8 @@ from migrator.control.units import (
     paused_layout,
 )
 from migrator.core.catalogue import Board
-from migrator.core.problem import Holding, Kind, Task
+from migrator.core.problem import Holding, Instance, Kind, Task
+from migrator.core.profiles import Service
 
 LEAD_S = 5.0
 OVERHEADS = 2.0
@@ -61,8 +63,8 @@ class Settled:
     """That of the timeline in which it was made."""
     done: frozenset[str]
     """Tenants whose retraining has ended."""
-    standbys: int
-    """How many there might be."""
+    memory: object
+    """The state of the GPU's memory."""
 
 
 class Executor:
@@ -75,20 +77,25 @@ class Executor:
         overheads_s: Mapping[str, float] | None = None,
         *,
         resizes: bool = True,
-        standbys: Callable[[], int] = lambda: 0,
+        memory: GpuMemory | None = None,
     ) -> None:
         """`lead_s`: seconds before an instance is needed at which free slices are used for it.
 
         `overheads_s`: per tenant, seconds until a new instance serves. It is read on every use, so
         measured values can replace the initial ones. `resizes`: whether a retraining on a share is
         ended and continued elsewhere where the decision has another share for it, or none. Those
-        on instances are never interrupted. `standbys`: how many workers may wait (`standbys.py`).
+        on instances are never interrupted. `memory`: what fits on the GPU; None: everything, and no
+        worker waits as a standby.
         """
         self._resizes = resizes
         self._board, self._lead_s = board, lead_s
         self._overheads_s = overheads_s if overheads_s is not None else {}
         self._units: dict[Site, Unit] = {}
-        self._standbys = Standbys(standbys)
+        self.memory = memory or GpuMemory()
+        self._standbys = Standbys(self.memory)
+        self._needed_mib = self._committed_mib = 0.0
+        """What the processes of units hold or will hold, with those that the plan wants now and
+        soon; the same without trainings that have not begun."""
         self._timeline: Timeline | None = None
         self._site_retries, self._retraining_retries = SiteRetries(), RetrainingRetries()
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
@@ -112,6 +119,15 @@ class Executor:
     def iter_units(self) -> Iterator[Unit]:
         """The same units, sorted only when iterated."""
         yield from self.units
+
+    def admit_estimate(self, service: Service, beside: Holding) -> bool:
+        """Whether there is memory for an estimate beside a worker of the tenant, if all standbys
+        end. It counts until `memory.end_estimate`, and the next step ends those in its way."""
+        if isinstance(beside, Instance) and not self._board.is_of_shares:
+            instance_mib = self._board.memory_mib_of(beside.gpcs)
+            return self.memory.admit_estimate_on(service, instance_mib)
+        held_mib = max(self._needed_mib, self._total_mib({}), self._most_mib())
+        return self.memory.admit_estimate(service.tenant, held_mib)
 
     def late_s(self, now_s: float, instance: Holding) -> float:
         """Seconds for which a planned instance has been missing; 0 if it is on time.
@@ -230,7 +246,7 @@ class Executor:
         return self.tick(now_s)
 
     def on(self, now_s: float, *events: Event) -> list[Instruction]:
-        """Process events of one moment and return the instructions that follow."""
+        """ProcessKind events of one moment and return the instructions that follow."""
         applied = False
         for event in events:
             site = Site.of(self._board, event.instance)
@@ -273,12 +289,12 @@ class Executor:
             return False
         if last.timeline.at(now_s) is not last.stretch:
             return False
-        if self._standbys.limit() != last.standbys:
+        if self.memory.state != last.memory:
             return False
         left_s = timeline.left_s(now_s)
         if timeline is last.timeline:
             return left_s > self._longest_s
-        if last.standbys and timeline.served != last.timeline.served:
+        if self._standbys.is_used and timeline.served != last.timeline.served:
             return False
         same = timeline.at(now_s).wanted == last.stretch.wanted
         return same and left_s == last.timeline.left_s(now_s) == math.inf
@@ -306,7 +322,7 @@ class Executor:
         situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
         soon = outlook.soon(self._lead_of, self._longest_s)
         self._acted = False
-        self._prepare(timeline, situation, outlook, now_s)
+        self._prepare(timeline, situation, outlook, soon, now_s)
         for unit in self.units:
             self._step(unit, situation, soon, now_s)
         self._create(situation, soon, now_s)
@@ -314,8 +330,8 @@ class Executor:
         waits = self._acted or soon or self._late_since or self._site_retries.any_waits(now_s)
         waits = waits or self._standbys.waits(now_s)
         done = frozenset(self._retraining_retries.done)
-        most = self._standbys.limit()
-        self._settled = None if waits else Settled(timeline, timeline.at(now_s), done, most)
+        state = self.memory.state
+        self._settled = None if waits else Settled(timeline, timeline.at(now_s), done, state)
 
     def _reconcile_paused(self, layout: Mapping[Site, Task], now_s: float) -> None:
         """While paused, keep the serving instances running and change nothing else."""
@@ -331,23 +347,81 @@ class Executor:
             self._create_one(site, self._units, now_s)
 
     def _prepare(
-        self, timeline: Timeline, situation: Situation, outlook: Outlook, now_s: float
+        self,
+        timeline: Timeline,
+        situation: Situation,
+        outlook: Outlook,
+        soon: Mapping[Site, Task],
+        now_s: float,
     ) -> None:
-        """Start and end the standbys."""
+        """Start and end the standbys, within the memory that all others leave."""
+        coming = dict(soon) | {site: task for site, task in situation.begun.items() if task}
+        serving = {site: task for site, task in coming.items() if task.kind is Kind.INFERENCE}
+        self._committed_mib, self._needed_mib = map(self._total_mib, (serving, coming))
         if not self._standbys.is_used:
             return
         if self._leaving:
             instructions = self._standbys.clear()
         else:
-            begun = {
-                site: task
-                for site, task in situation.begun.items()
-                if task and task.kind is Kind.INFERENCE
-            }
-            soon = begun | outlook.coming(self._lead_of, self._longest_s)
-            instructions = self._standbys.update(soon, timeline.served, self.units, now_s)
+            begun = [key for key in serving.items() if key[0] in situation.begun]
+            next_uses = (*begun, *outlook.coming(self._lead_of, self._longest_s).items())
+            left_mib = self.memory.free_mib - self._needed_mib
+            instructions = self._standbys.update(
+                next_uses, timeline.served, self.units, left_mib, now_s
+            )
         self._instructions += instructions
         self._acted = self._acted or bool(instructions)
+
+    def _total_mib(self, wanted: Mapping[Site, Task]) -> float:
+        """What the units hold, and what wanted tasks take beyond the units that they replace."""
+        if self.memory.limit_mib == math.inf:
+            return 0.0
+        held = {
+            unit.site: self._mib_of(unit.site, unit.task)
+            for unit in self._units.values()
+            if unit.task is not None
+        }
+        total_mib = sum(held.values())
+        for site, task in wanted.items():
+            unit = self._units.get(site)
+            if self._standbys.has(site, task) or (unit is not None and unit.task == task):
+                continue
+            needed_mib = self._mib_of(site, task)
+            for other, held_mib in held.items():
+                if other == site or other.mask & site.mask or self._moves(task, other):
+                    held[other] = max(0.0, held_mib - needed_mib)
+                    needed_mib = max(0.0, needed_mib - held_mib)
+            total_mib += needed_mib
+        return total_mib
+
+    def _moves(self, task: Task, site: Site) -> bool:
+        """Whether a retraining of this place continues elsewhere."""
+        return task.kind is Kind.RETRAINING and self._units[site].task == task
+
+    def _mib_of(self, site: Site, task: Task) -> float:
+        """What the process of a task takes from the memory of the GPU."""
+        shared = self._board.is_of_shares or site.share is not None
+        return self.memory.held_mib(task.tenant, ProcessKind.of(task)) if shared else 0.0
+
+    def _has_memory(self, site: Site, task: Task) -> bool:
+        """Whether a training fits beside all that runs and the workers that the plan wants now, and
+        beside those that later plans may want. Standbys give way to these."""
+        needed_mib = self._mib_of(site, task)
+        now_mib = self._committed_mib + self._standbys.held_mib
+        free_mib = self.memory.free_mib - max(now_mib, self._most_mib(site))
+        return not needed_mib or needed_mib <= free_mib
+
+    def _most_mib(self, site: Site | None = None) -> float:
+        """What trainings hold, and workers on all other slices than theirs and `site`."""
+        if not self._board.is_of_shares:
+            return 0.0
+        slices = self._board.compute_slices - (site.gpcs if site is not None else 0)
+        trained_mib = 0.0
+        for unit in self._units.values():
+            if unit.task is not None and unit.task.kind is Kind.RETRAINING:
+                slices -= unit.site.gpcs
+                trained_mib += self._mib_of(unit.site, unit.task)
+        return trained_mib + slices * self.memory.largest_worker_mib
 
     def _is_kept(self, unit: Unit, now_s: float) -> bool:
         """Whether a drained worker stays as a standby."""
@@ -408,7 +482,11 @@ class Executor:
             self._standbys.use(unit.site, task)
             self._become(unit.into(State.WARMING, now_s, task), Warm(unit.bare, task.tenant))
         elif not any(unit.task == task for unit in self._units.values()):
-            self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
+            if self._has_memory(unit.site, task):
+                self._committed_mib += self._mib_of(unit.site, task)
+                self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
+            else:
+                self._acted = True  # it is tried again
 
     def _destroy(self, unit: Unit, now_s: float) -> None:
         if self._site_retries.stuck(unit.site, now_s):

@@ -96,7 +96,7 @@ class RetrainingPlans:
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
         predict the next one and the policy does not estimate always. A late estimate is better than
-        none.
+        none, so one without memory waits.
 
         If a retraining of the tenant runs, its estimate waits for the new model for up to half of
         the time: one with the old model does not say how accurate the new one is on the next data.
@@ -113,13 +113,17 @@ class RetrainingPlans:
             waits = tenant.is_retraining and left_s - clock.slot_s >= 0.5 * ahead_s
             if waits or self._estimated.get(name) == clock.number:
                 continue
-            self._estimated[name] = clock.number
-            if not (self._controller.estimates_always or tenant.wants_estimate):
-                continue
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
-            if not tenant.planned or labelled < FEWEST_LABELS or not self._has_room(tenant):
+            wanted = self._controller.estimates_always or tenant.wants_estimate
+            able = tenant.planned and labelled >= FEWEST_LABELS and self._has_room(tenant)
+            if not (wanted and able):
+                self._estimated[name] = clock.number
                 continue
-            most, instance = tenant.most_samples(self.room()), self._instance(name)
+            admitted, instance = self._admitted(tenant)
+            if not admitted:
+                continue  # there may be memory for it in the next slot
+            self._estimated[name] = clock.number
+            most = tenant.most_samples(self.room())
             limit_s = left_s - min(_MARGIN_S, _MARGIN * left_s) if instance else None
             yield Estimate(name, clock.number, most, instance, limit_s)
 
@@ -134,10 +138,13 @@ class RetrainingPlans:
             self._arrived[name] = labelled, since_s
             if labelled < FEWEST_LABELS or now_s - since_s < _SETTLED_S:
                 continue
-            self._arrived[name] = labelled, math.inf  # once, unless more arrive
             if self._controller.estimates and tenant.planned and self._has_room(tenant):
+                admitted, instance = self._admitted(tenant)
+                if not admitted:
+                    continue
                 most = tenant.most_samples(self.room())
-                yield Estimate(name, clock.number - 1, most, self._instance(name))
+                yield Estimate(name, clock.number - 1, most, instance)
+            self._arrived[name] = labelled, math.inf  # once, unless more arrive
 
     def room(self) -> TrainingRoom:
         """Limits of a retraining of the tenants that are planned."""
@@ -153,9 +160,16 @@ class RetrainingPlans:
         least = [least_gpcs(service, board) for service in planned]
         return bool(training_sizes_beside(tenant.service, least, board))
 
-    def _instance(self, tenant: str) -> Holding | None:
-        """An instance that serves the tenant. An estimate beside it takes seconds."""
+    def _admitted(self, tenant: TenantState) -> tuple[bool, Holding | None]:
+        """Whether an estimate may begin, and the instance that serves the tenant and has the memory
+        for it. Beside it an estimate takes seconds; None: on the host."""
         if not self._on_instances:
-            return None
-        task, units = Task(tenant, Kind.INFERENCE), self._controller.executor.units
-        return next((unit.bare for unit in units if unit.does(task)), None)
+            return True, None
+        executor, task = self._controller.executor, Task(tenant.name, Kind.INFERENCE)
+        places = [unit.bare for unit in executor.units if unit.does(task)]
+        for place in places:
+            if executor.admit_estimate(tenant.service, place):
+                return True, place
+        if places:
+            tenant.fail_estimate("no instance of the tenant has the memory for it")
+        return not places, None

@@ -3,47 +3,26 @@
 MPS allows that: processes on shares may overlap and need no instance to start, and a process that
 waits takes memory but no SMs. A standby is started before its instance is needed, or is a worker
 that was drained and kept. An instance that is warmed uses the standby of its place and tenant.
+There are as many as fit into the memory that the other processes leave (`memory.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from migrator.control.events import Discard, Instruction, Prepare, Prepared
+from migrator.control.memory import GpuMemory, ProcessKind
 from migrator.control.units import Site, State, Unit
-from migrator.core.catalogue import Board
 from migrator.core.problem import Instance, Task
-from migrator.core.profiles import Service
 
-PER_SLICE = 2
-"""Most standbys per slice of the board. MPS serves 48 processes."""
 AT_ONCE = 2
 """Standbys that are started at the same time without being needed soon."""
 RETRY_S = 10.0
 """Before a standby that was lost or could not start is started again."""
 
 Key = tuple[Site, Task]
-
-
-def most_standbys(board: Board, services: Iterable[Service]) -> int:
-    """Standbys for which the GPU has the memory beside workers on all slices and retrainings.
-
-    None on MIG instances, and none if it is not known how much memory a model takes.
-    """
-    if not board.is_of_shares:
-        return 0
-    needs_mib = [
-        (service.profile.serving_mib(service.batch), service.profile.training_mib)
-        for service in services
-    ]
-    if not needs_mib or not all(serving for serving, _ in needs_mib):
-        return 0
-    largest_mib, slices = max(serving for serving, _ in needs_mib), board.compute_slices
-    left_mib = board.memory_mib_of(board.sizes[-1]) - slices * largest_mib
-    left_mib -= sum(training for _, training in needs_mib)
-    return max(0, int(min(PER_SLICE * slices, left_mib // largest_mib)))
 
 
 @dataclass
@@ -57,9 +36,8 @@ class Standby:
 class Standbys:
     """The waiting workers of one GPU."""
 
-    def __init__(self, limit: Callable[[], int]) -> None:
-        """`limit`: most waiting workers at a time; 0: none."""
-        self.limit = limit
+    def __init__(self, memory: GpuMemory) -> None:
+        self._memory = memory
         self._all: dict[Key, Standby] = {}
         self._lost_s: dict[Key, float] = {}
         """When standbys were lost or could not start."""
@@ -70,7 +48,16 @@ class Standbys:
     @property
     def is_used(self) -> bool:
         """Whether there are or may be standbys."""
-        return bool(self._all) or self.limit() > 0
+        return bool(self._all) or self._memory.most_standbys > 0
+
+    @property
+    def held_mib(self) -> float:
+        """What all standbys hold."""
+        return sum(map(self._mib_of, self._all))
+
+    def has(self, site: Site, task: Task) -> bool:
+        """Whether a standby waits for this task, or starts."""
+        return (site, task) in self._all
 
     def waits(self, now_s: float) -> bool:
         """Whether one that was lost may be started again later."""
@@ -83,17 +70,20 @@ class Standbys:
 
     def update(
         self,
-        soon: Mapping[Site, Task],
+        soon: Iterable[Key],
         tasks: Collection[Task],
         units: Collection[Unit],
+        left_mib: float,
         now_s: float,
     ) -> list[Instruction]:
-        """Start and end standbys.
+        """Start and end standbys, which may hold `left_mib`.
 
         `soon`: places that serve a task soon or as soon as they can. `tasks`: all that are served
         in this plan; every serving instance gets a standby of the others, a few at a time.
         """
-        needed = {key: None for key in soon.items() if _is_in_use(key, units)}
+        planned = dict.fromkeys(soon)
+        needed = {key: None for key in planned if _is_in_use(key, units)}
+        used_now = planned.keys() - needed.keys()
         useful = {
             (unit.site, task): None
             for unit in units
@@ -102,17 +92,18 @@ class Standbys:
             if task != unit.task
         }
         instructions = self._discard([key for key in self._all if key[1] not in tasks])
-        most = self.limit()
-        instructions += self._evict(len(self._all) - most, useful, needed)
-        for wanted, kept in ((needed, needed), (useful, needed | useful)):
+        for kept in (planned, used_now):
+            instructions += self._discard(self._in_the_way((), left_mib, useful, kept))
+        for wanted, kept in ((needed, planned), (useful, planned | useful)):
             for key in wanted:
                 if key in self._all or now_s - self._lost_s.get(key, -math.inf) < RETRY_S:
                     continue
                 if wanted is useful and self._starting >= AT_ONCE:
                     break
-                instructions += self._evict(len(self._all) + 1 - most, useful, kept)
-                if len(self._all) >= most:
-                    break
+                spare = self._in_the_way((key,), left_mib, useful, kept)
+                if not self._fit((*self._all.keys() - {*spare}, key), left_mib):
+                    continue
+                instructions += self._discard(spare)
                 self._all[key] = Standby(False, now_s)
                 instructions.append(Prepare(_instance(key[0]), key[1].tenant))
         return instructions
@@ -137,8 +128,8 @@ class Standbys:
         return True
 
     def keep(self, site: Site, task: Task, now_s: float) -> bool:
-        """Whether a drained worker is kept as a standby. The next update keeps the limit."""
-        if site.share is not None or not self.limit():
+        """Whether a drained worker is kept as a standby. The next update keeps the limits."""
+        if site.share is not None or not self._memory.most_standbys:
             return False
         self._all[site, task] = Standby(True, now_s)
         return True
@@ -168,16 +159,28 @@ class Standbys:
     def _starting(self) -> int:
         return sum(not standby.is_ready for standby in self._all.values())
 
-    def _evict(
-        self, count: int, useful: Collection[Key], kept: Collection[Key]
-    ) -> list[Instruction]:
-        """End up to `count` standbys that are not in `kept`: first those outside `useful`, then the
-        oldest."""
+    def _in_the_way(
+        self, new: Collection[Key], left_mib: float, useful: Collection[Key], kept: Collection[Key]
+    ) -> list[Key]:
+        """The standbys to end so that the others and `new` fit, none of them in `kept`: first those
+        outside `useful`, then the oldest."""
         spare = sorted(
             (key for key in self._all if key not in kept),
             key=lambda key: (key in useful, self._all[key].since_s),
         )
-        return self._discard(spare[: max(0, count)])
+        left = dict.fromkeys((*self._all, *new))
+        for ended, key in enumerate(spare):
+            if self._fit(left, left_mib):
+                return spare[:ended]
+            del left[key]
+        return spare
+
+    def _fit(self, keys: Collection[Key], left_mib: float) -> bool:
+        most = self._memory.most_standbys
+        return len(keys) <= most and sum(map(self._mib_of, keys)) <= left_mib
+
+    def _mib_of(self, key: Key) -> float:
+        return self._memory.held_mib(key[1].tenant, ProcessKind.WORKER)
 
     def _discard(self, keys: Iterable[Key]) -> list[Instruction]:
         instructions: list[Instruction] = []

@@ -22,6 +22,7 @@ from migrator.control.events import (
     TrainingStarted,
 )
 from migrator.control.expected_accuracy import ExpectedAccuracy
+from migrator.control.memory import ProcessMemory
 from migrator.control.retraining import Phase, TenantRetraining, apply_event
 from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
@@ -118,6 +119,7 @@ class TenantState:
         serves."""
         self.service = service
         self.training = training or TrainingSettings()
+        self.memory = ProcessMemory(service)
         self._history = np.empty(0) if history is None else history
         self._overhead_s = overhead_s
         self._drained = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -182,16 +182,19 @@ class CapturedAnswers:
     ) -> None:
         """`example`: one row of inputs on the device. RuntimeError if it cannot be captured."""
         self._like = example
-        captured = capture or partial(_capture_inference, pool=_CUDA.graph_pool_handle())
         self._graphs: dict[int, Graph] = {}
         # the largest first: the others find room in its memory, as they never run at the same time
-        for size in reversed(graph_sizes(batch)):
-            graph = captured(forward, example.repeat(size, *(1,) * (example.ndim - 1)))
+        examples = [
+            example.repeat(size, *(1,) * (example.ndim - 1)) for size in graph_sizes(batch)[::-1]
+        ]
+        if capture is None:
+            _load_kernels(forward, examples)
+            capture = partial(_capture_inference, pool=_CUDA.graph_pool_handle())
+        for inputs in examples:
+            graph = capture(forward, inputs)
             if graph is None:
                 raise RuntimeError("inference cannot be captured as a graph")
-            self._graphs[size] = graph
-        if example.is_cuda:
-            _CUDA.empty_cache()  # what the runs before the captures took
+            self._graphs[len(inputs)] = graph
 
     def takes(self, inputs: Tensor) -> bool:
         """Whether there is a graph for these inputs."""
@@ -208,12 +211,18 @@ class CapturedAnswers:
         return graph.output[:rows]
 
 
-def _capture_inference(forward: Forward, inputs: Tensor, pool: Any) -> Graph | None:
+def _load_kernels(forward: Forward, examples: Iterable[Tensor]) -> None:
+    """Choose and load the kernels for these inputs, which a capture must not do."""
     side = _side_stream()
     side.wait_stream(_CUDA.current_stream())
     with _CUDA.stream(side):
-        forward(inputs)  # chooses and loads kernels, which a capture must not do
+        for inputs in examples:
+            forward(inputs)
     _CUDA.current_stream().wait_stream(side)
+    _CUDA.empty_cache()  # graphs have memory of their own
+
+
+def _capture_inference(forward: Forward, inputs: Tensor, pool: Any) -> Graph | None:
     nothing = torch.empty(0, device=inputs.device)
     return capture_graph(lambda given, _: forward(given), inputs, nothing, pool)
 

@@ -16,6 +16,7 @@ from typing import Any
 from migrator.control import events
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
+from migrator.control.memory import ProcessKind
 from migrator.control.retraining_plans import Estimate
 from migrator.core.batch import place_name
 from migrator.core.catalogue import Place, board_without
@@ -31,6 +32,8 @@ from migrator.serving.workers.pool import ServingWorker
 LOOK_S = 0.05
 LEAVE_S = 15.0
 """Seconds for draining and destroying all instances at the end."""
+_FREED_S = 10.0
+"""Most seconds that a process waits for the memory of standbys that end."""
 _PATIENCE, _LEAST_PATIENCE_S = 20.0, 5.0
 """A batch that takes this many times its latency, and at least these seconds, counts as hung."""
 
@@ -208,6 +211,7 @@ class Actuation:
     async def _prepare(self, instance: Holding, tenant: str) -> None:
         key, reason = (bare(instance), tenant), ""
         try:
+            await self._memory_freed()
             environment = await self._gpu_thread.worker_environment(instance)
             worker, _ = await self._start(instance, tenant, environment)
             self._wait_on(key, worker)
@@ -300,6 +304,7 @@ class Actuation:
             if standby is not None:
                 worker, latency_s = standby, self._latency_s(tenant, instance)
             else:
+                await self._memory_freed()
                 environment = await self._gpu_thread.worker_environment(instance)
                 worker, latency_s = await self._start(instance, tenant, environment)
             reason = None
@@ -340,6 +345,7 @@ class Actuation:
         """
         worker = await self._workers.take(self.assignment(tenant, instance, environment))
         try:
+            self._context.report_memory(tenant, ProcessKind.WORKER, worker.held_mib)
             # another version may have been adopted, or the tenant removed, while it started
             await self._update(worker, instance)
             return worker, self._latency_s(tenant, instance)
@@ -378,6 +384,7 @@ class Actuation:
 
     async def _train(self, instance: Holding, tenant: str) -> None:
         try:
+            await self._memory_freed()
             environment = await self._gpu_thread.environment(instance)
             why = await self._learning.train(tenant, instance, environment)
         except Exception as error:
@@ -386,6 +393,18 @@ class Actuation:
         self.on_event(events.TrainingEnded(instance, tenant, True, why))
 
     async def _estimate(self, wanted: Estimate) -> None:
+        try:
+            await self._memory_freed()
+            await self._estimate_beside_worker(wanted)
+        finally:
+            self._controller.end_estimate(wanted.tenant)
+
+    async def _memory_freed(self) -> None:
+        """Wait until the standbys that were discarded before have freed their memory."""
+        if self._discarding:
+            await asyncio.wait(set(self._discarding), timeout=_FREED_S)
+
+    async def _estimate_beside_worker(self, wanted: Estimate) -> None:
         worker = None if wanted.instance is None else self._serving.get(wanted.instance)
         environment = None if worker is None else worker.assignment.environment
         if worker is not None and wanted.instance is not None and self._context.board.is_of_shares:

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from migrator.control.controller import standbys_of
+from migrator.control.controller import memory_of
 from migrator.control.executor import Executor
+from migrator.control.memory import ProcessKind
 from migrator.control.observation import lends, policy_named
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.control.window_clock import WindowClock
@@ -73,7 +74,7 @@ class Context:
             scenario.board,
             overheads_s=self.overheads_s,
             resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
-            standbys=standbys_of(scenario.board, tenants),
+            memory=memory_of(scenario.board, tenants),
         )
         self.batches: BatchFile | None = None
         """Gets every batch; None: they are not recorded."""
@@ -92,6 +93,11 @@ class Context:
 
     def standbys_of(self, tenant: str) -> list[ServingWorker]:
         return [worker for (_, name), worker in self.standby_workers.items() if name == tenant]
+
+    def report_memory(self, tenant: str, process: ProcessKind, mib: float) -> None:
+        """A process of a tenant holds so much of the GPU's memory."""
+        if tenant in self.tenants:  # else it was removed meanwhile
+            self.tenants[tenant].memory.report(process, mib)
 
     def versions_of(self, tenant: str) -> Versions:
         return self._versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))

@@ -185,6 +185,7 @@ class _Run:
             self._clock.start()
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
+            self.actuation.tick()
             self._evaluate()
             await asyncio.wait([stopping], timeout=LOOK_S)
 

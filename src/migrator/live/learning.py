@@ -24,6 +24,7 @@ from migrator.control.events import (
     TrainingInterrupted,
     TrainingProgressed,
 )
+from migrator.control.memory import ProcessKind
 from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
 from migrator.core.errors import InputError, MigratorError
@@ -158,6 +159,7 @@ class Learning:
         except MigratorError as error:
             self.no_estimate(name, str(error))
             return
+        self._context.report_memory(name, ProcessKind.ESTIMATE, result.held_mib)
         estimate = result.estimate
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
         if window < tenant.since:
@@ -208,6 +210,7 @@ class Learning:
             result = await self._trainings.train(
                 training, lambda part: tenant.on(TrainingProgressed(part))
             )
+            self._context.report_memory(name, ProcessKind.RETRAINING, result.held_mib)
             # what a process before this one had learned is not part of it
             epochs = training.settings.epochs
             part = 1 - result.epochs_resumed / epochs

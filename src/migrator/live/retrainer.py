@@ -29,6 +29,7 @@ from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
+from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Modality, Model
 from migrator.learn.registry import benchmark, benchmarks, encoder
 from migrator.learn.retraining import (
@@ -166,6 +167,7 @@ class Work:
             start_s=started_s - self.began_s,
             parts_s={part: round(seconds, 3) for part, seconds in laps.parts_s.items()},
             steps=steps_made,
+            held_mib=held_mib(job.device),
         )
 
     def _estimate(self) -> EstimateResult:
@@ -181,7 +183,7 @@ class Work:
         expected = estimate(model, data, before, job.settings, job.past)
         pace.step()
         self.report(1.0)
-        return EstimateResult(expected, len(data.replay))
+        return EstimateResult(expected, len(data.replay), held_mib(job.device))
 
     def _data(self, pixels: int | None = None) -> WindowData:
         """The samples of the job; `pixels`: the side of the pictures that clients send."""

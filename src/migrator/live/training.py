@@ -129,6 +129,8 @@ class TrainingResult(Struct, tag=True, frozen=True):
     """These seconds by part, as `learn.retraining` names them."""
     steps: int = 0
     """Training steps, without those of lost processes."""
+    held_mib: float = 0.0
+    """GPU memory that its process held at most; 0 without a GPU."""
 
     @property
     def training_s(self) -> float:
@@ -151,6 +153,8 @@ class EstimateResult(Struct, tag=True, frozen=True):
     estimate: AccuracyEstimate
     replayed: int
     """Samples of earlier windows."""
+    held_mib: float = 0.0
+    """GPU memory that its process held at most; 0 without a GPU."""
 
 
 class Begin(Struct, tag=True, frozen=True):

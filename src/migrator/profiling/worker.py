@@ -162,14 +162,14 @@ class ProfileWorker:
     def _held(self) -> Json:
         """What this process has taken from the GPU for its job.
 
-        The context is the part that torch did not allocate, or an assumption if the driver does
-        not tell, as in a container.
+        The driver does not count what the MPS server takes for it, hence at least `CONTEXT_MIB`
+        beside what torch allocated.
         """
         if self._device != "cuda":
             return {"held_mib": _resident_mib()}
         cuda, mib = self._torch.cuda, 2**20
         process = process_mib(os.getpid())
-        context = CONTEXT_MIB if process is None else process - cuda.memory_reserved() / mib
+        context = max(CONTEXT_MIB, (process or 0.0) - cuda.memory_reserved() / mib)
         held = {
             "context_mib": round(context, 1),
             "held_mib": round(context + cuda.max_memory_reserved() / mib, 1),

@@ -286,14 +286,13 @@ class SimulatedGpu:
         whole_s = ESTIMATE_PART * training_s.at(sms)
         self._estimates[wanted.tenant] = RunningEstimate(worker, wanted.window, whole_s, self.now_s)
 
-    def ended_estimates(self) -> Iterator[tuple[str, int]]:
-        """Remove the estimates that have ended. Yields the tenant and window of those that were
-        not stopped before."""
+    def ended_estimates(self) -> Iterator[tuple[str, int, bool]]:
+        """Remove the estimates that have ended. Yields the tenant and window, and whether it has a
+        result: it was not stopped before."""
         for tenant, estimate in list(self._estimates.items()):
             if estimate.worker.until_s <= self.now_s + 1e-6:
                 del self._estimates[tenant]
-                if estimate.done >= 1:
-                    yield tenant, estimate.window
+                yield tenant, estimate.window, estimate.done >= 1
 
     def worker(self, instance: Holding) -> SimulatedWorker:
         """The worker on an instance."""

@@ -378,7 +378,10 @@ class _Simulation:
         end_s = now_s + self.scenario.slot_s
         self.gpu.train_until(end_s)
         self._run_until(end_s - 1e-6)
-        for tenant, window in self.gpu.ended_estimates():
+        for tenant, window, done in self.gpu.ended_estimates():
+            self.controller.end_estimate(tenant)
+            if not done:
+                continue
             self.by_name[tenant].model.end_estimate(self.states[tenant], window + 1)
         if self.recorder is not None:
             self.recorder.end_slot()

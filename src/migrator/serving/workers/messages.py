@@ -116,6 +116,8 @@ class WorkerReady(Struct, tag=True, frozen=True):
 
     parts_s: dict[str, float]
     """load_s (weights read), context_s, copy_s, first_s (warm-up), and their total."""
+    held_mib: float = 0.0
+    """GPU memory that it holds; 0 without a GPU."""
 
 
 class Answered(NamedTuple):

@@ -75,9 +75,12 @@ class ServingWorker:
         assignment: Assignment,
         parts_s: Mapping[str, float],
         hang_s: float,
+        held_mib: float = 0.0,
     ) -> None:
-        """`parts_s`: how long it took to become ready, as in `messages.Ready`."""
+        """`parts_s`: how long it took to become ready, and `held_mib`: the GPU memory that it holds
+        then, as in `messages.WorkerReady`."""
         self._process, self._hang_s, self.parts_s = process, hang_s, parts_s
+        self.held_mib = held_mib
         self.assignment = assignment
         """It names the version that serves now."""
         self._swapping = asyncio.Lock()
@@ -242,7 +245,8 @@ class Workers:
         frame = await process.request(assignment, limit_s=self._hang_s)
         if not process.alive:
             raise WorkerLostError(f"{process.name} exited right after becoming ready")
-        worker = ServingWorker(process, assignment, frame.message.parts_s, self._hang_s)
+        ready = frame.message
+        worker = ServingWorker(process, assignment, ready.parts_s, self._hang_s, ready.held_mib)
         self._serving[process] = worker
         return worker
 

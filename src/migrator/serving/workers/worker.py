@@ -26,6 +26,7 @@ from migrator.gpu.drivers.virtual_board import register_use
 from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel, decode_array, encode_array
 from migrator.io.spawn import end_on_request, exit_with_parent, one_line
+from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Model
 from migrator.serving.logs import LineLimiter
 from migrator.serving.workers.messages import (
@@ -128,7 +129,8 @@ class Worker:
         except Exception as error:
             return Fault(FaultKind.PROCESS, one_line(error))
         self._served, self._assignment = LoadedModel(model, assignment.version), assignment
-        return WorkerReady({**parts_s, "total": sum(parts_s.values())})
+        total = {**parts_s, "total": sum(parts_s.values())}
+        return WorkerReady(total, held_mib(assignment.device))
 
     def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
         began_s = time.monotonic()

@@ -36,6 +36,7 @@ from benchmarks.live_daemon import environment, write_scenario
 from benchmarks.machine import describe_machine
 from migrator.advise.static_layouts import static_policies
 from migrator.core.fairness import Fairness, fairness
+from migrator.core.outcome import Tally
 from migrator.core.scenario import Scenario
 from migrator.forecast.selection import forecaster
 from migrator.io.task_pool import open_workers
@@ -84,9 +85,12 @@ class Row:
 
     @property
     def fairness(self) -> Fairness:
-        """Between the tenants that had requests."""
+        """Between the tenants."""
         return fairness(
-            {tenant: self.goodput[tenant] / sent for tenant, sent in self.received.items() if sent}
+            {
+                tenant: Tally(received, goodput=self.goodput[tenant])
+                for tenant, received in self.received.items()
+            }
         )
 
 
@@ -119,9 +123,13 @@ class Job:
         prepare(self.policy)
         outcome = run(scenario, self.policy, forecaster(scenario.forecaster), even_start=True)
         tallies, name = outcome.tenants, self.policy.name
+        is_static = name not in POLICIES
         return Row(
-            *(self.cell.name, self.seed, self.lending),
-            *((name, None) if name in POLICIES else (STATIC, name)),
+            self.cell.name,
+            self.seed,
+            self.lending,
+            STATIC if is_static else name,
+            name if is_static else None,
             {tenant: tally.received for tenant, tally in tallies.items()},
             {tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
             round(time.monotonic() - began_s, 1),

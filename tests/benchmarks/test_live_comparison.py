@@ -166,6 +166,12 @@ def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
     made = {table.caption: table.rows for table in tables(rows, [], [])}
     assert made["How far migrator is ahead"] == (("ekya", "+20.0%", "+10.0%, +30.0%"),)
     assert made["Live and simulated"][0][3:] == ("660", "693", "+5.0%", "653", "-1.0%")
+    tenants = [
+        replace(rows[0], tenant=name, goodput=good) for name, good in (("a", 900), ("b", 300))
+    ]
+    made = {table.caption: table.rows for table in tables([*rows, *tenants], [], [])}
+    even = made["How even the tenants are, as clients saw it"]
+    assert even == (("migrator", "0", "b", "30.0%", "0.800"),)
 
 
 def test_means_are_of_the_seeds_with_which_all_policies_ran() -> None:

@@ -294,10 +294,14 @@ def _make_small(document: dict[str, Any]) -> None:
     for tenant in document["tenants"]:
         tenant["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
         tenant["slo_ms"] = 4000
-        small = {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
-        tenant["live"] = {**tenant.get("live", {}), **small, "epochs": 2, "replay": 25}
+        live = tenant.get("live", {})
+        small = {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16, "replay": 25}
+        epochs = max(1, round(live.get("epochs", 8) * SMALL_EPOCHS))
+        tenant["live"] = {**live, **small, "epochs": epochs}
 
 
+SMALL_EPOCHS = 0.25
+"""Of the scenario's, without a GPU."""
 SMALL = {
     "model": "benchmarks.gpu.live_models:ManyViewsSmall",
     "board": "H200-141GB",

@@ -377,12 +377,13 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
         with (folder / "load.json").open("wb") as output:
             subprocess.run([*MIGRATOR, *load], stdout=output, check=True, env=environment())
         daemon.wait()
-        for path in daemon.folder.glob("records.db*"):
+        records = list(daemon.folder.glob("records.db*"))
+        for path in records:
             shutil.copy(path, folder)
     shutil.copy(state / "serve.log", folder)
     shutil.rmtree(state)
     sent = json.loads((folder / "load.json").read_text(encoding="utf-8"))
-    why = broken(sent, asked.windows)
+    why = broken(sent, asked.windows) or ("" if records else f"no records in {daemon.folder}")
     if why:
         raise SystemExit(why)
     about = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from migrator.io.yaml_text import load_yaml
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records
 
@@ -55,11 +56,18 @@ def served(scenario: Path, state: Path, *options: str) -> Iterator[LiveDaemon]:
         )
     try:
         url = _url(state / "serve.log", process)
-        yield LiveDaemon(url, state, scenario.stem, process)
+        yield LiveDaemon(url, state, name_of(scenario), process)
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait(END_S)
+
+
+def name_of(scenario: Path) -> str:
+    """The name in a scenario file; that of the file if there is none."""
+    document = load_yaml(scenario.read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return str(document.get("name") or scenario.stem)
 
 
 def environment() -> Mapping[str, str]:

@@ -36,6 +36,7 @@ from benchmarks.live_daemon import environment, write_scenario
 from benchmarks.machine import describe_machine
 from migrator.advise.static_layouts import static_policies
 from migrator.core.fairness import Fairness, fairness
+from migrator.core.outcome import Tally
 from migrator.core.scenario import Scenario
 from migrator.forecast.selection import forecaster
 from migrator.io.task_pool import open_workers
@@ -84,9 +85,12 @@ class Row:
 
     @property
     def fairness(self) -> Fairness:
-        """Between the tenants that had requests."""
+        """Between the tenants."""
         return fairness(
-            {tenant: self.goodput[tenant] / sent for tenant, sent in self.received.items() if sent}
+            {
+                tenant: Tally(received, goodput=self.goodput[tenant])
+                for tenant, received in self.received.items()
+            }
         )
 
 
@@ -124,11 +128,11 @@ class Job:
             self.cell.name,
             self.seed,
             self.lending,
-            policy=STATIC if is_static else name,
-            layout=name if is_static else None,
-            received={tenant: tally.received for tenant, tally in tallies.items()},
-            goodput={tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
-            took_s=round(time.monotonic() - began_s, 1),
+            STATIC if is_static else name,
+            name if is_static else None,
+            {tenant: tally.received for tenant, tally in tallies.items()},
+            {tenant: round(tally.goodput, 1) for tenant, tally in tallies.items()},
+            round(time.monotonic() - began_s, 1),
         )
 
 

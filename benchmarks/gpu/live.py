@@ -294,10 +294,14 @@ def _make_small(document: dict[str, Any]) -> None:
     for tenant in document["tenants"]:
         tenant["model"] = "benchmarks.gpu.live_models:ManyViewsSmall"
         tenant["slo_ms"] = 4000
-        small = {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
-        tenant["live"] = {**tenant.get("live", {}), **small, "epochs": 2, "replay": 25}
+        live = tenant.get("live", {})
+        small = {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16, "replay": 25}
+        epochs = max(1, round(live.get("epochs", 8) * SMALL_EPOCHS))
+        tenant["live"] = {**live, **small, "epochs": epochs}
 
 
+SMALL_EPOCHS = 0.25
+"""Of the scenario's, without a GPU."""
 SMALL = {
     "model": "benchmarks.gpu.live_models:ManyViewsSmall",
     "board": "H200-141GB",
@@ -374,12 +378,13 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
         with (folder / "load.json").open("wb") as output:
             subprocess.run([*MIGRATOR, *load], stdout=output, check=True, env=environment())
         daemon.wait()
-        for path in daemon.folder.glob("records.db*"):
+        records = list(daemon.folder.glob("records.db*"))
+        for path in records:
             shutil.copy(path, folder)
     shutil.copy(state / "serve.log", folder)
     shutil.rmtree(state)
     sent = json.loads((folder / "load.json").read_text(encoding="utf-8"))
-    why = broken(sent, asked.windows)
+    why = broken(sent, asked.windows) or ("" if records else f"no records in {daemon.folder}")
     if why:
         raise SystemExit(why)
     about = {

@@ -24,6 +24,8 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.measured_run import LiveRun, measured_run
 from migrator.core.catalogue import board
+from migrator.core.fairness import Fairness, fairness
+from migrator.core.outcome import Tally
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.records.outcome import RunOutcome
@@ -140,6 +142,10 @@ def write_results(folder: Path) -> Iterator[str]:
         "machine": describe_machine(),
         "rows": [asdict(row) for row in rows],
         "leads": leads(rows),
+        "fairness": [
+            {"policy": name, "seed": seed, **asdict(found)}
+            for (name, seed), found in fairness_of(rows).items()
+        ],
         "retrainings": [asdict(retraining) for retraining in retrainings],
         "starts": [asdict(start) for start in starts],
     }
@@ -292,6 +298,16 @@ def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def fairness_of(rows: Iterable[Row]) -> dict[tuple[str, int], Fairness]:
+    """Per policy and seed: how even the tenants are, as clients saw it."""
+    runs: dict[tuple[str, int], dict[str, Tally]] = {}
+    for row in rows:
+        if row.tenant != ALL:
+            tallies = runs.setdefault((row.policy, row.seed), {})
+            tallies[row.tenant] = Tally(row.sent, goodput=row.goodput)
+    return {run: fairness(tallies) for run, tallies in runs.items()}
+
+
 def planned_well(retrainings: Iterable[Retraining]) -> tuple[int, int]:
     """Of the retrainings after the first window: how many took what was planned, of how many."""
     later = [retraining for retraining in retrainings if retraining.window > 0]
@@ -305,7 +321,7 @@ def tables(
     rows: Sequence[Row], retrainings: Sequence[Retraining], starts: Sequence[Starts]
 ) -> tuple[Table, ...]:
     """All tables of the page."""
-    made = [_result_table(rows), _leads_table(rows), _simulation_table(rows)]
+    made = [_result_table(rows), _leads_table(rows), _simulation_table(rows), _even_table(rows)]
     if retrainings:
         made.append(_retrainings_table(retrainings))
     if starts:
@@ -344,6 +360,18 @@ def _leads_table(rows: Sequence[Row]) -> Table:
     ]
     headers = ("policy", f"goodput of {OURS} over its own, mean", "by seed")
     return _table(f"How far {OURS} is ahead", headers, cells, words=1)
+
+
+def _even_table(rows: Sequence[Row]) -> Table:
+    cells = [
+        (
+            *(name, str(seed), str(found.worst_tenant)),
+            *(f"{found.worst_share:.1%}", f"{found.jain_index:.3f}"),
+        )
+        for (name, seed), found in fairness_of(rows).items()
+    ]
+    headers = ("policy", "seed", "worst tenant", "its goodput of sent", "Jain's index")
+    return _table("How even the tenants are, as clients saw it", headers, cells, words=3)
 
 
 def _simulation_table(rows: Sequence[Row]) -> Table:
@@ -421,7 +449,7 @@ def page(
     near, of = planned_well(retrainings)
     planned = f"{near} of {of} retrainings after the first window took 0.9 to 1.1 of their plan."
     sections = [
-        Section("Comparison", "comparison", (), (_shares(rows), made[1], made[0])),
+        Section("Comparison", "comparison", (), (_shares(rows), made[1], made[3], made[0])),
         Section(
             "Live and simulated",
             "simulated",
@@ -520,7 +548,7 @@ def _durations(
     retrainings: Sequence[Retraining], made: Sequence[Table]
 ) -> tuple[Bars | Table, ...]:
     if not retrainings:
-        return tuple(made[3:])
+        return tuple(made[4:])
     names = tuple(
         f"{retraining.policy}, seed {retraining.seed}, window {retraining.window}: "
         f"{retraining.tenant}"
@@ -534,7 +562,7 @@ def _durations(
     )
     title, seconds = "Retrainings, planned and taken", Axis("duration without the start", "s")
     chart = Bars(title, names, series, Axis("retraining"), seconds, horizontal=True)
-    return (chart, *made[3:])
+    return (chart, *made[4:])
 
 
 def _markdown(table: Table) -> Iterator[str]:

@@ -43,6 +43,7 @@ from benchmarks.gpu.live_results import (
     tables,
 )
 from benchmarks.gpu.live_settings import SETTINGS, scenario_of
+from benchmarks.live_daemon import name_of, write_scenario
 from benchmarks.measured_run import LiveRun, _trainings, measured_run
 from migrator.core.catalogue import board
 from migrator.io.yaml_text import load_yaml
@@ -166,6 +167,12 @@ def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
     made = {table.caption: table.rows for table in tables(rows, [], [])}
     assert made["How far migrator is ahead"] == (("ekya", "+20.0%", "+10.0%, +30.0%"),)
     assert made["Live and simulated"][0][3:] == ("660", "693", "+5.0%", "653", "-1.0%")
+    tenants = [
+        replace(rows[0], tenant=name, goodput=good) for name, good in (("a", 900), ("b", 300))
+    ]
+    made = {table.caption: table.rows for table in tables([*rows, *tenants], [], [])}
+    even = made["How even the tenants are, as clients saw it"]
+    assert even == (("migrator", "0", "b", "30.0%", "0.800"),)
 
 
 def test_means_are_of_the_seeds_with_which_all_policies_ran() -> None:
@@ -270,6 +277,11 @@ def test_a_run_is_simulated_ahead_with_the_retraining_on_the_nearest_size(tmp_pa
     assert ahead.durations.training_s(1, "cameras", curve, sms(4)) == pytest.approx(3.0)
     scaled = again.durations.training_s(1, "cameras", curve, sms(4))
     assert scaled == pytest.approx(8.0 * curve.at(sms(4)) / curve.at(sms(1)))
+
+
+def test_the_daemons_folder_has_the_name_that_the_scenario_gives_itself(tmp_path: Path) -> None:
+    assert name_of(write_scenario(tmp_path / "live.yaml", {"name": "five-mixed"})) == "five-mixed"
+    assert name_of(write_scenario(tmp_path / "live.yaml", {})) == "live"
 
 
 def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:

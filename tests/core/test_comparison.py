@@ -26,6 +26,7 @@ from migrator.core.comparison import (
     summarise,
     t95,
 )
+from migrator.core.fairness import fairness
 from migrator.records.outcome import RunOutcome
 
 
@@ -100,6 +101,14 @@ def test_late_and_dropped_are_parts_of_what_was_received() -> None:
     (row,) = summarise([made])
     assert row.late_share.mean == pytest.approx(20 / made.tally.received)
     assert row.dropped_share.mean == pytest.approx(10 / made.tally.received)
+
+
+def test_the_worst_tenant_and_how_even_all_are_stand_beside_the_sum() -> None:
+    made = run(windows=1)
+    (row,) = summarise([made])
+    shares = [tally.goodput_share for tally in made.tenants.values()]
+    assert row.worst_share.mean == min(shares)
+    assert row.jain_index.mean == fairness(made.tenants).jain_index
 
 
 def test_over_all_scenarios_seeds_are_averaged_first() -> None:

@@ -23,8 +23,12 @@ def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
     parsed_json = json.loads(json.dumps(run_json(outcome), allow_nan=False))
     planned = {"plan_s", "predicted", "fluid", "tenants"}
     assert set(parsed_json) == COUNTED | planned | {
-        *("policy", "scenario", "forecaster", "seed", "labels", "windows"),
+        *("policy", "scenario", "forecaster", "seed", "labels", "windows", "fairness"),
     }
+    shares = {tenant["tenant"]: tenant["goodput_share"] for tenant in parsed_json["tenants"]}
+    even = parsed_json["fairness"]
+    assert even["worst_share"] == shares[even["worst_tenant"]] == min(shares.values())
+    assert 0.5 <= even["jain_index"] <= 1
     assert [set(window) for window in parsed_json["windows"]] == [
         COUNTED | planned | {"window", "plans"}
     ] * 2

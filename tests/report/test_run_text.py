@@ -59,6 +59,7 @@ def test_the_words_below_say_planning_promises_and_waiting() -> None:
     assert "planning took 0.5 s over 2 windows" in text
     assert "(+5.0% to measured)" in text
     assert "in the fluid model" in text
+    assert run().fairness.words in text
     plain = run_table(run("ekya", mps=True))
     assert "predicted" not in plain
     assert "waited" not in plain
@@ -67,6 +68,7 @@ def test_the_words_below_say_planning_promises_and_waiting() -> None:
 def test_a_lonely_tenant_has_no_line_for_all() -> None:
     lines = run_table(run(windows=1, tenants=("bert",))).splitlines()
     assert sum("bert" in line for line in lines) == 2
+    assert not any("Jain" in line for line in lines)
 
 
 @settings(deadline=None, max_examples=30)

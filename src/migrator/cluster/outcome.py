@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from migrator.cluster.scenario import ClusterPlan
+from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
 from migrator.records.outcome import RunOutcome
 
@@ -36,6 +37,11 @@ class ClusterOutcome:
     @property
     def tally(self) -> Tally:
         return sum((run.tally for run in self.runs), Tally())
+
+    @property
+    def fairness(self) -> Fairness:
+        """Between the tenants of all GPUs."""
+        return fairness({name: tally for run in self.runs for name, tally in run.tenants.items()})
 
     @property
     def reconfigurations(self) -> int:

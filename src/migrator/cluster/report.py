@@ -10,7 +10,7 @@ from migrator.cluster.scenario import ClusterPlan, GpuPlacement
 from migrator.core.outcome import Tally
 from migrator.report.html_page import write_figure
 from migrator.report.page import Axis, Bars, Lines, Page, Picture, Section, Series, Table
-from migrator.report.run_json import Json, pick, run_json
+from migrator.report.run_json import Json, fairness_json, pick, run_json
 from migrator.report.terminal import capitalised, count, percent, plural, table_lines, wrapped
 
 _MOST_ROWS = 40
@@ -90,7 +90,8 @@ def outcome_table(outcome: ClusterOutcome) -> str:
     if len(busy) > _MOST_ROWS:
         lines.append(f"{len(busy) - _MOST_ROWS} more GPUs are in --json")
     per_gpu = outcome.tally.goodput / len(busy)
-    return "\n".join([*lines, "", _RUN_KEY, f"goodput per GPU {per_gpu:,.0f}"])
+    sentences = [f"goodput per GPU {per_gpu:,.0f}", *wrapped(outcome.fairness.words)]
+    return "\n".join([*lines, "", _RUN_KEY, *sentences])
 
 
 def _tally_cells(tally: Tally) -> tuple[str, ...]:
@@ -231,6 +232,7 @@ def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
     return {
         **pick(outcome, "scenario", "policy", "forecaster", "seed"),
         **pick(outcome.tally, "received", *counts),
+        "fairness": fairness_json(outcome.fairness),
         **pick(outcome, "reconfigurations", "plan_s"),
         "plan": cluster_plan_json(outcome.plan),
         "gpus": [

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
+from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
 
 ALL_SCENARIOS = "all scenarios"
@@ -52,6 +53,10 @@ class ComparedRun(Protocol):
     @property
     def tally(self) -> Tally:
         """The counts of all requests."""
+
+    @property
+    def fairness(self) -> Fairness:
+        """Between the tenants."""
 
     @property
     def reconfigurations(self) -> int:
@@ -107,6 +112,10 @@ class Row:
     correct_share: SeedValues
     late_share: SeedValues
     dropped_share: SeedValues
+    worst_share: SeedValues
+    """Goodput share of the tenant with the least."""
+    jain_index: SeedValues
+    """Of the tenants' goodput shares."""
     reconfigurations: SeedValues
     plan_s: SeedValues
 
@@ -188,6 +197,8 @@ _MEASURES: Mapping[str, Callable[[ComparedRun], float]] = {
     "correct_share": lambda run: run.tally.correct_share,
     "late_share": lambda run: _part(run.tally.late, run.tally.received),
     "dropped_share": lambda run: _part(run.tally.dropped, run.tally.received),
+    "worst_share": lambda run: run.fairness.worst_share,
+    "jain_index": lambda run: run.fairness.jain_index,
     "reconfigurations": lambda run: float(run.reconfigurations),
     "plan_s": lambda run: run.plan_s,
 }

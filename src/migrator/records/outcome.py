@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from migrator.core.fairness import Fairness, fairness
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.outcome import Tally
 from migrator.core.problem import Charge, Holding
@@ -101,6 +102,11 @@ class RunOutcome:
             for tenant in window.tenants:
                 totals[tenant.tenant] = totals.get(tenant.tenant, Tally()) + tenant.tally
         return totals
+
+    @property
+    def fairness(self) -> Fairness:
+        """Between the tenants, over all windows."""
+        return fairness(self.tenants)
 
     @property
     def tenant_reconfigurations(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.catalogue import Board
+from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
 from migrator.core.problem import Holding, Share
 from migrator.records.rows import (
@@ -228,6 +229,11 @@ class RecordedRun:
     @property
     def tally(self) -> Tally:
         return sum(self.totals.values(), Tally())
+
+    @property
+    def fairness(self) -> Fairness:
+        """Between the tenants, over the windows that have ended."""
+        return fairness(self.totals)
 
     @property
     def reconfigurations(self) -> int:

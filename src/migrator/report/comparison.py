@@ -55,11 +55,12 @@ _MEASURES: dict[str, tuple[str, _Measure]] = {
 _MOST_BARS = 60
 """If there are more scenarios times policies, a page shows them as a heat map."""
 _HEADERS = (
-    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
-    *("new", "plan s", "vs peer"),
+    *("policy", "goodput %", "SLO %", "accuracy %", "lost"),
+    *("worst", "Jain", "new", "plan s", "vs peer"),
 )
 _KEY = (
-    "SLO: in time / received; new: instances or shares that were new\n"
+    "SLO: in time / received; lost: late or dropped, in %; worst: lowest goodput % of a tenant;\n"
+    "Jain: index of the tenants' goodput %, 1 if equal; new: instances or shares that were new\n"
     "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
     "peer, nor are migrator and migrator-replanned of each other"
 )
@@ -170,9 +171,11 @@ def _text_cells(
     return (
         row.policy,
         *measured,
-        *(f"{100 * share.mean:.1f}" for share in (row.late_share, row.dropped_share)),
+        f"{100 * (row.late_share.mean + row.dropped_share.mean):.1f}",
+        f"{100 * row.worst_share.mean:.1f}",
+        f"{row.jain_index.mean:.2f}",
         count(row.reconfigurations.mean),
-        f"{row.plan_s.mean:.3g}",
+        f"{row.plan_s.mean:.2g}",
         _signed(peer),
         _signed(change),
     )
@@ -271,6 +274,7 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
     gains = {gain.policy: gain.change for gain in relative(rows, to) if gain.policy != to}
     headers = (
         *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
+        *("worst tenant (%)", "Jain's index"),
         *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
     )
     cells = tuple(
@@ -280,6 +284,8 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
             *(reference.percent(row, measure) for _, measure in _MEASURES.values()),
             reference.percent(row, lambda row: row.late_share),
             reference.percent(row, lambda row: row.dropped_share),
+            reference.percent(row, lambda row: row.worst_share),
+            f"{row.jain_index.mean:.2f}",
             f"{row.reconfigurations.mean:,.1f}",
             f"{row.plan_s.mean:.3g}",
             _signed(over_best_peer(row, rows)),

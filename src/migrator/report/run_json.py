@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
+from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
 from migrator.records.current_run import CurrentRun
 from migrator.records.outcome import RunOutcome, TenantOutcome, WindowOutcome
@@ -34,12 +35,18 @@ def run_json(outcome: RunOutcome) -> Json:
     return {
         **pick(outcome, "policy", "scenario", "forecaster", "seed", "labels"),
         **_tally(outcome.tally),
+        "fairness": fairness_json(outcome.fairness),
         **pick(outcome, "reconfigurations", "plan_s"),
         "predicted": _sum(window.predicted for window in outcome.windows),
         "fluid": _sum(window.fluid for window in outcome.windows),
         "tenants": _tenants(outcome),
         "windows": [_window(window) for window in outcome.windows],
     }
+
+
+def fairness_json(fairness: Fairness) -> Json:
+    """The worst tenant, its goodput share, and Jain's index of all tenants'."""
+    return pick(fairness, "worst_tenant", "worst_share", "jain_index")
 
 
 def runs_json(runs: Sequence[Json], lead: Lead | None = None) -> object:

@@ -194,7 +194,15 @@ def _headline(run: RecordedRun) -> str:
         f"correctly, {percent(tally.goodput_share)}. {percent(tally.slo_attainment)} were in "
         f"time, and of those {percent(tally.accuracy)} correct. {tally.while_reconfiguring:,} of "
         "the late and dropped ones arrived while an instance of theirs was not yet warm."
+        f"{_fairness(run)}"
     )
+
+
+def _fairness(run: RecordedRun) -> str:
+    """A sentence on how even the tenants are; nothing for one tenant or before all is judged."""
+    if len(run.totals) < 2 or run.tally.unjudged:
+        return ""
+    return f" {capitalised(run.fairness.words)}."
 
 
 def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ def _run_cells(tally: Tally) -> tuple[str, ...]:
 def _run_sentences(outcome: RunOutcome) -> list[str]:
     windows = plural(len(outcome.windows), "window")
     sentences = [f"planning took {outcome.plan_s:.3g} s over {windows}", outcome.labels.words]
+    if len(outcome.tenants) > 1:
+        sentences = [*wrapped(outcome.fairness.words), *sentences]
     queued = outcome.tally.queued
     if queued:
         sentences.append(f"{queued:,} requests still waited at the end")

@@ -16,6 +16,7 @@ from migrator.advise.trial import Trial, run_trial
 from migrator.cluster.outcome import ClusterOutcome
 from migrator.cluster.placement.place import place
 from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.report import cluster_outcome_json, outcome_table
 from migrator.cluster.scenario import ClusterPlan
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
@@ -61,6 +62,14 @@ def test_processes_place_and_simulate_as_one_does(
 ) -> None:
     assert untimed(simulate_placed(SMALL, place(SMALL, several), several)) == alone
     assert alone.tally.received > 0
+
+
+def test_tenants_of_all_gpus_are_compared_with_each_other(alone: ClusterOutcome) -> None:
+    tallies = [tally for run in alone.runs for tally in run.tenants.values()]
+    shares = [tally.goodput_share for tally in tallies if tally.received]
+    assert alone.fairness.worst_share == min(shares)
+    assert cluster_outcome_json(alone)["fairness"]["worst_share"] == min(shares)
+    assert "Jain's index" in outcome_table(alone)
 
 
 @pytest.mark.skipif(RAY, reason="says how to get ray where it is not")

@@ -88,19 +88,19 @@ def needed(
     `there`: what it has, None for any version. What a package of the machine needs is there too.
     SystemExit if its torch is too old.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     waiting = list(_own_requirements(extras))
     seen: set[tuple[str, str]] = set()
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)
-        if name in UNUSED or (name not in found and _suffices(wanted, name, there)):
+        if name in UNUSED or (name not in versions and _suffices(wanted, name, there)):
             continue
         try:
             package = distribution(name)
         except PackageNotFoundError:  # optional, or for other systems
             continue
-        found[name] = package.version
+        versions[name] = package.version
         for extra in ("", *wanted.extras):
             if (name, extra) not in seen:
                 seen.add((name, extra))
@@ -111,7 +111,7 @@ def needed(
                     for requirement in more
                     if requirement.marker is None or requirement.marker.evaluate(here)
                 ]
-    return found
+    return versions
 
 
 def _own_requirements(extras: Sequence[str]) -> Iterator[Requirement]:
@@ -154,8 +154,8 @@ def on_machine(asked: argparse.Namespace) -> dict[str, str | None]:
 def listed(path: Path) -> dict[str, str | None]:
     """Package -> version in the output of `pip list` or `pip freeze`; None for `NAME @ URL`."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [re.match(r"([\w.-]+)(?:==|\s+)(?:(\d[\w.!+]*)|@ )", line) for line in lines]
-    return {canonicalize_name(match[1]): match[2] for match in found if match}
+    matches = [re.match(r"([\w.-]+)(?:==|\s+)(?:(\d[\w.!+]*)|@ )", line) for line in lines]
+    return {canonicalize_name(match[1]): match[2] for match in matches if match}
 
 
 def cut(wheel: Path, most: int) -> list[Path]:

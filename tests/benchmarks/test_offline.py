@@ -23,9 +23,9 @@ def packed(*options: str) -> dict[str, str]:
 
 
 def test_everything_that_is_needed_is_packed_but_torch() -> None:
-    found = packed()
-    assert {"numpy", "llvmlite", "pydantic", "uvloop", "transformers", "timm"} <= set(found)
-    assert not {"torch", "torchvision", "sympy", "migrator", "migrator-gpu"} & set(found)
+    packages = packed()
+    assert {"numpy", "llvmlite", "pydantic", "uvloop", "transformers", "timm"} <= set(packages)
+    assert not {"torch", "torchvision", "sympy", "migrator", "migrator-gpu"} & set(packages)
 
 
 def test_nothing_is_packed_that_nobody_uses_there() -> None:
@@ -73,17 +73,21 @@ def test_what_is_packed_is_enough(tmp_path: Path) -> None:
 
 def brought_by(name: str) -> set[str]:
     """The package and the installed ones that it needs."""
-    found, waiting = set[str](), [name]
+    names, waiting = set[str](), [name]
     while waiting:
         package = waiting.pop()
         try:
             requires = distribution(package).requires or ()
         except PackageNotFoundError:  # for other systems
             continue
-        found.add(package)
-        plain = [each for each in map(Requirement, requires) if "extra" not in str(each.marker)]
-        waiting += [each.name for each in plain if each.name not in found]
-    return found
+        names.add(package)
+        plain = [
+            requirement
+            for requirement in map(Requirement, requires)
+            if "extra" not in str(requirement.marker)
+        ]
+        waiting += [requirement.name for requirement in plain if requirement.name not in names]
+    return names
 
 
 def test_files_are_divided_into_parts_that_are_small_enough() -> None:
@@ -121,27 +125,27 @@ def pip_list(path: Path, *rows: str) -> str:
 
 def test_what_the_machine_has_is_not_packed_nor_what_only_that_needs(tmp_path: Path) -> None:
     there = pip_list(tmp_path / "list", "torch 2.11.0+cu130", "transformers 5.0.0", "numpy 2.1.0")
-    found = packed("--installed", there)
-    assert not {"transformers", "tokenizers", "numpy", "torch"} & set(found)
-    assert {"pydantic", "llvmlite", "safetensors"} <= set(found)
+    packages = packed("--installed", there)
+    assert not {"transformers", "tokenizers", "numpy", "torch"} & set(packages)
+    assert {"pydantic", "llvmlite", "safetensors"} <= set(packages)
     by_name = packed("--have", "transformers,numpy")
-    assert by_name == found
+    assert by_name == packages
 
 
 def test_what_is_too_old_there_is_packed_with_what_it_needs(tmp_path: Path) -> None:
     """An older transformers brings other packages, and perhaps an older pydantic is there."""
     rows = ("torch 2.11.0", "transformers 4.30.0", "pydantic 1.10.2", "tokenizers 0.13.3")
-    found = packed("--installed", pip_list(tmp_path / "list", *rows))
-    assert {"transformers", "pydantic", "pydantic-core", "tokenizers"} <= set(found)
+    packages = packed("--installed", pip_list(tmp_path / "list", *rows))
+    assert {"transformers", "pydantic", "pydantic-core", "tokenizers"} <= set(packages)
 
 
 @pytest.mark.parametrize(
-    ("row", "words"), [("numpy 2.1.0", "lists no torch"), ("torch 2.4.0", "torch>=2.9 is needed")]
+    ("row", "message"), [("numpy 2.1.0", "lists no torch"), ("torch 2.4.0", "torch>=2.9 is needed")]
 )
 def test_a_machine_without_a_torch_that_suffices_is_refused(
-    row: str, words: str, tmp_path: Path
+    row: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SystemExit, match=words):
+    with pytest.raises(SystemExit, match=message):
         packed("--installed", pip_list(tmp_path / "list", row))
 
 

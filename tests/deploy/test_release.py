@@ -45,7 +45,11 @@ def test_the_wheel_carries_name_licence_and_extras(tmp_path: Path) -> None:
     # an extra that contains others under another name would bring a stranger's package
     assert "migrator" not in " ".join(requirement.name for requirement in required)
     asked = {"extra": "cluster"}
-    brought = {each.name for each in required if each.marker and each.marker.evaluate(asked)}
+    brought = {
+        requirement.name
+        for requirement in required
+        if requirement.marker and requirement.marker.evaluate(asked)
+    }
     assert {"ray", "starlette", "torch"} <= brought
 
 

@@ -38,9 +38,9 @@ def texts() -> list[Path]:
 def test_every_text_names_the_distribution_by_its_name() -> None:
     assert NAME == "migrator-gpu"
     wrong = {
-        str(path.relative_to(ROOT)): found
+        str(path.relative_to(ROOT)): names
         for path in texts()
-        if (found := misspelled(path.read_text(encoding="utf-8")))
+        if (names := misspelled(path.read_text(encoding="utf-8")))
     }
     assert wrong == {}
 

@@ -58,13 +58,13 @@ def requirements() -> Iterator[Requirement]:
 
 def bounds() -> dict[str, set[Version]]:
     """Dependency -> its upper bounds."""
-    found: dict[str, set[Version]] = {}
+    versions: dict[str, set[Version]] = {}
     for requirement in requirements():
         for specifier in requirement.specifier:
             if specifier.operator not in (">=", ">"):
                 assert specifier.operator == "<", f"{requirement}: write the bound as <"
-                found.setdefault(requirement.name, set()).add(Version(specifier.version))
-    return found
+                versions.setdefault(requirement.name, set()).add(Version(specifier.version))
+    return versions
 
 
 def checked_with() -> dict[str, Version]:

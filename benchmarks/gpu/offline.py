@@ -1,15 +1,17 @@
 """Pack MIGRator for a GPU machine without a network.
 
+    pip list > PIP_LIST                     # on the machine
     python -m benchmarks.gpu.offline FOLDER --python 3.12 --installed PIP_LIST [--data DATA]
 
 Writes FOLDER/part-1, part-2, ...: the committed sources, the wheels of what they need, and the
-files of DATA. `--installed` is a file with the machine's `pip list`: what is in it is not packed.
-Without it everything is packed but what `--have` names, by default torch and torchvision, which
-belong to the machine's CUDA. Versions are those installed here.
+files of DATA. What the machine has in a version that suffices is not packed, nor what only that
+needs. Without PIP_LIST everything is packed but what `--have NAME,...` names. torch and
+torchvision are never packed: they belong to the machine's CUDA. Versions are those installed here.
 
 On the machine, `sh part-N/unpack.sh DEST` for every part, in any order, then `DEST/run COMMAND...`
 runs a command with MIGRator on its path and DATA as MIGRATOR_DATA, for example
-`DEST/run python3 -m benchmarks.gpu.live --out FOLDER --driver mps`.
+`DEST/run python3 -m benchmarks.gpu.live --out FOLDER --driver mps --no-page`. Pages are not written
+there: take FOLDER home for `--page`.
 """
 
 from __future__ import annotations
@@ -19,19 +21,31 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent.parent
-EXTRAS = ("serve", "figures", "pretrained")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = ("serve", "pretrained")
+OF_THE_MACHINE = frozenset({"torch", "torchvision"})
+"""Built for the machine's CUDA: never packed."""
+UNUSED = {
+    "highspy": "solves placements in clusters and --solver ilp",
+    "hf-xet": "downloads from the hub",
+    "python-dotenv": "reads uvicorn's settings from a file",
+    "watchfiles": "restarts uvicorn when sources change",
+    "websockets": "another protocol of uvicorn's",
+}
+"""What our requirements bring, and no command on such a machine imports."""
 _GLIBC = ("2014", "_2_17", "_2_24", "_2_27", "_2_28", "_2_31", "_2_34")
 _MIB = 2**20
-_WITH_TORCH = ("cuda-", "nvidia-", "triton")
-"""What names of torch's CUDA libraries begin with; a torch that is there has its own."""
 _UNPACK = """\
 #!/bin/sh
 # sh unpack.sh DEST: adds this part to the folder
@@ -66,14 +80,22 @@ chmod +x "$dest/run"
 """
 
 
-def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
-    """Name -> installed version of all packages that these need; `target`: its markers."""
+def needed(
+    extras: Sequence[str], markers: Mapping[str, str], there: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Name -> version installed here of the packages that the machine lacks.
+
+    `there`: what it has, None for any version. What a package of the machine needs is there too.
+    SystemExit if its torch is too old.
+    """
     versions: dict[str, str] = {}
-    waiting = [Requirement(root) for root in roots]
+    waiting = list(_own_requirements(extras))
     seen: set[tuple[str, str]] = set()
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)
+        if name in UNUSED or (name not in versions and _suffices(wanted, name, there)):
+            continue
         try:
             package = distribution(name)
         except PackageNotFoundError:  # optional, or for other systems
@@ -83,7 +105,7 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
             if (name, extra) not in seen:
                 seen.add((name, extra))
                 more = (Requirement(require) for require in package.requires or ())
-                here = {**target, "extra": extra}
+                here = {**markers, "extra": extra}
                 waiting += [
                     requirement
                     for requirement in more
@@ -92,24 +114,48 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
     return versions
 
 
-def packed(asked: argparse.Namespace, markers: Mapping[str, str]) -> dict[str, str]:
-    """Name -> version of the packages that the machine lacks.
-
-    What a package needs is packed although the machine has the package: there it may be another
-    version, which does not need the same.
-    """
-    wanted = needed([f"migrator-gpu[{','.join(EXTRAS)}]"], markers)
-    there = set(asked.have) if asked.installed is None else listed(asked.installed)
-    left_out = {"migrator", *map(canonicalize_name, there)}
-    if "torch" in left_out:
-        left_out |= {name for name in wanted if name.startswith(_WITH_TORCH)}
-    return {name: version for name, version in wanted.items() if name not in left_out}
+def _own_requirements(extras: Sequence[str]) -> Iterator[Requirement]:
+    """What pyproject.toml lists for these extras and those that they contain."""
+    listed = list(PROJECT["dependencies"])
+    for extra in extras:
+        listed += PROJECT["optional-dependencies"][extra]
+    for requirement in map(Requirement, listed):
+        if requirement.name == PROJECT["name"]:
+            yield from _own_requirements(sorted(requirement.extras))
+        else:
+            yield requirement
 
 
-def listed(path: Path) -> set[str]:
-    """The packages in the output of `pip freeze` or `pip list`."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return {canonicalize_name(re.split("[ =]", line)[0]) for line in lines if line.strip()}
+def _suffices(wanted: Requirement, name: str, there: Mapping[str, str | None]) -> bool:
+    """Whether the machine has what is wanted."""
+    version = there.get(name)
+    # a container's own build of a release may call itself 2.9.0a0+x
+    fits = version is None or wanted.specifier.contains(Version(version).base_version)
+    if name not in OF_THE_MACHINE:
+        return name in there and fits
+    if not fits:
+        raise SystemExit(f"the machine has {name} {version}, and {wanted} is needed; install that")
+    return True
+
+
+def on_machine(asked: argparse.Namespace) -> dict[str, str | None]:
+    """Package -> version that the machine has, None if that is not known."""
+    if asked.installed is None:
+        return {canonicalize_name(name): None for name in asked.have}
+    there = listed(asked.installed)
+    if "torch" not in there:
+        raise SystemExit(
+            f"{asked.installed} lists no torch; give what `pip list` prints on the machine, which "
+            "needs a torch for its CUDA"
+        )
+    return there
+
+
+def listed(path: Path) -> dict[str, str | None]:
+    """Package -> version in the output of `pip list` or `pip freeze`; None for `NAME @ URL`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    matches = [re.match(r"([\w.-]+)(?:==|\s+)(?:(\d[\w.!+]*)|@ )", line) for line in lines]
+    return {canonicalize_name(match[1]): match[2] for match in matches if match}
 
 
 def cut(wheel: Path, most: int) -> list[Path]:
@@ -133,7 +179,7 @@ def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
         if sizes[path] > most:
             raise ValueError(f"{path.name} has {sizes[path] / _MIB:.0f} MiB; give --part-mib more")
         for part in parts:
-            if sum(sizes[file] for file in part) + sizes[path] <= most:
+            if sum(sizes[each] for each in part) + sizes[path] <= most:
                 part.append(path)
                 break
         else:
@@ -160,12 +206,13 @@ def pack(asked: argparse.Namespace) -> list[Path]:
     gathered = asked.folder / "all"
     if asked.folder.exists() and any(asked.folder.iterdir()):
         raise SystemExit(f"{asked.folder} is not empty; delete it or name another folder")
+    packages = needed(EXTRAS, markers, on_machine(asked))
     gathered.mkdir(parents=True, exist_ok=True)
-    download(packed(asked, markers), asked.python, asked.machine, gathered)
+    download(packages, asked.python, asked.machine, gathered)
     archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
     data = [] if asked.data is None else [path for path in asked.data.rglob("*") if path.is_file()]
-    data = [file for file in data if not file.is_relative_to(asked.folder)]
+    data = [each for each in data if not each.is_relative_to(asked.folder)]
     most = asked.part_mib * _MIB
     wheels = [piece for path in sorted(gathered.glob("*.whl")) for piece in cut(path, most)]
     files = [*wheels, gathered / "migrator.tar", *data]
@@ -193,13 +240,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("folder", type=Path, help="new or empty, not inside DATA")
     made.add_argument("--python", default="3.12", help="Python version of the machine")
     made.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
-    made.add_argument("--installed", type=Path, help="`pip list` of the machine, in a file")
+    made.add_argument("--installed", type=Path, help="what `pip list` prints there, in a file")
     made.add_argument(
         "--have",
         type=lambda text: text.split(","),
-        default=["torch", "torchvision"],
+        default=[],
         metavar="NAME,...",
-        help="without --installed: what the machine has; default: torch,torchvision",
+        help="without --installed: what the machine has besides torch and torchvision",
     )
     made.add_argument("--data", type=Path, help="folder of data sets and traces")
     made.add_argument("--part-mib", type=int, default=60)

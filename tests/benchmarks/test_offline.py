@@ -1,27 +1,93 @@
 """What benchmarks/gpu/offline.py packs, and into how many parts."""
 
+import os
 import subprocess
+import sys
 import zipfile
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from benchmarks.gpu import offline
 
+ROOT = Path(__file__).parents[2]
 LINUX = {"python_version": "3.12", "platform_machine": "x86_64"}
 
 
-def test_everything_that_a_package_needs_is_packed_and_nothing_of_other_extras() -> None:
-    served = offline.needed(["migrator-gpu[serve]"], LINUX)
-    assert {"migrator", "numpy", "llvmlite", "uvloop", "starlette", "torch"} <= set(served)
-    assert "matplotlib" not in served
-    assert "matplotlib" in offline.needed(["migrator-gpu[figures]"], LINUX)
+def packed(*options: str) -> dict[str, str]:
+    """What is packed with these options, with the versions installed here."""
+    asked = offline.parser().parse_args(["parts", *options])
+    return offline.needed(offline.EXTRAS, LINUX, offline.on_machine(asked))
+
+
+def test_everything_that_is_needed_is_packed_but_torch() -> None:
+    packages = packed()
+    assert {"numpy", "llvmlite", "pydantic", "uvloop", "transformers", "timm"} <= set(packages)
+    assert not {"torch", "torchvision", "sympy", "migrator", "migrator-gpu"} & set(packages)
+
+
+def test_nothing_is_packed_that_nobody_uses_there() -> None:
+    unused = {"plotly", "matplotlib", "kiwisolver", "fonttools", "hf-xet", "highspy", "ray"}
+    assert not unused & set(packed())
 
 
 def test_markers_are_those_of_the_machine() -> None:
-    assert "uvloop" in offline.needed(["uvicorn[standard]"], LINUX)
     windows = {**LINUX, "sys_platform": "win32", "platform_system": "Windows"}
-    assert "uvloop" not in offline.needed(["uvicorn[standard]"], windows)
+    assert "uvloop" in offline.needed(["serve"], LINUX, {})
+    assert "uvloop" not in offline.needed(["serve"], windows, {})
+
+
+def test_what_is_packed_is_enough(tmp_path: Path) -> None:
+    """Beside torch and what it needs, which the machine has; as `unpack.sh` arranges it."""
+    for name in {*packed(), *brought_by("torch")}:
+        installed = distribution(name)
+        for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
+            if not (tmp_path / top).exists():
+                (tmp_path / top).symlink_to(str(installed.locate_file(top)))
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]: importlib.import_module(name)\n"
+        "from migrator.cli import app\n"
+        "app(['validate', 'examples/live.yaml'])\n"
+    )
+    used = [
+        *("migrator.live.daemon", "migrator.serving.http.server", "migrator.load.run"),
+        *("migrator.learn.zoo", "migrator.learn.hf_models", "migrator.learn.timm_models"),
+        *("migrator.planning.planners", "migrator.policies.migrator", "migrator.profiling.run"),
+        *("benchmarks.gpu.live", "benchmarks.gpu.drivers", "benchmarks.gpu.accuracies"),
+        *("transformers.models.vit.modeling_vit", "uvicorn.protocols.http.httptools_impl"),
+    ]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT / "src")))}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, *used],
+        env=variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def brought_by(name: str) -> set[str]:
+    """The package and the installed ones that it needs."""
+    names, waiting = set[str](), [name]
+    while waiting:
+        package = waiting.pop()
+        try:
+            requires = distribution(package).requires or ()
+        except PackageNotFoundError:  # for other systems
+            continue
+        names.add(package)
+        plain = [
+            requirement
+            for requirement in map(Requirement, requires)
+            if "extra" not in str(requirement.marker)
+        ]
+        waiting += [requirement.name for requirement in plain if requirement.name not in names]
+    return names
 
 
 def test_files_are_divided_into_parts_that_are_small_enough() -> None:
@@ -52,20 +118,49 @@ def test_a_wheel_larger_than_a_part_is_cut_and_joined_again(tmp_path: Path) -> N
     assert list((tmp_path / "dest/pieces").iterdir()) == []
 
 
-@pytest.mark.parametrize("given", [["--have", "torch,transformers"], ["--installed", "list"], []])
-def test_what_a_package_of_the_machine_needs_is_packed(
-    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def pip_list(path: Path, *rows: str) -> str:
+    path.write_text("\n".join(["Package Version", "------- -------", *rows]) + "\n")
+    return str(path)
+
+
+def test_what_the_machine_has_is_not_packed_nor_what_only_that_needs(tmp_path: Path) -> None:
+    there = pip_list(tmp_path / "list", "torch 2.11.0+cu130", "transformers 5.0.0", "numpy 2.1.0")
+    packages = packed("--installed", there)
+    assert not {"transformers", "tokenizers", "numpy", "torch"} & set(packages)
+    assert {"pydantic", "llvmlite", "safetensors"} <= set(packages)
+    by_name = packed("--have", "transformers,numpy")
+    assert by_name == packages
+
+
+def test_what_is_too_old_there_is_packed_with_what_it_needs(tmp_path: Path) -> None:
+    """An older transformers brings other packages, and perhaps an older pydantic is there."""
+    rows = ("torch 2.11.0", "transformers 4.30.0", "pydantic 1.10.2", "tokenizers 0.13.3")
+    packages = packed("--installed", pip_list(tmp_path / "list", *rows))
+    assert {"transformers", "pydantic", "pydantic-core", "tokenizers"} <= set(packages)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"), [("numpy 2.1.0", "lists no torch"), ("torch 2.4.0", "torch>=2.9 is needed")]
+)
+def test_a_machine_without_a_torch_that_suffices_is_refused(
+    row: str, message: str, tmp_path: Path
 ) -> None:
-    """The machine may have an older transformers, which does not bring the same packages."""
-    monkeypatch.chdir(tmp_path)
-    Path("list").write_text("Package Version\n------- -------\ntorch 2.4\ntransformers 4.0\n")
-    packages = offline.packed(offline.parser().parse_args(["parts", *given]), LINUX)
-    assert {"pydantic", "huggingface-hub", "numpy", "typing-extensions"} <= set(packages)
-    assert not {"torch", "migrator"} & set(packages)
-    assert ("transformers" in packages) == (not given)
+    with pytest.raises(SystemExit, match=message):
+        packed("--installed", pip_list(tmp_path / "list", row))
 
 
-@pytest.mark.parametrize("text", ["numba==0.68.1\nPyYAML==6.0\n", "numba   0.68.1\nPyYAML  6.0\n"])
-def test_what_a_machine_lists_is_not_packed(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "numba==0.68.1\nPyYAML @ file:///x\n-e git+https://x\n",
+        "Package Version\n--- ---\nnumba   0.68.1\nPyYAML  @ file:///x\n[notice] new release\n",
+    ],
+)
+def test_lists_of_pip_are_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "list").write_text(text)
-    assert offline.listed(tmp_path / "list") == {"numba", "pyyaml"}
+    assert offline.listed(tmp_path / "list") == {"numba": "0.68.1", "pyyaml": None}
+
+
+def test_a_containers_build_of_torch_suffices(tmp_path: Path) -> None:
+    there = pip_list(tmp_path / "list", "torch 2.9.0a0+145a3a7bda.nv25.10")
+    assert "torch" not in packed("--installed", there)

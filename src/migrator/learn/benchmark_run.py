@@ -129,7 +129,7 @@ class BenchmarkRun:
         before = accuracy(self.model, data.held_out)
         expected = estimate(self.model, data, before, settings, self.past)
         epochs = self.folder.epochs(scenario) if self.folder is not None else None
-        samples = len(data.new) + len(data.replay)
+        samples = len(data.training_part(settings.part, settings.seed))
         what = f"window {scenario}" if scenario else "pre-training"
         with progress(_steps_left(settings, samples, epochs), what) as step:
             self.model, done = retrain(self.model, data, before, settings, epochs, step)

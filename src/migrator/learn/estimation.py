@@ -23,6 +23,7 @@ from migrator.learn.retraining import (
     accuracy,
     begin_training,
     train_epoch,
+    train_only,
 )
 from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
 
@@ -98,7 +99,7 @@ def estimate(
     began = time.perf_counter()
     new_part = len(data.held_out_new) / max(1, len(data.held_out))
     try:
-        curve = _trial_curve(model, data, settings)
+        curve = trial_curve(model, data, settings)
     except DivergedError:
         # the retraining would diverge as well and not be adopted
         flat = (before,) * (EPOCHS + 1)
@@ -133,7 +134,10 @@ def limit_of(curve: Sequence[float]) -> float:
     return float(np.clip(limit, 0, 1))
 
 
-def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -> tuple[float, ...]:
+def trial_curve(
+    model: Model, data: WindowData, settings: RetrainingSettings, epochs: int = EPOCHS
+) -> tuple[float, ...]:
+    """Accuracy before a short training with these settings on a sample, and after each epoch."""
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * settings.epochs)
     draw = random_stream(settings.seed, Stream.ESTIMATION)
     sample = concatenate((data.new.share(part, draw), data.replay.share(part, draw)))
@@ -142,10 +146,11 @@ def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -
     classes = len(np.unique(data.held_out.labels))
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
     trial = copy.deepcopy(model)
+    train_only(trial, settings.layers)
     curve = [accuracy(trial, judged)]
     begin_training(trial, sample, settings.seed)
-    for epoch in range(EPOCHS):
-        train_epoch(trial, sample, epoch, EPOCHS, settings.batch, settings.seed)
+    for epoch in range(epochs):
+        train_epoch(trial, sample, epoch, epochs, settings.batch, settings.seed)
         curve.append(accuracy(trial, judged))
     if hasattr(trial, "end_training"):
         trial.end_training()  # frees GPU memory before the retraining

@@ -5,9 +5,9 @@
 A model is pre-trained and goes through the windows of a benchmark. In every window the serving
 model is retrained once with every configuration; the result of one of them, drawn from the seed,
 serves in the next window. Before that the estimator's trials are made. Every window is written at
-once; a course that was cut off is begun again next time. `--judge FILE.json` measures nothing: it
-estimates every configuration from the trials in the file and the retrainings that served before,
-and compares.
+once; a course that was cut off is begun again next time. `--judge` measures nothing: it estimates
+every configuration from the trials in the file and the retrainings that served before, and compares
+with what came.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,13 @@ from migrator.learn.benchmarks.benchmark import (
     window_data,
 )
 from migrator.learn.device import resolve_device
-from migrator.learn.estimation import trial_curve
+from migrator.learn.estimation import (
+    AccuracyEstimate,
+    Past,
+    Trial,
+    estimates_from,
+    run_trial,
+)
 from migrator.learn.model import Layers, Model
 from migrator.learn.registry import benchmark, build_model, encoder
 from migrator.learn.retraining import Laps, RetrainingSettings, accuracy, retrain
@@ -54,8 +60,6 @@ LONGEST = "all, 8 epochs"
 """The one with which a course is pre-trained."""
 MEMORY = 200
 PAIRS = ("small-cnn:nc-synthetic", "small-cnn:nc-cifar-10", "small-text:nc-20-newsgroups")
-HEAD_EPOCHS = 2
-"""Epochs of the trial with the head only."""
 
 Json = dict[str, Any]
 
@@ -113,14 +117,13 @@ def _measured(
 ) -> tuple[Model, Json]:
     """The model that serves afterwards, and the row of a window."""
     before = accuracy(model, data.held_out)
-    settings = {name: _seeded(CONFIGURATIONS[name], seed) for name in names}
+    settings = {name: replace(CONFIGURATIONS[name], seed=seed) for name in names}
     trials = {}
-    for layers, epochs in ((Layers.ALL, None), (Layers.HEAD, HEAD_EPOCHS)):
+    for what, wanted in (("longest", [LONGEST]), ("every", list(CONFIGURATIONS))):
         began, cpu = time.perf_counter(), time.process_time()
-        trial = RetrainingSettings(CONFIGURATIONS[LONGEST].epochs, seed=seed, layers=layers)
-        curve = trial_curve(model, data, trial, *([] if epochs is None else [epochs]))
-        trials[layers.value] = {
-            "curve": curve,
+        tried = run_trial(model, data, [replace(CONFIGURATIONS[one], seed=seed) for one in wanted])
+        trials[what] = {
+            **asdict(tried),
             "seconds": time.perf_counter() - began,
             "cpu_s": time.process_time() - cpu,
         }
@@ -154,16 +157,64 @@ def _measured(
     }
 
 
-def _seeded(settings: RetrainingSettings, seed: int) -> RetrainingSettings:
-    return RetrainingSettings(settings.epochs, settings.batch, seed, settings.part, settings.layers)
-
-
 class _Steps:
     def __init__(self) -> None:
         self.done = 0
 
     def count(self) -> None:
         self.done += 1
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An estimate and what came."""
+
+    pair: str
+    window: int
+    name: str
+    estimate: AccuracyEstimate
+    came: float
+
+    @property
+    def error(self) -> float:
+        return self.estimate.accuracy - self.came
+
+
+def estimates(key: str, rows: Sequence[Json]) -> Iterator[Judged]:
+    """Every configuration of every window, estimated from what was known before it."""
+    past: list[Past] = []
+    for row in rows:
+        before, kept = row["before"], row["trials"]["every" if row["window"] else "longest"]
+        trial = Trial(tuple(kept["curve"]), kept["head_gain"])
+        settings = [CONFIGURATIONS[name] for name in row["results"]]
+        expected = estimates_from(trial, before, row["new_part"], settings, past)
+        for (name, result), estimate in zip(row["results"].items(), expected, strict=True):
+            came = max(before, result["accuracy"])
+            if row["window"]:
+                yield Judged(key.rpartition(":")[0], row["window"], name, estimate, came)
+            if name == row["serves"]:
+                served = estimate.past(came, result["curve"])
+        past.append(served)
+
+
+def judged(courses: dict[str, Json]) -> str:
+    """How far the estimates of every pair and of every configuration are off."""
+    every = [one for key, course in courses.items() for one in estimates(key, course["rows"])]
+    groups: dict[str, list[Judged]] = {"all": every}
+    for one in every:
+        groups.setdefault(one.pair, []).append(one)
+        groups.setdefault(one.name, []).append(one)
+    lines = [
+        f"{'points':<40}{'estimates':>10}{'median':>8}{'most':>7}{'mean':>7}{'within spread':>15}"
+    ]
+    for group, ones in groups.items():
+        errors = [100 * one.error for one in ones]
+        within = np.mean([abs(one.error) <= one.estimate.spread for one in ones])
+        lines.append(
+            f"{group:<40}{len(ones):>10}{np.median(np.abs(errors)):>8.1f}"
+            f"{max(map(abs, errors)):>7.1f}{np.mean(errors):>+7.1f}{within:>15.0%}"
+        )
+    return "\n".join(lines)
 
 
 def provenance(device: str) -> Json:
@@ -206,11 +257,15 @@ def main() -> None:
     parser.add_argument("--windows", type=int, help="the first so many; default all")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--budget-s", type=float, default=1e9, help="begin no window after this")
+    parser.add_argument("--judge", action="store_true", help="estimate from what --out has")
     asked = parser.parse_args()
     deadline, device = time.monotonic() + asked.budget_s, resolve_device(asked.device)
     if device == "cpu":
         torch.set_num_threads(1)
     courses = read_courses(asked.out)
+    if asked.judge:
+        print(judged(courses))
+        return
     for seed in asked.seeds:
         for pair in asked.pairs:
             model, _, name = pair.rpartition(":")

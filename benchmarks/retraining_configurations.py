@@ -35,6 +35,7 @@ from migrator.learn.benchmarks.benchmark import (
     window_data,
 )
 from migrator.learn.device import resolve_device
+from migrator.learn.durations import Duration
 from migrator.learn.estimation import (
     AccuracyEstimate,
     Past,
@@ -44,7 +45,14 @@ from migrator.learn.estimation import (
 )
 from migrator.learn.model import Layers, Model
 from migrator.learn.registry import benchmark, build_model, encoder
-from migrator.learn.retraining import Laps, RetrainingSettings, accuracy, retrain
+from migrator.learn.retraining import (
+    EPOCHS,
+    FIRST_STEPS,
+    Laps,
+    RetrainingSettings,
+    accuracy,
+    retrain,
+)
 from migrator.learn.samples import WindowData
 
 CONFIGURATIONS = {
@@ -217,6 +225,57 @@ def judged(courses: dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
+def durations(course: Json) -> Iterator[tuple[Layers, float, float]]:
+    """Of every whole retraining: its layers, the time of a step relative to all layers, and its
+    duration estimated from that of the longest one, relative to the measured one.
+    """
+    for row in course["rows"][1:]:
+        longest = _duration(course, row, LONGEST)
+        for name, result in row["results"].items():
+            settings = CONFIGURATIONS[name]
+            whole = result["steps"] == settings.steps(result["samples"])
+            if name == LONGEST or not whole:
+                continue
+            came = _duration(course, row, name)
+            steps_s, longest_s = (
+                (one.seconds - one.fixed_s) / row["results"][at]["steps"]
+                for one, at in ((came, name), (longest, LONGEST))
+            )
+            expected = longest.of(settings, row["samples"])
+            yield settings.layers, steps_s / longest_s, expected.seconds / came.seconds
+
+
+def _duration(course: Json, row: Json, name: str) -> Duration:
+    """CPU seconds where a CPU was measured: it may have been busy with other work."""
+    result, of_cpu = row["results"][name], course["board"].startswith("CPU")
+    others = result["steps"] - FIRST_STEPS
+    steps_s = result["parts_s"][EPOCHS] * result["steps"] / others
+    fixed = max(0.0, 1 - steps_s / result["seconds"])
+    seconds = result["cpu_s" if of_cpu else "seconds"]
+    return Duration(CONFIGURATIONS[name], row["samples"], seconds, fixed * seconds)
+
+
+def timed(courses: dict[str, Json]) -> str:
+    """Times of steps, the error of durations, and what a trial for all configurations costs."""
+    lines = []
+    for key, course in courses.items():
+        measured = [*durations(course)]
+        said = [
+            f"{layers.value} {np.median([one for at, one, _ in measured if at is layers]):.2f}"
+            for layers in Layers
+        ]
+        errors = [abs(ratio - 1) for _, _, ratio in measured]
+        clock = "cpu_s" if course["board"].startswith("CPU") else "seconds"
+        cost = sum(row["trials"]["every"][clock] for row in course["rows"][1:]) / sum(
+            row["trials"]["longest"][clock] for row in course["rows"][1:]
+        )
+        lines.append(
+            f"{key}: a step of {', '.join(said)}; durations {np.median(errors):.0%} off (median), "
+            f"{max(errors):.0%} at most; trial {cost:.2f} times one configuration's"
+        )
+    return "\n".join(lines)
+
+
 def provenance(device: str) -> Json:
     """Where, with what and when."""
     gpu = device == "cuda"
@@ -264,7 +323,7 @@ def main() -> None:
         torch.set_num_threads(1)
     courses = read_courses(asked.out)
     if asked.judge:
-        print(judged(courses))
+        print(judged(courses), timed(courses), sep="\n\n")
         return
     for seed in asked.seeds:
         for pair in asked.pairs:

@@ -18,6 +18,7 @@ from migrator.learn import checkpoint
 from migrator.learn.benchmark_run import BenchmarkResult, BenchmarkRun, BenchmarkSettings, WindowRow
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.checkpoint import Checkpoints, RunFolder
+from migrator.learn.model import Layers
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 
@@ -134,10 +135,12 @@ def test_a_folder_belongs_to_one_run(
     BenchmarkRun(SETTINGS, material, folder=folder).run(0)
     with pytest.raises(InputError, match="holds a run already; add --resume"):
         BenchmarkRun(SETTINGS, material, folder=folder)
-    with pytest.raises(
-        InputError, match=r"other settings, data or weights, listed in settings\.json"
-    ):
-        BenchmarkRun(replace(SETTINGS, memory=31), material, folder=folder, resume=True)
+    of_head = replace(SETTINGS.retraining, layers=Layers.HEAD)
+    for other in (replace(SETTINGS, memory=31), replace(SETTINGS, retraining=of_head)):
+        with pytest.raises(
+            InputError, match=r"other settings, data or weights, listed in settings\.json"
+        ):
+            BenchmarkRun(other, material, folder=folder, resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be created"):
         BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "file" / "run", print))

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny_model import Tiny
+from support.tiny_model import Hot, Tiny
 
-from migrator.learn.benchmarks.benchmark import Origin, window_data
-from migrator.learn.estimation import EPOCHS, Past, estimate, expected, limit_of
+from migrator.core.errors import InputError
+from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
+from migrator.learn.estimation import (
+    EPOCHS,
+    Past,
+    Trial,
+    estimate,
+    estimate_each,
+    estimates_from,
+    expected,
+    limit_of,
+    longest_of,
+    run_trial,
+)
+from migrator.learn.model import Layers
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
+from migrator.learn.samples import WindowData
+from migrator.learn.zoo import SmallCnn
 
 PARTS = st.floats(0, 1)
 
@@ -60,7 +78,7 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
     assert len(first.curve) == EPOCHS + 1
     assert first.accuracy > 0.7
     np.testing.assert_array_equal(model.infer(data.held_out.inputs[:20]), scores)
-    assert first.past(0.9) == Past(first.limit, before, 0.9, 1.0)
+    assert first.past(0.9) == Past(first.limit, before, 0.9, 1.0, estimated=first.accuracy)
 
 
 def test_nothing_is_expected_below_what_serves() -> None:
@@ -71,3 +89,98 @@ def test_nothing_is_expected_below_what_serves() -> None:
     worse = [Past(0.5, 0.5, 0.0, 1.0)]
     said = estimate(model, data, before, RetrainingSettings(), worse)
     assert said.accuracy >= before > expected(said.limit, before, 1.0, worse)
+
+
+LONG, SHORT = RetrainingSettings(epochs=8), RetrainingSettings(epochs=2)
+HALF = RetrainingSettings(epochs=8, part=0.5)
+HEAD = RetrainingSettings(epochs=8, layers=Layers.HEAD)
+BLOCK = RetrainingSettings(epochs=8, layers=Layers.LAST_BLOCK)
+EVERY = (HEAD, SHORT, LONG, BLOCK, HALF)
+TRIAL = Trial((0.4, 0.5, 0.55, 0.57, 0.58), head_gain=0.1)
+
+
+def accuracies(trial: Trial, past: Sequence[Past] = ()) -> dict[RetrainingSettings, float]:
+    estimates = estimates_from(trial, 0.4, 0.5, EVERY, past)
+    assert [estimate.settings for estimate in estimates] == [*EVERY]
+    return {estimate.settings: estimate.accuracy for estimate in estimates}
+
+
+def test_the_longest_of_several_is_estimated_as_if_it_were_the_only_one() -> None:
+    assert longest_of(EVERY) == LONG
+    past = [Past(0.6, 0.1, 0.8, 1.0, HALF, 0.8)]
+    (alone,) = estimates_from(replace(TRIAL, head_gain=None), 0.4, 0.5, [LONG], past)
+    assert accuracies(TRIAL, past)[LONG] == alone.accuracy
+
+
+def test_fewer_epochs_samples_and_layers_gain_less() -> None:
+    said = accuracies(TRIAL)
+    assert 0.4 < said[SHORT] < said[HALF] < said[LONG]
+    assert said[HEAD] < said[BLOCK] < said[LONG]
+
+
+def test_a_head_that_learned_well_on_the_sample_is_worth_its_time() -> None:
+    """As with published weights, whose features already tell the classes apart."""
+    assert accuracies(replace(TRIAL, head_gain=0.3))[HEAD] > accuracies(TRIAL)[HEAD] + 0.05
+    assert accuracies(replace(TRIAL, head_gain=-0.1))[HEAD] < accuracies(TRIAL)[HEAD]
+
+
+@pytest.mark.parametrize(("curve", "close"), [((0.9,) * 8, True), ((0.5, 0.6, 0.7, 0.9), False)])
+def test_curves_of_earlier_retrainings_tell_how_gains_grow(
+    curve: tuple[float, ...], close: bool
+) -> None:
+    earlier = Past(0.6, 0.4, 0.9, 0.5, LONG, curve=curve)
+    said, usual = accuracies(TRIAL, [earlier]), accuracies(TRIAL)
+    missing = (said[LONG] - said[SHORT]) / (said[LONG] - 0.4)
+    assert (missing < (usual[LONG] - usual[SHORT]) / (usual[LONG] - 0.4)) is close
+
+
+def test_a_short_retraining_tells_what_a_long_one_would_have_gained() -> None:
+    short = Past(0.6, 0.4, 0.7, 0.5, SHORT, fraction=0.6)
+    long = Past(0.6, 0.4, 0.9, 0.5, LONG)
+    assert (short.removed, short.lift) == pytest.approx((long.removed, long.lift))
+
+
+def test_estimates_that_were_wrong_widen_the_spread() -> None:
+    right, wrong = (Past(0.6, 0.4, 0.7, 0.5, estimated=said) for said in (0.69, 0.5))
+    spreads = [
+        estimates_from(TRIAL, 0.4, 0.5, EVERY, past)[2].spread for past in ([right], [], [wrong])
+    ]
+    assert 0 < spreads[0] < spreads[1] < spreads[2]
+    long, short = (estimates_from(TRIAL, 0.4, 0.5, EVERY, [])[at].spread for at in (2, 1))
+    assert long < short
+
+
+@pytest.fixture(scope="module")
+def window() -> tuple[SmallCnn, WindowData]:
+    synthetic = benchmark("nc-synthetic")
+    material = limit_samples(synthetic.load(Origin()), 60, 0)
+    first, second = (window_data(synthetic, material, number, 40, 0) for number in (0, 1))
+    model, _ = retrain(SmallCnn.build(10, 0, 16), first, 0.0, SHORT)
+    assert isinstance(model, SmallCnn)
+    return model, second
+
+
+def test_one_trial_is_made_for_all_configurations(window: tuple[SmallCnn, WindowData]) -> None:
+    model, data = window
+    alone, several = (run_trial(model, data, configs) for configs in ([LONG], EVERY))
+    assert alone.curve == several.curve
+    assert (alone.head_gain, several.head_gain is None) == (None, False)
+    before = accuracy(model, data.held_out)
+    estimates = estimate_each(model, data, before, EVERY, [])
+    assert {one.settings for one in estimates} == {*EVERY}
+    assert all(before <= one.accuracy <= 1 for one in estimates)
+    assert len({one.seconds for one in estimates}) == 1
+
+
+def test_configurations_that_the_model_does_not_know_are_refused() -> None:
+    synthetic = benchmark("nc-synthetic")
+    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
+    with pytest.raises(InputError, match="the last block of Tiny is not known"):
+        estimate_each(Tiny.build(10, 0), data, 0.0, EVERY, [])
+
+
+def test_a_training_that_diverges_gains_nothing_with_any_configuration() -> None:
+    synthetic = benchmark("nc-synthetic")
+    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
+    said = estimate_each(Hot.build(10, 0), data, 0.4, [LONG, HEAD], [])
+    assert [(one.settings, one.accuracy) for one in said] == [(LONG, 0.4), (HEAD, 0.4)]

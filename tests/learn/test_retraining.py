@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Inputs, Labels, Model
-from migrator.learn.registry import benchmark
+from migrator.learn.model import Inputs, Labels, Layers, Model
+from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import (
     RetrainingSettings,
     accuracy,
@@ -34,6 +35,7 @@ from migrator.learn.retraining import (
     steps_per_epoch,
 )
 from migrator.learn.samples import Samples, WindowData, split_validation
+from migrator.learn.zoo import SmallCnn
 
 KNOWN = benchmark("nc-synthetic")
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
@@ -134,6 +136,52 @@ def test_what_was_cut_off_goes_on_to_the_very_same_model(
     straight, expected = retrain(model, data, before, SETTINGS)
     assert same(again, straight, data)
     assert done.curve == expected.curve
+
+
+def test_only_the_head_is_retrained_and_goes_on_where_it_was_cut_off(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    _, data, _ = pretrained
+    model, settings = SmallCnn.build(10, 0, 16), replace(SETTINGS, layers=Layers.HEAD, part=0.5)
+    trained = data.training_part(settings.part, settings.seed)
+    steps = steps_per_epoch(len(trained), SETTINGS.batch)
+    straight, done = retrain(model, data, 0.0, settings)
+    assert isinstance(straight, SmallCnn)
+    before, after = model.network.state_dict(), straight.network.state_dict()
+    changed = {name for name, tensor in after.items() if not tensor.equal(before[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+    assert all(weight.requires_grad for weight in straight.network.parameters()), "next time"
+    checkpoints = Checkpoints(tmp_path, no_warning)
+    with pytest.raises(CutOffError):
+        retrain(model, data, 0.0, settings, checkpoints, cut_off_after(3 * steps - 2))
+    counted = itertools.count()
+    again, resumed = retrain(
+        model, data, 0.0, settings, checkpoints, lambda: (next(counted), None)[1]
+    )
+    assert next(counted) == 2 * steps
+    assert resumed.curve == done.curve
+    assert same(again, straight, data)
+
+
+def test_a_part_of_the_samples_has_every_class_and_repeats(pretrained: Pretrained) -> None:
+    _, data, _ = pretrained
+    whole = np.bincount(data.training.labels)
+    for part in (1.0, 0.5, 0.1):
+        counts = np.bincount(data.training_part(part, 3).labels)
+        expected = np.maximum(np.round(part * whole), np.minimum(8, whole))
+        np.testing.assert_array_equal(counts, expected)
+    first, again, other = (data.training_part(0.5, seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.inputs, again.inputs)
+    assert not np.array_equal(first.inputs, other.inputs)
+    assert set(data.new_classes) <= set(data.training_part(0.01, 0).labels.tolist())
+
+
+def test_a_model_that_cannot_freeze_layers_trains_all_of_them(pretrained: Pretrained) -> None:
+    _, data, _ = pretrained
+    model = build("support.means_model:Means", 10, 0)
+    with pytest.raises(InputError, match=r"Means has no train_only\(\).*not 'head'"):
+        retrain(model, data, 0.0, replace(SETTINGS, layers=Layers.HEAD))
+    assert retrain(model, data, 0.0, SETTINGS)[1].accuracy_after > 0
 
 
 class Forgetful(Tiny):
@@ -267,6 +315,12 @@ def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:
             retrain(model, empty, before, SETTINGS)
     with pytest.raises(InputError, match="at least 1 epoch"):
         RetrainingSettings(epochs=0)
+    for part in (0, 1.5, float("nan")):
+        with pytest.raises(InputError, match="give more than 0 and at most 1"):
+            RetrainingSettings(part=part)
+    with pytest.raises(InputError, match="give one of 'head', 'last block', 'all'"):
+        RetrainingSettings(layers=cast(Layers, "middle"))
+    assert RetrainingSettings(layers=cast(Layers, "head")).layers is Layers.HEAD
 
 
 def test_the_rate_warms_up_and_cools_down() -> None:

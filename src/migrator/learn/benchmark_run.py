@@ -129,7 +129,7 @@ class BenchmarkRun:
         before = accuracy(self.model, data.held_out, self.settings.retraining.batch)
         expected = estimate(self.model, data, before, settings, self.past)
         epochs = self.folder.epochs(scenario) if self.folder is not None else None
-        samples = len(data.new) + len(data.replay)
+        samples = len(data.training_part(settings.part, settings.seed))
         what = f"window {scenario}" if scenario else "pre-training"
         with progress(_steps_left(settings, samples, epochs), what) as step:
             self.model, done = retrain(self.model, data, before, settings, epochs, step)
@@ -154,7 +154,7 @@ class BenchmarkRun:
             self.rows.append(row)
         else:
             self.pretraining_stopped = done.stopped
-        self.past.append(expected.past(done.accuracy_served))
+        self.past.append(expected.past(done.accuracy_served, done.curve))
         if self.folder is not None:
             self.folder.finish(scenario, self.model, self._about())
 
@@ -163,7 +163,10 @@ class BenchmarkRun:
         if checkpoint is not None:
             with naming_method(self.settings.model, "load()"):
                 self.model.load(checkpoint.weights)
-            self.past = [Past(**past) for past in checkpoint.about["past"]]
+            self.past = [
+                Past(**{**past, "settings": RetrainingSettings(**past["settings"])})
+                for past in checkpoint.about["past"]
+            ]
             self.rows = [WindowRow(**row) for row in checkpoint.about["rows"]]
             self.pretraining_stopped = str(checkpoint.about["pretraining_stopped"])
             # the first step loads libraries, which must not count as a window's retraining time

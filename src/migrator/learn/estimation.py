@@ -10,21 +10,23 @@ accuracy gained per new class so far counts as well, with twice the weight (docs
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from migrator.learn.model import Model
+from migrator.learn.model import Layers, Model
 from migrator.learn.retraining import (
     DivergedError,
     RetrainingSettings,
     accuracy,
     begin_training,
     train_epoch,
+    train_only,
 )
-from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
+from migrator.learn.samples import Samples, Stream, WindowData, concatenate, random_stream
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
@@ -40,6 +42,21 @@ _FADING = 0.3
 """Weight of the mean so far when a newer value is added."""
 _SAMPLE_WEIGHT = 1 / 3
 """Weight of the sample's limit against that of earlier gains."""
+_HEAD_EPOCHS = 2
+"""Epochs of the trial of the head only: it learns fast, and a step takes a third."""
+_GROWTH = 0.33
+"""Power of the samples seen with which gains grow, before any retraining has been measured."""
+_GROWTHS = tuple(power / 20 for power in range(17))
+_LEAST_EPOCHS, _LEAST_GAIN = 3, 0.03
+"""Of a retraining whose curve tells how gains grow."""
+_HEAD, _HEAD_REMOVED, _BLOCK = 0.5, 0.08, 0.85
+"""The gain of the head relative to all layers where it was not tried; the part of the errors that
+remain after its trial which a retraining of the head removes; and how far the last block comes from
+the head towards all layers."""
+_LEAST_FRACTION = 0.2
+"""Below it the result of a short configuration says little about a long one."""
+_ERROR, _FRACTION_SPREAD = 0.03, 0.12
+"""Standard deviation of the longest configuration's estimate, and of the fraction of another."""
 _DECAYS = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Candidate factors by which the distance to the limit shrinks per epoch."""
 
@@ -55,23 +72,53 @@ class Past:
     """The accuracy in service afterwards."""
     new_part: float
     """The part of the held-out samples that are of new classes."""
+    settings: RetrainingSettings = field(default_factory=RetrainingSettings)
+    """The configuration that was carried out."""
+    fraction: float = 1.0
+    """Its expected gain, relative to that of the longest configuration."""
+    estimated: float | None = None
+    """The accuracy that was expected."""
+    curve: tuple[float, ...] = ()
+    """Accuracy on the validation samples after every epoch."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curve", tuple(self.curve))  # a list if read from JSON
+
+    @property
+    def came_longest(self) -> float:
+        """The accuracy that the longest configuration would have reached."""
+        if self.fraction == 1:
+            return self.came
+        gained = (self.came - self.before) / max(_LEAST_FRACTION, self.fraction)
+        return min(1.0, self.before + gained)
 
     @property
     def removed(self) -> float:
         """The part of the errors remaining at the sample's limit that training removed."""
         left = max(1 - self.limit, 0.02)
-        removed = float(np.clip((self.came - self.limit) / left, -1, 1))
+        removed = float(np.clip((self.came_longest - self.limit) / left, -1, 1))
         return removed * _HARDER if self.new_part == 1 else removed
 
     @property
     def lift(self) -> float | None:
         """The accuracy gained per part of new classes; None if all or no classes were new."""
-        return (self.came - self.before) / self.new_part if 0 < self.new_part < 1 else None
+        gained = self.came_longest - self.before
+        return gained / self.new_part if 0 < self.new_part < 1 else None
+
+    @property
+    def growth(self) -> float | None:
+        """The power of its epochs with which the gain grew; None if it cannot be told."""
+        gains = np.asarray(self.curve) - self.before
+        if len(gains) < _LEAST_EPOCHS or gains[-1] < _LEAST_GAIN:
+            return None
+        parts = np.arange(1, len(gains) + 1) / len(gains)
+        missed = [((gains - gains[-1] * parts**power) ** 2).sum() for power in _GROWTHS]
+        return _GROWTHS[int(np.argmin(missed))]
 
 
 @dataclass(frozen=True)
 class AccuracyEstimate:
-    """The expected result of a retraining."""
+    """The expected result of a retraining with one configuration."""
 
     accuracy: float
     """Of the model in service afterwards: never below the current one."""
@@ -81,10 +128,35 @@ class AccuracyEstimate:
     curve: tuple[float, ...]
     """Accuracy of the trial before training and after each of its epochs."""
     seconds: float
+    """That the estimate took, for all configurations."""
+    settings: RetrainingSettings = field(default_factory=RetrainingSettings)
+    fraction: float = 1.0
+    """The gain relative to that of the longest configuration."""
+    spread: float = 0.0
+    """Standard deviation to expect of the error of `accuracy`."""
 
-    def past(self, came: float) -> Past:
-        """The estimate together with the accuracy that was reached."""
-        return Past(self.limit, self.before, came, self.new_part)
+    def past(self, came: float, curve: Sequence[float] = ()) -> Past:
+        """The estimate together with the accuracy that was reached, and the retraining's curve."""
+        return Past(
+            self.limit,
+            self.before,
+            came,
+            self.new_part,
+            self.settings,
+            self.fraction,
+            self.accuracy,
+            tuple(curve),
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Short trainings on a sample, from which the gain of every configuration is estimated."""
+
+    curve: tuple[float, ...]
+    """Accuracy before training and after each epoch, with the longest configuration's layers."""
+    head_gain: float | None = None
+    """Accuracy gained by training the head only; None: not tried."""
 
 
 def estimate(
@@ -95,18 +167,121 @@ def estimate(
     past: Sequence[Past],
 ) -> AccuracyEstimate:
     """Estimate the accuracy after retraining; `before` is the model's on all held-out data."""
+    return estimate_each(model, data, before, [settings], past)[0]
+
+
+def estimate_each(
+    model: Model,
+    data: WindowData,
+    before: float,
+    configurations: Sequence[RetrainingSettings],
+    past: Sequence[Past],
+) -> tuple[AccuracyEstimate, ...]:
+    """Estimate the accuracy after retraining with each of the configurations, from one trial."""
     began = time.perf_counter()
     new_part = len(data.held_out_new) / max(1, len(data.held_out))
     try:
-        curve = _trial_curve(model, data, settings)
+        trial = run_trial(model, data, configurations)
     except DivergedError:
         # the retraining would diverge as well and not be adopted
-        flat = (before,) * (EPOCHS + 1)
-        return AccuracyEstimate(before, before, before, new_part, flat, time.perf_counter() - began)
+        flat, seconds = (before,) * (EPOCHS + 1), time.perf_counter() - began
+        return tuple(
+            AccuracyEstimate(before, before, before, new_part, flat, seconds, settings)
+            for settings in configurations
+        )
+    estimates = estimates_from(trial, before, new_part, configurations, past)
+    seconds = time.perf_counter() - began
+    return tuple(replace(estimate, seconds=seconds) for estimate in estimates)
+
+
+def estimates_from(
+    trial: Trial,
+    before: float,
+    new_part: float,
+    configurations: Sequence[RetrainingSettings],
+    past: Sequence[Past],
+) -> tuple[AccuracyEstimate, ...]:
+    """The estimates that follow from a trial and earlier retrainings."""
+    longest = longest_of(configurations)
     # the gain is measured on few samples, the base on all
-    limit = float(np.clip(before + limit_of(curve) - curve[0], 0, 1))
-    after = max(before, expected(limit, before, new_part, past))
-    return AccuracyEstimate(after, limit, before, new_part, curve, time.perf_counter() - began)
+    limit = float(np.clip(before + limit_of(trial.curve) - trial.curve[0], 0, 1))
+    best = max(before, expected(limit, before, new_part, past))
+    gains = Gains(before, best - before, trial.head_gain, longest, growth_of(past))
+    error = typical_error(past)
+    estimates = []
+    for settings in configurations:
+        fraction = gains.fraction(settings)
+        others = 0.0 if settings == longest else _FRACTION_SPREAD * (best - before)
+        estimates.append(
+            AccuracyEstimate(
+                best if fraction == 1 else before + fraction * (best - before),
+                limit,
+                before,
+                new_part,
+                trial.curve,
+                0.0,
+                settings,
+                fraction,
+                math.hypot(error, others),
+            )
+        )
+    return tuple(estimates)
+
+
+def longest_of(configurations: Sequence[RetrainingSettings]) -> RetrainingSettings:
+    """The configuration with the most trained layers, and among those the most samples seen."""
+    order = [*Layers]
+    return max(configurations, key=lambda each: (order.index(each.layers), each.epochs * each.part))
+
+
+def growth_of(past: Sequence[Past]) -> float:
+    """The power of the samples seen with which gains grow: the usual one and those measured."""
+    measured = [growth for earlier in past if (growth := earlier.growth) is not None]
+    return float(np.mean([_GROWTH, *measured]))
+
+
+def typical_error(past: Sequence[Past]) -> float:
+    """Standard deviation of the estimate of the longest configuration."""
+    squares = [
+        (earlier.came - earlier.estimated) ** 2
+        for earlier in past
+        if earlier.estimated is not None and earlier.new_part < 1
+    ]
+    return math.sqrt(_faded([_ERROR**2, *squares]) if squares else _ERROR**2)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What configurations gain, relative to the longest one."""
+
+    before: float
+    longest_gain: float
+    head_gain: float | None
+    """Measured on a sample."""
+    longest: RetrainingSettings
+    growth: float
+
+    def fraction(self, settings: RetrainingSettings) -> float:
+        """The gain of a configuration; 1 is that of the longest."""
+        if settings == self.longest:
+            return 1.0
+        ratio = settings.epochs * settings.part / (self.longest.epochs * self.longest.part)
+        seen = math.pow(min(1.0, ratio), self.growth)
+        if settings.layers is self.longest.layers:
+            return seen
+        head = self._head_fraction
+        if settings.layers is Layers.HEAD:
+            return seen * head
+        return seen * (head + _BLOCK * (1 - head))
+
+    @property
+    def _head_fraction(self) -> float:
+        """The gain of the head only, with as many samples seen."""
+        if self.head_gain is None or self.longest_gain <= 0:
+            return _HEAD
+        limit = min(1.0, self.before + max(0.0, self.head_gain))
+        gain = limit + _HEAD_REMOVED * (1 - limit) - self.before
+        return float(np.clip(gain / self.longest_gain, 0, 1))
 
 
 def expected(limit: float, before: float, new_part: float, past: Sequence[Past]) -> float:
@@ -133,23 +308,50 @@ def limit_of(curve: Sequence[float]) -> float:
     return float(np.clip(limit, 0, 1))
 
 
-def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -> tuple[float, ...]:
-    part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * settings.epochs)
-    draw = random_stream(settings.seed, Stream.ESTIMATION)
+def run_trial(
+    model: Model, data: WindowData, configurations: Sequence[RetrainingSettings]
+) -> Trial:
+    """Train copies on a sample for a moment; the head alone only if a configuration does so."""
+    longest = longest_of(configurations)
+    part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * longest.epochs * longest.part)
+    draw = random_stream(longest.seed, Stream.ESTIMATION)
     sample = concatenate((data.new.share(part, draw), data.replay.share(part, draw)))
-    trained = settings.epochs * (len(data.new) + len(data.replay))
+    trained = longest.epochs * longest.part * (len(data.new) + len(data.replay))
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))
     classes = len(np.unique(data.held_out.labels))
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
     trial = copy.deepcopy(model)
-    curve = [accuracy(trial, judged, settings.batch)]
+    fewer = {settings.layers for settings in configurations} - {longest.layers}
+    for layers in fewer:
+        train_only(trial, layers)  # an error before anything is trained
+
+    def judged_accuracy(network: Model) -> float:
+        return accuracy(network, judged, longest.batch)
+
+    curve = [judged_accuracy(trial)]
+    _train(trial, sample, longest, EPOCHS, lambda: curve.append(judged_accuracy(trial)))
+    if not fewer:
+        return Trial(tuple(curve))
+    head = copy.deepcopy(model)
+    settings = replace(longest, layers=Layers.HEAD)
+    _train(head, sample, settings, _HEAD_EPOCHS, lambda: None)
+    return Trial(tuple(curve), judged_accuracy(head) - curve[0])
+
+
+def _train(
+    trial: Model,
+    sample: Samples,
+    settings: RetrainingSettings,
+    epochs: int,
+    epoch_done: Callable[[], None],
+) -> None:
+    train_only(trial, settings.layers)
     begin_training(trial, sample, settings.seed)
-    for epoch in range(EPOCHS):
-        train_epoch(trial, sample, epoch, EPOCHS, settings.batch, settings.seed)
-        curve.append(accuracy(trial, judged, settings.batch))
+    for epoch in range(epochs):
+        train_epoch(trial, sample, epoch, epochs, settings.batch, settings.seed)
+        epoch_done()
     if hasattr(trial, "end_training"):
         trial.end_training()  # frees GPU memory before the retraining
-    return tuple(curve)
 
 
 def _faded(values: Sequence[float]) -> float:

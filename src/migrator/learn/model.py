@@ -31,6 +31,15 @@ class Modality(StrEnum):
     TEXT = "text"
 
 
+class Layers(StrEnum):
+    """The part of a network that a training changes."""
+
+    HEAD = "head"
+    LAST_BLOCK = "last block"
+    """And the head."""
+    ALL = "all"
+
+
 class Model(Protocol):
     """A classifier that can be served and retrained.
 
@@ -41,6 +50,8 @@ class Model(Protocol):
     - `input_pixels`: the side of the images it is given, if it resizes them; may be set
     - `weights`: the origin of the weights, in words
     - `begin_with(path)`: load the weights only, not the training state
+    - `train_only(layers)`: from now on trainings change these layers only; called before every
+      training. InputError if the model cannot; without it trainings change all layers
     - `begin_training(inputs, labels, counts)`: called before the first epoch and after a resume
       with some samples of every class and the number of training samples per class. The model
       corrects for these frequencies: epochs then show every sample once instead of every class

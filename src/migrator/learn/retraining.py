@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
-from migrator.learn.model import Labels, Model
+from migrator.learn.model import Labels, Layers, Model
 from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
 START, DATA, FIRST, EPOCHS = "start_s", "data_s", "first_s", "epochs_s"
@@ -63,10 +63,23 @@ class RetrainingSettings:
     epochs: int = 8
     batch: int = BATCH
     seed: int = 0
+    part: float = 1.0
+    """The part of the samples of every class that is trained on."""
+    layers: Layers = Layers.ALL
+    """The layers that are trained; the others stay as they are."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 2:
             raise InputError("retraining: give at least 1 epoch and batches of at least 2")
+        if not 0 < self.part <= 1:
+            raise InputError(f"retraining: part is {self.part:g}; give more than 0 and at most 1")
+        try:
+            object.__setattr__(self, "layers", Layers(self.layers))  # a word if read from JSON
+        except ValueError:
+            names = ", ".join(repr(layers.value) for layers in Layers)
+            raise InputError(
+                f"retraining: layers is {self.layers!r}; give one of {names}"
+            ) from None
 
     def steps(self, samples: int) -> int:
         """Training steps of all epochs on `samples` samples."""
@@ -153,7 +166,9 @@ class _Training:
         checkpoints: Checkpoints | None,
         laps: Laps,
     ) -> None:
-        self._model, self._data, self._settings = model, data, settings
+        self._model, self._settings = model, settings
+        self._samples = data.training_part(settings.part, settings.seed)
+        self._validation = data.validation
         self._checkpoints, self._laps, self._steps = checkpoints, laps, 0
         self._schedule = CheckpointSchedule(getattr(model, "kept_bytes", 0))
         self._best: Model | None = None
@@ -172,9 +187,11 @@ class _Training:
     ) -> _Training:
         """Train a copy of the model; resume from the newest checkpoint if there is one."""
         began = time.perf_counter()
-        training = cls(copy.deepcopy(model), data, settings, checkpoints, laps)
+        trainee = copy.deepcopy(model)
+        train_only(trainee, settings.layers)
+        training = cls(trainee, data, settings, checkpoints, laps)
         training._resume(model)
-        begin_training(training._model, data.training, settings.seed)
+        begin_training(trainee, training._samples, settings.seed)
         training.seconds += time.perf_counter() - began
         return training
 
@@ -217,7 +234,7 @@ class _Training:
 
     def _train(self, epoch: int, step_done: Callable[[], None]) -> float:
         """Train one epoch; the accuracy on the validation samples afterwards."""
-        data, settings = self._data, self._settings
+        settings = self._settings
         epochs, batch, seed = settings.epochs, settings.batch, settings.seed
 
         def counted() -> None:
@@ -226,9 +243,9 @@ class _Training:
             if self._steps == FIRST_STEPS:
                 self._laps.end(FIRST)
 
-        train_epoch(self._model, data.training, epoch, epochs, batch, seed, counted)
+        train_epoch(self._model, self._samples, epoch, epochs, batch, seed, counted)
         self._laps.end(EPOCHS)
-        judgement = judge(self._model, data.validation, batch)
+        judgement = judge(self._model, self._validation, batch)
         self._laps.end(EVALUATION)
         if judgement.unanswered == judgement.samples:
             raise DivergedError(
@@ -249,6 +266,17 @@ def best_epoch(curve: Sequence[float]) -> int:
     """The last of several equally good epochs: its learning rate was lower."""
     best = max(curve)
     return max(epoch for epoch, reached in enumerate(curve) if reached == best)
+
+
+def train_only(model: Model, layers: Layers) -> None:
+    """Let trainings of the model change these layers only; InputError if it has no such method."""
+    if hasattr(model, "train_only"):
+        model.train_only(layers)
+    elif layers is not Layers.ALL:
+        raise InputError(
+            f"retraining: {type(model).__name__} has no train_only(), so its layers cannot be "
+            f"frozen; retrain all of them, not {layers.value!r}"
+        )
 
 
 def begin_training(model: Model, samples: Samples, seed: int) -> None:

@@ -16,6 +16,9 @@ _VALIDATION, _MOST_VALIDATION, _LEAST_SPLIT = 1 / 4, 50, 4
 """Part of a class's held-out samples that chooses the epoch, its limit, and the fewest samples
 that are split: fewer serve both purposes."""
 
+_LEAST_OF_CLASS = 8
+"""Samples of a class that a retraining on a part of the samples keeps."""
+
 
 class NoSamplesError(InputError):
     """There are no samples to train on, or none to evaluate with."""
@@ -41,9 +44,9 @@ class Samples:
         """At most `per_class` samples of every class, drawn at random."""
         return self._draw(lambda _count: per_class, draw)
 
-    def share(self, part: float, draw: np.random.Generator) -> Samples:
-        """A fraction of every class, at least one sample of each, drawn at random."""
-        return self._draw(lambda count: max(1, round(part * count)), draw)
+    def share(self, part: float, draw: np.random.Generator, least: int = 1) -> Samples:
+        """A fraction of every class, at least `least` samples of each, drawn at random."""
+        return self._draw(lambda count: max(least, round(part * count)), draw)
 
     def _draw(self, kept_of: Callable[[int], int], draw: np.random.Generator) -> Samples:
         kept = [np.empty(0, np.intp)]
@@ -94,6 +97,16 @@ class WindowData:
     def training(self) -> Samples:
         return concatenate((self.new, self.replay))
 
+    def training_part(self, part: float, seed: int) -> Samples:
+        """A part of the training samples: the same part of every class, new or replayed.
+
+        A class keeps a few samples however small the part is.
+        """
+        if part == 1:
+            return self.training
+        draw = random_stream(seed, Stream.PART)
+        return self.training.share(part, draw, _LEAST_OF_CLASS)
+
     @property
     def held_out_new(self) -> Samples:
         """Held-out samples of the window's new classes."""
@@ -112,6 +125,7 @@ class Stream(IntEnum):
     VALIDATION = 7
     FEATURES = 8
     HELD_OUT = 9
+    PART = 10
 
 
 def random_stream(seed: int, stream: Stream, *more: int) -> np.random.Generator:

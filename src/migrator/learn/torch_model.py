@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
-from migrator.learn.model import Inputs, Labels, Modality, Scores, damaged
+from migrator.learn.model import Inputs, Labels, Layers, Modality, Scores, damaged
 from migrator.learn.tokens import PADDING, TOKENS, VOCABULARY
+from migrator.learn.trained_layers import Frozen, freeze
 from migrator.learn.weights import (
     Moments,
     Saved,
@@ -46,6 +47,9 @@ class TorchModel(ABC):
     learning_rate: float
     head: str | tuple[str, ...] = "classifier"
     """Name prefixes of the tensors that depend on the number of classes."""
+    last_block: str | tuple[str, ...] = ()
+    """Name prefixes of the tensors of the last block before the head; empty: found in the network
+    (`learn/trained_layers.py`)."""
 
     def __init__(self, network: nn.Module, classes: int, seed: int) -> None:
         self.network, self.classes, self.seed = network, classes, seed
@@ -57,6 +61,7 @@ class TorchModel(ABC):
         self._optimiser: torch.optim.AdamW | None = None
         self._captured: CapturedSteps | None = None
         self._answers: CapturedAnswers | None = None
+        self._frozen = Frozen()
         self._has_kernels = False
         """Whether answers use our kernels for depthwise convolutions."""
         self._unseen = torch.ones(classes, dtype=torch.bool)
@@ -93,9 +98,10 @@ class TorchModel(ABC):
 
     @property
     def kept_bytes(self) -> int:
-        """Approximate size of a training checkpoint: every weight and its two moments."""
-        return 3 * sum(
-            parameter.numel() * parameter.element_size() for parameter in self.network.parameters()
+        """Approximate size of a training checkpoint: weights, two moments of trained ones."""
+        return sum(
+            (1 if name in self._frozen.parameters else 3) * parameter.nbytes
+            for name, parameter in self.network.named_parameters()
         )
 
     def infer(self, inputs: Inputs) -> Scores:
@@ -154,6 +160,13 @@ class TorchModel(ABC):
             setattr(other, name, kept)
         return True
 
+    def train_only(self, layers: Layers) -> None:
+        """From now on trainings change these layers only; InputError if they are not known."""
+        self._frozen.release(self.network)
+        self._frozen = Frozen()
+        self._optimiser = self._captured = None  # both are of the layers trained before
+        self._frozen = freeze(self.network, layers, self.head, self.last_block, type(self).__name__)
+
     def begin_training(self, inputs: Inputs, labels: Labels, counts: Labels) -> None:
         """Prepare for a training: new classes start from the mean features of these samples.
 
@@ -173,6 +186,7 @@ class TorchModel(ABC):
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
         """One deterministic step of AdamW on the batch; the loss."""
         self.network.train()
+        self._frozen.hold(self.network)
         optimiser = self._optimiser or self._new_optimiser()
         for group in optimiser.param_groups:
             _set_rate(group, lr)
@@ -215,7 +229,7 @@ class TorchModel(ABC):
 
     def end_training(self) -> None:
         """Free what only training needs: moments, gradients, captured steps."""
-        self._optimiser = self._captured = None
+        self.train_only(Layers.ALL)
         self.network.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             _CUDA.empty_cache()  # memory of graphs is not reused
@@ -315,7 +329,7 @@ class TorchModel(ABC):
     def _new_optimiser(self) -> torch.optim.AdamW:
         on_gpu = self.device.type == "cuda"
         self._optimiser = torch.optim.AdamW(
-            self.network.parameters(),
+            [parameter for _, parameter in self._trained()],
             # a tensor, so that a captured step reads the current rate
             lr=torch.zeros((), device=self.device) if on_gpu else 0.0,
             weight_decay=_WEIGHT_DECAY,
@@ -325,9 +339,14 @@ class TorchModel(ABC):
         self._captured = CapturedSteps() if on_gpu else None
         return self._optimiser
 
+    def _trained(self) -> list[tuple[str, nn.Parameter]]:
+        """The weights that the optimiser has, in its order."""
+        named = self.network.named_parameters()
+        return [(name, weight) for name, weight in named if name not in self._frozen.parameters]
+
     def _fitting_moments(self, saved: Saved, path: Path) -> Moments:
         """The moments in the file; InputError unless each belongs to a weight in the same file."""
-        names = [name for name, _ in self.network.named_parameters()]
+        names = [name for name, _ in self._trained()]
         for index, named in saved.moments.items():
             weight = saved.tensors.get(names[index]) if 0 <= index < len(names) else None
             shapes = () if weight is None else (weight.shape, torch.Size())
@@ -337,7 +356,7 @@ class TorchModel(ABC):
         return saved.moments
 
     def _restore(self, optimiser: torch.optim.AdamW, moments: Moments) -> None:
-        weights = list(self.network.parameters())
+        weights = [weight for _, weight in self._trained()]
         state = {
             index: {name: _in_layout_of(moment, weights[index]) for name, moment in named.items()}
             for index, named in moments.items()

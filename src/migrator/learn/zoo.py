@@ -60,6 +60,7 @@ class InceptionV3(ImageModel):
     summary = "Inception-v3, 22 M weights, images of 299 pixels (75 and more); needs torchvision"
     learning_rate = 1e-3
     head = "fc"
+    last_block = "Mixed_7c"
     own_pixels = 299
     least_pixels = 75
 
@@ -121,6 +122,7 @@ class SmallText(TextModel):
     name = "small-text"
     summary = "a bag of hashed words, 2 M weights; trains on a CPU"
     learning_rate = 3e-3
+    last_block = "hidden"
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:

@@ -1,0 +1,189 @@
+"""Frozen layers stay as they are, cost no gradient, and learn again when all layers are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.small_models import save_bert, save_convnext
+from support.tiny_model import Tiny
+from torch import Tensor, nn
+
+from migrator.core.errors import InputError
+from migrator.learn.cuda_graphs import CapturedSteps
+from migrator.learn.image_model import ImageModel
+from migrator.learn.model import Inputs, Labels, Layers
+from migrator.learn.registry import build, models
+from migrator.learn.torch_model import TorchModel
+from migrator.learn.trained_layers import freeze
+from migrator.learn.zoo import BertBase, SmallCnn, SmallText
+
+LABELS = np.arange(8) % 4
+
+
+def batch(model: TorchModel) -> tuple[Inputs, Labels]:
+    inputs = model.example(8)
+    return np.random.default_rng(1).permuted(inputs, axis=0), LABELS
+
+
+def tensors(model: TorchModel) -> dict[str, Tensor]:
+    """Weights and statistics."""
+    return {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
+
+
+def changed_by_training(model: TorchModel) -> set[str]:
+    before = tensors(model)
+    for _ in range(2):
+        model.train_step(*batch(model), 1e-2)
+    return {name for name, tensor in tensors(model).items() if not tensor.equal(before[name])}
+
+
+def of_folder(folder: Path) -> TorchModel:
+    model = build(f"hf:{folder}", 4, 0)
+    assert isinstance(model, TorchModel)
+    return model
+
+
+def convnext(folder: Path) -> TorchModel:
+    save_convnext(folder)
+    return of_folder(folder)
+
+
+def bert(folder: Path) -> TorchModel:
+    save_bert(folder)
+    return of_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("built", "layers", "prefixes"),
+    [
+        (lambda _: SmallCnn.build(4, 0, 16), Layers.HEAD, ("classifier",)),
+        (lambda _: SmallCnn.build(4, 0, 16), Layers.LAST_BLOCK, ("6", "7", "classifier")),
+        (lambda _: SmallText.build(4, 0), Layers.HEAD, ("classifier",)),
+        (lambda _: SmallText.build(4, 0), Layers.LAST_BLOCK, ("hidden", "classifier")),
+        (convnext, Layers.HEAD, ("classifier",)),
+        (
+            convnext,
+            Layers.LAST_BLOCK,
+            ("convnext.encoder.stages.1", "convnext.layernorm", "classifier"),
+        ),
+        (bert, Layers.HEAD, ("classifier",)),
+    ],
+)
+def test_only_the_layers_asked_for_change(
+    built: Callable[[Path], TorchModel], layers: Layers, prefixes: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = built(tmp_path)
+    model.train_only(layers)
+    expected = {name for name in tensors(model) if name.startswith(prefixes)}
+    # weights alone: a layer of normalisation also counts its batches
+    weights = {name for name, _ in model.network.named_parameters()}
+    changed = changed_by_training(model)
+    assert changed <= expected
+    assert changed & weights == expected & weights
+    with_gradient = {
+        name for name, weight in model.network.named_parameters() if weight.grad is not None
+    }
+    assert with_gradient == expected & weights
+    assert model._optimiser is not None
+    assert len(model._optimiser.state_dict()["state"]) == len(with_gradient)
+
+
+def test_all_layers_learn_again_afterwards() -> None:
+    model = SmallCnn.build(4, 0, 16)
+    every = changed_by_training(SmallCnn.build(4, 0, 16))
+    model.train_only(Layers.HEAD)
+    assert changed_by_training(model) < every
+    model.end_training()
+    assert changed_by_training(model) == every
+
+
+def test_what_the_model_itself_excludes_stays_excluded() -> None:
+    model = SmallCnn.build(4, 0, 16)
+    model.network.get_parameter("0.weight").requires_grad_(False)
+    for layers in (Layers.HEAD, Layers.ALL):
+        model.train_only(layers)
+        assert "0.weight" not in changed_by_training(model)
+
+
+def test_a_captured_step_is_dropped_with_the_layers_it_trained() -> None:
+    model = SmallCnn.build(4, 0, 16)
+    model._new_optimiser()
+    captured = model._captured = CapturedSteps()  # as on a GPU
+    model.train_only(Layers.HEAD)
+    assert model._captured is not captured
+    assert len(model._new_optimiser().param_groups[0]["params"]) == 2
+
+
+def test_a_training_of_the_head_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    straight, cut_off, resumed = (SmallCnn.build(4, 0, 16) for _ in range(3))
+    for model in (straight, cut_off, resumed):
+        model.train_only(Layers.HEAD)
+    changed_by_training(straight)
+    changed_by_training(straight)
+    changed_by_training(cut_off)
+    cut_off.save(tmp_path / "half", training=True)
+    resumed.load(tmp_path / "half")
+    changed_by_training(resumed)
+    inputs, _ = batch(straight)
+    np.testing.assert_array_equal(resumed.infer(inputs), straight.infer(inputs))
+
+
+def test_a_checkpoint_of_the_head_is_small() -> None:
+    model = SmallCnn.build(4, 0, 16)
+    every = model.kept_bytes
+    model.train_only(Layers.HEAD)
+    head = 4 * (128 * 4 + 4)
+    assert model.kept_bytes == every / 3 + 2 * head
+
+
+BLOCKS = {
+    "mobilenet-v2": ("mobilenet_v2.layer.15.", "mobilenet_v2.conv_1x1.", "classifier."),
+    "resnet-50": ("resnet.encoder.stages.3.", "classifier."),
+    "convnext-b": ("convnext.encoder.stages.3.", "convnext.layernorm.", "classifier."),
+    "vit-b-16": ("vit.layers.11.", "vit.encoder.layer.11.", "vit.layernorm.", "classifier."),
+    "bert-base": ("bert.encoder.layer.11.", "bert.pooler.", "classifier."),
+    "inception-v3": ("Mixed_7c.", "fc."),
+    "efficientnet-lite0": ("blocks.6.", "conv_head.", "bn2.", "classifier."),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_last_block_of_a_packaged_model_is_found(name: str) -> None:
+    kind = models()[name]
+    assert issubclass(kind, ImageModel | BertBase)
+    with torch.device("meta"):
+        network = kind.network_of(10)
+    frozen = freeze(network, Layers.LAST_BLOCK, kind.head, kind.last_block, name)
+    weights = [weight for weight, _ in network.named_parameters()]
+    trained = [weight for weight in weights if weight not in frozen.parameters]
+    assert trained == [weight for weight in weights if weight.startswith(BLOCKS[name])]
+    assert 0 < len(trained) < len(weights) / 2
+
+
+class Headless(Tiny):
+    head = "classifier"
+
+
+def test_without_a_list_of_blocks_the_head_can_be_trained_alone() -> None:
+    model = Tiny.build(4, 0)
+    model.train_only(Layers.HEAD)
+    with pytest.raises(InputError, match="the last block of Tiny is not known; set its attribute"):
+        model.train_only(Layers.LAST_BLOCK)
+    assert changed_by_training(model), "refused, but still able to learn"
+
+
+@pytest.mark.parametrize("layers", [Layers.HEAD, Layers.LAST_BLOCK])
+def test_without_a_known_head_all_layers_must_be_trained(layers: Layers) -> None:
+    with pytest.raises(InputError, match="the head of Headless is not known"):
+        Headless.build(4, 0).train_only(layers)
+
+
+def test_a_layer_that_is_named_wins_over_the_network() -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    frozen = freeze(network, Layers.LAST_BLOCK, "2.", "0.", "own")
+    assert frozen.parameters == {"1.weight", "1.bias"}
+    assert frozen.modules == ("1",)

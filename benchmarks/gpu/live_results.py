@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.measured_run import LiveRun, measured_run
 from migrator.core.catalogue import board
+from migrator.core.evidence import CLOSE
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
 from migrator.forecast.selection import forecaster
@@ -116,6 +117,32 @@ class Retraining:
 
 
 @dataclass(frozen=True)
+class Reported:
+    """What the daemon reports of a tenant in a window, beside what its clients counted."""
+
+    policy: str
+    seed: int
+    window: int
+    """Counted from the first of its run."""
+    tenant: str
+    in_time: int
+    in_time_counted: int
+    goodput: float | None
+    """None: the daemon says that it is unknown."""
+    goodput_counted: int
+    accuracy: float | None
+    """That plans rest on, at the end of the window."""
+    evidence: str
+    accuracy_counted: float
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the goodput is unknown or within 2%."""
+        counted = self.goodput_counted
+        return self.goodput is None or abs(self.goodput - counted) <= CLOSE * counted
+
+
+@dataclass(frozen=True)
 class Starts:
     """The starts of a tenant's workers in one run."""
 
@@ -138,6 +165,7 @@ def write_results(folder: Path) -> Iterator[str]:
     rows = [row for run in runs for row in rows_of(run, runs)]
     retrainings = [row for run in runs for row in retrainings_of(run)]
     starts = [row for run in runs for row in starts_of(run)]
+    reported = [row for run in runs for row in reported_of(run)]
     record = {
         "machine": describe_machine(),
         "rows": [asdict(row) for row in rows],
@@ -148,10 +176,11 @@ def write_results(folder: Path) -> Iterator[str]:
         ],
         "retrainings": [asdict(retraining) for retraining in retrainings],
         "starts": [asdict(start) for start in starts],
+        "reported": [asdict(row) for row in reported],
     }
     (folder / "live.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    write_page(page(runs, rows, retrainings, starts), folder / "live.html")
-    for table in tables(rows, retrainings, starts):
+    write_page(page(runs, rows, retrainings, starts, reported), folder / "live.html")
+    for table in (*tables(rows, retrainings, starts), reported_table(reported)):
         yield from (f"\n{table.caption}", *_markdown(table))
     yield f"\nwritten: {folder / 'live.html'} and live.json"
 
@@ -248,6 +277,26 @@ def retrainings_of(run: Finished) -> Iterator[Retraining]:
                 retraining.taken_s,
                 retraining.parts_s,
             )
+
+
+def reported_of(run: Finished) -> Iterator[Reported]:
+    """Every window and tenant of which both say something."""
+    for number, window in enumerate(run.measured.sent["windows"]):
+        for tenant, counted in window["tenants"].items():
+            row = next(
+                (
+                    row
+                    for row in run.measured.records.tenant_windows
+                    if (row.window, row.tenant) == (window["window"], tenant)
+                ),
+                None,
+            )
+            if row is not None:
+                yield Reported(
+                    *(run.policy, run.seed, number, tenant, row.in_time, counted["in_time"]),
+                    *(row.goodput, counted["goodput"], row.accuracy_after, row.evidence),
+                    counted["accuracy"],
+                )
 
 
 def starts_of(run: Finished) -> Iterator[Starts]:
@@ -416,6 +465,32 @@ def _retrainings_table(retrainings: Sequence[Retraining]) -> Table:
     return _table("Retrainings, planned and taken, with their parts in seconds", names, cells, 4)
 
 
+def reported_table(reported: Sequence[Reported]) -> Table:
+    """Reported against counted; the caption says how many are not within 2%."""
+    headers = ("policy", "seed", "window", "tenant", "in time", "counted", "difference")
+    cells = [
+        (
+            *(row.policy, str(row.seed), str(row.window), row.tenant),
+            *(f"{row.in_time:,}", f"{row.in_time_counted:,}"),
+            _difference(row.in_time, row.in_time_counted),
+            "unknown" if row.goodput is None else f"{row.goodput:,.0f}",
+            f"{row.goodput_counted:,}",
+            _difference(row.goodput, row.goodput_counted),
+            "-" if row.accuracy is None else f"{row.accuracy:.1%}",
+            row.evidence,
+            f"{row.accuracy_counted:.1%}",
+        )
+        for row in reported
+    ]
+    more = ("goodput", "counted", "difference", "accuracy at the end", "by", "counted")
+    wrong = sum(not row.is_true for row in reported)
+    caption = (
+        "What the daemon reports and what clients counted; goodput neither unknown nor within "
+        f"{CLOSE:.0%}: {wrong} of {len(reported)}"
+    )
+    return _table(caption, (*headers, *more), cells, words=4)
+
+
 def _starts_table(starts: Sequence[Starts]) -> Table:
     headers = ("policy", "seed", "tenant", "starts", "serves after s", "longest s", "hidden")
     cells = [
@@ -441,6 +516,7 @@ def page(
     rows: Sequence[Row],
     retrainings: Sequence[Retraining],
     starts: Sequence[Starts],
+    reported: Sequence[Reported],
 ) -> Page:
     """The whole report: the comparison first, then every run."""
     recorded = [recorded_run(run.measured.records) for run in runs]
@@ -460,6 +536,7 @@ def page(
             (_simulation(rows), made[2]),
         ),
         Section("What was lost to what", "losses", (), (_losses(rows),)),
+        Section("Reported and counted", "reported", (), (reported_table(reported),)),
         Section("Planned and taken", "durations", (planned,), _durations(retrainings, made)),
     ]
     scenario, first = runs[0].live.scenario, runs[0].measured.records.run

@@ -38,6 +38,8 @@ from benchmarks.gpu.live_results import (
     leads,
     page,
     planned_well,
+    reported_of,
+    reported_table,
     retrainings_of,
     starts_of,
     tables,
@@ -197,12 +199,14 @@ def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
 def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
     live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
     known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
-    runs = []
-    for seed, name in enumerate(("migrator", "ekya")):
+    runs, goods = [], {"migrator": 820, "ekya": 640}
+    for seed, name in enumerate(goods):
         path = tmp_path / name / "records.db"
         made = Made(policy=name, began_s=1000.0, more=(known,), ends=True)
         run = read_records(path, write_run(path, made))
-        runs.append(Finished(name, seed, live, LiveRun(run, {})))
+        counted = {"in_time": 1170, "goodput": goods[name], "accuracy": goods[name] / 1170}
+        sent = {"windows": [{"window": 0, "tenants": {"photos": counted, "gone": counted}}]}
+        runs.append(Finished(name, seed, live, LiveRun(run, sent)))
     rows = [_row("migrator", 0, 660), _row("ekya", 1, 600)]
     retrainings = [row for finished in runs for row in retrainings_of(finished)]
     starts = [row for finished in runs for row in starts_of(finished)]
@@ -212,10 +216,16 @@ def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
         ("cameras", 1, 1.0),
         ("all", 1, 1.0),
     }
-    shown = page(runs, rows, retrainings, starts)
+    reported = [row for finished in runs for row in reported_of(finished)]
+    assert [(row.tenant, row.is_true) for row in reported] == [("photos", True), ("photos", False)]
+    assert [row.goodput for row in reported] == pytest.approx([816.9, 816.9])
+    assert "within 2%: 1 of 2" in reported_table(reported).caption
+    assert replace(reported[1], goodput=None).is_true
+    shown = page(runs, rows, retrainings, starts, reported)
     titles = [section.title for section in shown.sections]
-    assert titles[:4] == [
-        *("Comparison", "Live and simulated", "What was lost to what", "Planned and taken")
+    assert titles[:5] == [
+        *("Comparison", "Live and simulated", "What was lost to what"),
+        *("Reported and counted", "Planned and taken"),
     ]
     assert sum("Planned and held" in title for title in titles) == 2
     assert len({section.anchor for section in shown.sections}) == len(titles)

@@ -21,7 +21,8 @@ def run(tmp_path: Path) -> Run:
 def test_tenants(run: Run) -> None:
     came(run, "photos", 40)
     assert run.value("migrator_requests_total", tenant="photos", outcome="in_time") == 40
-    assert run.value("migrator_goodput_total", tenant="photos") == 30  # 15 of 20 labels agree
+    assert run.value("migrator_goodput_total", tenant="photos") == 15  # of 20 labelled answers
+    assert run.value("migrator_judged_total", tenant="photos") == 20
     assert run.value("migrator_accuracy_ratio", tenant="photos", source="measured") == 0.75
     assert run.value("migrator_accuracy_ratio", tenant="photos", source="served") == 1
     assert run.value("migrator_forecast_error_ratio", tenant="photos") == pytest.approx(2 / 6)

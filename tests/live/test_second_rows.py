@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.live_scenarios import live_scenario
 from support.scenarios import H200
@@ -15,8 +13,6 @@ from support.scenarios import H200
 from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
-from migrator.live.goodput_counter import Goodput
-from migrator.live.labels import Labels
 from migrator.live.second_rows import SecondRows
 from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
@@ -37,15 +33,11 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
         own.name: tenant_state_of(served, own, 1.0, 0.5)
         for served, own in zip(live.scenario.tenants, live.tenants, strict=True)
     }
-    tenants["a"].measure_accuracy(0.8)
     records = Records(
         tmp_path / "records.db", scenario="s", board="b", driver="d", policy="p", seed=0
     )
     router = Router({name: QueueSettings(name, 0.1, 4, 100) for name in tenants})
-    labels = Labels(tmp_path / "labels.db")
-    goodput = Goodput(router.counts, tenants, clock, labels)
-    yield SecondRows(records, router, clock, goodput, ExpectedArrivals(clock))
-    asyncio.run(labels.close())
+    yield SecondRows(records, router, clock, ExpectedArrivals(clock))
     records.close()
 
 
@@ -64,12 +56,11 @@ def test_a_second_is_written_again_once_its_requests_are_answered(rows: SecondRo
     counted = counts.receive(START + 0.9, 3)
     counts.answer(counted, 1, 0.01, late=False)
     put(rows, 0)
-    assert written(rows) == [SecondRecord("a", 0, 3, 1, wrong=0.2)]
+    assert written(rows) == [SecondRecord("a", 0, 3, 1)]
     counts.answer(counted, 1, 0.2, late=True)
     counts.fail(counted, 1)
     rows.settle(START + 1)
-    assert written(rows) == [SecondRecord("a", 0, 3, 1, 1, failed=1, wrong=0.2)]
-    assert not rows._unsettled
+    assert written(rows) == [SecondRecord("a", 0, 3, 1, 1, failed=1)]
 
 
 def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRows) -> None:
@@ -94,14 +85,18 @@ def test_answers_are_not_waited_for_forever(rows: SecondRows) -> None:
     assert not rows._unsettled
 
 
-async def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
-    for number in range(FEWEST_LABELS):
-        picture = np.zeros((3, 16, 16), np.uint8)
-        await rows.goodput._labels.add("a", 0, picture, 1, number % 2, f"r{number}")
+def test_labels_of_its_window_say_how_many_are_wrong(rows: SecondRows) -> None:
     counts = rows.router.counts["a"]
-    counts.answer(counts.receive(START + 0.5, 10), 10, 0.01, late=False)
+    counted = counts.receive(START + 0.5, 40)
+    counts.answer(counted, 40, 0.01, late=False)
     put(rows, 0)
-    assert written(rows)[0].wrong == 5.0
+    assert written(rows)[0].wrong is None
+    for number in range(FEWEST_LABELS):
+        counts.judge(counted, correct=number % 4 > 0)
+    counts.begin_window()
+    rows.settle(START + 1)
+    assert written(rows)[0].wrong == 10.0
+    assert not rows._unsettled
 
 
 def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:

@@ -112,7 +112,7 @@ def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
     assert parts["late"] == (10.0, 10.0, 10.0)
     assert parts["dropped"] == (20.0, 20.0, 10.0)
     assert parts["failed"] == (3.0, 3.0, 0.0)
-    assert parts["in time, not judged yet"] == (0.0, 0.0, 580.0)
+    assert parts["in time, unknown"] == (0.0, 0.0, 580.0)
     sums = [sum(value or 0.0 for value in column) for column in zip(*parts.values(), strict=True)]
     assert sums == [pytest.approx(1200), pytest.approx(1200), pytest.approx(600)]
 

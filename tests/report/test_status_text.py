@@ -38,6 +38,7 @@ TENANT = {
     "prepared": 2,
     "version": 3,
     "accuracy": 0.88,
+    "evidence": "samples",
     "retraining": "running",
     "progress": 0.43,
     "overhead_s": 1.0,
@@ -72,7 +73,20 @@ def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
     assert "at http://127.0.0.1:8600" in text
     assert "window 7, slot 5 of 20" in text
     lines = [line.split() for line in text.splitlines()]
-    assert ["photos", "5,000", "4,000", "500", "400", "60", "40", "2", "88.0%", "3", "43%"] in lines
+    assert [
+        "photos",
+        "5,000",
+        "4,000",
+        "500",
+        "400",
+        "60",
+        "40",
+        "2",
+        "88.0%",
+        "samples",
+        "3",
+        "43%",
+    ] in lines
     # a tenant it says nothing of is as in the records
     assert any(line[:2] == ["cameras", "1,500"] for line in lines)
     (drawn,) = [line for line in text.splitlines() if "[" in line]

@@ -69,6 +69,7 @@ def answer(**more: Any) -> dict[str, Any]:
         "drained": False,
         "version": 4,
         "accuracy": 0.8,
+        "evidence": "answers",
         "retraining": "running",
         "progress": 0.5,
     }
@@ -98,9 +99,9 @@ def test_records_alone_say_the_essentials(rows: RecentRows) -> None:
     assert "cameras 2g" in planned
     assert "photos 3g" in held
     assert "idle" in held
-    # in the last ten seconds photos had 60 a second, 59 of them in time, and 90% are correct
+    # in the last ten seconds photos had 60 a second, 59 of them in time
     (photos,) = [line.split() for line in lines if line.startswith("photos ")]
-    assert photos == ["photos", "60.0", "96.7%", "52.2", "-", "-", "-", "90%", "2", "-"]
+    assert photos == ["photos", "60.0", "96.7%", "unknown", *"---", "90%", "none", "2", "-"]
     assert "model: photos: version 2 is better" in lines[-1]
 
 
@@ -115,7 +116,8 @@ def test_the_daemon_knows_better_where_it_answers(rows: RecentRows) -> None:
     assert lines[0] == "quick  A100-40GB  mig  paris  run 1   PAUSED"
     assert "[++++++++++++photos 4g+++++++++++++]" in lines[5]
     (photos,) = [line.split() for line in lines if line.startswith("photos ")]
-    assert photos[1:] == ["50.0", "80.0%", "32.0", "5.0", "9.9", "3", "80%", "4", "███░░░", "50%"]
+    assert photos[1:4] == ["50.0", "80.0%", "32.0"]
+    assert photos[4:] == ["5.0", "9.9", "3", "80%", "answers", "4", "███░░░", "50%"]
 
 
 def test_a_daemon_alone_is_shown_without_plan_and_events() -> None:

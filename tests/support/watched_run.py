@@ -21,6 +21,7 @@ from migrator.live.recorder import LiveRecorder
 from migrator.policies.policy import Decision
 from migrator.serving.http.metrics import metrics_parts
 from migrator.serving.http.operations import ApiState
+from migrator.serving.queue import Second
 from migrator.workload.live import read_live
 from support.api_server import api_state
 from support.live_context import LabelTable, idle_context
@@ -104,7 +105,7 @@ def eventful(folder: Path) -> Run:
     recorder.forecasts.compare({"photos": 6.0, "cameras": 0.0})
     recorder.forecasts.end_window()
     run.state.access_log.refused["photos", 504] += 1
-    run.labels["photos", 0] = LabelCounts(30, 20, 5)
+    judge(run, Second(window=context.router.counts["photos"].window), 15, 5)
     return run
 
 
@@ -135,8 +136,15 @@ def sample_names(run: Run) -> set[str]:
     return {sample.name for sample in run.samples()}
 
 
-def came(run: Run, tenant: str, in_time: int) -> None:
+def came(run: Run, tenant: str, in_time: int) -> Second:
     """Count requests that were answered in time."""
     counts = run.context.router.counts[tenant]
     second = counts.receive(run.now_s[0], in_time)
     counts.answer(second, in_time, 0.01, late=False)
+    return second
+
+
+def judge(run: Run, second: Second, correct: int, wrong: int) -> None:
+    """Count labels of answers of photos to requests of a second."""
+    for is_correct in [True] * correct + [False] * wrong:
+        run.context.router.counts["photos"].judge(second, correct=is_correct)

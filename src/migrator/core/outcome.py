@@ -48,6 +48,16 @@ class Tally:
         return self.goodput / self.received if self.received else 0.0
 
     @property
+    def known_goodput(self) -> float | None:
+        """Goodput; None if it is unknown whether some answers are correct."""
+        return None if self.unjudged else self.goodput
+
+    @property
+    def known_share(self) -> float | None:
+        """The same over received; None if nothing was received either."""
+        return self.goodput_share if self.received and not self.unjudged else None
+
+    @property
     def slo_attainment(self) -> float:
         """Answered in time over received."""
         return self.in_time / self.received if self.received else 0.0

@@ -94,6 +94,9 @@ class Api:
                 feedback.request_id,
             )
             outcome = STORED if new else REPEATED
+            if new and feedback.second is not None:
+                is_correct = feedback.predicted == feedback.label
+                self._context.router.counts[tenant].judge(feedback.second, correct=is_correct)
             return new
         except ConflictingLabelError as error:
             outcome = CONFLICTING
@@ -148,6 +151,7 @@ class Api:
         counts = router.counts[name]
         total, job, number = counts.total, tenant.retraining, self._version(name)
         waits = self._recorder.why_not_retrained(name)
+        accuracy = self._recorder.goodput.accuracy(name)
         return {
             "received": total.received,
             "in_time": total.in_time,
@@ -162,7 +166,8 @@ class Api:
             "refused": router.refuses(name),
             "version": number,
             "back_to": self._context.versions_of(name).earlier(number),
-            "accuracy": round(tenant.accuracy, 4),
+            "accuracy": round(accuracy.value, 4),
+            "evidence": accuracy.evidence,
             "retraining": job.phase if job else "none",
             "progress": round(job.progress, 3) if job else 0.0,
             "reason": waits.reason.value if waits else "",

@@ -81,6 +81,7 @@ class Daemon:
             await run.serve(stop)
             self._report("draining")
             await server.stop()
+            run.recorder.settle()
             await run.actuation.release_all()
 
 
@@ -157,7 +158,7 @@ class _Run:
         """Run window after window until `stop` is set or the last one is over."""
         stopping = asyncio.create_task(stop.wait())
         try:
-            self._clock.start()
+            self._start_clock()
             if self._context.serving.from_first_request:
                 await self._wait_for_first_request(stopping)
             self._begin_window()
@@ -169,6 +170,12 @@ class _Run:
                     return
         finally:
             stopping.cancel()
+
+    def _start_clock(self) -> None:
+        """Begin the first window now."""
+        self._clock.start()
+        for counts in self._router.counts.values():
+            counts.begin_window()
 
     async def _all_ready(self) -> None:
         # read every time: a tenant may be removed before it was ever ready
@@ -182,7 +189,7 @@ class _Run:
         """Begin the first window with the first request. Samples that come before are for it."""
         counts = self._router.counts.values()
         while not stopping.done() and not any(count.total.received for count in counts):
-            self._clock.start()
+            self._start_clock()
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
             self.actuation.tick()

@@ -99,10 +99,7 @@ class Evaluations:
         if changed:
             words = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
             self._recorder.event("accuracy", words, tenant=name, version=version.number)
-        if not tenant.take_evaluation(accuracy, wanted.window, version):
-            return False
-        self._recorder.goodput.settle(name, accuracy)
-        return changed
+        return tenant.take_evaluation(accuracy, wanted.window, version) and changed
 
     async def _accuracy(self, wanted: DueEvaluation) -> float | None:
         """The share of correct answers; None without samples, without a worker, or if another

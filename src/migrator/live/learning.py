@@ -263,7 +263,6 @@ class Learning:
         if estimates:
             self.past_estimates[tenant.name].append(estimates[-1].past(served))
         version = None
-        self._recorder.goodput.settle(tenant.name, result.accuracy_before)
         tenant.measure_accuracy(result.accuracy_before)
         if result.adopted and result.weights is not None:
             about = {

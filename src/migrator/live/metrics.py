@@ -20,6 +20,7 @@ from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Place
+from migrator.core.evidence import Evidence
 from migrator.core.problem import Instance, Share
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
@@ -132,12 +133,20 @@ class TenantMetrics(Collector):
         self._goodput, self._forecasts = recorder.goodput, recorder.forecasts
 
     def collect(self) -> Iterator[Metric]:
+        totals = {name: self._context.router.counts[name].total for name in self._tenants}
         yield _per_tenant(
             counter,
             "migrator_goodput",
-            "Requests answered in time and correctly: those in time, times the share that this "
-            "window's labels confirm (with few labels: times the model's accuracy).",
-            {name: self._goodput.so_far(name) for name in self._tenants},
+            "Requests answered in time and correctly, by their labels; those without a label are "
+            "not counted.",
+            {name: total.correct for name, total in totals.items()},
+        )
+        yield _per_tenant(
+            counter,
+            "migrator_judged",
+            "Requests answered in time whose label came. Of the others it is unknown whether they "
+            "were answered correctly.",
+            {name: total.judged for name, total in totals.items()},
         )
         yield self._accuracy()
         yield self._gauge(
@@ -199,17 +208,18 @@ class TenantMetrics(Collector):
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         for name, tenant in self._tenants.items():
-            values[name, "served"] = tenant.accuracy
+            values[name, "served", tenant.belief.evidence] = tenant.accuracy
             measured, expected = self._goodput.measured(name), _expected(tenant)
             if measured is not None:
-                values[name, "measured"] = measured
+                values[name, "measured", Evidence.ANSWERS] = measured
             if expected is not None:
-                values[name, "estimated"] = expected
+                values[name, "estimated", ""] = expected
         return gauge(
             "migrator_accuracy_ratio",
             "Accuracy of a model: served is assumed by plans, measured is by the labels of this "
-            "window, estimated is expected of the next retraining.",
-            ["tenant", "source"],
+            "window's answers, estimated is expected of the next retraining. Evidence: what the "
+            "served one rests on, answers or samples of this window's data, earlier data or none.",
+            ["tenant", "source", "evidence"],
             values,
         )
 

@@ -9,7 +9,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from migrator.control.events import Event, Instruction
 from migrator.control.observation import Decision
@@ -21,13 +23,14 @@ from migrator.io.database import FileMovedError
 from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
 from migrator.live.decisions import Decisions
-from migrator.live.goodput_counter import Goodput
+from migrator.live.goodput import Goodput, correct_of
 from migrator.live.instruments import ADOPTED, REFUSED
 from migrator.live.second_rows import SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
 from migrator.records import recorder
 from migrator.records.rows import ActionRecord, TenantWindowRecord
+from migrator.serving.queue import Counted
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +46,12 @@ class LiveRecorder(recorder.Recorder):
         )
         self._context, self._records, self._router = context, context.records, router
         self._instruments = context.instruments
-        self.goodput = Goodput(router.counts, tenants, clock, context.labels)
-        self.seconds = SecondRows(context.records, router, clock, self.goodput, self.forecasts)
+        self.goodput = Goodput(router.counts, tenants)
+        self.seconds = SecondRows(context.records, router, clock, self.forecasts)
         self.decisions = Decisions(context.instruments, clock, context.scenario.policy)
         self._accuracy_before: dict[str, float] = {}
+        self._ended: dict[str, tuple[TenantWindowRecord, Counted]] = {}
+        """The rows of the last window, and the requests that arrived in it."""
         self._written_until = 0
         """The first second of the router's clock that is not written yet."""
         self.plans_followed = 0
@@ -77,22 +82,34 @@ class LiveRecorder(recorder.Recorder):
             received[name] = float(sum(second.received for second in seconds))
             for second in seconds:
                 self.seconds.put(name, second, warming=name in self._units.warming)
-        self.seconds.settle(self._written_until)
+        self.settle()
         self._written_until = until
         self.forecasts.compare(received)
         return received
 
     def end_window(self) -> None:
         """Record the requests of a window that has ended."""
-        first = int(self._clock.began_s)
-        last = first + round(self._clock.window_s)
+        self.settle()
+        self._ended.clear()
         for name, tenant in self._tenants.items():
-            self._records.put(self._tenant_window(name, tenant, first, last))
+            counts = self._router.counts[name]
+            row = self._tenant_window(name, tenant, counts.window)
+            self._records.put(row)
+            self._ended[name] = row, counts.window
+            counts.begin_window()
             waits = self.why_not_retrained(name)
             if waits is not None:
                 self._instruments.not_retrained.labels(name, waits.reason.value).inc()
         self.record_end_of_window(time.time())
-        self.goodput.end_window()
+
+    def settle(self) -> None:
+        """Record seconds and the last window again if answers or labels came since."""
+        self.seconds.settle(self._written_until)
+        for name, (before, counted) in self._ended.items():
+            row = replace(before, **_outcomes(counted))
+            if row != before:
+                self._records.put(row)
+                self._ended[name] = row, counted
 
     async def flush(self) -> None:
         """Write to disk. If that fails, the newest records wait in memory and serving continues."""
@@ -189,25 +206,31 @@ class LiveRecorder(recorder.Recorder):
         super()._put_event(level, kind, words, fields)
 
     def _tenant_window(
-        self, name: str, tenant: TenantState, first: int, last: int
+        self, name: str, tenant: TenantState, counted: Counted
     ) -> TenantWindowRecord:
-        seconds = self._router.counts[name].seconds(first, last)
-        in_time = sum(second.in_time for second in seconds)
-        correct = self.goodput.correct(name, fewest=1)
         return TenantWindowRecord(
             self._clock.number,
             name,
-            received=sum(second.received for second in seconds),
-            in_time=in_time,
-            late=sum(second.late for second in seconds),
-            dropped=sum(second.dropped for second in seconds),
-            failed=sum(second.failed for second in seconds),
-            goodput=in_time * correct,
-            wrong=in_time * (1 - correct),
+            **_outcomes(counted),
             labelled=self._context.labels.counts(name, self._clock.number).labelled,
             while_reconfiguring=self.seconds.reconfiguring[name],
             accuracy_before=self._accuracy_before.get(name),
             accuracy_after=tenant.accuracy,
             accuracy_estimated=tenant.retraining.expected if tenant.retraining else None,
             version=tenant.version.number if tenant.version else None,
+            evidence=tenant.belief.evidence,
         )
+
+
+def _outcomes(counted: Counted) -> dict[str, Any]:
+    """The requests of a window by outcome, as the fields of its row."""
+    correct = correct_of(counted)
+    return {
+        "received": counted.received,
+        "in_time": counted.in_time,
+        "late": counted.late,
+        "dropped": counted.dropped,
+        "failed": counted.failed,
+        "goodput": correct,
+        "wrong": None if correct is None else counted.in_time - correct,
+    }

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from migrator.control.window_clock import WindowClock
-from migrator.live.goodput_counter import Goodput
+from migrator.live.goodput import measured_share
 from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
@@ -23,13 +23,13 @@ _TenantSecond = tuple[str, int]
 class SecondRows:
     """Writes a row for every second of every tenant: requests, outcomes, forecast.
 
-    A second is written when it is over, and again when its last requests are answered.
+    A second is written when it is over, and again when its last requests are answered or the
+    labels of its window tell how many answers are correct.
     """
 
     records: Records
     router: Router
     clock: WindowClock
-    goodput: Goodput
     forecasts: ExpectedArrivals
     reconfiguring: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Requests of this window lost while an instance of their tenant was not warm, by tenant."""
@@ -61,6 +61,7 @@ class SecondRows:
                 self._cold.discard((name, number))
 
     def _write(self, name: str, second: Second, row: SecondRecord) -> None:
+        measured = measured_share(second.window)
         lost = second.late + second.dropped if (name, second.second) in self._cold else 0
         self.reconfiguring[name] += lost - row.reconfiguring
         written = replace(
@@ -70,11 +71,11 @@ class SecondRows:
             late=second.late,
             dropped=second.dropped,
             failed=second.failed,
-            wrong=round(second.in_time * (1 - self.goodput.correct_now(name)), 3),
+            wrong=None if measured is None else round(second.in_time * (1 - measured), 3),
             reconfiguring=lost,
         )
         self.records.put(written)
-        if second.open > 0:
+        if second.open > 0 or (measured is None and second.in_time):
             self._unsettled[name, second.second] = written
         else:
             self._cold.discard((name, second.second))

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from migrator.core.action import ActionKind, Outcome
+from migrator.core.evidence import Accuracy, Evidence
 from migrator.core.outcome import Tally
 from migrator.records.recent_traffic import RateMeter, RecentTraffic, recorded_traffic
 from migrator.records.rows import EventRecord, RunRow
@@ -60,7 +61,7 @@ class CurrentTenant:
     """Since the run began; `unjudged` are those in time."""
     waiting: int | None = None
     workers: int = 0
-    accuracy: float | None = None
+    accuracy: Accuracy | None = None
     version: int | None = None
     retraining: str | None = None
     progress: float | None = None
@@ -73,10 +74,14 @@ class CurrentTenant:
 
     @property
     def goodput_rps(self) -> float | None:
-        """Answers in time per second, times the accuracy of the model."""
-        if self.pace.in_time_rps is None or self.accuracy is None:
+        """Answers in time per second, times their accuracy by this window's labels; None if too
+        few are labelled."""
+        accuracy = self.accuracy
+        if self.pace.in_time_rps is None or accuracy is None:
             return None
-        return self.pace.in_time_rps * self.accuracy
+        if accuracy.evidence is not Evidence.ANSWERS:
+            return None
+        return self.pace.in_time_rps * accuracy.value
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,7 @@ def _tenant(
         ),
         replied.get("waiting"),
         len(replied.get("workers", ())),
-        replied.get("accuracy"),
+        _accuracy(replied.get("accuracy"), replied.get("evidence")),
         replied.get("version"),
         replied.get("retraining"),
         replied.get("progress"),
@@ -274,12 +279,18 @@ def _recorded(name: str, rows: RecentRows) -> CurrentTenant:
     )
 
 
-def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
+def _accuracy(value: float | None, evidence: str | None) -> Accuracy | None:
+    return None if value is None else Accuracy(value, Evidence(evidence or Evidence.NONE))
+
+
+def _model(name: str, rows: RecentRows) -> tuple[Accuracy | None, int | None]:
     newest = next((version for version in rows.versions if version.tenant == name), None)
     last = next((window for window in rows.tenant_windows if window.tenant == name), None)
     if last is not None and (newest is None or newest.number == last.version):
-        return last.accuracy_after, last.version
-    return (newest.accuracy, newest.number) if newest else (None, None)
+        return _accuracy(last.accuracy_after, last.evidence), last.version
+    if newest is None:
+        return None, None
+    return _accuracy(newest.accuracy, Evidence.EARLIER), newest.number
 
 
 def _planned(

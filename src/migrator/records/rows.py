@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
+from migrator.core.evidence import Evidence
 from migrator.io.database import Schema
 
 WINDOW_S, SLOT_S = 200.0, 1.0
@@ -108,9 +109,9 @@ class TenantWindowRecord(Record):
     late: int = 0
     dropped: int = 0
     failed: int = 0
-    goodput: float = 0.0
-    """In time and correct, extrapolated from the labels that arrived."""
-    wrong: float = 0.0
+    goodput: float | None = None
+    """In time and correct, by the labels of its answers; None: too few of them are labelled."""
+    wrong: float | None = None
     labelled: int = 0
     """Answers whose label arrived."""
     while_reconfiguring: int = 0
@@ -120,6 +121,8 @@ class TenantWindowRecord(Record):
     accuracy_estimated: float | None = None
     version: int | None = None
     """Of the model that served at the end of the window."""
+    evidence: str = Evidence.NONE
+    """What `accuracy_after` rests on."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +306,7 @@ def _create_table(kind: type[Record]) -> str:
 SCHEMA = Schema(
     holds="records",
     application_id=0x4D495245,
-    version=1,
+    version=2,
     statements=(
         f"CREATE TABLE run ({', '.join(('run INTEGER PRIMARY KEY', *column_names(RunRow)[1:]))})",
         *map(_create_table, TABLES),

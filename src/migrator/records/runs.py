@@ -397,13 +397,14 @@ def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondReco
         ended = row.in_time + row.late + row.dropped + row.failed
         return Tally(
             row.received,
-            row.goodput,
-            row.wrong,
+            row.goodput or 0.0,
+            row.wrong or 0.0,
             row.late,
             row.dropped,
             row.received - ended,
             row.while_reconfiguring,
             row.failed,
+            row.in_time if row.goodput is None else 0,
         )
     tenant_seconds = [second for second in seconds if second.tenant == tenant]
     tally = Tally(

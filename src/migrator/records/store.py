@@ -226,7 +226,8 @@ _THINNED = f"""
 INSERT OR REPLACE INTO second (run, tenant, second, received, in_time, late, dropped, failed,
     wrong, reconfiguring, forecast_mean, forecast_low, forecast_high, span_s)
 SELECT run, tenant, second / {_THINNED_S} * {_THINNED_S} AS first, sum(received), sum(in_time),
-    sum(late), sum(dropped), sum(failed), sum(wrong), sum(reconfiguring), avg(forecast_mean),
+    sum(late), sum(dropped), sum(failed),
+    CASE WHEN count(wrong) = count(*) THEN sum(wrong) END, sum(reconfiguring), avg(forecast_mean),
     avg(forecast_low), avg(forecast_high), {_THINNED_S}
 FROM second WHERE span_s = 1 AND (run < :run OR second < :until)
 GROUP BY run, tenant, first

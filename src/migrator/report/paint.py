@@ -113,6 +113,7 @@ FAILED, UNANSWERED = Paint(None, dark=True), Paint(None, light=True)
 REFUSED = Paint(None, hatched=True)
 OUTCOMES: Mapping[str, Paint] = {
     "good": GOOD,
+    "unjudged": UNJUDGED,
     "wrong": WRONG,
     "late": LATE,
     "dropped": replace(DROPPED, hatched=False),

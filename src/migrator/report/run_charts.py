@@ -20,7 +20,7 @@ from migrator.report.paint import (
     WRONG,
     Paint,
 )
-from migrator.report.terminal import NONE, moment, number, percent
+from migrator.report.terminal import NONE, UNKNOWN, moment, number, percent
 
 MOST_STARTS = 30
 """Starts that are drawn, the last ones."""
@@ -32,7 +32,7 @@ _REQUESTS, _PER_S = Axis("requests"), Axis("requests per second")
 _WINDOW, GOODPUT = Axis("window"), Axis("goodput", "requests")
 _OUTCOMES: Mapping[str, tuple[Paint, Callable[[Tally], float]]] = {
     "goodput": (GOOD, lambda tally: tally.goodput),
-    "in time, not judged yet": (UNJUDGED, lambda tally: tally.unjudged),
+    "in time, unknown": (UNJUDGED, lambda tally: tally.unjudged),
     "wrong": (WRONG, lambda tally: tally.wrong),
     "late": (LATE, lambda tally: tally.late),
     "dropped": (DROPPED, lambda tally: tally.dropped),
@@ -65,15 +65,15 @@ TALLY_HEADERS = (
 
 
 def tally_cells(tally: Tally) -> tuple[str, ...]:
-    """The cells under `TALLY_HEADERS`; dashes for what is not judged yet."""
+    """The cells under `TALLY_HEADERS`."""
     judged = tally.received and not tally.unjudged
     return (
         f"{tally.received:,}",
-        number(tally.goodput if judged or not tally.received else None),
+        UNKNOWN if tally.unjudged else number(tally.goodput),
         percent(tally.goodput_share if judged else None),
         percent(tally.slo_attainment if tally.received else None),
         percent(tally.accuracy if judged and tally.in_time else None),
-        number(tally.wrong if judged or not tally.received else None),
+        number(None if tally.unjudged else tally.wrong),
         *map(number, (tally.late, tally.dropped, tally.failed, tally.queued)),
         number(tally.while_reconfiguring),
     )
@@ -133,7 +133,7 @@ def prediction_chart(run: RecordedRun) -> Bars | None:
     if all(goodput is None for goodput in (*predicted, *fluid)):
         return None
     series = [
-        Series("measured", tuple(window.tally.goodput for window in ended), paint=GOOD),
+        Series("measured", tuple(window.tally.known_goodput for window in ended), paint=GOOD),
         Series("predicted by the plan", predicted, paint=replace(GOOD, light=True, hatched=True)),
     ]
     if any(goodput is not None for goodput in fluid):
@@ -189,7 +189,7 @@ def plans_table(run: RecordedRun) -> Table:
     rows = []
     for window in run.windows:
         row, tally = window.row, window.tally
-        measured = None if tally.unjudged else tally.goodput
+        measured = tally.known_goodput
         predicted = (number(row.predicted_goodput), number(measured))
         cells = [*predicted, _relative(row.predicted_goodput, measured)]
         cells += [number(window.fluid), _relative(window.fluid, measured)] if has_fluid else []

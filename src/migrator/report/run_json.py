@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
+from migrator.core.evidence import Accuracy
 from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
 from migrator.records.current_run import CurrentRun
@@ -156,7 +157,9 @@ def status_json(now: CurrentRun) -> Json:
                 "received": tenant.tally.received,
                 "in_time": tenant.tally.unjudged,
                 **pick(tenant.tally, "late", "dropped", "failed"),
-                **pick(tenant, "waiting", "workers", "accuracy", "version", "retraining"),
+                **pick(tenant, "waiting", "workers"),
+                **_accuracy(tenant.accuracy),
+                **pick(tenant, "version", "retraining"),
                 **pick(tenant, "progress", "drained", "reason", "why"),
             }
             for tenant in now.tenants
@@ -181,7 +184,9 @@ def top_json(now: CurrentRun) -> Json:
             {
                 "name": tenant.name,
                 "paced": asdict(tenant.pace),
-                **pick(tenant, "goodput_rps", "waiting", "accuracy", "version"),
+                **pick(tenant, "goodput_rps", "waiting"),
+                **_accuracy(tenant.accuracy),
+                "version": tenant.version,
                 "retraining": None if tenant.retraining == "none" else tenant.retraining,
                 **pick(tenant, "progress", "drained", "reason", "why"),
             }
@@ -194,6 +199,13 @@ def top_json(now: CurrentRun) -> Json:
         "usage": [asdict(usage) for usage in now.usage],
         "lines": [asdict(event) for event in now.distinct_events],
     }
+
+
+def _accuracy(accuracy: Accuracy | None) -> Json:
+    """An accuracy and what it rests on."""
+    if accuracy is None:
+        return {"accuracy": None, "evidence": None}
+    return {"accuracy": accuracy.value, "evidence": accuracy.evidence}
 
 
 def windows_json(run: RecordedRun) -> Json:
@@ -229,7 +241,7 @@ def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     tenants = {name: _recorded_tally(tenant) for name, tenant in window.tenants.items()}
     accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
     for name, model in window.rows.items():
-        tenants[name] |= pick(model, "labelled", *accuracies, "version")
+        tenants[name] |= pick(model, "labelled", *accuracies, "version", "evidence")
     for retraining in run.retrainings_of(window):
         duration = pick(retraining, "planned_s", "taken_s") | {"parts_s": dict(retraining.parts_s)}
         tenants.setdefault(retraining.tenant, {})["retraining"] = duration
@@ -242,10 +254,11 @@ def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
 
 
 def _recorded_tally(tally: Tally) -> Json:
-    """Null for what is not judged yet."""
-    judged = pick(tally, "goodput", "while_reconfiguring", "wrong", "goodput_share")
+    """Null for what is unknown."""
+    judged = pick(tally, "goodput", "wrong", "goodput_share")
     if tally.unjudged:
         judged = dict.fromkeys(judged)
+    judged |= pick(tally, "while_reconfiguring")
     if not tally.received:
         judged["goodput_share"] = None
     counts = {"received": tally.received, "in_time": round(tally.in_time)}

@@ -179,7 +179,7 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
         more = "By tenant, and predicted against measured"
         paragraphs = (_headline(run), _COLOUR_WORDS)
         return Section("Result", "result", paragraphs, (*first, *rest), len(first), more)
-    best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
+    best = max(range(len(runs)), key=lambda at: runs[at].tally.known_share or 0.0)
     sentences = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
     return Section("Result", "result", (*sentences, *lead_paragraphs(summarise(runs))), blocks)
@@ -189,12 +189,19 @@ def _headline(run: RecordedRun) -> str:
     tally = run.tally
     if not tally.received:
         return "No request arrived in a window that has ended."
+    cold = (
+        f"{tally.while_reconfiguring:,} of the late and dropped ones arrived while an instance of "
+        "theirs was not yet warm."
+    )
+    if tally.unjudged:
+        return (
+            f"{percent(tally.slo_attainment)} of {tally.received:,} requests were answered in "
+            f"time. How many correctly is unknown: too few answers are labelled. {cold}"
+        )
     return (
         f"{tally.goodput:,.0f} of {tally.received:,} requests were answered in time and "
         f"correctly, {percent(tally.goodput_share)}. {percent(tally.slo_attainment)} were in "
-        f"time, and of those {percent(tally.accuracy)} correct. {tally.while_reconfiguring:,} of "
-        "the late and dropped ones arrived while an instance of theirs was not yet warm."
-        f"{_fairness(run)}"
+        f"time, and of those {percent(tally.accuracy)} correct. {cold}{_fairness(run)}"
     )
 
 
@@ -208,16 +215,16 @@ def _fairness(run: RecordedRun) -> str:
 def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:
     """Of two runs, by how much the first is better or worse."""
     ours, theirs = runs[0].tally, runs[1].tally
-    if len(runs) != 2 or not ours.received or not theirs.goodput_share:
+    if len(runs) != 2 or ours.known_share is None or not theirs.known_share:
         return ()
-    change = ours.goodput_share / theirs.goodput_share - 1
+    change = ours.known_share / theirs.known_share - 1
     side = "above" if change >= 0 else "below"
     return (f"The goodput share of {names[0]} is {abs(change):.1%} {side} that of {names[1]}.",)
 
 
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
-    shares, looks = [run.tally.goodput_share for run in runs], _looks(runs)
-    order = sorted(range(len(runs)), key=lambda at: -shares[at])
+    shares, looks = [run.tally.known_share for run in runs], _looks(runs)
+    order = sorted(range(len(runs)), key=lambda at: -(shares[at] or 0.0))
     values = tuple(shares[at] for at in order)
     return Bars(
         title="Goodput share",
@@ -246,7 +253,7 @@ def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Tab
         for run, name in zip(runs, names, strict=True)
     )
     numeric, marked = frozenset(range(1, len(headers))), frozenset({(best, 4)})
-    if len({run.tally.goodput_share for run in runs}) == 1:
+    if len({run.tally.known_share for run in runs}) == 1:
         marked = frozenset()
     return Table("All windows that have ended", headers, rows, numeric, marked)
 
@@ -295,7 +302,7 @@ def _series(
     def value(tally: Tally | None) -> float | None:
         if tally is None or not tally.received:
             return None
-        return tally.goodput_share if share else tally.goodput
+        return tally.known_share if share else tally.known_goodput
 
     return tuple(
         Series(name, tuple(value(own_tallies.get(key)) for key in keys), paint=paint)
@@ -325,7 +332,7 @@ def _both(
 def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:
     ended = run.ended
     tally = ended[window].tenants.get(tenant) if window < len(ended) else None
-    return f"{100 * tally.goodput_share:.2f}" if tally is not None and tally.received else NONE
+    return NONE if tally is None or tally.known_share is None else f"{100 * tally.known_share:.2f}"
 
 
 # One run

@@ -16,11 +16,11 @@ from migrator.records.rows import RunRow
 from migrator.report.slices import current_slabs
 from migrator.report.terminal import (
     NONE,
+    accuracy_words,
     count,
     dated_lines,
     moment,
     number,
-    percent,
     slices_text,
     table_lines,
     wrapped,
@@ -106,7 +106,7 @@ def _tenant_cells(tenant: CurrentTenant) -> tuple[str, ...]:
         *map(count, (tally.received, tally.unjudged, tally.late, tally.dropped, tally.failed)),
         count(tenant.waiting),
         str(tenant.workers),
-        percent(tenant.accuracy),
+        accuracy_words(tenant.accuracy),
         number(tenant.version),
         retraining,
     )

@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+from migrator.core.evidence import Accuracy
 from migrator.report.page import Slab, Slices, Use
 
 COLUMNS = 100
-NONE = "-"
+NONE, UNKNOWN = "-", "unknown"
 _TIMELINE_COLUMNS = 92
 _EMPTY, _COMING, _UNUSED = "·", "+", "-"
 TIMELINE_KEY = (
@@ -47,6 +48,16 @@ def count(value: float | None, limit: float = 1e6) -> str:
 def percent(part: float | None) -> str:
     """A part of one in percent, or a dash."""
     return NONE if part is None else f"{part:.1%}"
+
+
+def known(value: float | None) -> str:
+    """A count, or that it is unknown."""
+    return UNKNOWN if value is None else count(value)
+
+
+def accuracy_words(accuracy: Accuracy | None, digits: int = 1) -> str:
+    """An accuracy in percent and what it rests on, or a dash."""
+    return NONE if accuracy is None else f"{accuracy.value:.{digits}%} {accuracy.evidence}"
 
 
 def number(value: float | None, digits: int = 0) -> str:

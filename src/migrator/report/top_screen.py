@@ -15,13 +15,23 @@ from migrator.records.rows import EventRecord
 from migrator.report.page import Slab, Use
 from migrator.report.paint import Shade, shades
 from migrator.report.slices import current_slabs
-from migrator.report.terminal import NONE, number, printable, slice_numbers, slice_segments
+from migrator.report.terminal import (
+    NONE,
+    UNKNOWN,
+    accuracy_words,
+    number,
+    printable,
+    slice_numbers,
+    slice_segments,
+)
 
 _BAR, _TRAINING_BAR, _MARGIN, _WIDEST = 24, 6, 8, 14
 _HEADERS = (
     *("tenant", "req/s", "in time", "good/s", "p50 ms", "p99 ms", "queue", "acc.", "v"),
     "retraining",
 )
+_WIDTHS = {"acc.": len("80% answers"), "good/s": len(UNKNOWN)}
+"""Of columns with words, which must not be cut."""
 _Colours = Mapping[str, Shade]
 
 
@@ -166,7 +176,7 @@ def _usage(now: CurrentRun, colours: _Colours) -> Iterable[Text]:
 
 
 def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours, plain: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for at, name in enumerate(_HEADERS):
         table.add_column(
             name,
@@ -174,7 +184,7 @@ def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours, plain: bool) -
             no_wrap=True,
             overflow="ellipsis",
             ratio=1 if at == 0 else None,
-            min_width=None if at == 0 else len(name),
+            min_width=max(len(name), _WIDTHS.get(name, 0)) if at else None,
         )
     for tenant in tenants:
         table.add_row(*_cells(tenant, colours[tenant.name], plain))
@@ -187,14 +197,21 @@ def _cells(tenant: CurrentTenant, shade: Shade, plain: bool) -> tuple[Text | str
         Text(tenant.name, style=f"bold {shade.fill}"),
         number(pace.rate_rps, 1),
         NONE if pace.in_time is None else f"{pace.in_time:.1%}",
-        number(tenant.goodput_rps, 1),
+        _goodput(tenant),
         number(pace.p50_ms, 0 if (pace.p50_ms or 0) >= 10 else 1),
         number(pace.p99_ms, 0 if (pace.p99_ms or 0) >= 10 else 1),
         number(tenant.waiting),
-        NONE if tenant.accuracy is None else f"{tenant.accuracy:.0%}",
+        accuracy_words(tenant.accuracy, 0),
         number(tenant.version),
         _retraining(tenant, plain),
     )
+
+
+def _goodput(tenant: CurrentTenant) -> str:
+    """Per second; unknown while labels do not tell it."""
+    if tenant.pace.in_time_rps is not None and tenant.goodput_rps is None:
+        return UNKNOWN
+    return number(tenant.goodput_rps, 1)
 
 
 def _retraining(tenant: CurrentTenant, plain: bool) -> str:

@@ -17,6 +17,7 @@ from migrator.report.terminal import (
     count,
     dated_lines,
     grouped,
+    known,
     moment,
     number,
     percent,
@@ -29,13 +30,14 @@ from migrator.report.terminal import (
 
 _WINDOW_HEADERS = (
     *("window", "tenant", "received", "goodput", "expected", "wrong", "late", "drop", "cold"),
-    *("before", "est.", "after", "v", "plan s", "again"),
+    *("before", "est.", "after", "by", "v", "plan s", "again"),
 )
 _WINDOW_KEY = (
     "expected: goodput the plan predicted; drop: dropped or failed; cold: late or dropped while an "
     "instance was not yet warm; before, after: accuracy at the beginning and end of the window; "
-    "est.: expected of retraining; v: version of the model at the end; plan s: planning time; "
-    "again: plans made inside the window; *: not ended, so its answers are not judged yet"
+    "est.: expected of retraining; by: what after rests on; v: version of the model at "
+    "the end; plan s: planning time; again: plans made inside the window; *: not ended; unknown: "
+    "too few of its answers are labelled"
 )
 
 
@@ -60,13 +62,14 @@ def _run_words(run: RecordedRun) -> str:
 def _summary(run: RecordedRun) -> Iterator[str]:
     tally = run.tally
     if tally.received:
+        share = "" if tally.unjudged else f" ({percent(tally.goodput_share)})"
         yield (
-            f"goodput {tally.goodput:,.0f} of {tally.received:,} received "
-            f"({percent(tally.goodput_share)}); {percent(tally.slo_attainment)} in time"
+            f"goodput {known(tally.known_goodput)} of {tally.received:,} received{share}; "
+            f"{percent(tally.slo_attainment)} in time"
         )
     predicted = [window.row.predicted_goodput for window in run.ended]
     goodputs = [goodput for goodput in predicted if goodput is not None]
-    if goodputs and len(goodputs) == len(predicted) and tally.goodput:
+    if goodputs and len(goodputs) == len(predicted) and tally.known_goodput:
         whole = sum(goodputs)
         difference = relation(whole, tally.goodput, "what was measured")
         yield f"plans predicted {whole:,.0f} in all, {difference}"
@@ -79,17 +82,16 @@ def _window_group(window: RecordedWindow, run: RecordedRun) -> list[tuple[str, .
         lines.append(cells)
     took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
     whole = _window_cells(window.tally, row.predicted_goodput)
-    lines.append(("all", *whole, "", "", "", "", took, str(row.replans)))
+    lines.append(("all", *whole, "", "", "", "", "", took, str(row.replans)))
     return grouped(str(row.window) + ("" if window.ended else "*"), lines)
 
 
 def _window_cells(tally: Tally, predicted: float | None = None) -> tuple[str, ...]:
-    judged = not tally.unjudged
     return (
         count(tally.received),
-        count(tally.goodput if judged else None),
+        known(tally.known_goodput),
         "" if predicted is None else count(predicted),
-        count(tally.wrong if judged else None),
+        known(None if tally.unjudged else tally.wrong),
         count(tally.late),
         count(tally.dropped + tally.failed),
         count(tally.while_reconfiguring),
@@ -99,9 +101,9 @@ def _window_cells(tally: Tally, predicted: float | None = None) -> tuple[str, ..
 def _model_cells(window: RecordedWindow, name: str) -> tuple[str, ...]:
     row = window.rows.get(name)
     if row is None:
-        return (NONE,) * 4
+        return (NONE,) * 5
     parts = (row.accuracy_before, row.accuracy_estimated, row.accuracy_after)
-    return (*map(percent, parts), number(row.version))
+    return (*map(percent, parts), row.evidence, number(row.version))
 
 
 def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -45,10 +45,18 @@ class Counted:
     dropped: int = 0
     """Refused, or its client left."""
     failed: int = 0
+    judged: int = 0
+    """Answers in time whose label has come."""
+    correct: int = 0
+    """Judged answers that are correct."""
 
     @property
     def open(self) -> int:
         return self.received - self.in_time - self.late - self.dropped - self.failed
+
+    def add(self, other: Counted) -> None:
+        for count in fields(Counted):
+            setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
 
 
 @dataclass(slots=True)
@@ -56,16 +64,19 @@ class Second(Counted):
     """The requests that arrived in one second of the router's clock."""
 
     second: int = 0
+    window: Counted = field(default_factory=Counted)
 
 
 class Counts:
-    """Outcomes of a tenant's requests, in total and by the second in which they arrived.
+    """Outcomes of a tenant's requests: in total, by window, and by second of their arrival.
 
     A request counts once per row of its inputs, as that is the work it causes.
     """
 
     def __init__(self) -> None:
         self.total = Counted()
+        self.window = Counted()
+        """Requests that arrived in the current window."""
         self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)
         self.latency_sum_s = 0.0
         self.served_sum_s = 0.0
@@ -77,23 +88,33 @@ class Counts:
 
     def receive(self, now_s: float, rows: int) -> Second:
         """Count an arrival; its outcome is counted on the second that is returned."""
-        second = int(now_s)
-        if not self._seconds or self._seconds[-1].second < second:
-            self._seconds.append(Second(second=second))
-        current = self._seconds[-1]
-        current.received += rows
-        self.total.received += rows
-        return current
+        second, last = int(now_s), self._seconds[-1] if self._seconds else None
+        if last is None or last.second < second or last.window is not self.window:
+            last = Second(second=second, window=self.window)
+            self._seconds.append(last)
+        for counted in (last, self.window, self.total):
+            counted.received += rows
+        return last
+
+    def begin_window(self) -> None:
+        """Count arrivals from now on in another window. That of the last one still changes while
+        its requests are answered."""
+        self.window = Counted()
 
     def answer(self, second: Second, rows: int, latency_s: float, *, late: bool) -> None:
-        if late:
-            second.late += rows
-            self.total.late += rows
-        else:
-            second.in_time += rows
-            self.total.in_time += rows
+        for counted in (second, second.window, self.total):
+            if late:
+                counted.late += rows
+            else:
+                counted.in_time += rows
         self.latencies[bisect_left(LATENCY_BOUNDS_S, latency_s)] += rows
         self.latency_sum_s += latency_s * rows
+
+    def judge(self, second: Second, *, correct: bool) -> None:
+        """Count the label of an answer in time to a request of that second."""
+        for counted in (second, second.window, self.total):
+            counted.judged += 1
+            counted.correct += correct
 
     def serve(self, rows: int, served_s: float) -> None:
         """Count a batch that a worker has answered."""
@@ -102,21 +123,21 @@ class Counts:
         self.last_answer_s = time.time()
 
     def drop(self, second: Second, rows: int) -> None:
-        second.dropped += rows
-        self.total.dropped += rows
+        for counted in (second, second.window, self.total):
+            counted.dropped += rows
 
     def fail(self, second: Second, rows: int) -> None:
-        second.failed += rows
-        self.total.failed += rows
+        for counted in (second, second.window, self.total):
+            counted.failed += rows
 
     def seconds(self, first: int, last: int) -> list[Second]:
         """Copies of every second from `first` to before `last`, also of those without requests."""
-        counted = {
-            second.second: second for second in self._seconds if first <= second.second < last
-        }
-        return [
-            replace(counted.get(number, Second(second=number))) for number in range(first, last)
-        ]
+        copies = {number: Second(second=number) for number in range(first, last)}
+        for second in self._seconds:
+            if second.second in copies:  # twice where a window began within it
+                copies[second.second].add(second)
+                copies[second.second].window = second.window
+        return list(copies.values())
 
 
 @dataclass(frozen=True)

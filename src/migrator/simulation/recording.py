@@ -20,6 +20,7 @@ from migrator.control.observation import Observation
 from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.window_clock import WindowClock
+from migrator.core.evidence import Evidence
 from migrator.core.problem import Holding
 from migrator.core.scenario import Scenario
 from migrator.records.outcome import TenantOutcome, WindowOutcome
@@ -157,6 +158,7 @@ class SimulatedRecorder(Recorder):
             accuracy_after=tenant.accuracy_after,
             accuracy_estimated=job.expected if job is not None else None,
             version=self._versions[tenant.tenant],
+            evidence=Evidence.ANSWERS,
         )
 
     def _seconds(

@@ -23,6 +23,8 @@ class TenantReport(msgspec.Struct, frozen=True):
     dropped: int = 0
     failed: int = 0
     accuracy: float = 0.0
+    evidence: str = ""
+    """What the accuracy rests on (`core.evidence`)."""
     version: int = 0
     retraining: bool = False
 

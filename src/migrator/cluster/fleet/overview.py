@@ -85,7 +85,7 @@ def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, A
     if report is not None:
         counts = ("received", "in_time", "late", "dropped", "failed", "accuracy", "version")
         shown |= {count: getattr(report, count) for count in counts}
-        shown["goodput"] = round(report.in_time * report.accuracy, 1)
+        shown["evidence"] = report.evidence
     return shown
 
 
@@ -104,11 +104,12 @@ def overview_text(status: Mapping[str, Any]) -> str:
             f"{gpu['gpu']:16} {gpu['board']:12} {gpu['state']:9} {gpu.get('window', '-'):>6} "
             f"{gpu.get('url', '-'):28} {tenants}{'  ' + gpu['words'] if gpu['words'] else ''}"
         )
-    lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8}"]
+    lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8} by"]
     for name, tenant in status["tenants"].items():
         counts = f"{tenant.get('received', '-'):>9} {tenant.get('in_time', '-'):>9}"
         accuracy = f"{tenant['accuracy']:8.3f}" if "accuracy" in tenant else f"{'-':>8}"
-        line = f"{name:16} {tenant['gpu'] or '-':16} {counts} {accuracy} {tenant['words']}"
+        model = f"{accuracy} {tenant.get('evidence', '-'):8}"
+        line = f"{name:16} {tenant['gpu'] or '-':16} {counts} {model} {tenant['words']}"
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -124,7 +125,7 @@ def overview_page(status: Mapping[str, Any]) -> str:
         f"<h1>{escape(status['scenario'])}</h1>"
         "<div><table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
         f"{gpus}</table></div>"
-        "<div><table><tr><th>tenant<th>GPU<th>received<th>in time<th>goodput<th>accuracy<th></tr>"
+        "<div><table><tr><th>tenant<th>GPU<th>received<th>in time<th>accuracy<th>by<th></tr>"
         f"{tenants}</table></div></html>"
     )
 
@@ -138,10 +139,10 @@ def _gpu_row(gpu: Mapping[str, Any]) -> str:
 
 
 def _tenant_row(name: str, tenant: Mapping[str, Any]) -> str:
-    counts = [_number(tenant.get(key)) for key in ("received", "in_time", "goodput")]
+    counts = [_number(tenant.get(key)) for key in ("received", "in_time")]
     accuracy = f"{tenant['accuracy']:.1%}" if "accuracy" in tenant else ""
     gpu, problem = escape(tenant["gpu"] or ""), escape(tenant["words"])
-    return _row(escape(name), gpu, *counts, accuracy, problem)
+    return _row(escape(name), gpu, *counts, accuracy, tenant.get("evidence", ""), problem)
 
 
 def _number(value: float | None) -> str:

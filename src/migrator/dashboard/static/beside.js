@@ -1,19 +1,19 @@
 // Two runs side by side: what became of the requests under each, over the windows both have.
 
-import { PARTS, parts } from "./run.js";
+import { goodOf, PARTS, parts } from "./run.js";
 import { count, make, percent } from "./words.js";
 
 const MEASURES = [
-  ["goodput", (fate) => [parts(fate).good, fate.received]],
+  ["goodput", (fate) => [goodOf(fate), fate.received]],
   ["in time", (fate) => [fate.in_time, fate.received]],
-  ["accuracy", (fate) => [parts(fate).good, fate.in_time]],
+  ["accuracy", (fate) => [goodOf(fate), fate.in_time]],
   ["late", (fate) => [parts(fate).late, fate.received]],
   ["dropped", (fate) => [parts(fate).dropped, fate.received]],
   [PARTS.lost, (fate) => [parts(fate).lost, fate.received]],
 ];
 
 const total = (run, tenant, numbers) => {
-  const sum = { received: 0, in_time: 0, late: 0, dropped: 0, failed: 0, wrong: 0, reconfiguring: 0 };
+  const sum = { received: 0, in_time: 0, late: 0, dropped: 0, failed: 0, wrong: 0, unjudged: 0, reconfiguring: 0 };
   for (const number of numbers) {
     for (const name of tenant === null ? run.tenants : [tenant]) {
       const fate = run.fate(name, number);
@@ -23,7 +23,7 @@ const total = (run, tenant, numbers) => {
   return sum;
 };
 
-const share = ([part, whole]) => (whole ? part / whole : null);
+const share = ([part, whole]) => (whole && part !== null ? part / whole : null);
 
 /** The table of two runs; windows are matched by their place, since numbers continue over restarts. */
 export const drawBeside = (place, runs) => {

@@ -204,7 +204,7 @@ const steps = (pen, first, last, left, right, y, colour, dash, width) => {
   pen.setLineDash([]);
 };
 
-const STACKED = ["good", "wrong", "late", "dropped", "lost", "failed", "open"];
+const STACKED = ["good", "unjudged", "wrong", "late", "dropped", "lost", "failed", "open"];
 
 const at_ = (seconds, place) => ({
   received: seconds.received[place],
@@ -213,6 +213,7 @@ const at_ = (seconds, place) => ({
   dropped: seconds.dropped[place],
   failed: seconds.failed[place] ?? 0,
   wrong: seconds.wrong[place] ?? 0,
+  unjudged: seconds.wrong[place] === null ? seconds.in_time[place] ?? 0 : 0,
   reconfiguring: seconds.reconfiguring[place] ?? 0,
 });
 

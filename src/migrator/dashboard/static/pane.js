@@ -2,13 +2,13 @@
 
 import { accuracy, arrivals, fates } from "./charts.js";
 import { openDetails } from "./details.js";
-import { PARTS, parts } from "./run.js";
+import { goodOf, PARTS, parts } from "./run.js";
 import { Slices } from "./slices.js";
 import { follow, get } from "./stream.js";
 import { Strip } from "./strip.js";
 import { Summary } from "./summary.js";
 import * as tables from "./tables.js";
-import { count, lasting, make, percent } from "./words.js";
+import { count, goodput, lasting, make, percent } from "./words.js";
 
 const SILENT_S = 5;
 
@@ -140,11 +140,12 @@ export class Pane {
     if (!window) return this.run.heardAt === null ? "" : "the first window has not begun";
     const numbers = this.shownWindows;
     const fates = numbers.map((each) => this.run.whole(each));
-    const good = fates.reduce((sum, each) => sum + parts(each).good, 0);
+    const goods = fates.map(goodOf);
+    const good = goods.includes(null) ? null : goods.reduce((sum, each) => sum + each, 0);
     const received = fates.reduce((sum, each) => sum + each.received, 0);
     const promises = numbers.map((each) => this.run.windows.get(each)?.predicted_goodput ?? null);
     const promised = promises.includes(null) ? "" : `, ${count(promises.reduce((sum, each) => sum + each, 0))} promised`;
-    return `goodput ${count(good)} of ${count(received)} received (${percent(good, received)})${promised}`;
+    return `${goodput(good, received)}${promised}`;
   }
 
   facts() {
@@ -201,7 +202,7 @@ export class Pane {
       make("li", {}, swatch(`background:${tones.light};border:1px dashed ${tones.fill}`), "light: being created, warmed or drained"),
       make("li", {}, swatch("background:var(--faint);border-color:var(--none)"), "grey: no tenant's"));
     this.outcomesLegend.replaceChildren(
-      ...["good", "wrong", "late", "dropped", "lost", "failed"].map((name) => make("li", {}, swatch(`background:var(--${name})`), PARTS[name])),
+      ...["good", "unjudged", "wrong", "late", "dropped", "lost", "failed"].map((name) => make("li", {}, swatch(`background:var(--${name})`), PARTS[name])),
       make("li", {}, swatch("background:var(--none);opacity:0.6"), "forecast, 10% to 90%; dashed: its mean"));
   }
 
@@ -246,10 +247,11 @@ export class Pane {
     const workers = [...run.units.values()].filter((each) => each.to_s === null && each.tenant === name && each.state === "ready");
     const facts = [
       ["received", count(fate.received)],
-      ["good", percent(found.good, fate.received)],
+      ["good", fate.unjudged > 0 ? "unknown" : percent(found.good, fate.received)],
       ["in time", percent(fate.in_time, fate.received)],
       ["lost to changes", percent(found.lost, fate.received)],
       ["accuracy", known ? percent(known[1], 1) : "–"],
+      ["by", run.evidence(name) ?? "–"],
       ["version", version ? `${version.number}` : "–"],
     ];
     if (run.ended === null) facts.push(["workers", `${workers.length}`]);

@@ -46,8 +46,11 @@ export class Seconds {
 }
 
 const NOTHING = () => ({
-  received: 0, in_time: 0, late: 0, dropped: 0, failed: 0, wrong: 0, reconfiguring: 0, known: true,
+  received: 0, in_time: 0, late: 0, dropped: 0, failed: 0, wrong: 0, unjudged: 0, reconfiguring: 0, known: true,
 });
+
+/** The goodput of requests; null if it is not known which answers are correct. */
+export const goodOf = (fate) => (fate.unjudged > 0 ? null : Math.max(0, fate.in_time - fate.wrong));
 
 /** What became of requests, each counted once: those lost to a change are taken from the others. */
 export const parts = (fate) => {
@@ -55,7 +58,8 @@ export const parts = (fate) => {
   const fromDropped = Math.min(lost, fate.dropped);
   const known = fate.in_time + fate.late + fate.dropped + fate.failed;
   return {
-    good: Math.max(0, fate.in_time - fate.wrong),
+    good: Math.max(0, fate.in_time - fate.wrong - fate.unjudged),
+    unjudged: fate.unjudged,
     wrong: fate.wrong,
     late: fate.late - (lost - fromDropped),
     dropped: fate.dropped - fromDropped,
@@ -65,7 +69,7 @@ export const parts = (fate) => {
   };
 };
 export const PARTS = {
-  good: "good", wrong: "wrong", late: "late", dropped: "dropped",
+  good: "good", unjudged: "in time, unknown", wrong: "wrong", late: "late", dropped: "dropped",
   lost: "lost to reconfiguration", failed: "failed", open: "not answered yet",
 };
 
@@ -223,7 +227,10 @@ export class Run {
   /** What became of a tenant's requests in a window, from its row or, before its end, its seconds. */
   fate(tenant, number) {
     const row = this.fates.get(`${number}/${tenant}`);
-    if (row) return { ...row, reconfiguring: row.while_reconfiguring, known: true };
+    if (row) {
+      const unjudged = row.wrong === null ? row.in_time : 0;
+      return { ...row, wrong: row.wrong ?? 0, unjudged, reconfiguring: row.while_reconfiguring, known: true };
+    }
     const [from, to] = this.span(number);
     return this.between(this.secondsOf(tenant, number), from, to);
   }
@@ -233,8 +240,9 @@ export class Run {
     const sum = NOTHING();
     for (let at = first; at < last; at += 1) {
       for (const name of Object.keys(sum)) {
-        if (name !== "known") sum[name] += seconds[name][at] ?? 0;
+        if (name !== "known" && name !== "unjudged") sum[name] += seconds[name][at] ?? 0;
       }
+      if (seconds.wrong[at] === null) sum.unjudged += seconds.in_time[at] ?? 0;
       if (seconds.in_time[at] === null) sum.known = false;
     }
     return sum;
@@ -270,6 +278,12 @@ export class Run {
     return [...this.versions.values()]
       .filter((each) => each.tenant === tenant && each.adopted)
       .sort((a, b) => a.at_s - b.at_s);
+  }
+
+  /** What the accuracy of a tenant's model rests on, by its last window; null: not known. */
+  evidence(tenant) {
+    const rows = this.numbers.map((number) => this.fates.get(`${number}/${tenant}`));
+    return rows.filter((row) => row).at(-1)?.evidence ?? null;
   }
 
   /** Moments at which a tenant's accuracy became known, and what it is. */

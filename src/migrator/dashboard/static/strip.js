@@ -1,7 +1,8 @@
 // The windows as a strip of bars: measured goodput against what the plan promised. One is open;
 // arrow keys go from one to the next.
 
-import { count, make, percent } from "./words.js";
+import { goodOf } from "./run.js";
+import { count, goodput, make } from "./words.js";
 
 const SHOWN = 120;
 const HEIGHT = 31;
@@ -53,9 +54,9 @@ export class Strip {
       this.element.append(button);
     }
     const window = this.run.windows.get(number);
-    const good = Math.max(0, fate.in_time - fate.wrong);
+    const good = goodOf(fate);
     const promised = window.predicted_goodput;
-    const words = `window ${number}: goodput ${count(good)} of ${count(fate.received)} received, ${percent(good, fate.received)}; ${promised === null ? "nothing promised" : `${count(promised)} promised`}${window.ended_s === null ? "; not over" : ""}`;
+    const words = `window ${number}: ${goodput(good, fate.received)}; ${promised === null ? "nothing promised" : `${count(promised)} promised`}${window.ended_s === null ? "; not over" : ""}`;
     const selected = number === open;
     button.dataset.window = number;
     button.setAttribute("aria-selected", selected);

@@ -1,6 +1,6 @@
 // What the page leads with: goodput, SLO attainment and alerts.
 
-import { parts } from "./run.js";
+import { goodOf } from "./run.js";
 import { count, make, percent, rate } from "./words.js";
 
 const NOW_S = 10;
@@ -11,7 +11,7 @@ const LEAST_IN_TIME = 0.9;
 const LEAST_OF_HOUR = 0.7;
 
 const sum = (fates) => {
-  const whole = { received: 0, in_time: 0, wrong: 0, late: 0, dropped: 0, failed: 0, reconfiguring: 0 };
+  const whole = { received: 0, in_time: 0, wrong: 0, unjudged: 0, late: 0, dropped: 0, failed: 0, reconfiguring: 0 };
   for (const each of fates) for (const name of Object.keys(whole)) whole[name] += each[name] ?? 0;
   return whole;
 };
@@ -40,8 +40,9 @@ export const alerts = (run, trouble) => {
     if (fate.in_time < LEAST_IN_TIME * fate.received) found.push(`${tenant}: only ${percent(fate.in_time, fate.received)} in time ${when}.`);
     if (fate.failed > 0) found.push(`${tenant}: ${count(fate.failed)} failed ${when}.`);
     const hour = run.lately(tenant, HOUR_S);
-    const share = (each) => parts(each).good / Math.max(1, each.received);
-    if (live && share(fate) < LEAST_OF_HOUR * share(hour)) found.push(`${tenant}: goodput is ${percent(share(fate), 1)}, far below the last hour's.`);
+    const share = (each) => goodOf(each) / Math.max(1, each.received);
+    const isKnown = goodOf(fate) !== null && goodOf(hour) !== null;
+    if (live && isKnown && share(fate) < LEAST_OF_HOUR * share(hour)) found.push(`${tenant}: goodput is ${percent(share(fate), 1)}, far below the last hour's.`);
   }
   return found;
 };
@@ -56,11 +57,11 @@ export class Summary {
     const live = run.ended === null;
     const fate = live ? run.lately(null, NOW_S) : ended(run, null);
     const known = !live || fate.known;
-    const good = parts(fate).good;
+    const good = goodOf(fate);
     const when = live ? `last ${NOW_S} s, ${rate(fate.per_s)} requests/s` : `of ${count(fate.received)} requests`;
     const found = alerts(run, trouble);
     const figures = [
-      ["goodput", known ? percent(good, fate.received) : "–", [when], ""],
+      ["goodput", !known ? "–" : good === null ? "unknown" : percent(good, fate.received), [when], ""],
       ["SLO attainment", known ? percent(fate.in_time, fate.received) : "–", ["answered in time"], ""],
       ["alerts", `${found.length}`, found.length ? found : ["none"], found.length ? "bad" : ""],
     ];

@@ -1,5 +1,6 @@
 // The lists beneath the charts: what holds the GPU, why it was planned anew, what happened.
 
+import { goodOf } from "./run.js";
 import { count, lasting, make, moment, percent, seconds, size } from "./words.js";
 
 const PARTS = [
@@ -119,11 +120,12 @@ export const windowsList = () =>
 export const windowRows = (run) =>
   run.numbers.slice(-60).reverse().map((number) => {
     const [fate, window] = [run.whole(number), run.windows.get(number)];
-    const good = fate.in_time - fate.wrong;
+    const good = goodOf(fate);
+    const wrong = good === null ? null : fate.wrong;
     return [
       window.ended_s === null ? `${number}, not over` : `${number}`,
       window.predicted_goodput === null ? "–" : count(window.predicted_goodput),
-      count(good), percent(good, fate.received), percent(fate.late, fate.received), percent(fate.wrong, fate.received),
+      good === null ? "unknown" : count(good), percent(good, fate.received), percent(fate.late, fate.received), percent(wrong, fate.received),
       percent(fate.dropped, fate.received), percent(fate.reconfiguring, fate.received), window.replans, seconds(window.plan_s),
     ];
   });

@@ -25,6 +25,10 @@ export const rate = (value) =>
 export const percent = (part, whole) =>
   part === null || part === undefined || !whole ? "–" : `${((100 * part) / whole).toFixed(1)}%`;
 
+/** Goodput of the requests received; null: unknown. */
+export const goodput = (good, received) =>
+  good === null ? `goodput unknown, ${count(received)} received` : `goodput ${count(good)} of ${count(received)} received, ${percent(good, received)}`;
+
 export const seconds = (value) => {
   if (value === null || value === undefined) return "–";
   return value < 0.1 ? `${(1000 * value).toFixed(0)} ms` : `${value.toFixed(value < 10 ? 2 : 0)} s`;

@@ -117,7 +117,7 @@ async def infer(request: Request) -> Response:
     if routed.late:
         state.access_log.late(request, name, routed.waited_s, routed.served_s)
     scores, labels = finite_scores(routed.scores)
-    state.recent[name].add(own_id, inputs, labels)
+    state.recent[name].add(own_id, inputs, labels, None if routed.late else queued.second)
     body, json_length = encode_answer(
         model, routed.version, own_id, routed.late, scores, labels, outputs
     )
@@ -290,6 +290,7 @@ def _label_of_request(
         label,
         request.predicted[row],
         message.id if len(request.inputs) == 1 else f"{message.id}/{row}",
+        request.second,
     )
 
 

@@ -29,6 +29,7 @@ from migrator.serving.http.protocol import ErrorAnswer, WindowNow
 from migrator.serving.http.recent_requests import RecentRequests
 from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits, request_id
 from migrator.serving.logs import LineLimiter
+from migrator.serving.queue import Second
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface
 
@@ -59,6 +60,8 @@ class Feedback:
     """The label that the model gave; None where it was not asked."""
     request_id: str
     """A label that is sent twice has the same id and counts once; another label is refused."""
+    second: Second | None = None
+    """In which the request arrived, if it was answered in time."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,8 +185,7 @@ def reasons(of: Json, drawn: Json) -> Iterable[str]:
     low, high = (_near(base, load, "packaged") for load in (0.6, 1.0))
     yield (
         f"**Room.** No planner can pass the ceiling. At load {low['load']:g} with accuracies from "
-        f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}. "
-        f"migrator's leads there: {_leads(low)} and {_leads(high)}."
+        f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}."
     )
     published, papers = (
         _near(base, 0.8, gain_name) for gain_name in ("published weights", "the paper's")

@@ -99,12 +99,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, help="folder of published-weights.md")
-    given = parser.parse_args()
-    text = page(json.loads(given.file.read_text(encoding="utf-8")))
-    if given.out is None:
+    arguments = parser.parse_args()
+    text = page(json.loads(arguments.file.read_text(encoding="utf-8")))
+    if arguments.out is None:
         print(text)
     else:
-        (given.out / "published-weights.md").write_text(text, encoding="utf-8")
+        (arguments.out / "published-weights.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
     assert set(usual["tenants"][0]["retraining"]["windows"][0]["seconds"]) == {"1", "2"}
     assert told("--driver", "mig")["gpu"] == "H200-141GB"
     assert [tenant["live"]["epochs"] for tenant in usual["tenants"]] == [8, 8]
-    words = "--epochs 4 --history-s 600 --forecaster last-mean --bursty batch --window-s 80"
-    asked = told(*words.split())
+    options = "--epochs 4 --history-s 600 --forecaster last-mean --bursty batch --window-s 80"
+    asked = told(*options.split())
     assert (asked["forecaster"], asked["window_s"]) == ("last-mean", 80)
     assert [tenant["live"]["epochs"] for tenant in asked["tenants"]] == [4, 4]
     assert [tenant["arrivals"]["offset_s"] for tenant in asked["tenants"]] == [600, 600]
@@ -177,11 +177,11 @@ def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
 
 def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
     live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
-    known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
+    trained = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
     runs = []
     for seed, name in enumerate(("migrator", "ekya")):
         path = tmp_path / name / "records.db"
-        made = Made(policy=name, began_s=1000.0, more=(known,), ends=True)
+        made = Made(policy=name, began_s=1000.0, more=(trained,), ends=True)
         run = read_records(path, write_run(path, made))
         runs.append(Finished(name, seed, live, LiveRun(run, {})))
     rows = [_row("migrator", 0, 660), _row("ekya", 1, 600)]

@@ -169,9 +169,9 @@ def traced_modules(checkout: Path, python: Path) -> dict[str, Any]:
             "TRACE_FOLDER": str(place / "trace"),
             "MIGRATOR_STATE": str(place / "state"),
         }
-        words = ["-m", "migrator", "serve", "examples/live.yaml", "--port", str(PORT)]
+        command = ["-m", "migrator", "serve", "examples/live.yaml", "--port", str(PORT)]
         daemon = subprocess.Popen(
-            [python, *words], cwd=checkout, env=environment, stderr=subprocess.DEVNULL
+            [python, *command], cwd=checkout, env=environment, stderr=subprocess.DEVNULL
         )
         try:
             _wait_until_ready()

@@ -200,12 +200,12 @@ def process_sentences(gains: dict[str, float]) -> Iterator[str]:
 
 def main() -> None:
     """Run every condition; write the page and its figures."""
-    given = options((__doc__ or "").splitlines()[0]).parse_args()
-    setting = setting_of(given)
-    all_figures = figures(setting, outcomes_of(jobs(setting), setting, given))
-    page = text(all_figures, command("conditions", given, setting))
-    (given.out / "conditions.md").write_text(page, encoding="utf-8")
-    (given.out / "conditions.json").write_text(
+    arguments = options((__doc__ or "").splitlines()[0]).parse_args()
+    setting = setting_of(arguments)
+    all_figures = figures(setting, outcomes_of(jobs(setting), setting, arguments))
+    page = text(all_figures, command("conditions", arguments, setting))
+    (arguments.out / "conditions.md").write_text(page, encoding="utf-8")
+    (arguments.out / "conditions.json").write_text(
         json.dumps(all_figures, indent=1) + "\n", encoding="utf-8"
     )
 

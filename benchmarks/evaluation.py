@@ -72,10 +72,10 @@ def text(figures: Json) -> str:
         "|---|---|---|---|---|---|---|",
         *_ranking(goodput),
         "",
-        f"migrator reaches {100 * goodput['share_of_oracle']:.1f}% of the oracle. The paper's "
-        "models begin with published weights, so that retraining gains more there; below are the "
-        "same workloads with the accuracies that were measured of published weights "
-        f"(EfficientNet-Lite0 and Lite2), at load {of['high-load']['load']:g}. No planner can have "
+        f"migrator reaches {100 * goodput['share_of_oracle']:.1f}% of the oracle. Below are "
+        "the same workloads with the accuracies of published weights (EfficientNet-Lite0 and "
+        "Lite2), which the paper's models begin with, at load "
+        f"{of['high-load']['load']:g}. No planner can have "
         f"more than the ceiling, {100 * of['high-load']['ceiling']:.1f}%.",
         "",
         "| policy | goodput | migrator's gain | the paper's | the ceiling's gain |",

@@ -123,11 +123,11 @@ def text(figures: Figures, made_by: str) -> str:
 
 def main() -> None:
     """Run every step and write the page."""
-    given = options((__doc__ or "").splitlines()[0]).parse_args()
-    setting = setting_of(given)
-    all_figures = figures(setting, outcomes_of(jobs(setting), setting, given))
-    page = text(all_figures, command("ladder", given, setting))
-    (given.out / "ladder.md").write_text(page, encoding="utf-8")
+    arguments = options((__doc__ or "").splitlines()[0]).parse_args()
+    setting = setting_of(arguments)
+    all_figures = figures(setting, outcomes_of(jobs(setting), setting, arguments))
+    page = text(all_figures, command("ladder", arguments, setting))
+    (arguments.out / "ladder.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -75,13 +75,13 @@ def _row(cell: Json) -> str:
 
 
 def _other(cell: Json) -> str:
-    words = [
+    parts = [
         *([] if cell["traces"] == "Alibaba + Azure" else [cell["traces"]]),
         *([] if cell["length"] == 1 else [f"retraining x {cell['length']:g}"]),
         *([] if cell["tenants"] == 2 else [f"{cell['tenants']} tenants"]),
         *([] if cell["workers"] == "prepared" else ["cold workers"]),
     ]
-    return ", ".join(words)
+    return ", ".join(parts)
 
 
 def _lead(cell: Json, rival: str) -> str:

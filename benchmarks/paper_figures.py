@@ -128,8 +128,8 @@ def _workloads() -> tuple[str, str]:
 def _goodput(of: Json) -> tuple[str, str]:
     plain, high = of["goodput"], of["high-load"]
     ours = "; ".join(
-        f"{words}: {_gains(gains)}"
-        for words, gains in (
+        f"{title}: {_gains(gains)}"
+        for title, gains in (
             ("load 0.6", plain),
             (f"load {high['load']:g} with gains of published weights", high),
         )
@@ -185,8 +185,7 @@ def reasons(of: Json, drawn: Json) -> Iterable[str]:
     low, high = (_near(base, load, "packaged") for load in (0.6, 1.0))
     yield (
         f"**Room.** No planner can pass the ceiling. At load {low['load']:g} with accuracies from "
-        f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}. "
-        f"migrator's leads there: {_leads(low)} and {_leads(high)}."
+        f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}."
     )
     published, papers = (
         _near(base, 0.8, gain_name) for gain_name in ("published weights", "the paper's")
@@ -230,15 +229,15 @@ def _what_it_takes(cells: list[Json]) -> Iterable[str]:
 
 def conditions(cell: Json) -> str:
     """A cell's conditions in words."""
-    words = [f"load {cell['load']:g}", f"gains: {cell['gain']}"]
+    parts = [f"load {cell['load']:g}", f"gains: {cell['gain']}"]
     usual: dict[str, tuple[object, Callable[[Any], str]]] = {
         "traces": ("Alibaba + Azure", str),
         "length": (1, lambda value: f"retraining x {value:g}"),
         "tenants": (2, lambda value: f"{value} tenants"),
         "workers": ("prepared", lambda value: f"{value} workers"),
     }
-    words += [tell(cell[key]) for key, (value, tell) in usual.items() if cell[key] != value]
-    return ", ".join(words)
+    parts += [tell(cell[key]) for key, (value, tell) in usual.items() if cell[key] != value]
+    return ", ".join(parts)
 
 
 def _is_base(cell: Json) -> bool:
@@ -277,11 +276,12 @@ def main() -> None:
     parser.add_argument("figures", type=Path, help="what `migrator reproduce all --json` printed")
     parser.add_argument("--map", type=Path, default=Path("docs/results/map.json"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     figures, drawn = (
-        json.loads(figure.read_text(encoding="utf-8")) for figure in (given.figures, given.map)
+        json.loads(figure.read_text(encoding="utf-8"))
+        for figure in (arguments.figures, arguments.map)
     )
-    (given.out / "paper-figures.md").write_text(text(figures, drawn), encoding="utf-8")
+    (arguments.out / "paper-figures.md").write_text(text(figures, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

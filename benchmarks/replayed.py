@@ -203,7 +203,7 @@ class MeasuredModel:
     def labelled(self, first: int, window: int) -> int:
         """The labels of the live run."""
         before = self.labelled_before if first < 0 else 0
-        return before + sum(each.labelled for each in self.windows[max(0, first) : window])
+        return before + sum(row.labelled for row in self.windows[max(0, first) : window])
 
     def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
         """The duration by the profile."""

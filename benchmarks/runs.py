@@ -29,32 +29,34 @@ def options(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def setting_of(given: argparse.Namespace) -> Setting:
+def setting_of(arguments: argparse.Namespace) -> Setting:
     """Traces, workloads and windows that the options ask for."""
     folder = os.environ.get(VARIABLE)
-    setting = Setting(Path(folder) if folder else None, most_windows=given.windows)
-    if given.workloads is None:
+    setting = Setting(Path(folder) if folder else None, most_windows=arguments.windows)
+    if arguments.workloads is None:
         return setting
-    return Setting(setting.data, setting.seeds, tuple(given.workloads.split(",")), given.windows)
+    return Setting(
+        setting.data, setting.seeds, tuple(arguments.workloads.split(",")), arguments.windows
+    )
 
 
 def outcomes_of(
-    jobs: Sequence[SimulationJob], setting: Setting, given: argparse.Namespace
+    jobs: Sequence[SimulationJob], setting: Setting, arguments: argparse.Namespace
 ) -> Mapping[SimulationJob, RunOutcome]:
     """The outcome of every run; equal jobs are run once."""
     wanted = tuple(dict.fromkeys(jobs))
-    if given.keep is None:
-        return run_jobs(wanted, processes=given.processes)
+    if arguments.keep is None:
+        return run_jobs(wanted, processes=arguments.processes)
     made_with = {"code": code_digest(), "traces": traces_digest(setting.data)}
-    with open_results(given.keep, "runs", RunOutcome, made_with) as file:
-        return run_jobs(wanted, processes=given.processes, results=file)
+    with open_results(arguments.keep, "runs", RunOutcome, made_with) as file:
+        return run_jobs(wanted, processes=arguments.processes, results=file)
 
 
-def command(name: str, given: argparse.Namespace, setting: Setting) -> str:
+def command(name: str, arguments: argparse.Namespace, setting: Setting) -> str:
     """The command line for the page."""
     data = "" if setting.data is None else f"{VARIABLE}=FOLDER "
-    limits = "" if given.workloads is None else f" --workloads {given.workloads}"
-    limits += "" if given.windows is None else f" --windows {given.windows}"
+    limits = "" if arguments.workloads is None else f" --workloads {arguments.workloads}"
+    limits += "" if arguments.windows is None else f" --windows {arguments.windows}"
     return f"{data}python -m benchmarks.{name}{limits}"
 
 

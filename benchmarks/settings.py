@@ -336,21 +336,21 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="file of rows: only missing ones are run")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="folder for settings.json")
-    given = parser.parse_args()
-    only = [name for name in given.only.split(",") if name]
+    arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name]
     chosen = [s for s in settings() if not only or s.group in only or s.name in only]
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    policies = given.policies.split(",")
-    goodput_of = goodputs(chosen, seeds, policies, given.processes, given.keep)
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    policies = arguments.policies.split(",")
+    goodput_of = goodputs(chosen, seeds, policies, arguments.processes, arguments.keep)
     rows = table(chosen, seeds, goodput_of)
     print(summary(rows))
-    if given.out:
+    if arguments.out:
         about = {
             "command": "python -m benchmarks.settings",
             "machine": describe_machine(),
             "rows": rows,
         }
-        (given.out / "settings.json").write_text(json.dumps(about, indent=1) + "\n")
+        (arguments.out / "settings.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

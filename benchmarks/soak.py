@@ -508,10 +508,10 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
     newest = Versions(home / "models", tenant).newest_good()
     learned = [window for run in runs for _, window in _judged(run, tenant)]
     before = max([*learned, int(newest.about.get("window", 0)) if newest else 0])
-    given = [label for label in seen.labels if label.tenant == tenant]
-    after = Counter(option.label for option in given)  # those of a class that came later
+    labels = [label for label in seen.labels if label.tenant == tenant]
+    after = Counter(option.label for option in labels)  # those of a class that came later
     missing = []
-    for option in given:
+    for option in labels:
         after[option.label] -= 1
         if option.request not in kept:
             # at a window's edge the label may have come in the one before
@@ -543,15 +543,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--out", type=Path, help="the folder for soak.json")
     parser.add_argument("--keep", type=Path, help="keep state and log in this new folder")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
+        folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        result = run(folder, given.minutes)
+        result = run(folder, arguments.minutes)
     print(json.dumps(result, indent=1))
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "soak.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "soak.json").write_text(
+            json.dumps(result, indent=1) + "\n", encoding="utf-8"
+        )
     return 0 if all(result["checks"].values()) else 1
 
 

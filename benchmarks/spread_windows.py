@@ -78,10 +78,10 @@ def spread_jobs(
     policies: Sequence[str] = SIDE_BY_SIDE,
 ) -> tuple[SimulationJob, ...]:
     """Jobs for every window and seed under each policy: window plan, replanned and oracle."""
-    given = tuple(seeds)
+    several = tuple(seeds)
     return tuple(
         SimulationJob(source, policy, seed=seed, windows=1)
         for source in sources
         for policy in policies
-        for seed in given
+        for seed in several
     )

@@ -43,8 +43,8 @@ def disturbance(rows: list[Row]) -> str:
     return f"Processor time is {percent(cpu / wall, 0)} of wall time over all plans and checks."
 
 
-def goal(met: bool, words: str) -> str:
-    return f"{words}: {'met' if met else '**missed**'}"
+def goal(met: bool, title: str) -> str:
+    return f"{title}: {'met' if met else '**missed**'}"
 
 
 def median(values: list[float]) -> float:

@@ -168,8 +168,8 @@ def main() -> None:
     with patch.object(keep_last_instance, "find_order", no_order):
         before = followed(seeds)
     after = followed(seeds)
-    for words, old, new in zip(("no instance", "not as planned"), before, after, strict=True):
-        print(f"{words:15} {old:8.0f} s -> {new:8.0f} s  {new / old - 1:+.1%}")
+    for title, old, new in zip(("no instance", "not as planned"), before, after, strict=True):
+        print(f"{title:15} {old:8.0f} s -> {new:8.0f} s  {new / old - 1:+.1%}")
     for tenants in ("ab", "abc"):
         total_s, charge_s, prediction_s = uncharged(seeds, tenants)
         print(

@@ -229,7 +229,7 @@ def earlier(out: Path) -> dict[str, Json]:
     return {course["key"]: course for course in courses if course.get("complete")}
 
 
-def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+def parsed(command: Sequence[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="JSON to write or go on with")
@@ -248,13 +248,13 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="MODEL:BENCHMARK", help="just these pairs")
     parser.add_argument("--bounds", action="store_true", help="also without and with all samples")
     parser.add_argument("--weights", nargs="+", default=[], metavar="MODEL=PATH")
-    return parser.parse_args(words)
+    return parser.parse_args(command)
 
 
 def jobs_of(arguments: argparse.Namespace) -> list[Job]:
     """What is asked for, longest first."""
     pairs = [tuple(name.split(":")) for name in arguments.only] if arguments.only else PAIRS
-    given = dict(weight.split("=", 1) for weight in arguments.weights)
+    weights = dict(weight.split("=", 1) for weight in arguments.weights)
     there = torch.cuda.is_available() and arguments.device != "cpu"
     return [
         Job(
@@ -268,7 +268,7 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
             arguments.pixels or None,
             arguments.windows,
             arguments.shuffle,
-            Path(given[model]) if model in given else None,
+            Path(weights[model]) if model in weights else None,
             arguments.data,
             "cuda" if there else "cpu",
             arguments.bounds,

@@ -117,19 +117,19 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--way", help="measure one way in this process")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.way:
-        print(json.dumps(measure(given.cases[0], given.way)), flush=True)
+    arguments = parser.parse_args()
+    if arguments.way:
+        print(json.dumps(measure(arguments.cases[0], arguments.way)), flush=True)
         return
     rows = []
-    for case in given.cases:
-        for way in given.ways.split(","):
+    for case in arguments.cases:
+        for way in arguments.ways.split(","):
             command = [sys.executable, "-m", "benchmarks.gpu.depthwise", case, "--way", way]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             rows.append(json.loads(done.stdout.splitlines()[-1]))
             print(rows[-1], flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

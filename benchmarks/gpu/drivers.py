@@ -152,15 +152,15 @@ def main() -> int:
     add("--dry-run", action="store_true", help="say what would be done")
     add("--board", default="H200-141GB", help="for --dry-run")
     add("--worker", type=Path, default=WORKER, help="another program in its place, for tests")
-    given = parser.parse_args()
-    if given.dry_run:
-        print("\n".join(dry_run(catalogue.board(given.board))))
+    arguments = parser.parse_args()
+    if arguments.dry_run:
+        print("\n".join(dry_run(catalogue.board(arguments.board))))
         return 0
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, _stop)
-    signal.alarm(given.limit_s)
+    signal.alarm(arguments.limit_s)
     try:
-        result = run(given.gpu, given.worker)
+        result = run(arguments.gpu, arguments.worker)
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 3
@@ -169,8 +169,8 @@ def main() -> int:
     different = result.get("mig", {}).get("differences", ())
     print("\n".join([*result["mps"]["table"], *different, *faults]))
     print(f"{'limits hold' if not faults else f'{len(faults)} faults'}; {result['took_s']} s")
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 1 if faults else 0
 
 

@@ -87,16 +87,16 @@ def main() -> None:
     add("--driver", choices=divided, default="mps")
     add("--board", help="the board expected; needed for --driver cpu")
     add("--budget-s", type=float, default=1e9, help="begin nothing that ends after it")
-    given = parser.parse_args()
-    board = catalogue.board(given.board) if given.board else None
-    gpu_driver = driver(given.driver, 0, board)
-    results = Results(given.out, {"driver": gpu_driver.name, **gpu_driver.about})
-    todo = list(studies(gpu_driver.board, given.trained, given.models))
+    arguments = parser.parse_args()
+    board = catalogue.board(arguments.board) if arguments.board else None
+    gpu_driver = driver(arguments.driver, 0, board)
+    results = Results(arguments.out, {"driver": gpu_driver.name, **gpu_driver.about})
+    todo = list(studies(gpu_driver.board, arguments.trained, arguments.models))
     missing = [measurement for measurement in todo if not results.has(measurement.key)]
     if missing:
         with gpu_driver.open():
             Measuring(
-                gpu_driver, results, print_measurement, time.monotonic() + given.budget_s
+                gpu_driver, results, print_measurement, time.monotonic() + arguments.budget_s
             ).measure(missing)
     print("\n".join(summary(todo, results)))
 

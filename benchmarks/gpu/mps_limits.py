@@ -252,24 +252,26 @@ def main() -> None:
     )
     add("--board", help="the board expected; needed for --driver cpu")
     add("--process", nargs=2, metavar=("MODEL", "TASK"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.process:
-        process(*given.process)
+    arguments = parser.parse_args()
+    if arguments.process:
+        process(*arguments.process)
         return
-    gpu_driver = driver(given.driver, 0, catalogue.board(given.board) if given.board else None)
+    gpu_driver = driver(
+        arguments.driver, 0, catalogue.board(arguments.board) if arguments.board else None
+    )
     result: Json = {
-        "command": f"python -m benchmarks.gpu.mps_limits --models {' '.join(given.models)}",
+        "command": f"python -m benchmarks.gpu.mps_limits --models {' '.join(arguments.models)}",
         "measured": datetime.now(UTC).date().isoformat(),
         **gpu_driver.about,
         "torch": torch.__version__,
         "capacity": [],
         "resizing": [],
     }
-    for study, row in measured(gpu_driver, given.models, given.for_s):
+    for study, row in measured(gpu_driver, arguments.models, arguments.for_s):
         result[study].append(row)
         print(json.dumps(row), flush=True)
-        if given.out:  # after every row, so that an interruption loses none
-            given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if arguments.out:  # after every row, so that an interruption loses none
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -87,12 +87,12 @@ def unwritten() -> Iterator[tuple[str, int, int, int, int]]:
     torch.manual_seed(0)
     for rows in ROWS:
         for out, into in SHAPES:
-            given = torch.randn(rows, into, device="cuda", dtype=torch.bfloat16)
+            inputs = torch.randn(rows, into, device="cuda", dtype=torch.bfloat16)
             weights = torch.randn(out, into, device="cuda", dtype=torch.bfloat16) / into**0.5
             poisoned = torch.full((rows * out + out * into,), float("nan"), device="cuda")
             del poisoned  # its memory is what the products are written to
-            said = torch.nn.functional.linear(given, weights)
-            for name, product in (("forward", said), ("weights", said.t() @ given)):
+            said = torch.nn.functional.linear(inputs, weights)
+            for name, product in (("forward", said), ("weights", said.t() @ inputs)):
                 bad = int((~torch.isfinite(product)).sum())
                 if bad:
                     yield name, rows, out, into, bad

@@ -89,9 +89,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
-    given = parser.parse_args()
-    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in given.files])
-    if given.write:
+    arguments = parser.parse_args()
+    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in arguments.files])
+    if arguments.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:
         print(text)

@@ -43,8 +43,8 @@ def packaged(files: Sequence[dict[str, Any]]) -> str:
 
 def _entry(measured: dict[str, Any]) -> dict[str, Any]:
     entry = {key: measured[key] for key in KEYS if key in measured}
-    for words, source in EARLIER.items():
-        entry["provenance"] = entry["provenance"].replace(words, source)
+    for earlier, source in EARLIER.items():
+        entry["provenance"] = entry["provenance"].replace(earlier, source)
     return entry
 
 
@@ -53,9 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
-    given = parser.parse_args()
-    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in given.files])
-    if given.write:
+    arguments = parser.parse_args()
+    text = packaged([json.loads(file.read_text(encoding="utf-8")) for file in arguments.files])
+    if arguments.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:
         print(text)

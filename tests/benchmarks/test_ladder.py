@@ -33,7 +33,7 @@ def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
 
 def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
     made = {
-        words: {
+        title: {
             (job.policy, job.source.name): (
                 job.forecaster,
                 job.windows,
@@ -42,7 +42,7 @@ def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
             for job in evaluation_of("ekya", limits).jobs(SMALL)
             if isinstance(job.source, WorkloadSource)
         }
-        for words, limits in steps().items()
+        for title, limits in steps().items()
     }
     assert all(job == made[DEFAULT] for job in made.values())
 

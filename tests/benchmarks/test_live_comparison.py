@@ -137,8 +137,8 @@ def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
     assert told("--driver", "mig")["gpu"] == "H200-141GB"
     assert [tenant["live"]["epochs"] for tenant in usual["tenants"]] == [8, 8]
     assert (usual["windows"], usual["window_s"]) == (4, 60)
-    words = "--epochs 4 --history-s 600 --forecaster last-mean --windows 3 --window-s 80"
-    asked = told(*words.split())
+    options = "--epochs 4 --history-s 600 --forecaster last-mean --windows 3 --window-s 80"
+    asked = told(*options.split())
     assert (asked["forecaster"], asked["windows"], asked["window_s"]) == ("last-mean", 3, 80)
     assert [tenant["live"]["epochs"] for tenant in asked["tenants"]] == [4, 4]
     assert [tenant["arrivals"]["offset_s"] for tenant in asked["tenants"]] == [600, 600]
@@ -198,11 +198,11 @@ def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
 
 def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
     live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
-    known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
+    trained = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
     runs, goods = [], {"migrator": 820, "ekya": 640}
     for seed, name in enumerate(goods):
         path = tmp_path / name / "records.db"
-        made = Made(policy=name, began_s=1000.0, more=(known,), ends=True)
+        made = Made(policy=name, began_s=1000.0, more=(trained,), ends=True)
         run = read_records(path, write_run(path, made))
         counted = {"in_time": 1170, "goodput": goods[name], "accuracy": goods[name] / 1170}
         sent = {"windows": [{"window": 0, "tenants": {"photos": counted, "gone": counted}}]}

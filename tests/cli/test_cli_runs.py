@@ -173,9 +173,9 @@ def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
     lead = simulated["lead"]
     assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
     tenants = [run["windows"][-1]["tenants"][0] for run in simulated["runs"]]
-    words = [tenant["forecast_by"] for tenant in tenants]
-    assert words[0] == words[1] != "auto"
-    assert words[2] is None
+    forecasters = [tenant["forecast_by"] for tenant in tenants]
+    assert forecasters[0] == forecasters[1] != "auto"
+    assert forecasters[2] is None
     three = ("--policies", ",".join(SIDE_BY_SIDE), "--seeds", 1, "--processes", 1)
     compared = answer("compare", short, *three, "--json")
     assert compared["leads"] == [lead]

@@ -20,8 +20,8 @@ from migrator.io import ray_cluster
 
 def said(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(arguments))
-    words = done.output if done.exception is None else f"{done.output}{done.exception}"
-    return done.exit_code, words
+    text = done.output if done.exception is None else f"{done.output}{done.exception}"
+    return done.exit_code, text
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def cluster(tmp_path: Path) -> str:
 
 
 def test_a_scenario_of_many_gpus_needs_a_cluster(cluster: str) -> None:
-    code, words = said("serve", cluster)
+    code, text = said("serve", cluster)
     assert code
-    assert "pass --cluster ADDRESS" in words
+    assert "pass --cluster ADDRESS" in text
 
 
 def test_a_scenario_of_one_gpu_is_no_cluster(tmp_path: Path) -> None:
     path = scenario_file(tmp_path, "a")
-    code, words = said("serve", str(path), "--cluster", "auto", "--state", str(tmp_path))
+    code, text = said("serve", str(path), "--cluster", "auto", "--state", str(tmp_path))
     assert code
-    assert "cluster: the key is missing" in words
+    assert "cluster: the key is missing" in text
 
 
 def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             ("cluster", "drain", "g1", address, "--yes"),
             ("cluster", "undrain", "g1", address),
         ):
-            code, words = said(*arguments)
+            code, text = said(*arguments)
             assert code
-            assert f"no Ray cluster answers at {address!r}" in words
-            assert "ray start --head" in words
-            assert "ray get-auth-token --generate" in words
-            assert "export RAY_AUTH_MODE=token" in words
+            assert f"no Ray cluster answers at {address!r}" in text
+            assert "ray start --head" in text
+            assert "ray get-auth-token --generate" in text
+            assert "export RAY_AUTH_MODE=token" in text
 
 
 def test_auto_where_no_ray_runs_is_one_sentence(
@@ -84,18 +84,18 @@ def test_auto_where_no_ray_runs_is_one_sentence(
                 ("cluster", "stop", "auto", "--yes"),
                 ("cluster", "plan", cluster, "--ray", "auto"),
             ):
-                code, words = said(*arguments)
+                code, text = said(*arguments)
                 assert code
-                last = words.splitlines()[-1]
+                last = text.splitlines()[-1]
                 assert "no Ray cluster answers at 'auto'" in last
                 assert "start one with `ray start --head`" in last
 
 
 @pytest.mark.parametrize("verb", [("stop",), ("drain", "g1")])
 def test_a_verb_that_acts_asks_first(verb: tuple[str, ...]) -> None:
-    code, words = said("cluster", *verb, "127.0.0.1:1")
+    code, text = said("cluster", *verb, "127.0.0.1:1")
     assert code
-    assert "pass --yes" in words
+    assert "pass --yes" in text
 
 
 def test_a_store_is_the_same_from_wherever_it_is_looked_at(
@@ -117,30 +117,30 @@ def test_without_ray_it_says_what_to_install(
         return importlib.import_module(name)
 
     monkeypatch.setattr(ray_cluster, "import_module", absent)
-    code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
+    code, text = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
     assert code
-    assert "pip install 'migrator-gpu[cluster]'" in words
+    assert "pip install 'migrator-gpu[cluster]'" in text
 
 
 def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:
-    code, words = said("gateway", "--port", "0")
+    code, text = said("gateway", "--port", "0")
     assert code
-    assert "set exactly one of them" in words
-    code, words = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
+    assert "set exactly one of them" in text
+    code, text = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
     assert code
-    assert "map.json is no map" in words
+    assert "map.json is no map" in text
     (tmp_path / "map.json").write_text("{}")
-    code, words = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
+    code, text = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
     assert code
-    assert "there is no map yet" in words
-    code, words = said("gateway", "--map", "http://", "--port", "0")
+    assert "there is no map yet" in text
+    code, text = said("gateway", "--map", "http://", "--port", "0")
     assert code
-    assert "is no address" in words
+    assert "is no address" in text
 
 
 def test_a_gateway_that_others_can_reach_needs_tokens(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text('{"epoch": 1, "version": 1}')
     options = ("--map", str(tmp_path / "map.json"), "--port", "0", "--host", "0.0.0.0")
-    code, words = said("gateway", *options)
+    code, text = said("gateway", *options)
     assert code
-    assert "no tokens are set" in words
+    assert "no tokens are set" in text

@@ -44,7 +44,7 @@ def _commands(page: Path) -> Iterator[list[str]]:
 
 
 VERBS = get_command(app)
-CASES = [(page, words) for page in PAGES for words in _commands(page)]
+CASES = [(page, command) for page in PAGES for command in _commands(page)]
 
 
 def test_the_readme_states_the_gaps_as_their_page_does() -> None:
@@ -59,14 +59,14 @@ def test_there_are_such_commands() -> None:
     assert len(CASES) > 80
 
 
-@pytest.mark.parametrize("page", sorted({page for page, _ in CASES}), ids=lambda each: each.name)
+@pytest.mark.parametrize("page", sorted({page for page, _ in CASES}), ids=lambda path: path.name)
 def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
     wrong = []
-    for words in (words for own, words in CASES if own == page):
+    for command in (command for own, command in CASES if own == page):
         try:
-            _parse(VERBS, words)
+            _parse(VERBS, command)
         except Exception as error:  # typer has a click of its own
-            wrong.append(f"migrator {' '.join(words)}: {error}")
+            wrong.append(f"migrator {' '.join(command)}: {error}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -56,10 +56,10 @@ def commands(text: str) -> Iterator[str]:
     """Commands of a page without their comments; of blocks that are not `sh` only `migrator`."""
     for language, block in blocks(text):
         for line in block.splitlines():
-            words = COMMENT.sub("", line).strip()
-            first = words.split(" ")[0]
-            if first == "migrator" or (language == "sh" and words):
-                yield words
+            command = COMMENT.sub("", line).strip()
+            first = command.split(" ")[0]
+            if first == "migrator" or (language == "sh" and command):
+                yield command
 
 
 def pages() -> dict[str, list[str]]:

@@ -33,9 +33,9 @@ def test_an_example_runs_as_printed(
     monkeypatch.syspath_prepend(tmp_path)
     printed(tmp_path, "quickstart")
     file = printed(tmp_path, name)
-    for words in ("validate {}", USES.get(name, SIMULATED)):
-        done = migrator(*words.format(file.name).split(), MIGRATOR_STATE=str(tmp_path / "state"))
-        assert done.code == 0, (words, done.err)
+    for use in ("validate {}", USES.get(name, SIMULATED)):
+        done = migrator(*use.format(file.name).split(), MIGRATOR_STATE=str(tmp_path / "state"))
+        assert done.code == 0, (use, done.err)
 
 
 @pytest.mark.parametrize("own", [(), OWN])

@@ -98,8 +98,8 @@ def test_a_layout_from_a_mig_parted_file_by_name() -> None:
     expected = [
         {"op": "create", "start": start, "gpcs": 2, "profile": "2g.10gb"} for start in (0, 2, 4)
     ]
-    for words in ([f"{path}:three-by-two"], [path, "--name", "three-by-two"]):
-        assert emulated("apply", *words, "--dry-run", "--json").json == {"steps": expected}
+    for arguments in ([f"{path}:three-by-two"], [path, "--name", "three-by-two"]):
+        assert emulated("apply", *arguments, "--dry-run", "--json").json == {"steps": expected}
 
 
 def test_a_file_that_wants_mig_off_gets_a_note_that_it_is_never_switched_off(
@@ -166,8 +166,8 @@ def test_clear_says_first_what_it_would_do_and_then_what_it_left(state: Path) ->
     emulated("apply", BOTH)
     destroy = {"op": "destroy", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
     with held(state, 0) as worker:
-        for words in (["--dry-run"], []):
-            done = emulated("clear", *words, "--json")
+        for options in (["--dry-run"], []):
+            done = emulated("clear", *options, "--json")
             assert done.json == {"steps": [destroy]}
             assert done.err.startswith("note: 4g.20gb at 0 is left: in use by ")
             assert f"(process {worker.pid})" in done.err
@@ -223,9 +223,9 @@ def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
 
 def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
     emulated("apply", EXAMPLES / "small-services.yaml")
-    for name, words in (("layout.yaml", []), ("layout.json", ["--json"])):
+    for name, options in (("layout.yaml", []), ("layout.json", ["--json"])):
         path = tmp_path / name
-        path.write_text(emulated("export", *words).out, "utf-8")
+        path.write_text(emulated("export", *options).out, "utf-8")
         assert emulated("assert", path).code == OK
         assert emulated("apply", path, "--json").json == {"steps": []}
 
@@ -369,8 +369,8 @@ def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     assert done.json == {"steps": []}
     assert "the journal was damaged and is kept as" in done.err
     assert done.err.count("is left: not ours") == 2
-    words = [check["words"] for check in emulated("doctor", "--json").json["checks"]]
-    assert any("a damaged one was kept aside" in word for word in words)
+    texts = [check["words"] for check in emulated("doctor", "--json").json["checks"]]
+    assert any("a damaged one was kept aside" in word for word in texts)
 
 
 def test_a_journal_with_unreadable_text_stops_the_command(state: Path) -> None:

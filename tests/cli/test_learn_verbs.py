@@ -51,8 +51,8 @@ def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
         *("--out", str(out)),
     )
     assert done.exit_code == 0, done.output
-    for words in ("made from seed 0", "new classes", "adopted", "estimates missed by", str(out)):
-        assert words in done.stdout
+    for text in ("made from seed 0", "new classes", "adopted", "estimates missed by", str(out)):
+        assert text in done.stdout
     written = json.loads(out.read_text())
     assert len(written["rows"]) == 2
     assert written["rows"][0] == first["rows"][0]

@@ -41,7 +41,7 @@ def test_a_profile_by_which_retraining_is_too_slow_is_named(tmp_path: Path) -> N
     assert row.reason == "too_long"
     assert row.why.startswith("not planned: takes")
     texts = [event.words for event in records.events if event.kind == "retraining"]
-    assert any(words.startswith("photos: not planned: takes") for words in texts)
+    assert any(text.startswith("photos: not planned: takes") for text in texts)
     # one event per window at most; the last window may have ended before its plan
     assert len(texts) <= len({row.window for row in records.retrainings})
     window = ["windows", str(status["window"]), "--state", str(state)]

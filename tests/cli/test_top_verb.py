@@ -138,7 +138,7 @@ def _lines(screen: str) -> list[str]:
 def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:
     write_run(records)
     with terminal() as shown:
-        screen = shown.wait_for(lambda words: "version 2 is better" in words, "it draws")
+        screen = shown.wait_for(lambda text: "version 2 is better" in text, "it draws")
         assert b"\x1b[?1049h" in shown.drawn  # a screen of its own, so that nothing scrolls away
         assert b";48;2;" in shown.drawn  # a tenant's colour as the ground of its block
         assert max(map(len, _lines(screen))) <= 80
@@ -151,7 +151,7 @@ def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:
 def test_without_colours_and_ended_by_ctrl_c(records: Path) -> None:
     write_run(records)
     with terminal(NO_COLOR="1") as shown:
-        shown.wait_for(lambda words: "photos 3g" in words, "it draws")
+        shown.wait_for(lambda text: "photos 3g" in text, "it draws")
         assert b"48;2;" not in shown.drawn
         shown.process.send_signal(signal.SIGINT)
         assert shown.ended() == 0
@@ -160,10 +160,10 @@ def test_without_colours_and_ended_by_ctrl_c(records: Path) -> None:
 def test_it_shows_that_the_daemon_ended_and_continues_with_the_next_one(records: Path) -> None:
     write_run(records, Made(ends=True))
     with terminal() as shown:
-        shown.wait_for(lambda words: "ended; waiting for it to start again" in words, "it ended")
+        shown.wait_for(lambda text: "ended; waiting for it to start again" in text, "it ended")
         write_run(records, Made(policy="static-4-3"))
         shown.wait_for(
-            lambda words: "static-4-3  run 2" in words and "waiting for" not in words,
+            lambda text: "static-4-3  run 2" in text and "waiting for" not in text,
             "the next run is shown",
         )
         os.write(shown.line, b"q")
@@ -175,10 +175,10 @@ def test_it_waits_for_an_address_that_ends(records: Path) -> None:
     with ExitStack() as server:
         url, _ = server.enter_context(running_server())
         with terminal("--url", url) as shown:
-            shown.wait_for(lambda words: "images" in words, "it draws")
+            shown.wait_for(lambda text: "images" in text, "it draws")
             server.close()
             shown.wait_for(
-                lambda words: "does not answer" in words and "images" in words,
+                lambda text: "does not answer" in text and "images" in text,
                 "it says so and keeps what it knew",
             )
             os.write(shown.line, b"q")

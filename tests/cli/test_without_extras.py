@@ -100,10 +100,10 @@ NO_DAEMON = {
 """Commands that speak to a daemon, of which there is none here."""
 
 
-def requirements(given: Iterable[str]) -> set[str]:
+def requirements(texts: Iterable[str]) -> set[str]:
     """The distributions that these requirements install, with those that they need in turn."""
     needed_packages: dict[tuple[str, frozenset[str]], None] = {}
-    todo = [Requirement(text) for text in given]
+    todo = [Requirement(text) for text in texts]
     while todo:
         requirement = todo.pop()
         key = (requirement.name, frozenset(requirement.extras))
@@ -281,7 +281,9 @@ def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], co
 @pytest.mark.parametrize(
     ("missing", "installed"),
     [(extra, installed) for extra in EXTRAS for installed in environments(extra)],
-    ids=lambda given: given if isinstance(given, str) else "+".join(sorted(given)) or "none",
+    ids=lambda parameter: (
+        parameter if isinstance(parameter, str) else "+".join(sorted(parameter)) or "none"
+    ),
 )
 def test_an_extra_that_alone_is_missing_is_named(
     tmp_path: Path, missing: str, installed: frozenset[str]

@@ -19,6 +19,6 @@ def test_every_reason_is_explained_in_the_words_of_the_program() -> None:
     )
     source = re.sub(r'"\s*f?"', "", source)  # texts of several lines
     for _, cell in rows:
-        for words in re.findall(r"`(.+?)`", cell):
-            for part in re.split(r"[\d.,]+", words):  # between the numbers
+        for sentence in re.findall(r"`(.+?)`", cell):
+            for part in re.split(r"[\d.,]+", sentence):  # between the numbers
                 assert part.strip(" ()") in source, part

@@ -52,8 +52,8 @@ def test_a_retraining_that_is_longer_than_the_window() -> None:
 
 def test_a_retraining_that_would_gain_nothing() -> None:
     (retrained,) = reasons((drift(1.0, 1.0, 5.0),), policy("migrator"))
-    words = "left out: expected gain 0.000 (1.000 to 1.000)"
-    assert retrained == NotRetrained(Reason.LEFT_OUT, words)
+    sentence = "left out: expected gain 0.000 (1.000 to 1.000)"
+    assert retrained == NotRetrained(Reason.LEFT_OUT, sentence)
 
 
 def test_a_retraining_for_which_no_instance_has_the_memory() -> None:
@@ -128,11 +128,11 @@ def test_a_retraining_that_runs_or_ran_has_no_reason(ended: RetrainingEvent | No
 def test_too_few_labels_are_counted() -> None:
     tenant = state()
     tenant.begin_window(2, 12, None, TrainingRoom(16.0, 10.0))
-    words = "too few new labels: 12, a retraining needs 20"
-    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, words)
+    sentence = "too few new labels: 12, a retraining needs 20"
+    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, sentence)
     tenant = state()
     tenant.start_retraining(Instance(0, 2))
     tenant.on(SamplesMissing())
     tenant.begin_window(3, 40, None, TrainingRoom(16.0, 10.0))
-    words = "too few new labels: 40, a retraining needs 41"
-    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, words)
+    sentence = "too few new labels: 40, a retraining needs 41"
+    assert why_not_retrained(tenant, paused=False) == NotRetrained(Reason.NO_DATA, sentence)

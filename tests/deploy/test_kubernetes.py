@@ -38,8 +38,8 @@ def containers() -> list[dict[str, Any]]:
 def called(kind: str) -> list[str]:
     """What its container runs, up to the first command's end."""
     (container,) = one(kind)["spec"]["template"]["spec"]["containers"]
-    given = [*container["command"], *container["args"]]
-    text = given[2] if given[:2] == ["/bin/sh", "-c"] else shlex.join(given)
+    command = [*container["command"], *container["args"]]
+    text = command[2] if command[:2] == ["/bin/sh", "-c"] else shlex.join(command)
     return shlex.split(text.partition(";")[0])
 
 
@@ -74,8 +74,8 @@ def test_every_volume_that_is_mounted_is_there() -> None:
 
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])
 def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
-    words = called(kind)
-    verb = words[words.index("migrator") + 1]
+    command = called(kind)
+    verb = command[command.index("migrator") + 1]
     done = subprocess.run(
         [sys.executable, "-m", "migrator", verb, "--help"],
         capture_output=True,
@@ -84,17 +84,17 @@ def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
         env={"COLUMNS": "200", "PATH": "", "TERM": "dumb"},
     )
     options = set(re.findall(r"--[a-z-]+", done.stdout))
-    given = words[words.index("migrator") :]
-    assert {argument for argument in given if argument.startswith("--")} <= options
+    own = command[command.index("migrator") :]
+    assert {argument for argument in own if argument.startswith("--")} <= options
 
 
 def test_the_job_is_part_of_the_ray_cluster_while_it_starts_the_scenario() -> None:
     """From elsewhere Ray can be reached by nobody who has no client's extras."""
-    words = called("Job")
-    assert words[:2] == ["ray", "start"]
-    assert {"--num-cpus=0", "--num-gpus=0"} <= set(words)
-    assert words[words.index("--cluster") + 1] == "auto"
-    assert "--detach" in words
+    command = called("Job")
+    assert command[:2] == ["ray", "start"]
+    assert {"--num-cpus=0", "--num-gpus=0"} <= set(command)
+    assert command[command.index("--cluster") + 1] == "auto"
+    assert "--detach" in command
 
 
 def test_gateways_are_reached_where_they_listen() -> None:

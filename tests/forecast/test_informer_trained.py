@@ -56,15 +56,15 @@ def test_another_version_is_named(path: Path) -> None:
     whole = path.read_bytes()
     for other in (1, 3):
         path.write_bytes(whole.replace(b"informer 2\n", b"informer %d\n" % other, 1))
-        words = rf"version {other}, and this release reads 2; train it again"
-        with pytest.raises(InputError, match=words):
+        sentence = rf"version {other}, and this release reads 2; train it again"
+        with pytest.raises(InputError, match=sentence):
             load(path)
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("second,count\n0,1\n")
-    for name, words in (("trace.csv", "is no saved model"), ("none", "cannot be read")):
-        with pytest.raises(InputError, match=words):
+    for name, sentence in (("trace.csv", "is no saved model"), ("none", "cannot be read")):
+        with pytest.raises(InputError, match=sentence):
             load(tmp_path / name)
 
 

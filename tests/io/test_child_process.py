@@ -15,7 +15,7 @@ from migrator.io.spawn import child_environment, exit_status
 
 
 def test_only_what_is_needed_passes() -> None:
-    given = {
+    inherited = {
         "PATH": "/bin",
         "CUDA_VISIBLE_DEVICES": "0",
         "MIGRATOR_DATA": "/data",
@@ -32,7 +32,7 @@ def test_only_what_is_needed_passes() -> None:
         "AWS_PROFILE": "somebody",
     }
     source = str(Path(migrator.__file__).parent.parent)
-    assert child_environment(given) == {
+    assert child_environment(inherited) == {
         "PATH": "/bin",
         "CUDA_VISIBLE_DEVICES": "0",
         "MIGRATOR_DATA": "/data",

@@ -41,12 +41,12 @@ def _sum(inputs: Tensor, labels: Tensor) -> Tensor:
 def _recording(captured: Shapes) -> CapturedSteps:
     def capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
         captured.append(tuple(inputs.shape))
-        given, wanted, loss = inputs.clone(), labels.clone(), torch.zeros(())
+        fixed, wanted, loss = inputs.clone(), labels.clone(), torch.zeros(())
 
         def replay() -> None:
-            loss.copy_(step(given, wanted))
+            loss.copy_(step(fixed, wanted))
 
-        return Graph(replay, given, wanted, loss)
+        return Graph(replay, fixed, wanted, loss)
 
     return CapturedSteps(capture)
 
@@ -199,12 +199,12 @@ def test_a_copy_begins_its_own_training() -> None:
 
 def replayed(forward: Forward, inputs: Tensor) -> Graph:
     """As a GPU would: the same memory is read and written by every replay."""
-    given, output = inputs.clone(), forward(inputs).clone()
+    fixed, output = inputs.clone(), forward(inputs).clone()
 
     def replay() -> None:
-        output.copy_(forward(given))
+        output.copy_(forward(fixed))
 
-    return Graph(replay, given, torch.empty(0), output)
+    return Graph(replay, fixed, torch.empty(0), output)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_graphs_of_all_sizes_share_memory_that_the_largest_takes_first(
 
 
 def test_every_size_gets_the_answers_of_its_own_rows() -> None:
-    answers = CapturedAnswers(lambda given: 2.0 * given, torch.zeros(1, 3), 6, replayed)
+    answers = CapturedAnswers(lambda batch: 2.0 * batch, torch.zeros(1, 3), 6, replayed)
     for rows in (1, 2, 3, 5, 6, 4, 1):
         inputs = torch.rand(rows, 3)
         assert answers.takes(inputs)
@@ -247,7 +247,7 @@ def test_every_size_gets_the_answers_of_its_own_rows() -> None:
 
 
 def test_what_it_was_not_captured_for_is_left_to_others() -> None:
-    answers = CapturedAnswers(lambda given: given, torch.zeros(1, 3), 2, replayed)
+    answers = CapturedAnswers(lambda batch: batch, torch.zeros(1, 3), 2, replayed)
     assert not answers.takes(torch.zeros(3, 3)), "too many"
     assert not answers.takes(torch.zeros(0, 3)), "none"
     assert not answers.takes(torch.zeros(1, 4)), "of another shape"
@@ -256,7 +256,7 @@ def test_what_it_was_not_captured_for_is_left_to_others() -> None:
 
 def test_what_does_not_capture_says_so() -> None:
     with pytest.raises(RuntimeError, match="cannot be captured"):
-        CapturedAnswers(lambda given: given, torch.zeros(1, 3), 2, lambda *_: None)
+        CapturedAnswers(lambda batch: batch, torch.zeros(1, 3), 2, lambda *_: None)
 
 
 def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> None:

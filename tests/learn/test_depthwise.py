@@ -40,9 +40,9 @@ class Kernel:
 
     channels: list[int] = field(default_factory=list)
 
-    def __call__(self, given: Convolution) -> Tensor:
-        self.channels.append(given.groups)
-        computed: Tensor = torch.conv2d(**given._asdict())
+    def __call__(self, convolution: Convolution) -> Tensor:
+        self.channels.append(convolution.groups)
+        computed: Tensor = torch.conv2d(**convolution._asdict())
         return computed
 
 
@@ -116,8 +116,8 @@ class OnTheHost:
     library: ctypes.CDLL
     block: int = 4
 
-    def __call__(self, given: Convolution) -> Tensor:
-        launch = launch_for(given)
+    def __call__(self, convolution: Convolution) -> Tensor:
+        launch = launch_for(convolution)
         tensors = [launch.inputs, launch.weights, launch.outputs]
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         for number in range(-(-launch.threads // self.block) * self.block):
@@ -143,10 +143,10 @@ def test_the_kernel_convolves(
     random = torch.Generator().manual_seed(side * 10 + stride)
     inputs = torch.randn(2, 16, height, width, generator=random).to(BF16)
     weights = torch.randn(16, 1, side, side, generator=random).to(BF16)
-    given = Convolution(inputs, weights, None, stride, padding, 1, 16)
-    assert given.has_kernel
+    convolution = Convolution(inputs, weights, None, stride, padding, 1, 16)
+    assert convolution.has_kernel
     exact = torch.conv2d(inputs.float(), weights.float(), None, stride, padding, 1, 16)
-    computed = OnTheHost(library)(given)
+    computed = OnTheHost(library)(convolution)
     assert computed.is_contiguous(memory_format=torch.channels_last)
     # the sum is in single precision, so only its last rounding may differ
     torch.testing.assert_close(computed.float(), exact, rtol=2**-8, atol=1e-5)
@@ -222,13 +222,13 @@ def test_a_model_serves_with_the_kernels_and_exchanges_its_weights(
     sizes = list[int]()
 
     def capture(forward: Forward, inputs: Tensor) -> Graph:
-        given, output = inputs.clone(), forward(inputs)
+        fixed, output = inputs.clone(), forward(inputs)
         sizes.append(len(inputs))
 
         def replay() -> None:
-            output.copy_(forward(given))
+            output.copy_(forward(fixed))
 
-        return Graph(replay, given, inputs, output)
+        return Graph(replay, fixed, inputs, output)
 
     used = partial(DepthwiseKernels, OnTheHost(library))
     monkeypatch.setattr(torch_model, "CapturedAnswers", partial(CapturedAnswers, capture=capture))

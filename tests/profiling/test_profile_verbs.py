@@ -84,7 +84,7 @@ def test_a_model_without_a_profile_is_measured_and_its_capability_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = listed.measurements
-    monkeypatch.setattr(listed, "measurements", lambda *given, **how: every(*given, **how)[:1])
+    monkeypatch.setattr(listed, "measurements", lambda *models, **how: every(*models, **how)[:1])
     tenant = {
         **{"name": "own", "model": TINY, "slo_ms": 50, "batch": 4},
         "arrivals": {"generator": "poisson", "mean_rps": 10},
@@ -107,8 +107,8 @@ def test_a_model_is_measured_with_the_images_that_it_will_serve(
 ) -> None:
     every = listed.measurements
 
-    def one_of_each(*given: Any, **how: Any) -> list[listed.Measurement]:
-        every_measurement = every(*given, **how)
+    def one_of_each(*models: Any, **how: Any) -> list[listed.Measurement]:
+        every_measurement = every(*models, **how)
         return [
             next(measurement for measurement in every_measurement if measurement.study is study)
             for study in ALONE

@@ -140,8 +140,8 @@ def test_events_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for number in range(50):
             records.event("note", str(number))
             records.flush()
-    words = [event.words for event in read_records(tmp_path / "records.db").events]
-    assert words == [str(number) for number in range(40, 50)]
+    texts = [event.words for event in read_records(tmp_path / "records.db").events]
+    assert texts == [str(number) for number in range(40, 50)]
 
 
 def test_putting_while_another_thread_flushes_loses_nothing(tmp_path: Path) -> None:

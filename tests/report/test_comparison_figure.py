@@ -124,13 +124,13 @@ def test_every_scenario_says_what_replanning_regains() -> None:
         for name in ("a", "b")
         for policy, late in (("migrator-once", 80), ("migrator-replanned", 60), ("oracle", 40))
     )
-    words = {section.anchor: section.paragraphs for section in comparison_page(rows).sections}
-    assert [anchor for anchor, found in words.items() if found] == [
+    paragraphs = {section.anchor: section.paragraphs for section in comparison_page(rows).sections}
+    assert [anchor for anchor, texts in paragraphs.items() if texts] == [
         "in-all-scenarios",
         "in-a",
         "in-b",
     ]
-    assert words["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
+    assert paragraphs["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
     assert not any(section.paragraphs for section in comparison_page(compared()).sections)
 
 

@@ -88,8 +88,8 @@ def page(*blocks: Chart | Table | Note, title: str = "Report") -> Page:
     return Page(title, "Lead.", sections)
 
 
-def parsed(given: Page) -> ParsedPage:
-    return ParsedPage(page_text(given, "/* plotly */"))
+def parsed(page: Page) -> ParsedPage:
+    return ParsedPage(page_text(page, "/* plotly */"))
 
 
 def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def problem(
     return Problem(board("A100-40GB"), slot_s, 6, charge, tenants, initial)
 
 
-def series(given: Problem, plan: Plan = PLAN, name: str = "bert") -> TenantSeries:
-    return tenant_series(given, plan, plan_slices(given, plan), given.tenant(name))
+def series(chosen: Problem, plan: Plan = PLAN, name: str = "bert") -> TenantSeries:
+    return tenant_series(chosen, plan, plan_slices(chosen, plan), chosen.tenant(name))
 
 
 def serving(*slots: Sequence[tuple[int, int]]) -> Plan:
@@ -119,12 +119,12 @@ def test_slots_of_the_same_instance_and_task_are_one_slab() -> None:
     ]
 
 
-def slabs(given: Problem | None = None, plan: Plan = PLAN) -> tuple[Slab, ...]:
-    return plan_slices(given or problem(), plan).slabs
+def slabs(chosen: Problem | None = None, plan: Plan = PLAN) -> tuple[Slab, ...]:
+    return plan_slices(chosen or problem(), plan).slabs
 
 
-def cold(given: Problem) -> list[tuple[float, float]]:
-    return [(s.from_s, s.until_s) for s in slabs(given) if s.use is Use.COLD]
+def cold(chosen: Problem) -> list[tuple[float, float]]:
+    return [(s.from_s, s.until_s) for s in slabs(chosen) if s.use is Use.COLD]
 
 
 def test_an_instance_that_changes_its_task_begins_a_new_slab() -> None:
@@ -173,10 +173,10 @@ def test_the_series_add_up_to_what_the_checker_counts(charge: Charge) -> None:
         )
         initial = chance.choice((None, Initial(), Initial(drawn[-1])))
         slot_s = chance.choice((1.0, 2.0))
-        given = Problem(board("A100-40GB"), slot_s, len(drawn), charge, tenants, initial)
+        chosen = Problem(board("A100-40GB"), slot_s, len(drawn), charge, tenants, initial)
         plan = replace(PLAN, slots=tuple(map(Allocation, drawn)), retrainings=())
-        total = sum(series(given, plan, name).goodput.sum() for name in "ab")
-        assert total == pytest.approx(goodput_of(given, plan)), seed
+        total = sum(series(chosen, plan, name).goodput.sum() for name in "ab")
+        assert total == pytest.approx(goodput_of(chosen, plan)), seed
 
 
 def test_survivors_serve_on_and_new_instances_wait() -> None:
@@ -188,8 +188,8 @@ def test_survivors_serve_on_and_new_instances_wait() -> None:
 
 def test_goodput_is_the_mean_over_scenarios_not_of_their_mean() -> None:
     scenarios = [[float(10 * n)] for n in range(11)]
-    given = replace(alone(Charge.PAPER, 1), tenants=(tenant("bert", *scenarios),))
-    bert = series(given, serving([(0, 4)]))
+    chosen = replace(alone(Charge.PAPER, 1), tenants=(tenant("bert", *scenarios),))
+    bert = series(chosen, serving([(0, 4)]))
     assert bert.arrivals[0] == 50
     assert bert.goodput[0] == pytest.approx(0.5 * (10 + 20 + 8 * 30) / 11)
     assert bert.band is not None
@@ -204,8 +204,8 @@ def test_a_point_forecast_has_no_band() -> None:
 
 
 def test_the_title_names_board_window_charge_goodput_status_and_time() -> None:
-    given = problem(Charge.SURVIVORS, slot_s=0.5)
-    assert headline(given) == "A100-40GB, 3 s window (6 slots of 0.5 s), charge: survivors"
+    chosen = problem(Charge.SURVIVORS, slot_s=0.5)
+    assert headline(chosen) == "A100-40GB, 3 s window (6 slots of 0.5 s), charge: survivors"
     assert verdict(PLAN) == "goodput 57.5, proven optimal, planned in 0.25 s"
 
 
@@ -281,8 +281,8 @@ def test_html_figure_follows_plotlys_schema(charge: Charge) -> None:
     import plotly.graph_objects as go
 
     scenarios = replace(problem(charge).tenants[1], received=((1.0,) * 6, (9.0,) * 6))
-    given = replace(problem(charge), tenants=(problem(charge).tenants[0], scenarios))
-    for chart in plan_charts(given, PLAN):
+    chosen = replace(problem(charge), tenants=(problem(charge).tenants[0], scenarios))
+    for chart in plan_charts(chosen, PLAN):
         figure = figure_of(chart)
         assert go.Figure(data=figure["data"], layout=figure["layout"]).data
 
@@ -299,8 +299,8 @@ def test_html_tells_on_hover_what_a_slab_is() -> None:
 def test_html_has_as_many_traces_for_many_slabs_as_for_few() -> None:
     few = serving([(0, 3)], [(0, 2)], *[[(0, 2)]] * 198)
     many = serving(*[[(0, 3)], [(0, 2)]] * 100)
-    given = alone(Charge.SURVIVORS, 200)
-    counts = [len(figure_of(plan_charts(given, plan)[0])["data"]) for plan in (few, many)]
+    chosen = alone(Charge.SURVIVORS, 200)
+    counts = [len(figure_of(plan_charts(chosen, plan)[0])["data"]) for plan in (few, many)]
     assert counts[0] == counts[1]
 
 
@@ -308,7 +308,7 @@ def test_any_tenant_name_can_be_drawn_as_png(tmp_path: Path) -> None:
     names = ["$x$ $\\frac{", "</script><b>x", "_hidden", "%{x} & co"]
     held = [Instance(at, 1, Task.parse(f"{name}/inference")) for at, name in enumerate(names)]
     tenants = tuple(tenant(name, [5.0]) for name in names)
-    given = replace(alone(Charge.PAPER, 1), tenants=tenants)
+    chosen = replace(alone(Charge.PAPER, 1), tenants=tenants)
     plan = replace(PLAN, slots=(Allocation(tuple(held)),), retrainings=())
-    draw_plan(given, plan, tmp_path / "plan.png")
+    draw_plan(chosen, plan, tmp_path / "plan.png")
     assert (tmp_path / "plan.png").stat().st_size > 10_000

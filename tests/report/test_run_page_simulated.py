@@ -26,9 +26,9 @@ def table(page: Page, caption: str) -> Table:
     return next(b for b in blocks if isinstance(b, Table) and b.caption.startswith(caption))
 
 
-def column(given: Table, header: str) -> list[str]:
-    plain = [header.replace("\u00ad", "") for header in given.headers]
-    return [row[plain.index(header)] for row in given.rows]
+def column(table: Table, header: str) -> list[str]:
+    plain = [header.replace("\u00ad", "") for header in table.headers]
+    return [row[plain.index(header)] for row in table.rows]
 
 
 def test_the_tables_have_every_figure_of_the_outcome() -> None:
@@ -102,9 +102,11 @@ def test_an_instance_kept_over_the_windows_end_is_not_cold() -> None:
     kept = tuple(
         replace(window, slots=(outcome.windows[0].slots[0],) * 6) for window in outcome.windows
     )
-    for given, expected in ((replace(outcome, windows=kept), False), (outcome, True)):
+    for simulated, expected in ((replace(outcome, windows=kept), False), (outcome, True)):
         charts = [
-            block for block in section(report(given), "slices").blocks if isinstance(block, Slices)
+            block
+            for block in section(report(simulated), "slices").blocks
+            if isinstance(block, Slices)
         ]
         cold = any(slab.use is Use.COLD for chart in charts for slab in chart.slabs)
         assert cold is expected
@@ -153,18 +155,18 @@ def test_many_windows_side_by_side_are_lines() -> None:
 
 def test_the_lead_is_stated_where_all_three_were_run() -> None:
     late = {"migrator-once": 80, "migrator-replanned": 60, "oracle": 40}
-    words = (
+    texts = (
         report(*(run(policy, late=late_requests) for policy, late_requests in late.items()))
         .sections[0]
         .paragraphs
     )
-    assert words[1].startswith("Window plan ")
-    assert words[1].endswith("replanning regains 50% of the oracle's lead.")
+    assert texts[1].startswith("Window plan ")
+    assert texts[1].endswith("replanning regains 50% of the oracle's lead.")
     several = [
         run(p, name, late=late_requests) for name in ("a", "b") for p, late_requests in late.items()
     ]
-    words = report(*several).sections[0].paragraphs
-    assert [word.partition(":")[0] for word in words[1:]] == ["a", "b", "all scenarios"]
+    texts = report(*several).sections[0].paragraphs
+    assert [word.partition(":")[0] for word in texts[1:]] == ["a", "b", "all scenarios"]
     assert len(report(run(), run("oracle")).sections[0].paragraphs) == 2
 
 

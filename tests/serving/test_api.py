@@ -207,11 +207,11 @@ def test_what_is_not_there_is_said(
 
 
 def test_a_deadline_may_be_a_header(client: httpx.Client) -> None:
-    for given, status in (("1500", 200), ("nan", 400), ("soon", 400), ("0.0001", 504)):
-        headers = {"timeout-ms": given}
+    for timeout_ms, status in (("1500", 200), ("nan", 400), ("soon", 400), ("0.0001", 504)):
+        headers = {"timeout-ms": timeout_ms}
         answer = client.post("/v2/models/images/infer", json=image_body(), headers=headers)
         # the shortest is over before anybody could have answered, or answered late
-        assert answer.status_code == status or answer.json()["parameters"]["late"], given
+        assert answer.status_code == status or answer.json()["parameters"]["late"], timeout_ms
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_the_description_and_its_page_tell_every_path(client: httpx.Client) -> N
 def test_the_contents_of_docs_lead_to_every_operation_and_message(client: httpx.Client) -> None:
     text = client.get("/docs").text
     page = ParsedPage(text)
-    targets = [given["id"] for _, given in page.elements if "id" in given]
+    targets = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(targets) == len(set(targets)), "every target is unique"
     links = re.findall(r'href="#([^"]*)"', text)
     assert set(links) <= set(targets)

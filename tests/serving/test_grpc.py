@@ -121,10 +121,10 @@ def test_typed_contents_are_read_as_raw_ones_are(addresses: tuple[str, str]) -> 
             stub.ModelInfer(request)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "a token outside" in caught.value.details()
-        words = messages.ModelInferRequest(model_name="texts")
-        words.inputs.add(name="input", datatype="BYTES", shape=[1])
-        words.inputs[0].contents.bytes_contents.append(b"dogs")
-        assert stub.ModelInfer(words).outputs[0].shape[0] == 1
+        text_request = messages.ModelInferRequest(model_name="texts")
+        text_request.inputs.add(name="input", datatype="BYTES", shape=[1])
+        text_request.inputs[0].contents.bytes_contents.append(b"dogs")
+        assert stub.ModelInfer(text_request).outputs[0].shape[0] == 1
         pixels = messages.ModelInferRequest(model_name="images")
         wrong = pixels.inputs.add(name="input", datatype="UINT8", shape=[1, 3, SIDE, SIDE])
         wrong.contents.uint_contents.extend([256] * 3 * SIDE**2)

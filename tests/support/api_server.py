@@ -67,14 +67,14 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     """Two tenants, images and texts; labels are shown in the status."""
     stored: list[dict[str, Any]] = []
 
-    async def feedback(given: Feedback) -> bool:
-        same = [row for row in stored if row["id"] == given.request_id]
-        if any(row["label"] != given.label for row in same):
+    async def feedback(label: Feedback) -> bool:
+        same = [row for row in stored if row["id"] == label.request_id]
+        if any(row["label"] != label.label for row in same):
             raise HttpError(409, "another label is stored")
         new = not same
-        row = given.inputs.tolist()
-        stored.append({"tenant": given.tenant, "id": given.request_id, "label": given.label})
-        stored[-1] |= {"window": given.window, "predicted": given.predicted, "inputs": row}
+        row = label.inputs.tolist()
+        stored.append({"tenant": label.tenant, "id": label.request_id, "label": label.label})
+        stored[-1] |= {"window": label.window, "predicted": label.predicted, "inputs": row}
         return new
 
     acted: list[tuple[str, str | None, str]] = []
@@ -202,11 +202,11 @@ def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     with (
-        Path(given.get("log", os.devnull)).open("w", encoding="utf-8") as log,
+        Path(settings.get("log", os.devnull)).open("w", encoding="utf-8") as log,
         asyncio.Runner(loop_factory=event_loop) as runner,  # as the daemon has it
     ):
-        if "log" in given:
+        if "log" in settings:
             configure(stream=log)
-        runner.run(_main(given))
+        runner.run(_main(settings))

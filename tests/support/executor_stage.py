@@ -57,15 +57,15 @@ class Stage:
 
     def carry_out(self, now_s: float, said: Sequence[ev.Instruction]) -> list[str]:
         """Answers every instruction, and those that follow; all of them in words."""
-        words, waiting = [], list(said)
+        lines, waiting = [], list(said)
         while waiting:
             instruction = waiting.pop(0)
-            words.append(_words(instruction))
-            assert len(words) < 200, f"never at rest: {words[-5:]}"
-            answer = None if words[-1] in self.held_back else _answer(instruction)
+            lines.append(_words(instruction))
+            assert len(lines) < 200, f"never at rest: {lines[-5:]}"
+            answer = None if lines[-1] in self.held_back else _answer(instruction)
             if answer is not None:
                 waiting += self.executor.on(now_s, answer)
-        return words
+        return lines
 
 
 def _words(said: ev.Instruction) -> str:

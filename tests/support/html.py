@@ -41,7 +41,12 @@ class ParsedPage(HTMLParser):
     def addresses(self) -> list[str]:
         """Everything that leads or is fetched from somewhere."""
         keys = ("src", "href", "action", "poster", "data")
-        return [value for _, given in self.elements for key, value in given.items() if key in keys]
+        return [
+            value
+            for _, attributes in self.elements
+            for key, value in attributes.items()
+            if key in keys
+        ]
 
     @property
     def tags(self) -> Counter[str]:
@@ -50,4 +55,4 @@ class ParsedPage(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str]]:
         """The attributes of every `tag`."""
-        return [given for name, given in self.elements if name == tag]
+        return [attributes for name, attributes in self.elements if name == tag]

@@ -76,8 +76,8 @@ def _rows(outcome: RunOutcome, window: WindowOutcome) -> Iterator[Record]:
             expected = None if mean is None else float(mean[slot])
             yield SecondRecord(tenant.tenant, second, 40, None, forecast_mean=expected)
         if tenant.forecast_by not in {None, outcome.forecaster}:
-            words = f"{tenant.tenant} forecast by {tenant.forecast_by}"
-            yield EventRecord(began_s, "forecast", words)
+            text = f"{tenant.tenant} forecast by {tenant.forecast_by}"
+            yield EventRecord(began_s, "forecast", text)
 
 
 def _unit(name: str, block: Block, began_s: float) -> Iterator[UnitRecord]:

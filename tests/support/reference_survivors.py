@@ -105,8 +105,8 @@ def _has_minima(problem: Problem, serving: tuple[Multiset, ...], waiting: Multis
         if max(pattern, default=0) < tenant.min_gpcs
     ]
     return any(
-        all(size >= least for size, least in zip(given, missing, strict=True))
-        for given in permutations(waiting, len(missing))
+        all(size >= least for size, least in zip(sizes, missing, strict=True))
+        for sizes in permutations(waiting, len(missing))
     )
 
 

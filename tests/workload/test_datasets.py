@@ -83,8 +83,8 @@ def test_unknown_names_are_refused() -> None:
 
 def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
     first, second = Curve(((16, 40.0),)), Curve(((16, 50.0),))
-    given = (Drift(0.5, 0.8, first, 0.7), Drift(0.4, 0.9, second, 0.8), Drift(0.6, 0.9, second))
-    late = learned_a_window_later(given)
+    drifts = (Drift(0.5, 0.8, first, 0.7), Drift(0.4, 0.9, second, 0.8), Drift(0.6, 0.9, second))
+    late = learned_a_window_later(drifts)
     # nothing is labelled before the first window
     assert (late[0].accuracy_pre, late[0].accuracy_post, late[0].seconds) == (0.5, 0.5, None)
     # the first window's data, learned in the second: as good as the table says of such a model
@@ -92,7 +92,7 @@ def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
     assert late[1].accuracy_pre == pytest.approx(0.5 * 0.4 / 0.8)
     assert late[1].accuracy_expected == pytest.approx(0.7 * 0.4 / 0.8)
     # a model that is never retrained falls as fast as with labels at the start
-    models = DriftingModel(given), DriftingModel(late)
+    models = DriftingModel(drifts), DriftingModel(late)
     for window in range(3):
         for model in models:
             model.begin(10.0 * window, window)

@@ -30,7 +30,7 @@ def scenario(**tenant: object) -> dict[str, Any]:
     return {"version": 1, "tenants": [{"slo_ms": 50, "arrivals": arrivals, **tenant}]}
 
 
-@pytest.mark.parametrize("entry", packaged(), ids=lambda each: str(each["model"]))
+@pytest.mark.parametrize("entry", packaged(), ids=lambda entry: str(entry["model"]))
 def test_every_packaged_profile_is_a_profile_file(tmp_path: Path, entry: dict[str, Any]) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(entry), encoding="utf-8")

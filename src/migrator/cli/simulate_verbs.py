@@ -340,8 +340,8 @@ def compare(
         )
         return
     print(comparison_table(rows))
-    for words in labels:
-        print(words)
+    for line in labels:
+        print(line)
     if figure is not None:
         print(f"\nfigure  {figure}")
     if records is not None:

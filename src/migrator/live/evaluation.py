@@ -97,8 +97,8 @@ class Evaluations:
             return False
         changed = abs(accuracy - before) >= _CHANGED
         if changed:
-            words = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
-            self._recorder.event("accuracy", words, tenant=name, version=version.number)
+            text = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
+            self._recorder.event("accuracy", text, tenant=name, version=version.number)
         return tenant.take_evaluation(accuracy, wanted.window, version) and changed
 
     async def _accuracy(self, wanted: DueEvaluation) -> float | None:

@@ -161,12 +161,12 @@ def _parts(waiting: Sequence[TenantView], steps: int) -> dict[str, int]:
 
     One step more or less then changes the share of one retraining only.
     """
-    given = [0] * len(waiting)
+    shares = [0] * len(waiting)
     compute = [_compute(view) for view in waiting]
     for _ in range(steps if waiting else 0):
-        to = max(range(len(given)), key=lambda place: compute[place] / max(given[place], 1e-12))
-        given[to] += 1
-    return {view.name: many for view, many in zip(waiting, given, strict=True)}
+        to = max(range(len(shares)), key=lambda place: compute[place] / max(shares[place], 1e-12))
+        shares[to] += 1
+    return {view.name: many for view, many in zip(waiting, shares, strict=True)}
 
 
 def _compute(view: TenantView) -> float:

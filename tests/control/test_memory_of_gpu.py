@@ -218,6 +218,22 @@ def test_a_training_without_memory_waits_for_the_one_before_it() -> None:
     assert "train 1g@7 b" in after + _settled(stage, 5.0)
 
 
+def test_a_training_that_never_finds_all_it_would_take_begins_alone() -> None:
+    large = service_of("b", 3_000, 30_000)
+    least_mib = large.profile.training_mib
+    assert 3_000 < least_mib < 6_000
+    layout = (*BOTH[:3], trains("a", 3, 1), *BOTH[4:7], trains("b", 7, 1))
+    stage = _stage(7 * 3_000 + 10_000 + least_mib, A, large)
+    said = stage.follow(0.0, layout) + _settled(stage, 1.0)
+    assert "train 1g@3 a" in said
+    assert "train 1g@7 b" not in said, "the other one ends and frees its memory"
+    after = stage.on(5.0, ev.TrainingEnded(Instance(3, 1), "a", ok=True))
+    assert "train 1g@7 b" in after + _settled(stage, 5.0)
+    none = _stage(7 * 3_000 + least_mib - 1, A, large)
+    said = none.follow(0.0, (*BOTH[:7], trains("b", 7, 1))) + _settled(none, 1.0)
+    assert not _named(said, "train")
+
+
 def test_an_estimate_gets_its_room_from_standbys_or_waits() -> None:
     stage = _stage(40_000, A, B)
     stage.follow(0.0, BOTH)

@@ -19,7 +19,7 @@ import pytest
 from migrator.core.catalogue import Board, Place, board, boards, conflict, maximal_placement_sets
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import GpuInstance, InUseError, RefusedError
-from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use
+from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use, take_memory
 from migrator.io.processes import boot_id
 
 A100 = board("A100-40GB")
@@ -309,3 +309,53 @@ def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
     for process in processes:
         process.communicate()
         assert process.returncode == 0
+
+
+@contextmanager
+def _process_with(
+    environment: dict[str, str], mib: float, least_mib: float | None = None
+) -> Iterator[str]:
+    """A process that takes memory and stays; what it says."""
+    code = (
+        "import sys\n"
+        "from migrator.core.errors import GpuError\n"
+        "from migrator.gpu.drivers.virtual_board import take_memory\n"
+        f"try: take_memory({least_mib or mib}, {mib})\n"
+        "except GpuError as error: print(error, flush=True)\n"
+        "else: print('taken', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().partition(":")[0].strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("name", "gpcs", "whole"), [("A100-40GB", 3, 3), ("H200-141GB-MPS", 4, 8)])
+def test_instances_have_memory_of_their_own_and_shares_that_of_the_gpu(
+    tmp_path: Path, name: str, gpcs: int, whole: int
+) -> None:
+    kind = board(name)
+    on, whole_mib = virtual(tmp_path, kind), kind.memory_mib_of(whole)
+    places = ((0, kind.plain_profiles[gpcs].name), (4, kind.plain_profiles[gpcs].name))
+    first, second = (on.environment(made(on, *place)) for place in places)
+    beside = "taken" if gpcs == whole else "out of memory"
+    with (
+        _process_with(first, 0.6 * whole_mib) as one,
+        _process_with(first, 0.6 * whole_mib) as same,
+        _process_with(second, 0.6 * whole_mib) as other,
+        _process_with(first, 0.6 * whole_mib, 0.3 * whole_mib) as modest,
+    ):
+        assert (one, same, other, modest) == ("taken", "out of memory", beside, "taken")
+    with _process_with(first, 0.6 * whole_mib) as said:
+        assert said == "taken", "processes that ended have freed theirs"
+    take_memory(1e9, 1e9, {})

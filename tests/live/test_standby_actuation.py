@@ -34,7 +34,9 @@ class Worker(ServingWorker):
         self.assignment, self.parts_s, self.held_mib = assignment, {"total": 1.0}, 0.0
         self._name, self._running = f"w{next(self.numbers)}", running
         self._swapping, self.may_swap = asyncio.Lock(), asyncio.Event()
+        self.may_end = asyncio.Event()
         self.may_swap.set()
+        self.may_end.set()
         running.add(self._name)
 
     @property
@@ -47,6 +49,7 @@ class Worker(ServingWorker):
         return 0.0
 
     async def release(self) -> None:
+        await self.may_end.wait()
         self._running.discard(self._name)
 
 
@@ -183,6 +186,24 @@ async def test_no_worker_is_left_or_forgotten(
     assert len(bench.pool.running) == left
     assert bench.workers == bench.pool.running
     assert not bench._preparing
+
+
+@pytest.mark.parametrize("instruction", [ev.Warm(OTHER, TENANT), ev.Prepare(OTHER, TENANT)])
+async def test_a_process_starts_only_when_a_discarded_standby_has_freed_its_memory(
+    bench: Bench, instruction: ev.Instruction
+) -> None:
+    bench.pool.may_start.set()
+    bench.do([PREPARE])
+    await bench.settled()
+    standby = cast(Worker, bench._standbys[PLACE, TENANT])
+    standby.may_end.clear()
+    bench.do([DISCARD, instruction])
+    await bench.settled()
+    assert bench.pool.running == {standby.name}, "the other one has not started"
+    standby.may_end.set()
+    await bench.settled()
+    assert bench.pool.running == bench.workers
+    assert standby.name not in bench.workers
 
 
 async def test_the_loss_of_a_standby_is_reported(bench: Bench) -> None:

@@ -32,8 +32,9 @@ def _scenario(
     folder: Path,
     policy: str = "support.alternating_policy:alternating",
     latency_ms: object = PROFILE["latency_ms"],
+    **measured: object,
 ) -> Path:
-    profile = {**PROFILE, "latency_ms": latency_ms}
+    profile = {**PROFILE, "latency_ms": latency_ms, **measured}
     path = scenario_file(folder, "photos", "cameras", window_s=8, policy=policy, **profile)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("gpu: A100-40GB", "gpu: H200-141GB-MPS"), encoding="utf-8")
@@ -62,6 +63,27 @@ def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
     assert left is not None
     assert left.instances == ()
     assert "Traceback" not in daemon.said()
+
+
+def test_workers_and_standbys_share_the_memory_of_the_gpu(tmp_path: Path) -> None:
+    """Eight workers take 112,000 of 143,360 MiB; at most two standbys fit beside them."""
+    state, said = tmp_path / "state", "out of memory"
+    scenario = _scenario(tmp_path, worker_held_mib={"4": 14_000})
+    with served(scenario, state) as daemon:
+        file = BoardFile(next(state.rglob("gpu-0.json")))
+        most = 0
+
+        def taken_over() -> list[UnitRecord]:
+            nonlocal most
+            board = file.read()
+            assert board is not None
+            most = max(most, sum(use.process.alive for use in board.memory))
+            return _some(_taken_over(state), 6)
+
+        until(taken_over, daemon.said)
+        assert 4 < most <= 10
+        assert said not in daemon.said()
+        assert daemon.stop() == 0
 
 
 def _running(processes: Iterable[int]) -> dict[int, str]:

@@ -405,11 +405,24 @@ class Executor:
 
     def _has_memory(self, site: Site, task: Task) -> bool:
         """Whether a training fits beside all that runs and the workers that the plan wants now, and
-        beside those that later plans may want. Standbys give way to these."""
+        beside those that later plans may want. Standbys give way to these.
+
+        If there is nothing to wait for, the least has to suffice: torch gives back what it keeps
+        when it finds no more.
+        """
         needed_mib = self._mib_of(site, task)
         now_mib = self._committed_mib + self._standbys.held_mib
         free_mib = self.memory.free_mib - max(now_mib, self._most_mib(site))
+        if needed_mib > free_mib and not self._waits_for_others:
+            needed_mib = self.memory.least_for_training_mib(task.tenant)
         return not needed_mib or needed_mib <= free_mib
+
+    @property
+    def _waits_for_others(self) -> bool:
+        """Whether a retraining or an estimate runs that frees its memory when it ends."""
+        tasks = (unit.task for unit in self._units.values())
+        trains = any(task is not None and task.kind is Kind.RETRAINING for task in tasks)
+        return trains or self.memory.is_estimating
 
     def _most_mib(self, site: Site | None = None) -> float:
         """What trainings hold, and workers on all other slices than theirs and `site`."""

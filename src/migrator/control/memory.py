@@ -51,6 +51,8 @@ class ProcessMemory:
             ProcessKind.RETRAINING: profile.retraining_held_mib is not None,
             ProcessKind.ESTIMATE: profile.estimate_held_mib is not None,
         }
+        self.least_for_training_mib = profile.training_mib
+        """Without it a retraining fails; 0 if unknown."""
         self._reported: dict[ProcessKind, float] = {}
 
     def report(self, process: ProcessKind, mib: float) -> None:
@@ -121,6 +123,16 @@ class GpuMemory:
         """What a process of a tenant holds; 0 if unknown."""
         memory = self._tenants().get(tenant)  # None: removed meanwhile
         return 0.0 if memory is None else memory.held_mib(process)
+
+    def least_for_training_mib(self, tenant: str) -> float:
+        """What a retraining of a tenant cannot do without; 0 if unknown."""
+        memory = self._tenants().get(tenant)
+        return 0.0 if memory is None else memory.least_for_training_mib
+
+    @property
+    def is_estimating(self) -> bool:
+        """Whether any estimate runs."""
+        return bool(self._estimates)
 
     def admit_estimate(self, tenant: str, beside_mib: float) -> bool:
         """Whether an estimate fits into the GPU's memory beside these processes. It counts until

@@ -166,6 +166,8 @@ class Actuation:
         state, serving = self._context.tenants[tenant], self._context.serving
         latency_s, version = self._latency_s(tenant, instance), state.version
         batch = state.service.batch
+        least_mib = state.service.profile.serving_mib(batch)
+        held_mib = state.memory.held_mib(ProcessKind.WORKER)
         times = {rows: 1e3 * latency_s(rows) for rows in range(1, batch + 1)}
         return Assignment(
             tenant=tenant,
@@ -177,6 +179,7 @@ class Actuation:
             batch=batch,
             latency_ms=times if serving.emulated else None,
             limit_s=max(_LEAST_PATIENCE_S, _PATIENCE * latency_s(batch)),
+            emulated_mib=(least_mib, held_mib) if serving.emulated else (0.0, 0.0),
         )
 
     def _latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:

@@ -36,6 +36,8 @@ from migrator.serving.workers.pool import ServingWorker, Workers
 
 _LOOK_S = 0.02
 """Seconds between two checks of a condition that is waited for."""
+_MUCH_MIB = 2048.0
+"""Memory in use at the start that is worth a warning: a driver and an MPS server take less."""
 PREPARED = 2
 """Workers per tenant that are kept ready for new instances."""
 _log = logging.getLogger(__name__)
@@ -150,6 +152,9 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
         workers.begin()
         # a process that still writes labels would look like damage
         await asyncio.to_thread(wait_until_gone, left)
+        foreign_mib = await thread.used_mib()
+        if foreign_mib > _MUCH_MIB:
+            _log.warning("other programs use %.0f MiB of the GPU's memory", foreign_mib)
         # checking a gigabyte of labels takes seconds
         labels = await asyncio.to_thread(_open_labels, serving, tenants)
         stack.push_async_callback(labels.close)
@@ -159,6 +164,7 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
         trainings = Trainings(serving.folder / "trainings.log", workers.forkserver)
         stack.push_async_callback(trainings.close)
         context = Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
+        context.executor.memory.limit_mib -= foreign_mib
         if serving.batches is not None:
             zero_s = time.time() - context.router.clock()
             context.batches = BatchFile(serving.batches, zero_s)

@@ -23,6 +23,7 @@ from typing import TypeVar
 from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.problem import Holding, Instance
+from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.registry import open_driver
@@ -134,6 +135,13 @@ class GpuThread:
             return tuple(sorted(there - ours))
 
         return await self._run(find)
+
+    async def used_mib(self) -> float:
+        """Memory that programs use on a GPU shared by MPS; 0 if the driver does not tell."""
+        if not isinstance(self._driver, MpsDriver):
+            return 0.0
+        index = self._wanted[1]
+        return await self._run(lambda: nvidia_smi.used_mib(index) or 0.0)
 
     async def environment(self, holding: Holding) -> Mapping[str, str]:
         """The environment variables of a process on an instance."""

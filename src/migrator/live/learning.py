@@ -384,6 +384,7 @@ class Learning:
             environment=environment or {},
             device=serving.device if environment else "cpu",
             pace_s=pace_s,
+            emulated_mib=_training_memory(tenant) if pace_s else (0.0, 0.0),
             benchmark=live.benchmark,
         )
 
@@ -391,6 +392,11 @@ class Learning:
 async def _remove_files(job: TrainingJob) -> None:
     """Remove the checkpoints and the result of a training that has ended: a version has a copy."""
     await asyncio.to_thread(shutil.rmtree, job.folder, ignore_errors=True)
+
+
+def _training_memory(tenant: TenantState) -> tuple[float, float]:
+    """What a retraining needs, and what it takes."""
+    return tenant.memory.least_for_training_mib, tenant.memory.held_mib(ProcessKind.RETRAINING)
 
 
 def _durations(tenant: TenantState) -> dict[str, float]:

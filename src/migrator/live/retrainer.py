@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from migrator.core.errors import InputError
-from migrator.gpu.drivers.virtual_board import register_use
+from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.atomic_write import write_atomically
 from migrator.io.frames import Channel
 from migrator.io.spawn import end_on_request, exit_with_parent, one_line
@@ -294,6 +294,7 @@ def _identity(job: TrainingJob) -> str:
         device="",
         pace_s=None,
         limit_s=0.0,
+        emulated_mib=(0.0, 0.0),
     )
     return hashlib.sha256(msgspec.json.encode(elsewhere, enc_hook=str)).hexdigest()
 
@@ -315,6 +316,7 @@ def answer(
     os.environ.update(job.environment)
     try:
         with register_use(os.environ, f"migrator {job.kind} {job.tenant}"):
+            take_memory(*job.emulated_mib)
             return Work(job, model, begin.began_s, _seldom(report)).run()
     except NoSamplesError as error:
         return Failed(str(error), empty=True)

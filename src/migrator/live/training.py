@@ -93,6 +93,8 @@ class TrainingJob:
     pace_s: float | None = None
     """On an emulated instance: minimum duration of the training in seconds, without the start of
     the process."""
+    emulated_mib: tuple[float, float] = (0.0, 0.0)
+    """On an emulated instance: memory that it takes at least, and where that is left."""
     limit_s: float = _A_DAY_S
     """Seconds after which it is ended."""
     benchmark: str | None = None

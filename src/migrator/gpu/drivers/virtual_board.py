@@ -78,6 +78,16 @@ class VirtualInstance:
 
 
 @dataclass(frozen=True)
+class MemoryUse:
+    """What a process has taken of a GPU's memory, or of that of its instance."""
+
+    process: Process
+    uuid: str
+    """Of its instance."""
+    mib: float
+
+
+@dataclass(frozen=True)
 class BoardState:
     """All instances on one virtual board."""
 
@@ -86,6 +96,8 @@ class BoardState:
     instances: tuple[VirtualInstance, ...] = ()
     standbys: tuple[Process, ...] = ()
     """Processes on shares that may be removed and created again. Some may have ended since."""
+    memory: tuple[MemoryUse, ...] = ()
+    """Of processes on an emulated GPU. Some may have ended since."""
 
     def with_instance(self, made: VirtualInstance) -> BoardState:
         """The state with this instance added, or replacing the one with the same number."""
@@ -331,6 +343,38 @@ def register_use(
             file.replace(state.with_instance(replace(made, users=users)))
 
 
+def take_memory(least_mib: float, mib: float, environment: Mapping[str, str] = os.environ) -> None:
+    """Take memory of the emulated GPU until this process ends: `mib`, or what is left.
+
+    GpuError if that is less than `least_mib`, as torch would say on a real GPU. Instances have
+    memory of their own, and shares the GPU's. Does nothing without an emulated GPU in the
+    environment.
+    """
+    if INSTANCE not in environment or not mib:
+        return
+    file, uuid = BoardFile(Path(environment[INSTANCE_FILE])), environment[INSTANCE]
+    with file.locked():
+        state = file.read()
+        if state is None:
+            raise GpuError(f"{file.path}: no instance was ever created here")
+        alive = tuple(use for use in state.memory if use.process.alive)
+        board = catalogue.board(state.board)
+        if board.is_of_shares:
+            limit_mib, beside = board.memory_mib_of(board.sizes[-1]), alive
+        else:
+            place = _find_by_uuid(file, uuid)[1].place
+            limit_mib = board.memory_mib_of(board.profile(place.profile).gpcs)
+            beside = tuple(use for use in alive if use.uuid == uuid)
+        left_mib = limit_mib - sum(use.mib for use in beside)
+        if left_mib < least_mib:
+            raise GpuError(
+                f"out of memory: {least_mib:.0f} MiB are needed and {left_mib:.0f} of "
+                f"{limit_mib:.0f} MiB are left; use a smaller batch or a larger instance"
+            )
+        taken = MemoryUse(Process.of(os.getpid()), uuid, min(mib, left_mib))
+        file.replace(replace(state, memory=(*alive, taken)))
+
+
 def _find_by_uuid(file: BoardFile, uuid: str) -> tuple[BoardState, VirtualInstance]:
     state = file.read()
     for instance in state.instances if state else ():
@@ -360,7 +404,12 @@ def _decode(content: dict[str, Any]) -> BoardState:
         for entry in content["instances"]
     ]
     standbys = tuple(Process(**entry) for entry in content.pop("standbys", ()))
-    return BoardState(**{**content, "instances": tuple(instances), "standbys": standbys})
+    memory = tuple(
+        MemoryUse(**{**entry, "process": Process(**entry["process"])})
+        for entry in content.pop("memory", ())
+    )
+    lists = {"instances": tuple(instances), "standbys": standbys, "memory": memory}
+    return BoardState(**{**content, **lists})
 
 
 class EmulatedDriver:

@@ -109,6 +109,8 @@ class Assignment(Struct, tag=True, frozen=True):
     """Emulated: batch size to the milliseconds it takes at least; None: as fast as it is."""
     limit_s: float | None = None
     """A batch that takes longer counts as hung; None: the pool's limit."""
+    emulated_mib: tuple[float, float] = (0.0, 0.0)
+    """Memory that it takes of an emulated GPU: at least, and where that is left."""
 
 
 class WorkerReady(Struct, tag=True, frozen=True):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from migrator.core.errors import InputError
-from migrator.gpu.drivers.virtual_board import register_use
+from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel, decode_array, encode_array
 from migrator.io.spawn import end_on_request, exit_with_parent, one_line
@@ -117,6 +117,7 @@ class Worker:
         try:
             os.environ.update(assignment.environment)
             self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
+            take_memory(*assignment.emulated_mib)
             model = self._built
             parts_s = {
                 "load_s": _seconds(lambda: load_weights(model, assignment.weights)),

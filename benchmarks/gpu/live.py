@@ -277,7 +277,12 @@ def set_rates(document: dict[str, Any], profiles: Path) -> None:
             counts = load_trace(Path(arrivals["trace"])).counts
             begin_s = arrivals.setdefault("offset_s", HISTORY_S)
             end_s = begin_s + document["windows"] * document["window_s"]
-            mean_rps = max(float(counts[begin_s:end_s].mean()), 1e-9)
+            if len(counts) < end_s or not counts[begin_s:end_s].any():
+                raise SystemExit(
+                    f"{arrivals['trace']}: no request from second {begin_s} to {end_s}, in which "
+                    "the run is; begin elsewhere with offset_s or give a longer trace"
+                )
+            mean_rps = float(counts[begin_s:end_s].mean())
             arrivals["scale"] = round(load * _busy(counts) * able_rps / mean_rps, 4)
         else:
             drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)

@@ -122,6 +122,9 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
     # the run has 20 requests per second in the mean, in every other second
     assert traced["scale"] * 20 == pytest.approx(0.5 * able_rps / 2, rel=1e-3)
     assert given == {"generator": "azure", "mean_rps": 12}
+    tenants[0]["arrivals"] = {"trace": str(trace), "load": 0.5}
+    with pytest.raises(SystemExit, match="no request from second 2400 to 2420"):
+        set_rates(document, profiles)
 
 
 def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:

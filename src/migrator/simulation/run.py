@@ -58,6 +58,7 @@ from migrator.simulation.durations import (
 )
 from migrator.simulation.gpu import SimulatedGpu, SimulatedWorker
 from migrator.simulation.interference import (
+    BatchSlowdown,
     activities,
     slowdown_by_estimate,
     slowdowns,
@@ -87,6 +88,8 @@ class MeasuredRun:
     """How the processes actually shared the GPU; None: as policy and board say."""
     lends: bool = False
     """Whether standbys served on idle slices."""
+    slowdown: BatchSlowdown | None = None
+    """Of its batches; None: that of the profiles."""
 
 
 def run(
@@ -159,9 +162,13 @@ class _Simulation:
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured, self.batches = measured is not None, batches
+        self.slowdown = measured.slowdown if measured else None
         models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
-            RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
+            RunningTenant(
+                *(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name)),
+                fixed_s=self.slowdown.fixed_s if self.slowdown else 0.0,
+            )
             for number, tenant in enumerate(scenario.tenants)
         ]
         self.by_name = {tenant.name: tenant for tenant in self.tenants}
@@ -537,6 +544,7 @@ class _Simulation:
             {name: counts / slot_s for name, counts in received.items()},
             limited=self._is_overlap_limited,
             lends=self.lends and bool(self.gpu.standbys),
+            measured=self.slowdown,
         )
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:

@@ -162,12 +162,11 @@ class _Simulation:
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured, self.batches = measured is not None, batches
-        self.slowdown = measured.slowdown if measured else None
         models: Mapping[str, TenantModel] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(
                 *(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name)),
-                fixed_s=self.slowdown.fixed_s if self.slowdown else 0.0,
+                fixed_s=measured.slowdown.fixed_s if measured and measured.slowdown else 0.0,
             )
             for number, tenant in enumerate(scenario.tenants)
         ]
@@ -199,6 +198,7 @@ class _Simulation:
         )
         self.new: Counter[str] = Counter()
         self.planned: list[tuple[Holding, ...]] = []
+        self.slowdown = measured.slowdown if measured else None
         self.controller = Controller(
             self.forecasting,
             scenario.board,

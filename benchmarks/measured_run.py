@@ -1,7 +1,8 @@
 """What live runs measured, for simulations of them: used by benchmarks/simulated_live.py.
 
 From the records of a run and from what its clients saw: how long every step took, how long
-retrainings took and were planned to take, and how accurate which model was in which window.
+retrainings took and were planned to take, how accurate which model was in which window, and by how
+much batches took longer than profiled, if they were recorded.
 Arrivals, policy and forecaster are the scenario's own. Where a run shows nothing (a retraining
 that it never made, say), the other runs of the same scenario are asked, then the profile.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.recorded_batches import measured_slowdown, recorded
 from benchmarks.replayed import (
     MeasuredDurations,
     MeasuredModel,
@@ -26,12 +28,14 @@ from benchmarks.replayed import (
     Training,
 )
 from migrator.control.tenant_state import TrainingSettings
+from migrator.core.batch import Batch
 from migrator.core.problem import Holding, Instance
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Scenario
 from migrator.policies.policy import Policy, Sharing
 from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
 from migrator.simulation.durations import ProfileDurations, Removal
+from migrator.simulation.interference import BatchSlowdown
 from migrator.simulation.run import MeasuredRun
 from migrator.workload.live import LiveScenario, LiveTenant
 
@@ -47,6 +51,8 @@ class LiveRun:
 
     records: RunRecords
     sent: Sent
+    batches: tuple[Batch, ...] = ()
+    """Empty if they were not recorded."""
 
     @property
     def began_s(self) -> float:
@@ -178,7 +184,17 @@ def measured_run(
         # where processes only have shares of the SMs, instances do not keep them apart
         Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
         bool((arrivals or own).records.run.about.get("lends")),
+        _slowdown(scenario, runs),
     )
+
+
+def _slowdown(scenario: Scenario, runs: Iterable[LiveRun]) -> BatchSlowdown | None:
+    """Of the first run that recorded enough batches."""
+    for run in runs:
+        ran = recorded("live", run.batches, run.records, scenario, run.began_s, run.began_s)
+        if (measured := measured_slowdown(ran)) is not None:
+            return measured
+    return None
 
 
 def _seen(scenario: Scenario, tenant: str, run: LiveRun) -> NDArray[np.float64]:

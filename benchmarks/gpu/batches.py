@@ -11,65 +11,33 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.live_results import Finished, finished_runs
 from benchmarks.measured_run import measured_run
+from benchmarks.recorded_batches import (
+    BATCHES,
+    Recorded,
+    Surroundings,
+    gpcs_of,
+    recorded,
+    slowdown,
+    surroundings,
+)
 from migrator.core.batch import Batch, BatchKind
-from migrator.core.catalogue import Board
-from migrator.core.profiles import Service
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
-from migrator.records.batches import read_batches
-from migrator.records.rows import RunRecords, UnitRecord
 from migrator.records.simulated import BEGAN_S
 from migrator.simulation.run import run as simulated_run
 
-BATCHES = "batches.csv"
 FEWEST = 5
 """Groups with fewer batches are left out."""
 LIVE, SIMULATED = "live", "simulated"
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What ran in one run, live or simulated. Times are seconds since its first window."""
-
-    name: str
-    batches: tuple[Batch, ...]
-    """In the order in which they began."""
-    units: tuple[UnitRecord, ...]
-    services: Mapping[str, Service]
-    board: Board
-    end_s: float
-
-    def profiled_s(self, batch: Batch) -> float:
-        """Seconds that the batch takes alone, by the profile."""
-        sms = _sms(self.board, gpcs_of(batch.place, self.board))
-        return self.services[batch.tenant].latency_s(batch.rows, sms)
-
-    def capability(self, tenant: str, gpcs: float) -> float:
-        """Requests per second on an instance, by the profile."""
-        return self.services[tenant].capability_rps(_sms(self.board, gpcs))
-
-
-class Surroundings(NamedTuple):
-    """What ran beside a batch, in the mean over its time."""
-
-    on_slices: float
-    """Other batches on its slices."""
-    training: float
-    """The share of the board that trained."""
-    busy: float
-    """The share of the board that was busy, without the batch."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +53,6 @@ class Group:
     waited_s: float
     """From the arrival of the oldest request to the start, median."""
     in_time: int
-
-
-class Slowdown(NamedTuple):
-    """By how much batches take longer than by the profile."""
-
-    fixed_s: float
-    """Every batch."""
-    training: float
-    """The part by which it takes longer if the whole board trained."""
-    serving: float
-    """The same if the whole board served."""
-    on_slices: float
-    """The same beside another batch on its slices."""
 
 
 @dataclass(frozen=True)
@@ -122,20 +77,6 @@ Key = tuple[str, str, str, str]
 """Tenant, instance size, kind, and what ran beside."""
 
 
-def gpcs_of(place: str, board: Board) -> float:
-    """The size of an instance or share by the name that batches have."""
-    if "g@" in place:
-        return float(place.partition("g@")[0])
-    return float(place.partition("%")[0]) / 100 * board.compute_slices
-
-
-def _sms(board: Board, gpcs: float) -> float:
-    whole = round(gpcs)
-    if whole in board.sizes and math.isclose(whole, gpcs):
-        return board.sms_of(whole)
-    return board.sms * gpcs / board.compute_slices
-
-
 def recorded_run(folder: Path) -> tuple[Recorded, Recorded]:
     """A live run and its simulation."""
     finished = _finished(folder)
@@ -151,27 +92,10 @@ def recorded_run(folder: Path) -> tuple[Recorded, Recorded]:
         batches=batches.append,
     )
     assert outcome.records is not None
-    end_s = scenario.windows * scenario.window_s
-    services = {tenant.service.tenant: tenant.service for tenant in scenario.tenants}
-
-    def recorded(
-        name: str, ran: Iterable[Batch], records: RunRecords, zero_s: float, batch_zero_s: float
-    ) -> Recorded:
-        moved = (_moved(batch, -batch_zero_s) for batch in ran)
-        kept = [batch for batch in moved if 0 <= batch.taken_s < end_s]
-        return Recorded(
-            name,
-            tuple(sorted(kept, key=lambda batch: batch.began_s)),
-            tuple(_unit_at(unit, zero_s, end_s) for unit in records.units),
-            services,
-            scenario.board,
-            end_s,
-        )
-
-    began_s = finished.measured.began_s
+    run = finished.measured
     return (
-        recorded(LIVE, read_batches(folder / BATCHES), finished.measured.records, began_s, began_s),
-        recorded(SIMULATED, batches, outcome.records, BEGAN_S, 0.0),
+        recorded(LIVE, run.batches, run.records, scenario, run.began_s, run.began_s),
+        recorded(SIMULATED, batches, outcome.records, scenario, BEGAN_S, 0.0),
     )
 
 
@@ -183,76 +107,6 @@ def _finished(folder: Path) -> Finished:
         if (f"seed{finished.seed}", finished.policy) == (folder.parent.name, folder.name):
             return finished
     raise SystemExit(f"{folder}: this run did not end as it should")
-
-
-def _moved(batch: Batch, by_s: float) -> Batch:
-    times = {name: getattr(batch, name) + by_s for name in Batch._fields if name.endswith("_s")}
-    return batch._replace(**times)
-
-
-def _unit_at(unit: UnitRecord, zero_s: float, end_s: float) -> UnitRecord:
-    to_s = end_s if unit.to_s is None else min(end_s, unit.to_s - zero_s)
-    return UnitRecord(
-        *(unit.unit, max(0.0, unit.from_s - zero_s), unit.start, unit.gpcs),
-        *(unit.tenant, unit.task, unit.state, to_s),
-    )
-
-
-class _Busy:
-    """How much of something ran, integrated over time."""
-
-    def __init__(self, spans: Sequence[tuple[float, float, float]]) -> None:
-        """`spans`: begin, end and weight."""
-        edges = [(begin, weight) for begin, _, weight in spans]
-        edges += [(end, -weight) for _, end, weight in spans]
-        edges.sort()
-        self._at = np.array([at for at, _ in edges] or [0.0])
-        levels = np.cumsum([weight for _, weight in edges] or [0.0])
-        self._sums = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(self._at))])
-
-    def between(self, begin_s: float, end_s: float) -> float:
-        """Weight times seconds."""
-        found: Floats = np.interp([begin_s, end_s], self._at, self._sums)
-        return float(found[1] - found[0])
-
-
-def surroundings(run: Recorded) -> list[Surroundings]:
-    """What ran beside every batch."""
-    sizes = {batch.place: gpcs_of(batch.place, run.board) for batch in run.batches}
-    whole = run.board.compute_slices
-    trainings = [
-        (unit.from_s, unit.to_s or run.end_s, unit.gpcs / whole)
-        for unit in run.units
-        if unit.state == "training" and (unit.to_s or run.end_s) > unit.from_s
-    ]
-    spans = [(e.began_s, max(e.began_s, e.ended_s), sizes[e.place] / whole) for e in run.batches]
-    slices = [_slices(batch.place) for batch in run.batches]
-    on_slice: dict[str, list[tuple[float, float, float]]] = {}
-    for (begin_s, end_s, _), taken in zip(spans, slices, strict=True):
-        for name in taken:
-            on_slice.setdefault(name, []).append((begin_s, end_s, 1.0))
-    by_slice = {name: _Busy(ran) for name, ran in on_slice.items()}
-    training, busy = _Busy(trainings), _Busy([*spans, *trainings])
-    found = []
-    for (begin_s, end_s, weight), taken in zip(spans, slices, strict=True):
-        took_s = max(1e-9, end_s - begin_s)
-        others = [by_slice[name].between(begin_s, end_s) / took_s - 1 for name in taken]
-        found.append(
-            Surroundings(
-                max(0.0, float(np.mean(others))),
-                training.between(begin_s, end_s) / took_s,
-                busy.between(begin_s, end_s) / took_s - weight,
-            )
-        )
-    return found
-
-
-def _slices(place: str) -> list[str]:
-    """The slices of an instance: batches of other places share them where instances changed."""
-    if "g@" not in place:
-        return [place]
-    gpcs, _, start = place.partition("g@")
-    return [str(int(start) + number) for number in range(int(gpcs))]
 
 
 def _beside(ran: Surroundings) -> str:
@@ -285,20 +139,6 @@ def _group(run: Recorded, batches: Sequence[Batch]) -> Group:
         float(np.median([batch.taken_s - batch.came_s for batch in batches])),
         sum(batch.in_time for batch in batches),
     )
-
-
-def slowdown(run: Recorded) -> Slowdown:
-    """Least squares over all batches of requests."""
-    rows, beyond_s = [], []
-    for batch, ran in zip(run.batches, surroundings(run), strict=True):
-        if batch.kind is not BatchKind.EVALUATION:
-            alone_s = run.profiled_s(batch)
-            beside = ran.training, ran.busy - ran.training, ran.on_slices
-            rows.append([1.0, *(alone_s * part for part in beside)])
-            beyond_s.append(batch.ended_s - batch.began_s - alone_s)
-    if not rows:
-        return Slowdown(0.0, 0.0, 0.0, 0.0)
-    return Slowdown(*np.linalg.lstsq(np.array(rows), np.array(beyond_s), rcond=None)[0].tolist())
 
 
 def gaps(run: Recorded) -> list[Gap]:

@@ -23,12 +23,14 @@ from typing import Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.measured_run import LiveRun, measured_run
+from benchmarks.recorded_batches import BATCHES
 from migrator.core.catalogue import board
 from migrator.core.evidence import CLOSE
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
 from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
+from migrator.records.batches import read_batches
 from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRecords
 from migrator.records.runs import recorded_run
@@ -193,7 +195,9 @@ def finished_runs(folder: Path) -> list[Finished]:
         live = read_live(folder / "scenario" / f"seed{about['seed']}" / "live.yaml")
         scenario = replace(live.scenario, windows=about["windows"])
         sent = json.loads(marker.with_name("load.json").read_text(encoding="utf-8"))
-        measured = LiveRun(_records(marker.parent), sent)
+        batches = marker.with_name(BATCHES)
+        ran = tuple(read_batches(batches)) if batches.is_file() else ()
+        measured = LiveRun(_records(marker.parent), sent, ran)
         live = replace(live, scenario=scenario)
         finisheds.append(Finished(about["policy"], about["seed"], live, measured))
     return finisheds

@@ -11,11 +11,14 @@ from support.scenarios import profile
 from benchmarks.gpu.batches import (
     LIVE,
     SIMULATED,
-    Recorded,
     gaps,
-    gpcs_of,
     groups,
     losses,
+)
+from benchmarks.recorded_batches import (
+    Recorded,
+    gpcs_of,
+    measured_slowdown,
     slowdown,
     surroundings,
 )
@@ -25,6 +28,8 @@ from migrator.core.profiles import Service
 from migrator.records.rows import UnitRecord
 
 BOARD = board("H200-141GB-MPS")
+PART = BOARD.sms_of(1) / BOARD.sms
+"""Of the board: a slice."""
 ALONE_S = 0.4
 """Four requests on a slice."""
 LAST_S = 100.0
@@ -85,7 +90,7 @@ def test_the_slowdown_is_divided_among_its_causes() -> None:
         others, rows = int(random.integers(4)), int(random.integers(1, 5))
         lent = bool(random.integers(2))
         alone_s = rows * ALONE_S / 4
-        took_s = alone_s * (1 + (others + lent) / BOARD.compute_slices + lent / 3) + 0.02
+        took_s = alone_s * (1 + (others + lent) * PART + lent / 3) + 0.02
         kinds = [("1g@0", BatchKind.OWN), *[("1g@0", BatchKind.LENT)] * lent]
         kinds += [(f"1g@{place}", BatchKind.EVALUATION) for place in range(1, others + 1)]
         batches += [batch(start, took_s, *kind)._replace(rows=rows) for kind in kinds]
@@ -93,15 +98,18 @@ def test_the_slowdown_is_divided_among_its_causes() -> None:
     assert found.fixed_s == pytest.approx(0.02)
     assert found.serving == pytest.approx(1.0)
     assert found.on_slices == pytest.approx(1 / 3)
+    assert measured_slowdown(recorded(batches)) is None, "too few"
+    often = recorded(batches * 10)
+    assert measured_slowdown(often) is not None
 
 
 def test_what_ran_beside_is_weighted_by_its_time_and_its_size() -> None:
     beside = [batch(2.2, 0.2), batch(2.0, 0.4, "2g@4")]
     first = surroundings(recorded([batch(2.0), *beside], held(0), held(1, "b", "training")))[0]
     assert first.on_slices == pytest.approx(0.5)
-    assert first.training == pytest.approx(1 / BOARD.compute_slices)
+    assert first.training == pytest.approx(PART)
     # half of a slice, two slices, and the training
-    assert first.busy == pytest.approx(3.5 / BOARD.compute_slices)
+    assert first.busy == pytest.approx(0.5 * PART + BOARD.sms_of(2) / BOARD.sms + PART)
 
 
 def test_gaps_are_those_of_batches_that_waited() -> None:

@@ -2,19 +2,22 @@
 
 import numpy as np
 import pytest
-from support.scenarios import H200, profile, serves, share
+from support.scenarios import H200, profile, serves, share, tenant
 
-from migrator.core.problem import Holding, Kind, Share
+from migrator.core.batch import Batch
+from migrator.core.problem import Holding, Kind, Share, Task
 from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.policies.policy import Sharing
 from migrator.simulation.gpu import SimulatedWorker
 from migrator.simulation.interference import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
+    BatchSlowdown,
     activities,
     slowdowns,
     training_speed,
 )
+from migrator.simulation.tenant import RunningTenant
 
 SERVICES = [Service(name, profile(interference=0.2, contention=1.5), 1.0, 1) for name in ("a", "b")]
 
@@ -53,6 +56,38 @@ def test_a_serving_neighbour_counts_by_how_busy_it_is() -> None:
     assert idle == 1.0
     assert half - 1 == pytest.approx((full - 1) / 2)
     assert full == pytest.approx(1 + 0.2 * 0.5 / INTERFERING_PART)
+
+
+def test_what_a_live_run_measured_replaces_the_interference_of_the_profiles() -> None:
+    alive = [life(share("a", 50)), life(share("b", 25)), life(share("b", 25, Kind.RETRAINING))]
+    factors = slowdowns(
+        Sharing.MPS,
+        H200.sms,
+        SERVICES,
+        [alive],
+        {"a": np.array([0.0]), "b": np.array([1e6])},
+        measured=BatchSlowdown(0.003, training=0.2, serving=0.6),
+    )
+    assert factors["a"][0] == pytest.approx(1 + 0.25 * 0.2 + 0.25 * 0.6)
+    assert factors["b"][0] == pytest.approx(1 + 0.25 * 0.2)
+
+
+def test_a_batch_takes_what_every_batch_takes_in_addition() -> None:
+    batches: list[Batch] = []
+    running = RunningTenant(tenant("a", [10] * 10), 1.0, 0, 0, fixed_s=0.03)
+    worker = SimulatedWorker(serves("a", 0, 1), Task("a", Kind.INFERENCE), 16, 0.0, 0.0)
+    running.model.begin(0.0, 0)
+    running.serve(
+        [worker],
+        *(0.0, 10.0, np.full(10, 2.0)),
+        slowest_first=False,
+        drawn=False,
+        record=batches.append,
+    )
+    assert len(batches) > 50
+    for batch in batches:
+        alone_s = running.service.latency_s(batch.rows, 16)
+        assert batch.answered_s - batch.taken_s == pytest.approx(2 * alone_s + 0.03)
 
 
 def test_unpartitioned_everybody_waits_for_everybody_busy() -> None:

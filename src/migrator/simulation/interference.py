@@ -17,6 +17,7 @@ with MPS the estimate is one more neighbour with the SMs of that share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,17 @@ TURNS_OF_SERVING = 0.65
 """Turns per turn of a training that a neighbour takes if it always serves; measured without MPS."""
 _ROUNDS = 30
 """Repetitions until the turns of an unpartitioned GPU have settled."""
+
+
+class BatchSlowdown(NamedTuple):
+    """By how much batches took longer than alone on their SMs in a live run."""
+
+    fixed_s: float
+    """Every batch."""
+    training: float
+    """The part by which a batch takes longer if the whole GPU trains."""
+    serving: float
+    """The same if the whole GPU serves."""
 
 
 def training_speed(
@@ -134,11 +146,12 @@ def slowdowns(
     *,
     limited: bool = True,
     lends: bool = False,
+    measured: BatchSlowdown | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Per tenant, the factor per slot by which its batches take longer. `workers` are per slot.
 
     `limited`: MPS processes have no more SMs together than the GPU has. `lends`: standbys serve on
-    idle slices.
+    idle slices. `measured`: what replaces the interference of the profiles under MPS.
     """
     factors = {service.tenant: np.ones(len(workers)) for service in services}
     if sharing is Sharing.MIG:
@@ -152,12 +165,17 @@ def slowdowns(
         active = activities(sharing, board_sms, services, alive, rates_rps)
         pressure = _pressure(board_sms, alive, active)
         busy = sum(pressure.values())
+        training = sum(part for (_, kind), part in pressure.items() if kind is Kind.RETRAINING)
         if lends:
             busy += _borrowed(board_sms, services, alive, rates_rps, active)
         for service in services:
             of_tenant = pressure[service.tenant, Kind.INFERENCE]
             of_tenant /= max(1, sum(_serves(process, service.tenant) for process in alive))
-            beside = (busy - of_tenant) * service.profile.interference / INTERFERING_PART
+            if measured is None:
+                beside = (busy - of_tenant) * service.profile.interference / INTERFERING_PART
+            else:
+                serving = busy - of_tenant - training
+                beside = training * measured.training + serving * measured.serving
             factors[service.tenant][slot] += beside
             if limited:
                 factors[service.tenant][slot] *= max(1.0, busy)

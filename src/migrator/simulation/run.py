@@ -58,6 +58,7 @@ from migrator.simulation.durations import (
 )
 from migrator.simulation.gpu import SimulatedGpu, SimulatedWorker
 from migrator.simulation.interference import (
+    BatchSlowdown,
     activities,
     slowdown_by_estimate,
     slowdowns,
@@ -87,6 +88,8 @@ class MeasuredRun:
     """How the processes actually shared the GPU; None: as policy and board say."""
     lends: bool = False
     """Whether standbys served on idle slices."""
+    slowdown: BatchSlowdown | None = None
+    """Of its batches; None: that of the profiles."""
 
 
 def run(
@@ -166,7 +169,10 @@ class _Simulation:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         self.measured, self.batches = measured is not None, batches
         self.tenants = [
-            RunningTenant(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name))
+            RunningTenant(
+                *(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name)),
+                fixed_s=measured.slowdown.fixed_s if measured and measured.slowdown else 0.0,
+            )
             for number, tenant in enumerate(scenario.tenants)
         ]
         self.by_name = {tenant.name: tenant for tenant in self.tenants}
@@ -192,6 +198,7 @@ class _Simulation:
         )
         self.new: Counter[str] = Counter()
         self.planned: list[tuple[Holding, ...]] = []
+        self.slowdown = measured.slowdown if measured else None
         self.controller = Controller(
             self.forecasting,
             scenario.board,
@@ -542,6 +549,7 @@ class _Simulation:
             {name: counts / slot_s for name, counts in received.items()},
             limited=self._is_overlap_limited,
             lends=self.lends and bool(self.gpu.standbys),
+            measured=self.slowdown,
         )
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:

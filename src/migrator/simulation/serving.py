@@ -59,6 +59,8 @@ class Conditions(NamedTuple):
     cold_from_s: Floats
     """Disjoint sorted spans in which an instance of the tenant is not warm yet."""
     cold_to_s: Floats
+    fixed_s: float = 0.0
+    """Seconds of every batch that neighbours do not change."""
 
 
 PLACE, START, END, ROWS, CAME, ANSWERED, WAITING, BATCH_COLUMNS = range(8)
@@ -120,7 +122,7 @@ def _serve(
             begin = max(came, now.begin_s, free_s[process[worker]], ready_s[worker])
             if worker >= own:
                 begin = max(begin, _arrival(arrival_s, head + full[worker] - 1))
-            finish = begin + pace * latency_s[worker, 1]
+            finish = begin + now.fixed_s + pace * latency_s[worker, 1]
             if finish > deadline or begin >= until_s[worker]:
                 continue
             # slowest first: the slowest of those that are free first; the slowest come first
@@ -137,15 +139,15 @@ def _serve(
             continue
         crowd = head + full[chosen] - 1
         if now.batch > 1 and crowd < len(arrival_s) and arrival_s[crowd] <= start:
-            spare_s = now.slo_s - pace * latency_s[chosen, full[chosen]]
+            spare_s = now.slo_s - now.fixed_s - pace * latency_s[chosen, full[chosen]]
             passed = _passed_over(arrival_s, head, start, spare_s, full[chosen], room)
             counted[DROPPED] += passed
             counted[RECONFIGURING] += passed * reconfiguring
             head += passed
-        left_s = arrival_s[head] + now.slo_s - start
+        left_s = arrival_s[head] + now.slo_s - start - now.fixed_s
         size = _fill(arrival_s, head, start, left_s / pace, latency_s, chosen, now.batch)
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
-        finish = start + latency_s[chosen, size] * now.slowdown[when]
+        finish = start + now.fixed_s + latency_s[chosen, size] * now.slowdown[when]
         free_s[process[chosen]] = finish
         # batches do not begin in the order in which they are sent
         version = _reached(switch_s, 1 if switch_s[version] > start else version + 1, start) - 1

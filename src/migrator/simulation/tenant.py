@@ -142,8 +142,11 @@ class RunningTenant:
         seed: int,
         number: int,
         model: TenantModel | None = None,
+        *,
+        fixed_s: float = 0.0,
     ) -> None:
-        self.service = tenant.service
+        """`fixed_s`: seconds of every batch in addition to those of the profile."""
+        self.service, self._fixed_s = tenant.service, fixed_s
         self.offset_s = tenant.offset_s
         self.slot_s = slot_s
         self.arrivals = TenantArrivals(tenant.trace, slot_s, seed, number)
@@ -203,6 +206,7 @@ class RunningTenant:
             np.array([accuracy for _, accuracy in self.model.switches]),
             np.array([begin for begin, _ in cold]),
             np.array([end for _, end in cold]),
+            self._fixed_s,
         )
         waited = len(self._waiting[0])
         kept = len(arrival_s) if trial or lent or record else 0

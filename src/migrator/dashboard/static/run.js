@@ -69,7 +69,7 @@ export const parts = (fate) => {
   };
 };
 export const PARTS = {
-  good: "good", unjudged: "in time, unknown", wrong: "wrong", late: "late", dropped: "dropped",
+  good: "good", unjudged: "unknown", wrong: "wrong", late: "late", dropped: "dropped",
   lost: "lost to reconfiguration", failed: "failed", open: "not answered yet",
 };
 

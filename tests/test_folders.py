@@ -10,12 +10,14 @@ OTHER = {"support", "golden", "benchmarks", "deploy"}
 """Shared parts, recorded figures, and tests of what lies outside `src`."""
 WHOLE_TREE = {
     "test_class_names.py",
+    "test_distribution_name.py",
     "test_docs_links.py",
     "test_docstring_references.py",
     "test_extension_points.py",
     "test_folders.py",
     "test_layers.py",
     "test_private_names.py",
+    "test_version_bounds.py",
 }
 FOLDERS = sorted(
     folder

@@ -5,17 +5,17 @@
 A model is pre-trained and goes through the windows of a benchmark. In every window the serving
 model is retrained once with every configuration; the result of one of them, drawn from the seed,
 serves in the next window. Before that the estimator's trials are made. Every window is written at
-once; a course that was cut off is begun again next time. `--judge` measures nothing: it estimates
-every configuration from the trials in the file and the retrainings that served before, and compares
-with what came.
+once; a course that was cut off is begun again next time.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import describe_machine
+from migrator.core.errors import InputError
 from migrator.learn.benchmark_run import matching_benchmark
 from migrator.learn.benchmarks.benchmark import (
     Material,
@@ -35,23 +36,15 @@ from migrator.learn.benchmarks.benchmark import (
     window_data,
 )
 from migrator.learn.device import resolve_device
-from migrator.learn.durations import Duration
-from migrator.learn.estimation import (
-    AccuracyEstimate,
-    Past,
-    Trial,
-    estimates_from,
-    run_trial,
-)
+from migrator.learn.estimation import run_trial
 from migrator.learn.model import Layers, Model
 from migrator.learn.registry import benchmark, build_model, encoder
 from migrator.learn.retraining import (
-    EPOCHS,
-    FIRST_STEPS,
     Laps,
     RetrainingSettings,
     accuracy,
     retrain,
+    train_only,
 )
 from migrator.learn.samples import WindowData
 
@@ -107,10 +100,19 @@ class Course:
             if time.monotonic() > deadline:
                 return
             data = window_data(chosen, material, window, MEMORY, self.seed)
-            names = list(CONFIGURATIONS) if window else [LONGEST]
+            names = [*_possible(model)] if window else [LONGEST]
             serves = str(draw.choice(names))
             model, row = _measured(model, data, names, serves, self.seed)
             yield {"window": window, "classes": chosen.classes_by(window), **row}
+
+
+def _possible(model: Model) -> Iterator[str]:
+    """The configurations that the model knows: some have no list of blocks."""
+    trial = copy.deepcopy(model)
+    for name, settings in CONFIGURATIONS.items():
+        with suppress(InputError):
+            train_only(trial, settings.layers)
+            yield name
 
 
 @cache
@@ -127,7 +129,7 @@ def _measured(
     before = accuracy(model, data.held_out)
     settings = {name: replace(CONFIGURATIONS[name], seed=seed) for name in names}
     trials = {}
-    for what, wanted in (("longest", [LONGEST]), ("every", list(CONFIGURATIONS))):
+    for what, wanted in (("longest", [LONGEST]), ("every", names)):
         began, cpu = time.perf_counter(), time.process_time()
         tried = run_trial(model, data, [replace(CONFIGURATIONS[one], seed=seed) for one in wanted])
         trials[what] = {
@@ -173,109 +175,6 @@ class _Steps:
         self.done += 1
 
 
-@dataclass(frozen=True)
-class Judged:
-    """An estimate and what came."""
-
-    pair: str
-    window: int
-    name: str
-    estimate: AccuracyEstimate
-    came: float
-
-    @property
-    def error(self) -> float:
-        return self.estimate.accuracy - self.came
-
-
-def estimates(key: str, rows: Sequence[Json]) -> Iterator[Judged]:
-    """Every configuration of every window, estimated from what was known before it."""
-    past: list[Past] = []
-    for row in rows:
-        before, kept = row["before"], row["trials"]["every" if row["window"] else "longest"]
-        trial = Trial(tuple(kept["curve"]), kept["head_gain"])
-        settings = [CONFIGURATIONS[name] for name in row["results"]]
-        expected = estimates_from(trial, before, row["new_part"], settings, past)
-        for (name, result), estimate in zip(row["results"].items(), expected, strict=True):
-            came = max(before, result["accuracy"])
-            if row["window"]:
-                yield Judged(key.rpartition(":")[0], row["window"], name, estimate, came)
-            if name == row["serves"]:
-                served = estimate.past(came, result["curve"])
-        past.append(served)
-
-
-def judged(courses: dict[str, Json]) -> str:
-    """How far the estimates of every pair and of every configuration are off."""
-    every = [one for key, course in courses.items() for one in estimates(key, course["rows"])]
-    groups: dict[str, list[Judged]] = {"all": every}
-    for one in every:
-        groups.setdefault(one.pair, []).append(one)
-        groups.setdefault(one.name, []).append(one)
-    lines = [
-        f"{'points':<40}{'estimates':>10}{'median':>8}{'most':>7}{'mean':>7}{'within spread':>15}"
-    ]
-    for group, ones in groups.items():
-        errors = [100 * one.error for one in ones]
-        within = np.mean([abs(one.error) <= one.estimate.spread for one in ones])
-        lines.append(
-            f"{group:<40}{len(ones):>10}{np.median(np.abs(errors)):>8.1f}"
-            f"{max(map(abs, errors)):>7.1f}{np.mean(errors):>+7.1f}{within:>15.0%}"
-        )
-    return "\n".join(lines)
-
-
-def durations(course: Json) -> Iterator[tuple[Layers, float, float]]:
-    """Of every whole retraining: its layers, the time of a step relative to all layers, and its
-    duration estimated from that of the longest one, relative to the measured one.
-    """
-    for row in course["rows"][1:]:
-        longest = _duration(course, row, LONGEST)
-        for name, result in row["results"].items():
-            settings = CONFIGURATIONS[name]
-            whole = result["steps"] == settings.steps(result["samples"])
-            if name == LONGEST or not whole:
-                continue
-            came = _duration(course, row, name)
-            steps_s, longest_s = (
-                (one.seconds - one.fixed_s) / row["results"][at]["steps"]
-                for one, at in ((came, name), (longest, LONGEST))
-            )
-            expected = longest.of(settings, row["samples"])
-            yield settings.layers, steps_s / longest_s, expected.seconds / came.seconds
-
-
-def _duration(course: Json, row: Json, name: str) -> Duration:
-    """CPU seconds where a CPU was measured: it may have been busy with other work."""
-    result, of_cpu = row["results"][name], course["board"].startswith("CPU")
-    others = result["steps"] - FIRST_STEPS
-    steps_s = result["parts_s"][EPOCHS] * result["steps"] / others
-    fixed = max(0.0, 1 - steps_s / result["seconds"])
-    seconds = result["cpu_s" if of_cpu else "seconds"]
-    return Duration(CONFIGURATIONS[name], row["samples"], seconds, fixed * seconds)
-
-
-def timed(courses: dict[str, Json]) -> str:
-    """Times of steps, the error of durations, and what a trial for all configurations costs."""
-    lines = []
-    for key, course in courses.items():
-        measured = [*durations(course)]
-        said = [
-            f"{layers.value} {np.median([one for at, one, _ in measured if at is layers]):.2f}"
-            for layers in Layers
-        ]
-        errors = [abs(ratio - 1) for _, _, ratio in measured]
-        clock = "cpu_s" if course["board"].startswith("CPU") else "seconds"
-        cost = sum(row["trials"]["every"][clock] for row in course["rows"][1:]) / sum(
-            row["trials"]["longest"][clock] for row in course["rows"][1:]
-        )
-        lines.append(
-            f"{key}: a step of {', '.join(said)}; durations {np.median(errors):.0%} off (median), "
-            f"{max(errors):.0%} at most; trial {cost:.2f} times one configuration's"
-        )
-    return "\n".join(lines)
-
-
 def provenance(device: str) -> Json:
     """Where, with what and when."""
     gpu = device == "cuda"
@@ -316,15 +215,11 @@ def main() -> None:
     parser.add_argument("--windows", type=int, help="the first so many; default all")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--budget-s", type=float, default=1e9, help="begin no window after this")
-    parser.add_argument("--judge", action="store_true", help="estimate from what --out has")
     asked = parser.parse_args()
     deadline, device = time.monotonic() + asked.budget_s, resolve_device(asked.device)
     if device == "cpu":
         torch.set_num_threads(1)
     courses = read_courses(asked.out)
-    if asked.judge:
-        print(judged(courses), timed(courses), sep="\n\n")
-        return
     for seed in asked.seeds:
         for pair in asked.pairs:
             model, _, name = pair.rpartition(":")

@@ -13,21 +13,23 @@ from benchmarks.retraining_configurations import (
     LONGEST,
     Course,
     Json,
-    durations,
-    estimates,
-    judged,
     provenance,
     read_courses,
-    timed,
     write_courses,
 )
+from benchmarks.retraining_configurations_page import judge, page
+from migrator.learn.durations import STEP_TIMES
 
 COURSE = Course("small-cnn", "nc-synthetic", 0, False, 40, 8, 2, "cpu", None)
 
 
 @pytest.fixture(scope="module")
 def course() -> Json:
-    return {**provenance("cpu"), "rows": [*COURSE.windows_measured(math.inf)]}
+    return {
+        **provenance("cpu"),
+        "samples_per_class": 40,
+        "rows": [*COURSE.windows_measured(math.inf)],
+    }
 
 
 def test_every_configuration_is_measured_in_every_window(course: Json) -> None:
@@ -50,25 +52,25 @@ def test_rows_survive_the_file_and_are_judged_the_same(course: Json, tmp_path: P
     again = read_courses(tmp_path / "rows.json")
     assert again == json.loads(json.dumps(courses))
     assert read_courses(tmp_path / "none.json") == {}
-    ones = [*estimates(COURSE.key, again[COURSE.key]["rows"])]
+    ones = [*judge(COURSE.key, again[COURSE.key])]
     assert len(ones) == 2 * len(CONFIGURATIONS)
-    assert all(0 <= one.estimate.accuracy <= 1 and abs(one.error) < 0.5 for one in ones)
-    table = judged(again)
-    assert table == judged(courses)
-    assert table.splitlines()[1].split()[:2] == ["all", str(len(ones))]
-    assert "small-cnn:nc-synthetic" in table
-    assert timed(again).startswith(f"{COURSE.key}: a step of head ")
+    assert all(0 <= one.expected.accuracy <= 1 and abs(one.error) < 0.5 for one in ones)
+    written = page(again, ["rows.json"])
+    assert written == page(courses, ["rows.json"])
+    assert f"{len(ones)} accuracies are" in written
+    assert "## small-cnn, nc-synthetic" in written
 
 
 def test_durations_follow_from_the_longest_one(course: Json) -> None:
     rows = json.loads(json.dumps(course["rows"]))
-    for row in rows[1:]:
+    for row in rows:
         for name, result in row["results"].items():
             settings = CONFIGURATIONS[name]
             steps = result["steps"] = settings.steps(result["samples"])
-            time = {"head": 0.1, "last block": 0.2, "all": 0.4}[settings.layers.value]
+            time = 0.4 * STEP_TIMES[settings.layers]
             result["parts_s"] = {"first_s": 3 * time, "epochs_s": (steps - 3) * time}
             result["seconds"] = result["cpu_s"] = 2 + time * steps
-    for layers, step, ratio in durations({**course, "rows": rows}):
-        assert step == pytest.approx({"head": 0.25, "last block": 0.5, "all": 1}[layers.value])
-        assert ratio == pytest.approx(1, abs=0.35)
+    for one in judge(COURSE.key, {**course, "rows": rows}):
+        assert one.step == pytest.approx(STEP_TIMES[CONFIGURATIONS[one.name].layers])
+        assert one.duration_expected == pytest.approx(1, abs=0.02)
+        assert one.duration <= 1

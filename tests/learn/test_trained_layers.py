@@ -63,7 +63,6 @@ def bert(folder: Path) -> TorchModel:
         (lambda _: SmallCnn.build(4, 0, 16), Layers.HEAD, ("classifier",)),
         (lambda _: SmallCnn.build(4, 0, 16), Layers.LAST_BLOCK, ("6", "7", "classifier")),
         (lambda _: SmallText.build(4, 0), Layers.HEAD, ("classifier",)),
-        (lambda _: SmallText.build(4, 0), Layers.LAST_BLOCK, ("hidden", "classifier")),
         (convnext, Layers.HEAD, ("classifier",)),
         (
             convnext,

@@ -122,7 +122,6 @@ class SmallText(TextModel):
     name = "small-text"
     summary = "a bag of hashed words, 2 M weights; trains on a CPU"
     learning_rate = 3e-3
-    last_block = "hidden"
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:

@@ -108,8 +108,10 @@ def test_requests_are_accepted_for_a_moment_after_the_last_window() -> None:
     async def slot(_stopping: asyncio.Task[bool]) -> None:
         await asyncio.sleep(0)
 
+    clock = WindowClock(2.0, 1.0)
     run = SimpleNamespace(
-        _clock=WindowClock(2.0, 1.0),
+        _clock=clock,
+        _start_clock=clock.start,
         _context=SimpleNamespace(serving=SimpleNamespace(from_first_request=False)),
         _begin_window=lambda: None,
         _slot=slot,

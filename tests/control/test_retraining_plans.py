@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,11 +46,12 @@ def plans_of(
     slot_s: float = 1.0,
     tenants: dict[str, TenantState] | None = None,
     sharing: Sharing = Sharing.MIG,
+    admits: Callable[[], bool] = lambda: True,
 ) -> RetrainingPlans:
     clock = WindowClock(WINDOW_S, slot_s, now_s=lambda: now_s[0])
     serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
     controller: Any = SimpleNamespace(
-        executor=SimpleNamespace(units=(serves,), admit_estimate=lambda *_: True),
+        executor=SimpleNamespace(units=(serves,), admit_estimate=lambda *_: admits()),
         planning=SimpleNamespace(board=BOARD),
         estimates=estimated,
         estimates_always=always,
@@ -75,6 +77,18 @@ def test_an_estimate_on_an_instance_ends_before_the_window_does(tenant: TenantSt
     assert (estimate.tenant, estimate.window, estimate.instance) == ("photos", 0, PLACE)
     assert estimate.limit_s is not None
     assert 15 < estimate.limit_s < 20
+
+
+def test_an_estimate_waits_for_memory(tenant: TenantState) -> None:
+    now_s, free = [80.0], False
+    labels = SimpleNamespace(kept=lambda *_: LABELLED)
+    plans = plans_of(tenant, labels, now_s, admits=lambda: free)
+    assert not list(plans.due())
+    assert "memory" in tenant.no_estimate
+    now_s[0], free = 81.0, True
+    (estimate,) = plans.due()
+    assert estimate.instance == PLACE
+    assert not list(plans.due())
 
 
 def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> None:

@@ -595,5 +595,5 @@ def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path
     (tmp_path / "large.json").write_text(json.dumps(large), encoding="utf-8")
     tenant = {"slo_ms": 50, "arrivals": {"generator": "poisson", "mean_rps": 1}}
     data = {"version": 1, "tenants": [{**tenant, "profile": "large.json"}]}
-    with pytest.raises(InputError, match=r"tenants\[0\].model: serving it takes 200,512 MiB"):
+    with pytest.raises(InputError, match=r"tenants\[0\].model: serving it takes 200,960 MiB"):
         parse_scenario(data, folder=tmp_path, name="x")

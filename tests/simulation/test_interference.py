@@ -54,8 +54,23 @@ def test_a_serving_neighbour_counts_by_how_busy_it_is() -> None:
     half, _ = slower(Sharing.MPS, alive, 1, able / 2)
     full, _ = slower(Sharing.MPS, alive, 1, 10 * able)
     assert idle == 1.0
-    assert half - 1 == pytest.approx((full - 1) / 2)
+    # the one request a second keeps both a little busier
+    assert half - 1 == pytest.approx((full - 1) / 2, rel=1e-3)
     assert full == pytest.approx(1 + 0.2 * 0.5 / INTERFERING_PART)
+
+
+def test_under_mps_slow_batches_keep_neighbours_busy_for_longer() -> None:
+    """Each is busy for 0.6 of the time alone. With x of it beside the other, both take 1 + 0.2 x
+    times as long: x = 0.6 (1 + 0.2 x), so x = 0.6 / 0.88."""
+    alive = [life(share(name, 100 * INTERFERING_PART)) for name in "ab"]
+    rates_rps = {
+        service.tenant: 0.6 * service.capability_rps(132 * INTERFERING_PART) for service in SERVICES
+    }
+    busy = activities(Sharing.MPS, H200.sms, SERVICES, alive, rates_rps)
+    assert busy["a"] == pytest.approx(0.6 / 0.88, rel=1e-3)
+    assert slower(Sharing.MPS, alive, *rates_rps.values())[1] == pytest.approx(
+        1 + 0.2 * 0.6 / 0.88, rel=1e-3
+    )
 
 
 def test_what_a_live_run_measured_replaces_the_interference_of_the_profiles() -> None:

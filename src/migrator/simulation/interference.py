@@ -17,6 +17,7 @@ with MPS the estimate is one more neighbour with the SMs of that share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +33,8 @@ TRAINING_INTERFERENCE = 0.145
 fraction."""
 TURNS_OF_SERVING = 0.65
 """Turns per turn of a training that a neighbour takes if it always serves; measured without MPS."""
-_ROUNDS = 30
-"""Repetitions until the turns of an unpartitioned GPU have settled."""
+_ROUNDS, _SETTLED = 30, 1e-4
+"""Most repetitions until slowdowns have settled, and the change from which they have."""
 
 
 class BatchSlowdown(NamedTuple):
@@ -84,13 +85,99 @@ def activities(
     services: Sequence[Service],
     alive: Sequence[SimulatedWorker],
     rates_rps: Mapping[str, float],
+    *,
+    limited: bool = True,
 ) -> dict[str, float]:
-    """Per tenant, the share of the time for which its serving processes are busy."""
+    """Per tenant, the share of the time for which its serving processes are busy.
+
+    `limited`: MPS processes have no more SMs together than the GPU has.
+    """
     if sharing is Sharing.UNPARTITIONED:
         return _turns(board_sms, services, alive, rates_rps)[0]
-    return {
-        service.tenant: _activity(service, alive, rates_rps[service.tenant]) for service in services
-    }
+    loads = _loads(board_sms, services, alive)
+    if sharing is Sharing.MIG:
+        return {name: load.busy(rates_rps[name]) for name, load in loads.items()}
+    return _beside(loads, _training(board_sms, alive), rates_rps, limited=limited)[0]
+
+
+@dataclass(frozen=True)
+class _Load:
+    """The serving processes of a tenant in a slot."""
+
+    part: float
+    """Their share of the GPU."""
+    count: int
+    able_rps: float
+    """What they answer without neighbours."""
+    full_s: float
+    """Seconds of a full batch without neighbours, in the mean; 0 without processes."""
+    interference: float
+
+    def busy(self, rate_rps: float) -> float:
+        """The share of the time for which they have batches."""
+        return min(1.0, rate_rps / self.able_rps) if self.able_rps else 0.0
+
+
+def _loads(
+    board_sms: int, services: Sequence[Service], alive: Sequence[SimulatedWorker]
+) -> dict[str, _Load]:
+    loads = {}
+    for service in services:
+        mine = [worker for worker in alive if _serves(worker, service.tenant)]
+        full_s = [
+            service.latency_s(max(1, service.full_batch(worker.sms)), worker.sms) for worker in mine
+        ]
+        loads[service.tenant] = _Load(
+            sum(worker.sms * worker.duty for worker in mine) / board_sms,
+            len(mine),
+            sum(service.capability_rps(worker.sms) * worker.duty for worker in mine),
+            sum(full_s) / max(1, len(mine)),
+            service.profile.interference / INTERFERING_PART,
+        )
+    return loads
+
+
+def _training(board_sms: int, alive: Sequence[SimulatedWorker]) -> float:
+    """The share of the GPU that trains."""
+    trained = (worker for worker in alive if worker.task.kind is Kind.RETRAINING)
+    return sum(worker.sms / board_sms * worker.duty for worker in trained)
+
+
+def _beside(
+    loads: Mapping[str, _Load],
+    training: float,
+    rates_rps: Mapping[str, float],
+    *,
+    limited: bool,
+    lends: bool = False,
+    measured: BatchSlowdown | None = None,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How busy the serving processes of each tenant are under MPS, and their slowdown.
+
+    As without partitions: slower batches keep processes busy for longer.
+    """
+    active: dict[str, float] = {}
+    slower = dict.fromkeys(loads, 1.0)
+    fixed_s = measured.fixed_s if measured else 0.0
+    for _ in range(_ROUNDS):
+        before = slower
+        wanted_rps = {
+            name: rates_rps[name] * (slower[name] + (fixed_s / load.full_s if load.full_s else 0.0))
+            for name, load in loads.items()
+        }
+        active = {name: load.busy(wanted_rps[name]) for name, load in loads.items()}
+        serving = sum(load.part * active[name] for name, load in loads.items())
+        if lends:
+            serving += _borrowed(loads, wanted_rps, active)
+        slower = {}
+        for name, load in loads.items():
+            others = serving - load.part * active[name] / max(1, load.count)
+            parts = (measured.training, measured.serving) if measured else (load.interference,) * 2
+            slower[name] = 1 + training * parts[0] + others * parts[1]
+            slower[name] *= max(1.0, serving + training) if limited else 1.0
+        if all(abs(slower[name] - before[name]) < _SETTLED for name in loads):
+            break
+    return active, slower
 
 
 def _turns(
@@ -131,12 +218,6 @@ def _turns(
     return busy, {name: seconds / batch_s[name] for name, seconds in took_s.items()}
 
 
-def _activity(service: Service, workers: Sequence[SimulatedWorker], rate_rps: float) -> float:
-    mine = [worker for worker in workers if _serves(worker, service.tenant)]
-    able = sum(service.capability_rps(worker.sms) * worker.duty for worker in mine)
-    return min(1.0, rate_rps / able) if able else 0.0
-
-
 def slowdowns(
     sharing: Sharing,
     board_sms: int,
@@ -159,45 +240,27 @@ def slowdowns(
     for slot, alive in enumerate(workers):
         rates_rps = {name: float(rates[slot]) for name, rates in received_rps.items()}
         if sharing is Sharing.UNPARTITIONED:
-            for name, slower in _turns(board_sms, services, alive, rates_rps)[1].items():
-                factors[name][slot] = slower
+            for name, turns in _turns(board_sms, services, alive, rates_rps)[1].items():
+                factors[name][slot] = turns
             continue
-        active = activities(sharing, board_sms, services, alive, rates_rps)
-        pressure = _pressure(board_sms, alive, active)
-        busy = sum(pressure.values())
-        training = sum(part for (_, kind), part in pressure.items() if kind is Kind.RETRAINING)
-        if lends:
-            busy += _borrowed(board_sms, services, alive, rates_rps, active)
-        for service in services:
-            of_tenant = pressure[service.tenant, Kind.INFERENCE]
-            of_tenant /= max(1, sum(_serves(process, service.tenant) for process in alive))
-            if measured is None:
-                beside = (busy - of_tenant) * service.profile.interference / INTERFERING_PART
-            else:
-                serving = busy - of_tenant - training
-                beside = training * measured.training + serving * measured.serving
-            factors[service.tenant][slot] += beside
-            if limited:
-                factors[service.tenant][slot] *= max(1.0, busy)
+        loads, training = _loads(board_sms, services, alive), _training(board_sms, alive)
+        slower_of = _beside(
+            *(loads, training, rates_rps), limited=limited, lends=lends, measured=measured
+        )[1]
+        for name, slower in slower_of.items():
+            factors[name][slot] = slower
     return factors
 
 
 def _borrowed(
-    board_sms: int,
-    services: Sequence[Service],
-    alive: Sequence[SimulatedWorker],
-    rates_rps: Mapping[str, float],
-    active: Mapping[str, float],
+    loads: Mapping[str, _Load], rates_rps: Mapping[str, float], active: Mapping[str, float]
 ) -> float:
     """The share of the GPU that standbys keep busy: the surplus of requests, on idle slices."""
     wanted = idle = 0.0
-    for service in services:
-        mine = [process for process in alive if _serves(process, service.tenant)]
-        part = sum(worker.sms * worker.duty for worker in mine) / board_sms
-        able_rps = sum(service.capability_rps(worker.sms) * worker.duty for worker in mine)
-        idle += part * (1 - active[service.tenant])
-        if able_rps:
-            wanted += part * max(0.0, rates_rps[service.tenant] / able_rps - 1)
+    for name, load in loads.items():
+        idle += load.part * (1 - active[name])
+        if load.able_rps:
+            wanted += load.part * max(0.0, rates_rps[name] / load.able_rps - 1)
     return min(wanted, idle)
 
 

@@ -513,7 +513,12 @@ class _Simulation:
             }
             services = [tenant.service for tenant in self.tenants]
             active = activities(
-                self.gpu.sharing, self.scenario.board.sms, services, alive, rates_rps
+                self.gpu.sharing,
+                self.scenario.board.sms,
+                services,
+                alive,
+                rates_rps,
+                limited=self._is_overlap_limited,
             )
         return training_speed(
             self.gpu.sharing,

@@ -16,7 +16,6 @@ from support.faults import family, settled
 from support.live_daemon import Served, samples, scenario_file, served
 from support.waiting import until
 
-from migrator.control.window_clock import WindowClock
 from migrator.gpu.drivers.registry import open_driver
 from migrator.io.processes import process_environment
 from migrator.live.daemon import LAST_S, LOOK_S, _Run
@@ -109,7 +108,7 @@ def test_requests_are_accepted_for_a_moment_after_the_last_window() -> None:
         await asyncio.sleep(0)
 
     run = SimpleNamespace(
-        _clock=WindowClock(2.0, 1.0),
+        _start_clock=lambda: None,
         _context=SimpleNamespace(serving=SimpleNamespace(from_first_request=False)),
         _begin_window=lambda: None,
         _slot=slot,

@@ -37,7 +37,7 @@ def test_status_of_a_run_that_runs(records: Path) -> None:
     (photos,) = [line for line in output.splitlines() if line.startswith("photos ")]
     # 50 seconds of 60 requests; 2 late in 15 of them; 1 dropped in each
     assert photos.split()[1:5] == ["3,000", "2,920", "30", "50"]
-    assert photos.split()[-3:] == ["90.0%", "2", "-"]
+    assert photos.split()[-4:] == ["90.0%", "none", "2", "-"]
     assert "photos 3g" in output
     assert "idle 1g" in output
     assert "model: photos: version 2 is better" in output
@@ -81,7 +81,20 @@ def test_windows_promised_and_measured(records: Path) -> None:
     (photos,) = [line for line in lines if line.startswith("       photos") and "85.0%" in line]
     # 1,200 received; in time 1,167, of those 90% correct
     assert photos.split() == [
-        *("photos", "1,200", "1,050", "117", "10", "23", "4", "70.0%", "85.0%", "90.0%", "2")
+        *(
+            "photos",
+            "1,200",
+            "1,050",
+            "117",
+            "10",
+            "23",
+            "4",
+            "70.0%",
+            "85.0%",
+            "90.0%",
+            "none",
+            "2",
+        )
     ]
     assert any(line.startswith("2*") for line in lines)
     assert max(map(len, lines)) <= 100

@@ -3,10 +3,22 @@
 import pytest
 from support.mps_observation import Seen, observation, percents, retraining, service, shares
 
+from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.observation import policy_named
+from migrator.forecast.selection import forecaster
 from migrator.policies import mps_workers
 from migrator.policies.ekya import Ekya
 
 POLICY = Ekya()
+
+
+def test_it_alone_estimates_in_every_window() -> None:
+    estimated = {
+        name
+        for name in ("ekya", "migrator", "equal-mig")
+        if ForecastingPolicy(policy_named(name), forecaster("last-mean")).estimates_always
+    }
+    assert estimated == {"ekya"}
 
 
 def test_inference_that_lacks_steals_from_inference_that_does_not() -> None:

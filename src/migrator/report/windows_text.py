@@ -45,7 +45,7 @@ def windows_text(run: RecordedRun) -> str:
     """Per window and tenant: what was predicted, what was measured."""
     groups = [_window_group(window, run) for window in run.windows]
     if len(run.ended) > 1:
-        rows = [(name, *_window_cells(total), *[""] * 6) for name, total in run.totals.items()]
+        rows = [(name, *_window_cells(total), *[""] * 7) for name, total in run.totals.items()]
         groups.append(grouped("all", rows))
     table = ["no window yet"]
     if groups:
@@ -91,7 +91,7 @@ def _window_cells(tally: Tally, predicted: float | None = None) -> tuple[str, ..
         count(tally.received),
         known(tally.known_goodput),
         "" if predicted is None else count(predicted),
-        known(None if tally.unjudged else tally.wrong),
+        count(None if tally.unjudged else tally.wrong),
         count(tally.late),
         count(tally.dropped + tally.failed),
         count(tally.while_reconfiguring),

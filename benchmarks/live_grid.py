@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -244,16 +245,21 @@ class Result:
 def results(rows: Iterable[Row], lending: str) -> list[Result]:
     """Of the cells in which all policies have run."""
     rows = sorted(rows, key=lambda row: (row.cell, row.seed))
-    with_it = {row.policy for row in rows if row.lending == lending}
+    cells_of_grid = [
+        (*key, list(group)) for key, group in groupby(rows, key=lambda row: (row.cell, row.seed))
+    ]
+    most: Counter[str] = Counter()  # rows of each policy: of a static split there are several
+    for *_, group in cells_of_grid:
+        most |= Counter(row.policy for row in group if row.lending == lending)
     found = []
-    for (cell, seed), group in groupby(rows, key=lambda row: (row.cell, row.seed)):
+    for cell, seed, group in cells_of_grid:
         by_policy: dict[str, Row] = {}
         # a policy that has no row of its own for `lending` is the same under both rules
         ranked = sorted(group, key=lambda row: (row.lending == lending, row.share))
         for row in ranked:
             if row.lending in (lending, OWN):
                 by_policy[row.policy] = row
-        complete = with_it <= {name for name, row in by_policy.items() if row.lending == lending}
+        complete = Counter(row.policy for row in group if row.lending == lending) == most
         if complete and {OURS, *PEERS} <= by_policy.keys():
             found.append(Result(cell, seed, by_policy))
     return found

@@ -111,6 +111,9 @@ def test_a_cell_without_all_policies_is_not_counted() -> None:
     own = [_row(name, 200.0) for name in ("migrator", *PEERS)]
     lent = [replace(_row("equal-mig", 200.0, ALL), cell="another")]
     assert len(results([*own, *lent], OWN)) == 1
+    splits = [_row(STATIC, 100.0, layout=layout) for layout in ("x", "y")]
+    other = [replace(row, cell="other") for row in (*own, splits[0])]
+    assert [result.cell for result in results([*own, *splits, *other], OWN)] == ["cell"]
     assert results([*own, *lent], ALL) == []
 
 

@@ -136,6 +136,7 @@ def _measured_on(courses: dict[str, Json]) -> Iterator[str]:
             f"- {pair.replace(':', ', ')}, seed {seed}: {len(course['rows']) - 1} windows, "
             f"{'all' if samples is None else samples} samples per class; {course['board']}, "
             f"torch {course['torch']}, {course['precision']}, {course['measured']}"
+            + (f"; {course['note']}" if "note" in course else "")
         )
 
 

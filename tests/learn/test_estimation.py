@@ -134,6 +134,19 @@ def test_curves_of_earlier_retrainings_tell_how_gains_grow(
     assert (missing < (usual[LONG] - usual[SHORT]) / (usual[LONG] - 0.4)) is close
 
 
+def test_retrainings_that_tell_nothing_about_growth_are_left_out() -> None:
+    flat = (0.9,) * 8
+    assert Past(0.6, 0.4, 0.9, 0.5, LONG, curve=flat).growth == 0
+    for earlier in (
+        Past(0.6, 0.4, 0.9, 0.5, HEAD, curve=flat),
+        Past(0.6, 0.4, 0.9, 0.5, SHORT, curve=flat[:2]),
+        Past(0.6, 0.9, 0.9, 0.5, LONG, curve=flat),
+        Past(0.6, 0.4, 0.9, 0.5, LONG),
+    ):
+        assert earlier.growth is None
+        assert accuracies(TRIAL, [earlier])[SHORT] > 0.4
+
+
 def test_a_short_retraining_tells_what_a_long_one_would_have_gained() -> None:
     short = Past(0.6, 0.4, 0.7, 0.5, SHORT, fraction=0.6)
     long = Past(0.6, 0.4, 0.9, 0.5, LONG)

@@ -109,6 +109,8 @@ class Past:
     def growth(self) -> float | None:
         """The power of its epochs with which the gain grew; None if it cannot be told."""
         gains = np.asarray(self.curve) - self.before
+        if self.settings.layers is Layers.HEAD:  # it learns fast, which says nothing about others
+            return None
         if len(gains) < _LEAST_EPOCHS or gains[-1] < _LEAST_GAIN:
             return None
         parts = np.arange(1, len(gains) + 1) / len(gains)

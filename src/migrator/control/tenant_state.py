@@ -29,8 +29,8 @@ from migrator.core.catalogue import Board
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Service
-from migrator.core.scenario import ServedTenant
-from migrator.policies.policy import RetrainingState, TenantView
+from migrator.core.scenario import Drift, ServedTenant
+from migrator.policies.policy import RetrainingChoice, RetrainingState, TenantView
 
 if TYPE_CHECKING:
     # a policy's process imports this module and never reads a scenario
@@ -290,6 +290,11 @@ class TenantState:
         self.on(TrainingStarted(instance, min(self._since, job.window - 1)))
         return self._retraining
 
+    def choose(self, configuration: str) -> None:
+        """Retrain in this configuration, if the retraining waits and may have it."""
+        if self._retraining is not None:
+            self._retraining = self._retraining.chosen(configuration)
+
     def begin_window(
         self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom
     ) -> None:
@@ -316,18 +321,32 @@ class TenantState:
         self._plan_retraining(window, seconds, labelled=labelled, most_samples=most)
 
     def begin_known_window(
-        self, window: int, accuracy: float, seconds: Curve | None, expected: float | None
+        self, window: int, accuracy: float, drift: Drift | None, *, known: bool
     ) -> None:
         """Begin a window of which the scenario gives the accuracy and the retraining.
 
-        `seconds`: None if there is nothing to learn; `expected`: the true accuracy after the
-        retraining, if the policy knows it.
+        `known`: the policy knows the true accuracies after the retraining. Otherwise other
+        configurations are expected to differ from the first as the scenario estimates.
         """
         self._accuracy, self._accuracy_given, self._accuracy_measured = accuracy, True, True
-        if seconds is None:
+        if drift is None or drift.seconds is None:
             self.on(NothingToLearn())
-        else:
-            self._plan_retraining(window, seconds, expected)
+            return
+        first = drift.accuracy_post if known else self.expected_accuracy(window)
+        estimated = drift.accuracy_post if known else drift.accuracy_expected
+        others = tuple(
+            RetrainingChoice(
+                other.name,
+                min(1.0, max(0.0, first + (other.accuracy(known=known) - estimated))),
+                other.seconds,
+                other.memory_gib,
+            )
+            for other in drift.others
+        )
+        expected = first if known else None
+        self._plan_retraining(
+            window, drift.seconds, expected, configuration=drift.configuration, others=others
+        )
 
     def _plan_retraining(
         self,
@@ -337,6 +356,8 @@ class TenantState:
         *,
         labelled: int = 0,
         most_samples: int | None = None,
+        configuration: str = "",
+        others: tuple[RetrainingChoice, ...] = (),
     ) -> None:
         planned = Retraining(
             window,
@@ -348,6 +369,8 @@ class TenantState:
             most_samples=most_samples,
             fixed_s=self.duration.fixed_s,
             estimated=self.estimate_for(window) if expected is None else None,
+            configuration=configuration,
+            others=others,
         )
         self.on(RetrainingPlanned(planned))
 
@@ -570,6 +593,8 @@ class TenantState:
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
             self.duration.longer,
+            job.configuration,
+            () if running else job.other_choices,
         )
 
 

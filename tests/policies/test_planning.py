@@ -6,16 +6,24 @@ from dataclasses import replace
 
 import pytest
 from support.make import instances, lengths
-from support.mig_views import curve, observation, running, service, view, waiting
+from support.mig_views import TRAINING_S, curve, observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
-from migrator.core.problem import Charge, Instance, Kind, RunningRetraining, Task, Tenant
+from migrator.core.problem import (
+    Charge,
+    Instance,
+    Kind,
+    RetrainingConfiguration,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.core.profiles import INTERFERING_PART
 from migrator.planning.check import violations
 from migrator.planning.solve import make_plan
 from migrator.policies.mps_workers import BUSY
 from migrator.policies.planning import planned, problem_of, staying_unless_better
-from migrator.policies.policy import RetrainingState
+from migrator.policies.policy import Decision, RetrainingChoice, RetrainingState
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
 
@@ -32,6 +40,40 @@ def test_the_numbers_of_a_tenant() -> None:
     assert (tenant.accuracy_pre, tenant.configurations[0].accuracy) == (0.5, 0.9)
     # 1 s to start, 14, 8 or 4 s to train, up to 0.1 s for a batch on the instance before
     assert lengths(tenant) == {1: 8, 2: 5, 4: 3}
+
+
+HEAD = RetrainingChoice("head", 0.8, curve(TRAINING_S).scaled(0.05), memory_gib=10.0)
+"""1g of an A30 has 6 GB."""
+
+
+def test_a_plan_that_may_choose_has_all_configurations_and_the_papers_the_first() -> None:
+    state = replace(waiting(0.2), configuration="all", others=(HEAD,))
+    seen = observation(
+        view("a", ahead=AHEAD, retraining=state), board="A30-24GB", slot_s=2.0, slots=10
+    )
+    (paper,) = problem_of(seen, Charge.SURVIVORS).tenants
+    assert paper.configurations == (RetrainingConfiguration(0.9, {1: 8, 2: 5, 4: 3}, "all"),)
+    (choosing,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+    assert choosing.configurations == (
+        *paper.configurations,
+        RetrainingConfiguration(0.8, {2: 2, 4: 2}, "head", 10.0),
+    )
+
+
+def test_the_configuration_of_the_plan_is_that_of_the_decision() -> None:
+    state = replace(waiting(8.0), configuration="all", others=(HEAD,))
+    seen = observation(view("a", ahead=[[5.0] * 30], retraining=state), board="A30-24GB", slots=30)
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert Decision((), problem, plan).configurations == {"a": "head"}
+
+
+def test_a_running_retraining_is_planned_in_its_configuration() -> None:
+    state = replace(running("1g@3:a*", done=0.95), configuration="all")
+    seen = observation(view("a", ahead=AHEAD, retraining=state), slots=10, held="1g@0:a 1g@3:a*")
+    problem = problem_of(seen, Charge.SURVIVORS, optional=True)
+    assert problem.tenants[0].configurations == (RetrainingConfiguration(0.9, {}, "all"),)
+    assert problem.initial is not None
+    assert [each.configuration for each in problem.initial.retrainings] == ["all"]
 
 
 def test_shares_are_counted_on_beside_busy_neighbours() -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from migrator.core.catalogue import Board
 from migrator.core.catalogue import board as board_called
 from migrator.core.errors import InfeasibleError
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Charge, Problem, RetrainingConfiguration, Tenant
 from migrator.planning.feasibility import require_feasible
 
 OVERHEADS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0, 6.0)
@@ -88,8 +88,12 @@ def _tenants(
                 received=_received(rng, shape, mean, slots, slot_s, scenarios),
                 capability={gpcs: round(rate * slot_s, 2) for gpcs, rate in per_second.items()},
                 accuracy_pre=round(pre, 3),
-                accuracy_post=round(min(1.0, pre + float(rng.uniform(0.02, 0.3))), 3),
-                retraining_slots=_retraining_slots(rng, board, longest),
+                configurations=(
+                    RetrainingConfiguration(
+                        accuracy=round(min(1.0, pre + float(rng.uniform(0.02, 0.3))), 3),
+                        slots=_retraining_slots(rng, board, longest),
+                    ),
+                ),
                 overhead_s=overhead if overhead_s is None else overhead_s,
                 min_gpcs=least,
             )

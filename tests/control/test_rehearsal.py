@@ -83,7 +83,7 @@ def _problem(
 ) -> Problem:
     capability = dict.fromkeys(on.sizes, 1e6)
     tenants = tuple(
-        Tenant(name, (tuple(row),), capability, 1.0, 1.0, None, overhead_s, 1)
+        Tenant(name, (tuple(row),), capability, 1.0, (), overhead_s, 1)
         for name, row in received.items()
     )
     return Problem(on, 1.0, len(slots), Charge.SURVIVORS, tenants)

@@ -29,6 +29,7 @@ from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
+from migrator.policies.policy import RetrainingChoice
 
 SOURCE = Path(__file__).parents[2] / "src" / "migrator"
 SECONDS = Curve(((16.0, 10.0),))
@@ -193,3 +194,16 @@ def test_such_a_change_is_found(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     names = {"accuracy", "drained", "slower", "_since"}
     assert len(list(writes(path, names))) == 1
+
+
+def test_a_waiting_retraining_takes_another_configuration_and_a_running_one_keeps_its_own() -> None:
+    half = RetrainingChoice("half", 0.7, SECONDS.scaled(0.5))
+    whole = TenantRetraining(4, SECONDS, 2.0, 0.8, configuration="all", others=(half,))
+    chosen = whole.chosen("half")
+    assert (chosen.expected, chosen.planned_s.at(16)) == (0.7, 10.0)
+    assert [choice.seconds.at(16) for choice in chosen.other_choices] == [20.0]
+    assert chosen.chosen("all") == whole
+    assert whole.chosen("unknown") == whole
+    running = apply_event(chosen, TrainingStarted(PLACE, 2))
+    assert running is not None
+    assert running.chosen("all") == running

@@ -101,7 +101,7 @@ def test_labels_of_its_window_say_how_many_are_wrong(rows: SecondRows) -> None:
 
 def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:
     expected = tuple(tuple([float(scenario)] * 20) for scenario in range(11))
-    tenant = Tenant("a", expected, {1: 5.0}, 0.5, 0.5, None, 0.5, 1)
+    tenant = Tenant("a", expected, {1: 5.0}, 0.5, (), 0.5, 1)
     rows.forecasts.expect(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
     put(rows, 3)
     row = written(rows)[0]

@@ -45,7 +45,11 @@ def plan_of(*slots: str, retrainings: tuple[Retraining, ...] = (), goodput: floa
 
 
 def tenant(name: str, *received: float, **changes: Any) -> Tenant:
-    plain = {"capability": {1: 10.0, 2: 18.0, 3: 25.0}, "accuracy_post": 1.0, "overhead_s": 0.0}
+    plain: dict[str, Any] = {
+        "capability": {1: 10.0, 2: 18.0, 3: 25.0},
+        "accuracy_post": 1.0,
+        "overhead_s": 0.0,
+    }
     return make.tenant(name, received, **plain | changes)
 
 
@@ -233,7 +237,11 @@ def test_a_broken_retraining_is_named(
 
 def test_a_size_without_retraining_slots_is_named() -> None:
     problem = replace(
-        WINDOW, tenants=(replace(WINDOW.tenants[0], retraining_slots={2: 2}), WINDOW.tenants[1])
+        WINDOW,
+        tenants=(
+            replace(WINDOW.tenants[0], configurations=make.only(1.0, {2: 2})),
+            WINDOW.tenants[1],
+        ),
     )
     assert violations(problem, GOOD) == [
         "slot 1: a/retraining holds 1g, a size its retraining_slots does not name"
@@ -348,7 +356,8 @@ def test_a_wrong_claim_is_named(problem: Problem, plan: Plan, messages: list[str
 
 @pytest.mark.parametrize("field", ["start", "end", "gpcs"])
 def test_every_number_of_a_listed_retraining_counts(field: str) -> None:
-    wrong = Retraining("a", **({"start": 1, "end": 3, "gpcs": 1} | {field: 2}))
+    numbers: dict[str, Any] = {"start": 1, "end": 3, "gpcs": 1} | {field: 2}
+    wrong = Retraining("a", **numbers)
     assert len(violations(WINDOW, replace(GOOD, retrainings=(wrong,)))) == 2
 
 
@@ -571,7 +580,7 @@ def test_best_plans_pass(problem: Problem) -> None:
 
 
 def test_there_is_no_best_plan_where_no_retraining_fits() -> None:
-    endless = replace(WINDOW.tenants[0], retraining_slots={1: 5, 2: 5})
+    endless = replace(WINDOW.tenants[0], configurations=make.only(1.0, {1: 5, 2: 5}))
     assert best_plan(replace(WINDOW, tenants=(endless, WINDOW.tenants[1]))) is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.amount import amount
 from support.brute_force import best_plan
-from support.make import tenant
+from support.make import instances, several, tenant
 from support.problems import random_problem
 
 from migrator.core.catalogue import Board, board, boards, placement_sets, placements
@@ -23,6 +23,7 @@ from migrator.core.problem import (
     Kind,
     Plan,
     Problem,
+    Retraining,
     RunningRetraining,
     Task,
     Tenant,
@@ -59,6 +60,8 @@ def solve(problem: Problem) -> Plan:
         (2, 4, "A30-24GB", {"scenarios": 3}, 8),
         (3, 3, "A30-24GB", {}, 6),
         (2, 3, "A100-40GB", {}, 4),
+        (2, 4, "A30-24GB", {"configurations": 3}, 25),
+        (2, 4, "A30-24GB", {"configurations": 4, "optional": True, "initial": True}, 25),
     ],
 )
 def test_plans_equal_brute_force(
@@ -76,6 +79,59 @@ def test_plans_equal_brute_force(
         plan = solve(drawn)
         assert plan.objective == pytest.approx(best.objective), f"seed {seed}"
         assert plan.status == "proven optimal", f"seed {seed}"
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_the_plan_chooses_the_configuration_that_pays(charge: Charge) -> None:
+    """The short one for the window alone, the long one if its gain lasts."""
+    choices = several(short=(0.7, {1: 2}), long=(0.9, {1: 12}), worse=(0.6, {1: 3}))
+    chosen = {}
+    for value_after in (0.0, 5.0):
+        trains = tenant("a", [10.0] * 16, configurations=choices, value_after=value_after)
+        plan = solve(replace(window(trains), charge=charge))
+        (retraining,) = plan.retrainings
+        chosen[value_after] = retraining.configuration, retraining.end - retraining.start
+        gain = {"short": 0.2, "long": 0.4}[retraining.configuration]
+        assert plan.later_goodput == pytest.approx(value_after * 160 * gain)
+    assert chosen == {0.0: ("short", 2), 5.0: ("long", 12)}
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_configurations_that_are_of_no_use_change_nothing(charge: Charge) -> None:
+    only_one = several(first=(0.8, {1: 10, 2: 6, 3: 4}))
+    useless = several(slower=(0.8, {1: 11, 2: 7, 3: 5}), worse=(0.7, {1: 10, 2: 6, 3: 4}))
+    plans = []
+    for choices in (only_one, (*useless, *only_one)):
+        trains = tenant("a", [22.0] * 20, configurations=choices)
+        problem = replace(window(trains, tenant("b", [15.0] * 20)), charge=charge)
+        plans.append(solve(problem))
+    assert plans[0].retrainings == plans[1].retrainings
+    assert plans[0].slots == plans[1].slots
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_a_running_retraining_keeps_its_configuration(charge: Charge) -> None:
+    choices = several(short=(0.7, {1: 2}), long=(0.9, {1: 6}))
+    held = Initial(instances("1g@0:a* 1g@1:a"), (RunningRetraining("a", 3, "long"),))
+    problem = window(tenant("a", [5.0] * 5, configurations=choices), initial=held)
+    plan = solve(replace(problem, charge=charge))
+    assert plan.retrainings == (Retraining("a", 0, 3, 1, "long"),)
+    assert plan.goodput == pytest.approx(5 * (3 * 0.5 + 2 * 0.9))
+
+
+def test_where_a_charge_makes_goodput_negative_the_less_accurate_may_lose_less() -> None:
+    """`a` must give up its 2g for the retraining of `b`, which costs more than the slot."""
+    size: dict[str, Any] = {"capability": {1: 10.0, 2: 20.0}, "overhead_s": 9.0}
+    choices = several(more=(0.9, {1: 1}), less=(0.1, {1: 1}))
+    a = tenant("a", [1.0] * 2, configurations=choices, **size)
+    b = tenant("b", [1.0] * 2, retraining_slots={2: 1}, **size)
+    held = Initial(instances("2g@0:a 1g@2:b"), ())
+    problem = window(a, b, gpu="A30-24GB", initial=held)
+    best = best_plan(problem)
+    assert best is not None
+    plan = solve(problem)
+    assert plan.objective == pytest.approx(best.objective)
+    assert plan.retrainings[0].configuration == "less"
 
 
 @pytest.mark.parametrize("charge", Charge)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.amount import amount
+from support.make import lengths, only
 
 from migrator.core.catalogue import Placement, board, boards, find_placement, multisets, placements
 from migrator.core.errors import InfeasibleError
@@ -37,7 +38,8 @@ def tenant(
     minimum: int = 1,
     sizes: tuple[int, ...] = ALL_SIZES,
 ) -> Tenant:
-    return Tenant(name, ((1.0,),), dict.fromkeys(sizes, 1.0), 0.5, 0.9, retraining, 1.0, minimum)
+    capability = dict.fromkeys(sizes, 1.0)
+    return Tenant(name, ((1.0,),), capability, 0.5, only(0.9, retraining), 1.0, minimum)
 
 
 def problem(
@@ -254,7 +256,7 @@ def first_state(candidate: Problem, who: Tenant) -> State:
             assert place is not None
             assert left is not None
             return Running(place, left)
-    return Waiting(tuple(who.retraining_slots.items())) if who.retraining_slots else None
+    return Waiting(tuple(lengths(who).items())) if lengths(who) else None
 
 
 def next_state(state: State) -> State:

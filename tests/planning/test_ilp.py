@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from support.amount import amount
 from support.brute_force import best_plan
+from support.make import only
 from support.problems import problems, random_problem
 
 from migrator.core.catalogue import (
@@ -46,15 +48,20 @@ from migrator.planning.ilp.paper import build_paper
 from migrator.planning.ilp.tables import PRE, tables
 
 
-def a_tenant(name: str = "a", **changes: Any) -> Tenant:
+def a_tenant(
+    name: str = "a",
+    *,
+    accuracy_post: float = 1.0,
+    retraining_slots: Mapping[int, int] | None = None,
+    **changes: Any,
+) -> Tenant:
     """Serves 10 requests per GPC, whatever the instance; nothing to retrain."""
     plain = Tenant(
         name=name,
         received=((10.0, 10.0),),
         capability={1: 10.0, 2: 20.0, 4: 40.0},
         accuracy_pre=0.5,
-        accuracy_post=1.0,
-        retraining_slots=None,
+        configurations=only(accuracy_post, retraining_slots),
         overhead_s=1.0,
         min_gpcs=1,
     )
@@ -211,7 +218,7 @@ def test_no_interruption_binds_only_at_the_start() -> None:
 def test_retraining_time_follows_the_size() -> None:
     """Twice the slots on half the size: the light load takes 2g, the heavy one cannot spare it."""
     light = a_tenant(received=((10.0,) * 4,), capability={1: 10.0}, retraining_slots={1: 4, 2: 2})
-    heavy = replace(light, received=((30.0,) * 4,), accuracy_post=0.6)
+    heavy = replace(light, received=((30.0,) * 4,), configurations=only(0.6, {1: 4, 2: 2}))
     assert solved(a_problem(light))[0].retrainings == (Retraining("a", 0, 2, 2),)
     plan, outcome = solved(a_problem(heavy))
     assert plan.retrainings == (Retraining("a", 0, 4, 1),)
@@ -304,7 +311,7 @@ def agree(problem: Problem) -> None:
 
 
 @settings(max_examples=amount(50, 100), deadline=None)
-@given(problems(max_tenants=3, max_slots=4))
+@given(problems(max_tenants=3, max_slots=4, max_configurations=3))
 def test_agrees_with_brute_force(problem: Problem) -> None:
     agree(problem)
 

@@ -130,7 +130,9 @@ def _with_numbers(problem: Problem, kind: Callable[[float], Any]) -> Problem:
             received=tuple(tuple(map(kind, row)) for row in tenant.received),
             capability={size: kind(1 + rate) for size, rate in tenant.capability.items()},
             accuracy_pre=kind(0),
-            accuracy_post=kind(1),
+            configurations=tuple(
+                replace(choice, accuracy=kind(1)) for choice in tenant.configurations
+            ),
             overhead_s=kind(tenant.overhead_s),
         )
         for tenant in problem.tenants

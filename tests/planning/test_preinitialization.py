@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from support import make
 from support.brute_force import best_plan
-from support.make import instances
+from support.make import instances, only
 from support.problems import problems
 
 from migrator.core.catalogue import board
@@ -294,11 +294,11 @@ def test_the_accuracy_of_the_slot_counts(end: int, accuracy: float) -> None:
     slots = [training] * end + [trained] * (4 - end)
     slots[2:] = [f"{slot} 2g@2:a" for slot in slots[2:]]
     retraining = Retraining("a", 0, end, 1)
-    one = replace(tenant("a", 4, 1.0), retraining_slots={1: end})
+    one = replace(tenant("a", 4, 1.0), configurations=only(0.8, {1: end}))
     started = preinitialize(window(one), plan_of(*slots, retrainings=(retraining,)))
     assert started.goodput_regained == pytest.approx(accuracy * 1.0 * 28 / 2)
     initial = Initial(instances(training), (RunningRetraining("a", end),))
-    resumed = replace(window(replace(one, retraining_slots=None)), initial=initial)
+    resumed = replace(window(replace(one, configurations=only(0.8, None))), initial=initial)
     assert preinitialize(resumed, plan_of(*slots, retrainings=(retraining,))) == started
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.make import only
 
 from migrator.core.catalogue import Board, board, boards, placement_sets
 from migrator.core.errors import InputError
@@ -20,6 +21,7 @@ from migrator.core.problem import (
     Instance,
     Kind,
     Problem,
+    RetrainingConfiguration,
     RunningRetraining,
     Task,
     Tenant,
@@ -133,12 +135,19 @@ def test_every_key_means_what_the_format_says() -> None:
                 ((12.0, 30.0, 7.5),),
                 {1: 60.0, 2: 110.0, 7: 280.0},
                 0.61,
-                0.85,
-                {1: 3, 4: 1},
+                only(0.85, {1: 3, 4: 1}),
                 1.0,
                 1,
             ),
-            Tenant("resnet", ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)), {3: 9.0}, 0.5, 0.7, None, 0.0, 2),
+            Tenant(
+                "resnet",
+                ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)),
+                {3: 9.0},
+                0.5,
+                only(0.7, None),
+                0.0,
+                2,
+            ),
         ),
         initial=Initial(
             (Instance(0, 2, bert), Instance(4, 3, resnet), Instance(2, 1, None)),
@@ -340,10 +349,10 @@ def test_slots_left_may_fill_the_window() -> None:
     assert problem.slots_left(problem.tenants[1]) == 3
 
 
-def test_accuracy_pre_stands_in_where_nothing_retrains() -> None:
+def test_no_accuracy_is_needed_where_nothing_retrains() -> None:
     data = changed("tenants", 1, "accuracy_post", None)
     data["initial"] = None
-    assert parse_problem(data).tenants[1].accuracy_post == 0.5
+    assert parse_problem(data).tenants[1].configurations == ()
 
 
 @pytest.mark.parametrize("tenant", [0, 1], ids=["retraining to come", "retraining runs"])
@@ -482,14 +491,16 @@ UNIT = st.floats(0, 1)
 def tenants(draw: st.DrawFn, name: str, gpu: Board, slots: int) -> Tenant:
     sizes = st.sampled_from(gpu.sizes)
     scenario = st.lists(REQUESTS, min_size=slots, max_size=slots).map(tuple)
-    retraining = st.dictionaries(sizes, st.integers(1, 300), min_size=1)
+    lengths = st.dictionaries(sizes, st.integers(1, 300), min_size=1)
+    alone = st.builds(RetrainingConfiguration, UNIT, st.just({}) | lengths)
+    named = st.builds(RetrainingConfiguration, UNIT, lengths, NAMES, st.just(0.0) | st.just(4.0))
+    several = st.lists(named, min_size=1, max_size=3, unique_by=lambda choice: choice.name)
     return Tenant(
         name=name,
         received=tuple(draw(st.lists(scenario, min_size=1, max_size=3))),
         capability=draw(st.dictionaries(sizes, REQUESTS, min_size=1)),
         accuracy_pre=draw(UNIT),
-        accuracy_post=draw(UNIT),
-        retraining_slots=draw(st.none() | retraining),
+        configurations=tuple(draw(st.lists(alone, max_size=1) | several)),
         overhead_s=draw(st.floats(0, 100)),
         min_gpcs=draw(st.integers(1, 9)),
         retraining_optional=draw(st.booleans()),
@@ -498,8 +509,10 @@ def tenants(draw: st.DrawFn, name: str, gpu: Board, slots: int) -> Tenant:
 
 
 @st.composite
-def initials(draw: st.DrawFn, names: list[str], gpu: Board, slots: int) -> Initial:
-    retraining = list(names)
+def initials(draw: st.DrawFn, held: list[Tenant], gpu: Board, slots: int) -> Initial:
+    names = [tenant.name for tenant in held]
+    able = {tenant.name: tenant.configurations for tenant in held if tenant.configurations}
+    retraining = list(able)
     instances = []
     for place in draw(st.sampled_from(placement_sets(gpu))):
         tasks = [None, *(Task(name, Kind.INFERENCE) for name in names)]
@@ -508,9 +521,12 @@ def initials(draw: st.DrawFn, names: list[str], gpu: Board, slots: int) -> Initi
         if task is not None and task.kind is Kind.RETRAINING:
             retraining.remove(task.tenant)
         instances.append(Instance(place.start, place.gpcs, task))
-    running = [name for name in names if name not in retraining]
-    left = st.integers(1, slots)
-    return Initial(tuple(instances), tuple(RunningRetraining(each, draw(left)) for each in running))
+    running = (
+        RunningRetraining(name, draw(st.integers(1, slots)), draw(st.sampled_from(choices)).name)
+        for name, choices in able.items()
+        if name not in retraining
+    )
+    return Initial(tuple(instances), tuple(running))
 
 
 @st.composite
@@ -518,13 +534,14 @@ def problems(draw: st.DrawFn) -> Problem:
     gpu = board(draw(st.sampled_from(["A100-40GB", "A30-24GB"])))
     slots = draw(st.integers(1, 4))
     names = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
+    drawn = [draw(tenants(name, gpu, slots)) for name in names]
     return Problem(
         board=gpu,
         slot_s=draw(st.floats(0.5, 10)),
         slots=slots,
         charge=draw(st.sampled_from(Charge)),
-        tenants=tuple(draw(tenants(name, gpu, slots)) for name in names),
-        initial=draw(st.none() | initials(names, gpu, slots)),
+        tenants=tuple(drawn),
+        initial=draw(st.none() | initials(drawn, gpu, slots)),
     )
 
 

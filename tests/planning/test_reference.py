@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import reference_planner as reference
-from support.problems import random_problem
+from support.problems import random_problem, with_better_ones
 
 from migrator.core.catalogue import placements
 from migrator.core.problem import Charge, Problem
@@ -30,10 +30,14 @@ ROWS = 4096
 
 @cache
 def window(seed: int, charge: Charge = Charge.PAPER) -> Problem:
-    """Two tenants and five slots; some retrainings are optional, some forecasts have scenarios."""
-    return random_problem(
+    """Two tenants and five slots; some retrainings are optional, some forecasts have scenarios.
+
+    Half of the windows have two configurations.
+    """
+    problem = random_problem(
         seed, tenants=2, slots=5, charge=charge, scenarios=1 + seed % 2, optional=seed % 3 == 0
     )
+    return with_better_ones(problem) if seed % 2 else problem
 
 
 @cache
@@ -86,13 +90,15 @@ def test_what_a_tenant_can_still_earn(seed: int) -> None:
     problem, (space, tables) = window(seed), tabulated(seed)
     rows, prices = random_prices(seed)
     bounds = tabulate_bounds(space, tables, Prices(rows, 0.0))
-    compared = 0
+    sizes, compared = space.geometry.sizes, 0
     for m, tenant in enumerate(problem.tenants):
         to_go = reference.value_to_go(problem, m, prices)
         retrains = problem.may_retrain(tenant)
         for p, pattern in enumerate(space.patterns[m]):
             for t in range(problem.slots + 1):
-                assert bounds.done[m, t, p] == pytest.approx(to_go(t, reference.DONE, pattern))
+                for c in range(max(1, len(tenant.configurations)) if retrains else 1):
+                    done = to_go(t, reference.Done(c), pattern)
+                    assert bounds.done[m, c, t, p] == pytest.approx(done)
                 if not retrains:
                     continue
                 waiting = to_go(t, reference.WAITING, pattern)
@@ -102,11 +108,13 @@ def test_what_a_tenant_can_still_earn(seed: int) -> None:
                     # starts are taken from `running`, which is rounded up
                     assert bounds.waiting[m, t, p] == pytest.approx(waiting, rel=1e-6, abs=1e-4)
                     assert bounds.waiting[m, t, p] >= waiting - 1e-9
-                for end in range(t, min(problem.slots, t + int(tables.durations[m].max())) + 1):
-                    running = bounds.running[m, end, end - t, p]
-                    assert running == pytest.approx(to_go(t, end, pattern), rel=1e-6, abs=1e-4)
-                    assert running >= to_go(t, end, pattern), "rounded up"
-                    compared += 1
+                for c, durations in enumerate(tables.durations[m].reshape(-1, len(sizes))):
+                    for end in range(t, min(problem.slots, t + int(durations.max())) + 1):
+                        running = bounds.running[m, c, end, end - t, p]
+                        exact = to_go(t, reference.Runs(end, c), pattern)
+                        assert running == pytest.approx(exact, rel=1e-6, abs=1e-4)
+                        assert running >= exact, "rounded up"
+                        compared += 1
     assert compared > 0 or not any(map(problem.may_retrain, problem.tenants))
 
 
@@ -130,20 +138,28 @@ def test_the_best_inference_around_a_schedule(seed: int) -> None:
     rng, slots = np.random.default_rng(seed), window(seed).slots
     schedule: list[Start | None] = [None, None]
     for m, tenant in enumerate(problem.tenants):
-        for at, place in enumerate(placements(problem.board)):
-            duration = (tenant.retraining_slots or {}).get(place.gpcs, slots + 1)
-            if problem.may_retrain(tenant) and duration <= slots and rng.random() < 0.5:
-                schedule[m] = Start(at, slots - duration, slots)
+        for c, choice in enumerate(tenant.configurations):
+            for at, place in enumerate(placements(problem.board)):
+                duration = choice.slots.get(place.gpcs, slots + 1)
+                if problem.may_retrain(tenant) and duration <= slots and rng.random() < 0.5:
+                    schedule[m] = Start(at, slots - duration, slots - seed % 2, c)
     if None not in schedule:
         schedule[1] = None
     occupied = occupied_by(space, tuple(schedule), slots)
-    ends = [slots if start is None else start.end for start in schedule]
+    ends = [
+        None if start is None else reference.Runs(start.end, start.configuration)
+        for start in schedule
+    ]
     value, path = best_path(space, tables, tuple(schedule))
     expected_value, _ = reference.best_inference(problem, [int(mask) for mask in occupied], ends)
     if expected_value == reference.NEVER:
         assert value < NEVER / 2
         return
-    later = sum(float(tables.later[m]) for m, start in enumerate(schedule) if start is not None)
+    later = sum(
+        float(tables.later[m, 1 + start.configuration])
+        for m, start in enumerate(schedule)
+        if start is not None
+    )
     assert value - later == pytest.approx(expected_value)
     assert all(space.geometry.placeable[occupied[t], space.priced.total[path[t]]] for t in range(5))
 
@@ -154,7 +170,7 @@ def first_labels(problem: Problem, space: Space) -> tuple[LabelTable, reference.
     labels = empty_labels(ROWS, tenants, joints)
     for m, tenant in enumerate(problem.tenants):
         status.append(reference.first_status(problem, tenant))
-        labels.place[0, m] = WAITING if status[m] == reference.WAITING else DONE
+        labels.way[0, m] = WAITING if status[m] == reference.WAITING else DONE
     labels.entries[0], labels.joint[0, 0], labels.value[0, 0] = 1, 0, 0.0
     labels.end[0], labels.story[0, 0] = 0, -1
     return labels, {reference.Label(tuple(status), (-1,) * tenants): {None: 0.0}}
@@ -187,19 +203,21 @@ Named = tuple[tuple[reference.Status, ...], tuple[int, ...], frozenset[tuple[Any
 
 def named_labels(space: Space, labels: LabelTable, count: int) -> set[Named]:
     """Status, sizes of the retrainings, and entries: placements that are alike give the same."""
-    sizes, codes = space.geometry.sizes, {WAITING: reference.WAITING, DONE: reference.DONE}
-    named = set()
+    sizes, named = space.geometry.sizes, set()
     for row in range(count):
-        place, used = labels.place[row].tolist(), labels.entries[row]
+        ways, used = labels.way[row].tolist(), labels.entries[row]
         status = tuple(
-            codes.get(at, end) for at, end in zip(place, labels.end[row].tolist(), strict=True)
+            reference.status_of(way, end, len(space.geometry.places))
+            for way, end in zip(ways, labels.end[row].tolist(), strict=True)
         )
         joints = space.joint[labels.joint[row, :used]]
         patterns = (
             tuple(own[p] for own, p in zip(space.patterns, joint, strict=True)) for joint in joints
         )
         entries = dict(zip(patterns, labels.value[row, :used].tolist(), strict=True))
-        on = tuple(sizes[space.geometry.place_size[at]] if at >= 0 else 0 for at in place)
+        on = tuple(
+            sizes[space.arrays.way_option[way] % len(sizes)] if way >= 0 else 0 for way in ways
+        )
         named.add((status, on, rounded(entries)))
     return named
 
@@ -227,11 +245,11 @@ def test_the_labels_that_stay_where_there_is_no_room_for_all(seed: int, keep: in
     rows, tenants, rng = 40, 2, np.random.default_rng(seed)
     space, tables = tabulated(seed)
     labels = empty_labels(rows, tenants, 1)
-    labels.place[:] = rng.choice([WAITING, DONE, 0], (rows, tenants), p=[0.1, 0.6, 0.3])
+    labels.way[:] = rng.choice([WAITING, DONE, 0], (rows, tenants), p=[0.1, 0.6, 0.3])
     labels.end[:] = np.arange(rows)[:, None]
     labels.bound[:], labels.spot[:], labels.entries[:] = rng.permutation(rows), 0, 0
     ranked = np.argsort(-labels.bound)
-    phases = [str(np.minimum(labels.place[row], 0).tolist()) for row in ranked]
+    phases = [str(np.minimum(labels.way[row], 0).tolist()) for row in ranked]
     stay = sorted(ranked[reference.labels_that_stay(phases, keep)].tolist())
     lost = labels.bound[[row for row in range(rows) if row not in stay]].max()
     seen = np.full(256, -1, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import reference_planner
 from support import reference_survivors as reference
-from support.problems import random_problem
+from support.problems import random_problem, with_better_ones
 from support.reference_survivors import State
 
 from migrator.core.catalogue import placements
@@ -129,7 +129,10 @@ class Window:
 
 @cache
 def window(seed: int) -> Window:
-    """Two tenants; numbers whose sums are exact, so that equal is equal."""
+    """Two tenants; numbers whose sums are exact, so that equal is equal.
+
+    Half of the windows have two configurations.
+    """
     problem = random_problem(
         seed,
         tenants=2,
@@ -143,11 +146,15 @@ def window(seed: int) -> Window:
             tenant,
             overhead_s=min(round(4 * tenant.overhead_s) / 4, SLOTS * problem.slot_s),
             accuracy_pre=round(16 * tenant.accuracy_pre) / 16,
-            accuracy_post=round(16 * tenant.accuracy_post) / 16,
+            configurations=tuple(
+                replace(choice, accuracy=round(16 * choice.accuracy) / 16)
+                for choice in tenant.configurations
+            ),
         )
         for tenant in problem.tenants
     )
-    return Window(replace(problem, tenants=tenants), seed)
+    problem = replace(problem, tenants=tenants)
+    return Window(with_better_ones(problem) if seed % 2 else problem, seed)
 
 
 def evaluate(it: Window, pattern: Floats, beside: Floats) -> tuple[float, Floats, Floats]:
@@ -160,7 +167,7 @@ def evaluate(it: Window, pattern: Floats, beside: Floats) -> tuple[float, Floats
         it.shares,
         [(0, SLOTS, extras)],
         empty_best_shares(it.shares, SLOTS),
-        price_steps._empty_ways(SLOTS, width),
+        price_steps._empty_ways(it.serving.accuracy.shape[1] - 1, SLOTS, width),
         pattern,
         beside,
         surplus,
@@ -179,7 +186,7 @@ def test_the_bound_at_any_prices(seed: int) -> None:
         to_go = reference.value_to_go(problem, m, prices)
         status = reference_planner.first_status(problem, tenant)
         patterns = reference.serving_patterns(problem, m)
-        expected += max(to_go(0, status, 0, pattern) for pattern in patterns)
+        expected += max(to_go(0, status, 0, 0, pattern) for pattern in patterns)
     assert bound == pytest.approx(expected)
 
 
@@ -221,22 +228,23 @@ def test_what_a_tenant_can_still_earn(seed: int) -> None:
         for p, pattern in enumerate(serving_patterns(it.space, m)):
             for t in range(SLOTS + 1):
                 for closed in range(reference.lead_of(it.problem, tenant) + 1):
-                    for done, status in enumerate(
-                        (reference_planner.WAITING, reference_planner.DONE)
-                    ):
-                        value = ahead.values[done, m, t, min(closed, it.serving.lead[m]), p]
-                        expected = to_go(t, status, closed, pattern)
+                    ends = len(tenant.configurations) if retrains else 1
+                    after = [reference_planner.Done(c) for c in range(ends)]
+                    for stage, status in enumerate((reference_planner.WAITING, *after)):
+                        value = ahead.values[stage, m, t, min(closed, it.serving.lead[m]), p]
+                        expected = to_go(t, status, 0, closed, pattern)
                         if expected == reference_planner.NEVER:
                             assert value < NEVER / 2
-                        elif retrains or status == reference_planner.DONE:
+                        elif retrains or status in after:
                             # starts are taken from `running`, which is rounded up
                             assert value == pytest.approx(expected, rel=1e-6, abs=1e-4)
                             assert value >= expected - 1e-9
-                for k in np.flatnonzero(it.serving.durations[m]):
-                    first, stride = ahead.row[m, k]
+                for option in np.flatnonzero(it.serving.durations[m]):
+                    (first, stride), (c, k) = ahead.row[m, option], divmod(option, len(sizes))
                     for end in range(max(1, t), min(SLOTS, t + stride - 1) + 1):
                         running = ahead.running[first + end * stride + end - t, p]
-                        expected = to_go(t, (end, sizes[k]), 0, pattern)
+                        runs = reference_planner.Runs(end, int(c))
+                        expected = to_go(t, runs, sizes[k], 0, pattern)
                         assert running == pytest.approx(expected, rel=1e-6, abs=1e-4)
                         assert running >= expected, "rounded up"
 
@@ -248,8 +256,13 @@ def random_schedule(it: Window, rng: np.random.Generator) -> Schedule:
     for at, place in enumerate(placements(it.problem.board)):
         if place.gpcs == 1 and rng.random() < 0.5:
             begin = int(rng.integers(0, SLOTS))
-            schedule[m] = Start(at, begin, int(rng.integers(begin + 1, SLOTS + 2)))
+            c = int(rng.integers(len(it.problem.tenants[m].configurations)))
+            schedule[m] = Start(at, begin, int(rng.integers(begin + 1, SLOTS + 2)), c)
     return tuple(schedule)
+
+
+def _runs(start: Start) -> reference_planner.Runs:
+    return reference_planner.Runs(start.end, start.configuration)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -258,7 +271,9 @@ def test_what_serving_around_a_schedule_is_worth(seed: int) -> None:
     schedule = random_schedule(it, np.random.default_rng(seed))
     around = around_of(it.problem, it.space, it.arrivals, schedule)
     places = placements(it.problem.board)
-    ends = {m: (start.end, places[start.place].gpcs) for m, start in enumerate(schedule) if start}
+    ends = {
+        m: (_runs(start), places[start.place].gpcs) for m, start in enumerate(schedule) if start
+    }
     to_go = reference.serving_to_go(it.problem, around.masks.tolist(), ends)
     for t in range(SLOTS + 1):
         for j, joint in enumerate(it.space.joint):
@@ -283,7 +298,7 @@ def test_the_beam_keeps_the_states_of_the_best_rank(seed: int) -> None:
     it, width = window(seed), 5
     schedule = random_schedule(it, np.random.default_rng(seed))
     around = around_of(it.problem, it.space, it.arrivals, schedule)
-    fixed = {m: (s.place, s.begin, s.end) for m, s in enumerate(schedule) if s is not None}
+    fixed = {m: (s.place, s.begin, _runs(s)) for m, s in enumerate(schedule) if s is not None}
     states = it.beam.before()
     for slot, mask in enumerate(around.masks.tolist()):
         menu, rows = it.menus.menu(mask), _rows_of(states)
@@ -314,10 +329,11 @@ def random_states(it: Window, rows: int, slot: int) -> list[State]:
         for m, tenant in enumerate(problem.tenants):
             status.append(reference_planner.first_status(problem, tenant))
             on = int(rng.integers(len(places)))
-            duration = (tenant.retraining_slots or {}).get(places[on].gpcs, 0)
-            if status[m] == reference_planner.WAITING and duration:
-                status[m] = min(SLOTS, slot + int(rng.integers(duration)))
-                place[m] = on
+            for c, choice in enumerate(tenant.configurations):
+                duration = choice.slots.get(places[on].gpcs, 0)
+                if status[m] == reference_planner.WAITING and duration:
+                    end = min(SLOTS, slot + int(rng.integers(duration)))
+                    status[m], place[m] = reference_planner.Runs(end, c), on
         taken = [places[on] for on in place if on >= 0]
         if any(a.mask & b.mask for i, a in enumerate(taken) for b in taken[:i]):
             continue
@@ -334,21 +350,26 @@ def random_states(it: Window, rows: int, slot: int) -> list[State]:
 
 def layer_of(states: list[State]) -> Layer:
     """The same as the kernels take it."""
-    codes: dict[reference_planner.Status, int] = {
-        reference_planner.WAITING: STILL,
-        reference_planner.DONE: DONE,
-    }
+
+    def way_of(status: reference_planner.Status, on: int, places: int) -> int:
+        if isinstance(status, reference_planner.Runs):
+            return status.choice * places + on
+        return DONE - status.choice if isinstance(status, reference_planner.Done) else STILL
+
+    def end_of(status: reference_planner.Status) -> int:
+        return status.end if isinstance(status, reference_planner.Runs) else 0
+
     return Layer(
         np.array(
             [
                 [
-                    on if on >= 0 else codes[s]
+                    way_of(s, on, len(state.owner))
                     for s, on in zip(state.status, state.place, strict=True)
                 ]
                 for state in states
             ]
         ),
-        np.array([[s if isinstance(s, int) else 0 for s in state.status] for state in states]),
+        np.array([[end_of(s) for s in state.status] for state in states]),
         np.array([state.owner for state in states], np.int8),
         np.array([state.age for state in states], np.int32),
         np.array([state.value for state in states]),
@@ -357,23 +378,21 @@ def layer_of(states: list[State]) -> Layer:
 
 def states_of(layer: Layer) -> list[State]:
     """The same as the reference has it."""
-    codes = {STILL: reference_planner.WAITING, DONE: reference_planner.DONE}
+    status_of = reference_planner.status_of
     return [
         State(
-            tuple(codes.get(on, until) for on, until in zip(place, end, strict=True)),
-            tuple(max(-1, on) for on in place),
+            tuple(status_of(way, until, len(owner)) for way, until in zip(ways, end, strict=True)),
+            tuple(way % len(owner) if way >= 0 else -1 for way in ways),
             tuple(owner),
             tuple(age),
             value,
         )
-        for place, end, owner, age, value in zip(
-            *(column.tolist() for column in layer), strict=True
-        )
+        for ways, end, owner, age, value in zip(*(column.tolist() for column in layer), strict=True)
     ]
 
 
 Choice = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""(state before, placement on which each tenant retrains, tenant that holds each placement)"""
+"""(state before, way in which each tenant retrains, tenant that holds each placement)"""
 
 
 def expand(
@@ -386,17 +405,24 @@ def expand(
     expand_states(slot, slot == 0, layer, *rest)
     listed = []
     for n in range(candidates.used[0]):
-        state = int(candidates.state[n])
-        on = np.maximum(layer.place[state], -1)
-        on[layer.end[state] == slot] = -1
-        on = np.maximum(on, choices.starts[candidates.start[n]])
-        owner = np.full(layer.owner.shape[1], -1)
+        state, tenants, places = (
+            int(candidates.state[n]),
+            *layer.way.shape[1:],
+            layer.owner.shape[1],
+        )
+        base = choices.accuracy.shape[1] - 1
+        start, combination = divmod(int(candidates.start[n]), base**tenants)
+        ways = np.maximum(layer.way[state], -1)
+        ways[layer.end[state] == slot] = -1
+        owner = np.full(places, -1)
         for m, number in enumerate(choices.shares[candidates.share[n]]):
             held = it.menus.places[number]
             owner[held[held >= 0]] = m
-            if on[m] >= 0:
-                owner[on[m]] = m
-        listed.append((state, tuple(on.tolist()), tuple(owner.tolist())))
+            if choices.starts[start, m] >= 0:
+                ways[m] = combination // base**m % base * places + choices.starts[start, m]
+            if ways[m] >= 0:
+                owner[ways[m] % places] = m
+        listed.append((state, tuple(ways.tolist()), tuple(owner.tolist())))
     return candidates, listed
 
 
@@ -405,13 +431,20 @@ def expected_choices(seed: int, slot: int) -> dict[Choice, tuple[float, State]]:
     """By the reference: each with its bound and the state after it."""
     it = window(seed)
     return {
-        (i, after.place, after.owner): (bound, after)
+        (i, _ways(after), after.owner): (bound, after)
         for i, state in enumerate(random_states(it, 3, slot))
         for bound, after in reference.following(
             it.problem, slot, state, it.reference_prices, free=slot == 0
         )
         if bound > reference_planner.NEVER
     }
+
+
+def _ways(state: State) -> tuple[int, ...]:
+    return tuple(
+        s.choice * len(state.owner) + at if isinstance(s, reference_planner.Runs) else -1
+        for s, at in zip(state.status, state.place, strict=True)
+    )
 
 
 AFTER = [(seed, slot) for seed in SEEDS for slot in (0, 1, SLOTS - 1)]

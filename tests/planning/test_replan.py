@@ -1,6 +1,7 @@
 """Planning the inference again around retrainings that stay where the window's plan put them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.make import tenant
@@ -25,7 +26,7 @@ A100 = board("A100-40GB")
 SLOTS = 20
 
 
-def window(**changes: object) -> Problem:
+def window(**changes: Any) -> Problem:
     return Problem(
         A100,
         1.0,
@@ -157,7 +158,7 @@ def worth(
 ) -> float:
     """Goodput of the slots for those who hold `held` before."""
     tenants = tuple(
-        replace(each, received=((rate,) * len(slots),), retraining_slots=None)
+        replace(each, received=((rate,) * len(slots),), configurations=())
         for each, rate in zip(window.tenants, (a, b), strict=True)
     )
     rest = replace(window, slots=len(slots), tenants=tenants, initial=Initial(held))

@@ -97,7 +97,7 @@ def test_without_retrainings_the_plan_is_the_optimum(
 
 
 def without_retrainings(problem: Problem) -> Problem:
-    settled = tuple(replace(each, retraining_slots=None) for each in problem.tenants)
+    settled = tuple(replace(each, configurations=()) for each in problem.tenants)
     if problem.initial is None:
         return replace(problem, tenants=settled)
     instances = (
@@ -145,6 +145,32 @@ def test_with_retrainings_the_optimum_is_mostly_reached(
         reached += plan.objective >= best.objective - TOLERANCE
     assert feasible > 0
     assert reached >= share * feasible
+
+
+@pytest.mark.parametrize(("tenants", "slots", "configurations"), [(2, 5, 3), (3, 3, 2)])
+def test_with_several_configurations_the_optimum_is_between_plan_and_bound(
+    tenants: int, slots: int, configurations: int
+) -> None:
+    feasible, proven = 0, 0
+    for seed in range(amount(20, 60)):
+        problem = random_problem(
+            seed,
+            tenants=tenants,
+            slots=slots,
+            charge=Charge.SURVIVORS,
+            initial=seed % 2 == 0,
+            optional=seed % 3 == 0,
+            configurations=configurations,
+        )
+        best = best_plan(problem)
+        if best is None:
+            continue
+        plan = solve(problem)
+        assert plan.objective <= best.objective + TOLERANCE, f"seed {seed}"
+        assert best.objective <= plan.upper_bound + TOLERANCE, f"seed {seed}"
+        feasible += 1
+        proven += plan.gap == 0
+    assert proven >= 0.8 * feasible > 0
 
 
 @pytest.mark.parametrize("tenants", [2, 3])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import reference_planner as reference
+from support.make import only
 
 from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Problem, Tenant
@@ -28,8 +29,8 @@ PRICE = 1.5
 
 def window(charge: Charge) -> Problem:
     capability = {1: 10.0, 2: 20.0}
-    a = Tenant("a", ((10.0,) * 3 + (20.0,) * 3,), capability, 0.5, 0.8, {1: 3, 2: 2}, 0.5, 1)
-    b = Tenant("b", ((20.0,) * 2 + (10.0,) * 4,), capability, 0.6, 0.6, None, 0.5, 1)
+    a = Tenant("a", ((10.0,) * 3 + (20.0,) * 3,), capability, 0.5, only(0.8, {1: 3, 2: 2}), 0.5, 1)
+    b = Tenant("b", ((20.0,) * 2 + (10.0,) * 4,), capability, 0.6, (), 0.5, 1)
     return Problem(board("A30-24GB"), 1.0, SLOTS, charge, (a, b))
 
 
@@ -84,7 +85,7 @@ def labels_after_slot_0() -> tuple[LabelTable, int]:
     bounds = tabulate_bounds(space, goodput, Prices(price_rows(PRICE), bound(PRICE)))
     joints, tenants = space.joint.shape
     before, after = (empty_labels(16, tenants, joints) for _ in range(2))
-    before.place[0], before.end[0], before.entries[0] = (WAITING, DONE), 0, 1
+    before.way[0], before.end[0], before.entries[0] = (WAITING, DONE), 0, 1
     before.joint[0, 0], before.value[0, 0], before.story[0, 0] = 0, 0.0, -1
     count, _, missed, _ = expand(
         0, -1.0, 16, 1.0, space.arrays, goodput, bounds, before, 1, after,
@@ -112,18 +113,18 @@ def ahead(end: int, *patterns: tuple[int, ...]) -> tuple[float, float, float]:
     bounds = tabulate_bounds(space, goodput, Prices(price_rows(PRICE), bound(PRICE)))
     labels, count = labels_after_slot_0()
     (row,) = (row for row in range(count) if labels.end[row, 0] == end)
-    mask = int(space.geometry.place_mask[labels.place[row, 0]])
+    mask = int(space.geometry.place_mask[labels.way[row, 0]])
     p, q = (own.index(x) for own, x in zip(space.patterns, patterns, strict=True))
     prices = reference_prices(PRICE)
     rent = sum(
         reference.rent(PAPER, slot, mask if slot < end else 0, 0, prices)
         for slot in range(1, SLOTS)
     )
-    for_a = reference.value_to_go(PAPER, 0, prices)(1, end, patterns[0])
-    for_b = reference.value_to_go(PAPER, 1, prices)(1, reference.DONE, patterns[1])
+    for_a = reference.value_to_go(PAPER, 0, prices)(1, reference.Runs(end), patterns[0])
+    for_b = reference.value_to_go(PAPER, 1, prices)(1, reference.Done(), patterns[1])
     assert bounds.rent[0, mask, end] - bounds.rent[0, mask, 1] == pytest.approx(rent)
-    assert bounds.running[0, end, end - 1, p] == pytest.approx(for_a, abs=1e-4)
-    assert bounds.done[1, 1, q] == pytest.approx(for_b)
+    assert bounds.running[0, 0, end, end - 1, p] == pytest.approx(for_a, abs=1e-4)
+    assert bounds.done[1, 0, 1, q] == pytest.approx(for_b)
     return rent, for_a, for_b
 
 
@@ -210,12 +211,12 @@ def test_the_label_on_two_gpcs_is_dropped_once_the_best_plan_is_known() -> None:
     joints, tenants = space.joint.shape
     assert running_of(PAPER, space) == (None, None)
     before, after = (empty_labels(16, tenants, joints) for _ in range(2))
-    before.place[0], before.end[0], before.entries[0] = (WAITING, DONE), 0, 1
+    before.way[0], before.end[0], before.entries[0] = (WAITING, DONE), 0, 1
     before.joint[0, 0], before.value[0, 0], before.story[0, 0] = 0, 0.0, -1
     count, _, _, _ = expand(
         0, 108.0, 16, 1.0, space.arrays, goodput, bounds, before, 1, after,
         np.zeros((16, 4), np.int32), 0, np.full(64, -1, np.int64),
         empty_step(space, goodput), empty_scratch(16, space, goodput),
     )  # fmt: skip
-    ends = [int(after.end[row, 0]) for row in range(count) if after.place[row, 0] >= 0]
+    ends = [int(after.end[row, 0]) for row in range(count) if after.way[row, 0] >= 0]
     assert ends == [3]

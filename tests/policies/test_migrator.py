@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.make import instances, tenant
+from support.make import instances, lengths, tenant
 from support.mig_views import observation, service, sizes, view, waiting, written
 
 from migrator.core.catalogue import board
@@ -108,7 +108,7 @@ def test_a_retraining_runs_only_where_the_model_fits() -> None:
     )
     problem = PAPER.decide(seen).problem
     assert problem is not None
-    assert sorted(problem.tenants[0].retraining_slots or ()) == [2, 4]
+    assert sorted(lengths(problem.tenants[0])) == [2, 4]
     assert sorted(problem.tenants[0].capability) == [1, 2, 4]
     larger = replace(served, profile=replace(large, memory_mib={1: 6000.0}))
     assert usable_sizes(larger, seen.board) == (2, 4)

@@ -5,17 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.make import instances
-from support.mig_views import curve, observation, running, service, view, waiting
+from support.make import instances, lengths
+from support.mig_views import TRAINING_S, curve, observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
-from migrator.core.problem import Charge, Instance, Kind, RunningRetraining, Task, Tenant
+from migrator.core.problem import (
+    Charge,
+    Instance,
+    Kind,
+    RetrainingConfiguration,
+    RunningRetraining,
+    Task,
+    Tenant,
+)
 from migrator.core.profiles import INTERFERING_PART
 from migrator.planning.check import violations
 from migrator.planning.solve import make_plan
 from migrator.policies.mps_workers import BUSY
 from migrator.policies.planning import planned, problem_of, staying_unless_better
-from migrator.policies.policy import RetrainingState
+from migrator.policies.policy import Decision, RetrainingChoice, RetrainingState
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
 
@@ -29,9 +37,43 @@ def test_the_numbers_of_a_tenant() -> None:
     assert (problem.slots, problem.slot_s, problem.initial) == (10, 2.0, None)
     assert tenant.received == ((5.0,) * 10, (7.0,) * 10)
     assert tenant.capability == pytest.approx({1: 20.0, 2: 36.0, 4: 62.0})
-    assert (tenant.accuracy_pre, tenant.accuracy_post) == (0.5, 0.9)
+    assert (tenant.accuracy_pre, tenant.configurations[0].accuracy) == (0.5, 0.9)
     # 1 s to start, 14, 8 or 4 s to train, up to 0.1 s for a batch on the instance before
-    assert tenant.retraining_slots == {1: 8, 2: 5, 4: 3}
+    assert lengths(tenant) == {1: 8, 2: 5, 4: 3}
+
+
+HEAD = RetrainingChoice("head", 0.8, curve(TRAINING_S).scaled(0.05), memory_gib=10.0)
+"""1g of an A30 has 6 GB."""
+
+
+def test_a_plan_that_may_choose_has_all_configurations_and_the_papers_the_first() -> None:
+    state = replace(waiting(0.2), configuration="all", others=(HEAD,))
+    seen = observation(
+        view("a", ahead=AHEAD, retraining=state), board="A30-24GB", slot_s=2.0, slots=10
+    )
+    (paper,) = problem_of(seen, Charge.SURVIVORS).tenants
+    assert paper.configurations == (RetrainingConfiguration(0.9, {1: 8, 2: 5, 4: 3}, "all"),)
+    (choosing,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+    assert choosing.configurations == (
+        *paper.configurations,
+        RetrainingConfiguration(0.8, {2: 2, 4: 2}, "head", 10.0),
+    )
+
+
+def test_the_configuration_of_the_plan_is_that_of_the_decision() -> None:
+    state = replace(waiting(8.0), configuration="all", others=(HEAD,))
+    seen = observation(view("a", ahead=[[5.0] * 30], retraining=state), board="A30-24GB", slots=30)
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert Decision((), problem, plan).configurations == {"a": "head"}
+
+
+def test_a_running_retraining_is_planned_in_its_configuration() -> None:
+    state = replace(running("1g@3:a*", done=0.95), configuration="all")
+    seen = observation(view("a", ahead=AHEAD, retraining=state), slots=10, held="1g@0:a 1g@3:a*")
+    problem = problem_of(seen, Charge.SURVIVORS, optional=True)
+    assert problem.tenants[0].configurations == (RetrainingConfiguration(0.9, {}, "all"),)
+    assert problem.initial is not None
+    assert [each.configuration for each in problem.initial.retrainings] == ["all"]
 
 
 def test_shares_are_counted_on_beside_busy_neighbours() -> None:
@@ -64,8 +106,7 @@ def test_a_share_that_is_in_time_only_beside_idle_neighbours_is_still_used() -> 
 def test_a_retraining_is_given_time_for_the_batch_before_it() -> None:
     """15 s are 15 slots, and another one for the tenth of a second that a batch may take."""
     seen = observation(view("a", ahead=[[5.0] * 20], retraining=waiting(0.2)), slots=20)
-    slots = problem_of(seen, Charge.SURVIVORS).tenants[0].retraining_slots
-    assert slots is not None
+    slots = lengths(problem_of(seen, Charge.SURVIVORS).tenants[0])
     assert slots[1] == 16
 
 
@@ -80,14 +121,14 @@ def test_sizes_beyond_the_objective_or_the_window_are_left_out() -> None:
     )
     (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
     assert list(tenant.capability) == [2, 4]
-    assert tenant.retraining_slots == {2: 5, 4: 3}
+    assert lengths(tenant) == {2: 5, 4: 3}
 
 
 @pytest.mark.parametrize("state", [None, waiting(5.0)], ids=["none", "too long"])
 def test_nothing_to_retrain_or_no_time_for_it(state: RetrainingState | None) -> None:
     seen = observation(view("a", ahead=AHEAD, retraining=state), slots=10)
     (tenant,) = problem_of(seen, Charge.PAPER).tenants
-    assert tenant.retraining_slots is None
+    assert not lengths(tenant)
 
 
 def test_a_running_retraining_is_in_the_initial_state() -> None:
@@ -181,7 +222,7 @@ def test_a_gain_after_the_window_counts_only_for_requests_that_can_be_answered()
             slots=10,
         )
         (tenant,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
-        values[rate] = tenant.later_goodput
+        values[rate] = tenant.later_goodput(tenant.configurations[0])
     assert values[40.0] == pytest.approx(values[80.0])
     assert values[40.0] == pytest.approx(40 * 10 * 0.4)
 
@@ -230,14 +271,14 @@ def test_a_retraining_longer_than_the_window_runs_on_into_the_next() -> None:
     assert len(plan.slots) == 10
     assert not violations(problem, plan)
     # its value is less by the windows that it is late
-    length = problem_of(seen, Charge.SURVIVORS, optional=True, slots=20).tenants[0].retraining_slots
-    assert length is not None
+    longer = problem_of(seen, Charge.SURVIVORS, optional=True, slots=20)
+    length = lengths(longer.tenants[0])
     late = (length[retraining.gpcs] - (10 - retraining.start)) / 10
     assert late > 0
     (window,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
     assert problem.tenants[0].value_after == pytest.approx((1 - late / 8) * window.value_after)
     # the paper's rule: a retraining ends inside its window
-    assert 1 not in (problem_of(seen, Charge.SURVIVORS).tenants[0].retraining_slots or {})
+    assert 1 not in lengths(problem_of(seen, Charge.SURVIVORS).tenants[0])
 
 
 def test_the_value_after_a_longer_time_is_less_by_the_windows_that_are_planned() -> None:
@@ -248,7 +289,8 @@ def test_the_value_after_a_longer_time_is_less_by_the_windows_that_are_planned()
     assert window.value_after == pytest.approx(3.0)
     # of three windows of requests one is in the plan, and the others are one of its two windows
     assert longer.value_after == pytest.approx((3.0 - 1.0) / 2)
-    assert longer.later_goodput == pytest.approx(window.later_goodput * 2 / 3)
+    (choice,) = window.configurations
+    assert longer.later_goodput(choice) == pytest.approx(window.later_goodput(choice) * 2 / 3)
 
 
 def test_a_long_retraining_that_is_left_out_keeps_its_lengths() -> None:
@@ -258,8 +300,7 @@ def test_a_long_retraining_that_is_left_out_keeps_its_lengths() -> None:
     seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
     problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
     assert plan.retrainings == ()
-    assert problem.tenants[0].retraining_slots is not None
-    assert max(problem.tenants[0].retraining_slots.values()) > problem.slots
+    assert max(lengths(problem.tenants[0]).values()) > problem.slots
 
 
 def test_nothing_is_planned_beyond_a_window_after_which_a_gain_is_worth_nothing() -> None:

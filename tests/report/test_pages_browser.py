@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.browser import Browsed
 from support.live_records import Made, write_run
+from support.make import only
 from support.page_forms import opened, print_page, show_on_dark_phone
 from support.reproduction import outcomes_of
 from support.scenarios import Fixed, scenario, serves, tenant
@@ -24,7 +25,8 @@ from migrator.reproduce.reproduce import jobs_of, page_of
 
 
 def _tenant(name: str, received: float) -> Tenant:
-    return Tenant(name, ((received,) * 6,), {1: 10.0, 2: 18.0, 3: 25.0}, 0.5, 0.8, {2: 3}, 2.5, 1)
+    capability = {1: 10.0, 2: 18.0, 3: 25.0}
+    return Tenant(name, ((received,) * 6,), capability, 0.5, only(0.8, {2: 3}), 2.5, 1)
 
 
 @pytest.fixture(scope="module")

@@ -49,10 +49,10 @@ def held(start: int, gpcs: int, task: str | None) -> Instance:
 
 def tenant(name: str, *scenarios: Sequence[float], overhead_s: float = 0.5) -> Tenant:
     return replace(
-        make.tenant(name, scenarios[0], retraining_slots={2: 3}, overhead_s=overhead_s),
+        make.tenant(name, scenarios[0], overhead_s=overhead_s),
         received=tuple(map(tuple, scenarios)),
         capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 30.0},
-        accuracy_post=0.8,
+        configurations=make.only(0.8, {2: 3}),
     )
 
 
@@ -167,7 +167,7 @@ def test_the_series_add_up_to_what_the_checker_counts(charge: Charge) -> None:
             replace(
                 tenant(name, [chance.choice((5.0, 1000.0))] * len(drawn)),
                 overhead_s=chance.choice((0.0, 0.5, 1.5, 3.0)),
-                accuracy_post=0.5,
+                configurations=make.only(0.5, {2: 3}),
             )
             for name in "ab"
         )

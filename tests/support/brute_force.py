@@ -61,9 +61,9 @@ class Status(NamedTuple):
     left: int = 0
     settled: bool = False
     updated: bool = False
+    configuration: str = ""
+    """What it retrains with, or was retrained with."""
 
-
-DONE = Status(settled=True, updated=True)
 
 Shares = tuple[Share, ...]
 Statuses = tuple[Status, ...]
@@ -248,8 +248,7 @@ class _Search:
         goodput, memories = node.goodput, []
         for index, share in enumerate(option.shares):
             capability, memory = self.served(index, before[index], share)
-            updated = node.statuses[index].updated
-            goodput += self.throughput(index, len(node.path), updated, capability)
+            goodput += self.throughput(index, len(node.path), node.statuses[index], capability)
             memories.append(memory)
         return Node(goodput, tuple(memories), option.statuses, (*node.path, option.shares))
 
@@ -265,30 +264,36 @@ class _Search:
             (held,) = (
                 instance for instance in self.problem.initial.instances if instance.task == task
             )
-            return Status((held.start, held.gpcs), left)
+            running = self.problem.running(tenant)
+            assert running is not None
+            return Status((held.start, held.gpcs), left, configuration=running.configuration)
         return Status(settled=not self.problem.may_retrain(tenant))
 
-    def _retraining_choices(self, slot: int, statuses: Statuses) -> Iterator[Spots]:
-        """What the retrainings may hold in `slot`, tenant by tenant."""
+    def _retraining_choices(self, slot: int, statuses: Statuses) -> Iterator[Statuses]:
+        """What the retrainings may do in `slot`, tenant by tenant: as they are in it."""
         options = [self._retraining_options(slot, *numbered) for numbered in enumerate(statuses)]
         return itertools.product(*options)
 
-    def _retraining_options(self, slot: int, index: int, status: Status) -> list[Spot | None]:
+    def _retraining_options(self, slot: int, index: int, status: Status) -> list[Status]:
         if status.settled or status.spot is not None:
-            return [status.spot]
-        lengths = self.problem.tenants[index].retraining_slots or {}
-        in_time = {gpcs for gpcs, length in lengths.items() if slot + length <= self.problem.slots}
-        return [None, *(spot for spot in self.layouts.spots if spot[1] in in_time)]
-
-    def _next_statuses(self, statuses: Statuses, spots: Spots) -> Statuses:
-        return tuple(map(self._next_status, self.problem.tenants, statuses, spots))
+            return [status]
+        return [
+            status,
+            *(
+                Status(spot, choice.slots[spot[1]], configuration=choice.name)
+                for choice in self.problem.tenants[index].configurations
+                for spot in self.layouts.spots
+                if slot + choice.slots.get(spot[1], self.problem.slots + 1) <= self.problem.slots
+            ),
+        ]
 
     @staticmethod
-    def _next_status(tenant: Tenant, status: Status, spot: Spot | None) -> Status:
-        if spot is None:
+    def _next_status(status: Status) -> Status:
+        if status.spot is None:
             return status
-        left = status.left or (tenant.retraining_slots or {})[spot[1]]
-        return Status(spot, left - 1) if left > 1 else DONE
+        if status.left > 1:
+            return status._replace(left=status.left - 1)
+        return Status(settled=True, updated=True, configuration=status.configuration)
 
     # Goodput.
 
@@ -337,25 +342,26 @@ class _Search:
             capability -= overhead * capability / len(share.inference)
         return capability, memory
 
-    def _throughput(self, index: int, slot: int, updated: bool, capability: float) -> float:
+    def _throughput(self, index: int, slot: int, status: Status, capability: float) -> float:
         """The goodput of a tenant and slot, in expectation over the scenarios."""
         tenant = self.problem.tenants[index]
         served = [min(scenario[slot], capability) for scenario in tenant.received]
-        accuracy = tenant.accuracy_post if updated else tenant.accuracy_pre
+        accuracy = tenant.accuracy_pre
+        if status.updated:
+            accuracy = tenant.configuration(status.configuration).accuracy
         return accuracy * sum(served) / len(served)
 
     # The bound: the same problem with free reconfiguration, where only the statuses carry over.
 
     def _options(self, slot: int, statuses: Statuses) -> list[Option]:
         """Every allocation of `slot` that can still become a plan, the most promising first."""
-        updated = [status.updated for status in statuses]
         options = []
-        for spots in self._retraining_choices(slot, statuses):
-            after = self._next_statuses(statuses, spots)
+        for during in self._retraining_choices(slot, statuses):
+            after = tuple(map(self._next_status, during))
             later = self._bound_from(slot + 1, after)
             if later > -math.inf:
-                for shares in self.layouts.around(spots):
-                    now = self._free_goodput(slot, updated, shares)
+                for shares in self.layouts.around(tuple(each.spot for each in during)):
+                    now = self._free_goodput(slot, statuses, shares)
                     options.append(Option(now + later, after, shares))
         return sorted(options, key=lambda option: -option.promise)
 
@@ -373,12 +379,14 @@ class _Search:
     def _worth_at_end(tenant: Tenant, status: Status) -> float:
         """What the retraining is worth after the window; -inf where it had to be completed."""
         if status.settled:
-            return tenant.later_goodput if status.updated else 0.0
+            if not status.updated:
+                return 0.0
+            return tenant.later_goodput(tenant.configuration(status.configuration))
         return 0.0 if tenant.retraining_optional else -math.inf
 
-    def _free_goodput(self, slot: int, updated: list[bool], shares: Shares) -> float:
+    def _free_goodput(self, slot: int, statuses: Statuses, shares: Shares) -> float:
         return sum(
-            self.throughput(index, slot, updated[index], self.most(slot, index, share))
+            self.throughput(index, slot, statuses[index], self.most(slot, index, share))
             for index, share in enumerate(shares)
         )
 
@@ -423,4 +431,6 @@ class _Search:
             if running:
                 (start, (_, gpcs)), (last, _) = running[0], running[-1]
                 left = self.problem.slots_left(tenant)
-                yield Retraining(tenant.name, start, last + 1 if left is None else left, gpcs)
+                end = last + 1 if left is None else left
+                name = node.statuses[index].configuration
+                yield Retraining(tenant.name, start, end, gpcs, name)

@@ -1,21 +1,47 @@
 """Tenants and instances for tests that say only what matters to them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.core.problem import Instance, Kind, Task, Tenant
+from migrator.core.problem import Instance, Kind, RetrainingConfiguration, Task, Tenant
 
 
-def tenant(name: str, received: Sequence[float], **changes: Any) -> Tenant:
+def only(accuracy: float, slots: Mapping[int, int] | None) -> tuple[RetrainingConfiguration, ...]:
+    """The only way to retrain of a tenant; `slots` None: it cannot be started."""
+    return (RetrainingConfiguration(accuracy, slots or {}),)
+
+
+def several(
+    **configurations: tuple[float, Mapping[int, int]],
+) -> tuple[RetrainingConfiguration, ...]:
+    """Ways to retrain by name: (accuracy afterwards, slots)."""
+    return tuple(
+        RetrainingConfiguration(accuracy, slots, name)
+        for name, (accuracy, slots) in configurations.items()
+    )
+
+
+def lengths(tenant: Tenant) -> dict[int, int]:
+    """The slots of the first configuration; empty where nothing is retrained."""
+    return dict(tenant.configurations[0].slots) if tenant.configurations else {}
+
+
+def tenant(
+    name: str,
+    received: Sequence[float],
+    *,
+    accuracy_post: float = 0.9,
+    retraining_slots: Mapping[int, int] | None = None,
+    **changes: Any,
+) -> Tenant:
     """Capability falls off with size, accuracy 0.5 rises to 0.9, nothing to retrain."""
     plain = Tenant(
         name=name,
         received=(tuple(received),),
         capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 31.0, 7: 45.0},
         accuracy_pre=0.5,
-        accuracy_post=0.9,
-        retraining_slots=None,
+        configurations=only(accuracy_post, retraining_slots),
         overhead_s=1.0,
         min_gpcs=1,
     )

@@ -16,10 +16,12 @@ from migrator.core.problem import (
     Instance,
     Kind,
     Problem,
+    RetrainingConfiguration,
     RunningRetraining,
     Task,
     Tenant,
 )
+from support.make import lengths, only
 
 OVERHEADS_S = (0.0, 0.3, 1.0, 1.5, 2.5)
 
@@ -37,11 +39,13 @@ def random_problem(
     initial: bool = False,
     scenarios: int = 1,
     optional: bool = False,
+    configurations: int = 1,
 ) -> Problem:
     """A problem that is feasible for most seeds; about half of the tenants retrain.
 
     With `initial`, something is held before slot 0 and some retrainings run already. With
     `optional`, most retrainings may be left out, and some are worth something after the window.
+    Those who retrain have so many `configurations`, of which some are of no use.
     """
     rng = np.random.default_rng(seed)
     on = board_called(board)
@@ -51,6 +55,8 @@ def random_problem(
         _tenant(rng, on, string.ascii_lowercase[index], least, slots, scenarios)
         for index, least in enumerate(minima)
     )
+    if configurations > 1:
+        drawn = tuple(_with_several(rng, on, tenant, slots, configurations) for tenant in drawn)
     before = _initial(rng, on, drawn, slots) if initial else None
     if optional:
         drawn = tuple(
@@ -71,6 +77,7 @@ def problems(
     board: str = "A30-24GB",
     charges: tuple[Charge, ...] = tuple(Charge),
     max_scenarios: int = 2,
+    max_configurations: int = 1,
 ) -> st.SearchStrategy[Problem]:
     """Random problems up to these sizes, with and without an initial state."""
     return st.builds(
@@ -83,6 +90,7 @@ def problems(
         initial=st.booleans(),
         scenarios=st.integers(1, max_scenarios),
         optional=st.booleans(),
+        configurations=st.integers(1, max_configurations),
     )
 
 
@@ -110,11 +118,45 @@ def _tenant(
         capability=capability,
         accuracy_pre=before / 20,
         # Rarely the new model is not better, and it must be trained all the same.
-        accuracy_post=min(20, before + int(rng.integers(-1, 8))) / 20,
-        retraining_slots=_retraining_slots(rng, board, slots) if rng.random() < 0.5 else None,
+        configurations=only(
+            min(20, before + int(rng.integers(-1, 8))) / 20,
+            _retraining_slots(rng, board, slots) if rng.random() < 0.5 else None,
+        ),
         overhead_s=float(rng.choice(OVERHEADS_S)),
         min_gpcs=least,
     )
+
+
+def with_better_ones(problem: Problem) -> Problem:
+    """The problem with a second configuration that takes a slot longer and is more accurate."""
+    tenants = []
+    for tenant in problem.tenants:
+        choices = tenant.configurations
+        if any(choice.slots for choice in choices):
+            (first,) = choices
+            slots = {gpcs: length + 1 for gpcs, length in first.slots.items()}
+            better = RetrainingConfiguration(first.accuracy + 1 / 16, slots, "longer")
+            choices = (replace(first, name="short"), better)
+        tenants.append(replace(tenant, configurations=choices))
+    return replace(problem, tenants=tuple(tenants))
+
+
+def _with_several(
+    rng: np.random.Generator, board: Board, tenant: Tenant, slots: int, count: int
+) -> Tenant:
+    """The tenant with further configurations of other lengths and accuracies."""
+    (first,) = tenant.configurations
+    if not first.slots:
+        return tenant
+    others = [
+        RetrainingConfiguration(
+            min(20, round(20 * tenant.accuracy_pre) + int(rng.integers(-1, 8))) / 20,
+            _retraining_slots(rng, board, slots),
+            f"way {number}",
+        )
+        for number in range(2, count + 1)
+    ]
+    return replace(tenant, configurations=(replace(first, name="way 1"), *others))
 
 
 def _capability(rng: np.random.Generator, board: Board, least: int) -> dict[int, float]:
@@ -141,12 +183,14 @@ def _initial(
     rng: np.random.Generator, board: Board, tenants: tuple[Tenant, ...], slots: int
 ) -> Initial:
     """What slot 0 can go on with, less some inference instances and with some unused ones."""
-    retraining = [tenant for tenant in tenants if tenant.retraining_slots and rng.random() < 0.6]
+    retraining = [tenant for tenant in tenants if lengths(tenant) and rng.random() < 0.6]
     for _ in range(_ATTEMPTS):
         held = _pack(rng, board, _needs(tenants, retraining), _extras(rng, board, tenants))
         if held is not None:
             running = (
-                RunningRetraining(tenant.name, int(rng.integers(1, slots + 1)))
+                RunningRetraining(
+                    tenant.name, int(rng.integers(1, slots + 1)), tenant.configurations[0].name
+                )
                 for tenant in retraining
             )
             return Initial(_thinned(rng, held), tuple(running))
@@ -159,8 +203,7 @@ _Wish = tuple[Task | None, set[int]]
 
 def _needs(tenants: tuple[Tenant, ...], retraining: list[Tenant]) -> list[_Wish]:
     needs: list[_Wish] = [
-        (Task(tenant.name, Kind.RETRAINING), set(tenant.retraining_slots or ()))
-        for tenant in retraining
+        (Task(tenant.name, Kind.RETRAINING), set(lengths(tenant))) for tenant in retraining
     ]
     for tenant in tenants:
         enough = {gpcs for gpcs in tenant.capability if gpcs >= tenant.min_gpcs}

@@ -23,10 +23,56 @@ from migrator.core.catalogue import (
 from migrator.core.problem import Problem, Tenant
 
 NEVER = float("-inf")
-WAITING, DONE = "waiting", "done"
+WAITING = "waiting"
 
-Status = str | int
-"""Of a tenant's retraining: WAITING, DONE, or the slot at which a running one ends."""
+
+class Done(NamedTuple):
+    """A completed retraining; also that of a tenant that has nothing to retrain."""
+
+    choice: int = 0
+    """Its configuration, by number."""
+
+
+class Runs(NamedTuple):
+    """A running retraining: the slot at which it ends, and its configuration."""
+
+    end: int
+    choice: int = 0
+
+
+Status = str | Done | Runs
+"""Of a tenant's retraining: WAITING, Done or Runs."""
+
+
+def ended(status: Status, slot: int) -> Status:
+    """The same in the slot, in which a running retraining may have ended."""
+    is_over = isinstance(status, Runs) and status.end == slot
+    return Done(status.choice) if is_over and isinstance(status, Runs) else status
+
+
+def status_of(way: int, end: int, places: int) -> Status:
+    """The status that the kernels write as a number, and the end of a running retraining."""
+    if way >= 0:
+        return Runs(end, way // places)
+    return WAITING if way == -1 else Done(-2 - way)
+
+
+def accuracy_with(problem: Problem, tenant: Tenant, status: Status) -> float:
+    """The accuracy it serves with."""
+    if isinstance(status, Done) and problem.may_retrain(tenant):
+        return tenant.configurations[status.choice].accuracy
+    return tenant.accuracy_pre
+
+
+def retraining_sizes(problem: Problem) -> set[int]:
+    """The sizes that some retraining can use."""
+    return {
+        size
+        for tenant in problem.tenants
+        if problem.may_retrain(tenant)
+        for choice in tenant.configurations
+        for size in choice.slots
+    }
 
 
 def expected(received: list[float], capability: float) -> float:
@@ -60,14 +106,13 @@ def fits(board: Board, sizes: tuple[int, ...], mask: int) -> bool:
 
 
 def goodput_of_slot(
-    problem: Problem, tenant: Tenant, slot: int, pattern: Multiset, *, done: bool, kept: bool
+    problem: Problem, tenant: Tenant, slot: int, pattern: Multiset, status: Status, *, kept: bool
 ) -> float:
     """Under the `paper` charge: a change costs the overhead of one mean instance."""
     capability = sum(tenant.capability[size] for size in pattern)
     if not kept:
         capability -= tenant.overhead_s / problem.slot_s * capability / len(pattern)
-    improved = done and problem.may_retrain(tenant)
-    accuracy = tenant.accuracy_post if improved else tenant.accuracy_pre
+    accuracy = accuracy_with(problem, tenant, status)
     return accuracy * expected([row[slot] for row in tenant.received], capability)
 
 
@@ -91,11 +136,10 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
 
     @cache
     def best(slot: int, status: Status, before: Multiset | None) -> float:
-        if status == slot:
-            status = DONE
+        status = ended(status, slot)
         if slot == problem.slots:
-            if status == DONE:
-                return later_goodput(problem, tenant)
+            if isinstance(status, Done):
+                return later_goodput(problem, tenant, status)
             return 0.0 if tenant.retraining_optional and status == WAITING else NEVER
         return max(
             paid + serve(slot, then, before)
@@ -104,9 +148,7 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
 
     def serve(slot: int, status: Status, before: Multiset | None) -> float:
         return max(
-            goodput_of_slot(
-                problem, tenant, slot, pattern, done=status == DONE, kept=before in (None, pattern)
-            )
+            goodput_of_slot(problem, tenant, slot, pattern, status, kept=before in (None, pattern))
             - prices.pattern.get((m, slot, pattern), 0.0)
             + best(slot + 1, status, pattern)
             for pattern in patterns
@@ -120,35 +162,33 @@ def occurring_patterns(problem: Problem, m: int) -> list[Multiset]:
     return sorted({joint[m] for joint in joint_patterns(problem)})
 
 
-def later_goodput(problem: Problem, tenant: Tenant) -> float:
-    return tenant.later_goodput if problem.may_retrain(tenant) else 0.0
+def later_goodput(problem: Problem, tenant: Tenant, status: Done) -> float:
+    """What its completed retraining is worth after the window."""
+    if not problem.may_retrain(tenant):
+        return 0.0
+    return tenant.later_goodput(tenant.configurations[status.choice])
 
 
 def _starts(
     problem: Problem, tenant: Tenant, slot: int, status: Status, prices: Prices
-) -> Iterator[tuple[int, float]]:
-    """The ends of retrainings that can start in the slot, each with what it pays, negative."""
-    if status != WAITING or tenant.retraining_slots is None:
-        return
-    for size, duration in tenant.retraining_slots.items():
-        end = slot + duration
-        if end <= problem.slots:
-            yield end, -sum(prices.retraining.get((t, size), 0.0) for t in range(slot, end))
+) -> Iterator[tuple[Runs, float]]:
+    """The retrainings that can start in the slot, each with what it pays, negative."""
+    for choice, configuration in enumerate(tenant.configurations if status == WAITING else ()):
+        for size, duration in configuration.slots.items():
+            end = slot + duration
+            if end <= problem.slots:
+                paid = sum(prices.retraining.get((t, size), 0.0) for t in range(slot, end))
+                yield Runs(end, choice), -paid
 
 
 def first_status(problem: Problem, tenant: Tenant) -> Status:
     """Before slot 0, where nothing retrains yet."""
-    return WAITING if problem.may_retrain(tenant) and tenant.retraining_slots else DONE
+    return WAITING if problem.may_retrain(tenant) else Done()
 
 
 def rent(problem: Problem, slot: int, mask: int, waiting: int, prices: Prices) -> float:
     """The most that the board earns in the slot beside `mask`: patterns, and what may retrain."""
-    sizes = {
-        size
-        for tenant in problem.tenants
-        if problem.may_retrain(tenant)
-        for size in tenant.retraining_slots or ()
-    }
+    sizes = retraining_sizes(problem)
     beside = [(), *(s for s in multisets(problem.board) if len(s) <= waiting and sizes >= set(s))]
     return max(
         (
@@ -177,7 +217,7 @@ _Values = dict[_Joint | None, tuple[float, list[_Joint]]]
 
 
 def goodput_of_joint(
-    problem: Problem, slot: int, joint: _Joint, before: _Joint | None, done: list[bool]
+    problem: Problem, slot: int, joint: _Joint, before: _Joint | None, status: tuple[Status, ...]
 ) -> float:
     """All tenants' goodput of the slot; `before`: what they held, None if it is not known."""
     return sum(
@@ -186,7 +226,7 @@ def goodput_of_joint(
             tenant,
             slot,
             joint[m],
-            done=done[m],
+            status[m],
             kept=before is None or before[m] == joint[m],
         )
         for m, tenant in enumerate(problem.tenants)
@@ -194,19 +234,19 @@ def goodput_of_joint(
 
 
 def best_inference(
-    problem: Problem, occupied: list[int], done_from: list[int]
+    problem: Problem, occupied: list[int], retrainings: list[Runs | None]
 ) -> tuple[float, list[tuple[Multiset, ...]]]:
-    """Goodput of the best joint patterns beside `occupied` [slot], and those patterns.
-
-    `done_from` [tenant]: the slot from which its retraining is completed.
-    """
+    """Goodput of the best joint patterns beside `occupied` [slot], and those patterns."""
     joints = joint_patterns(problem)
     values: _Values = {None: (0.0, [])}
     for slot, mask in enumerate(occupied):
-        done = [slot >= begin for begin in done_from]
+        done = tuple(
+            Done(each.choice) if each is not None and slot >= each.end else WAITING
+            for each in retrainings
+        )
         following: _Values = {}
         for joint in joints:
-            if not fits(problem.board, sum(joint, ()), mask):
+            if not values or not fits(problem.board, sum(joint, ()), mask):
                 continue
             following[joint] = max(
                 (
@@ -227,10 +267,11 @@ def starts(
     options: list[list[tuple[int, Status]]] = []
     for m, tenant in enumerate(problem.tenants):
         options.append([(place[m], status[m])])
-        for at, where in enumerate(places):
-            end = slot + (tenant.retraining_slots or {}).get(where.gpcs, problem.slots + 1)
-            if status[m] == WAITING and end <= problem.slots:
-                options[m].append((at, end))
+        for choice, configuration in enumerate(tenant.configurations):
+            for at, where in enumerate(places):
+                end = slot + configuration.slots.get(where.gpcs, problem.slots + 1)
+                if status[m] == WAITING and end <= problem.slots:
+                    options[m].append((at, Runs(end, choice)))
     for chosen in product(*options):
         taken = [places[at] for at, _ in chosen if at >= 0]
         if all(not a.mask & b.mask for i, a in enumerate(taken) for b in taken[:i]):
@@ -241,7 +282,7 @@ def running_mask(
     problem: Problem, status: tuple[Status, ...], place: tuple[int, ...], slot: int
 ) -> int:
     """The slices that the running retrainings occupy in the slot."""
-    running = [m for m, end in enumerate(status) if isinstance(end, int) and end > slot]
+    running = [m for m, each in enumerate(status) if isinstance(each, Runs) and each.end > slot]
     return sum(placements(problem.board)[place[m]].mask for m in running)
 
 
@@ -265,14 +306,13 @@ def following_labels(
     to_go = [value_to_go(problem, m, prices) for m in range(len(problem.tenants))]
     rent_of = cache(partial(rent, problem, prices=prices))
     for label, entries in labels.items():
-        before = tuple(DONE if s == slot else s for s in label.status)
+        before = tuple(ended(s, slot) for s in label.status)
         place = tuple(
-            at if isinstance(s, int) else -1 for at, s in zip(label.place, before, strict=True)
+            at if isinstance(s, Runs) else -1 for at, s in zip(label.place, before, strict=True)
         )
-        done = [s == DONE for s in before]
         values = {
             joint: max(
-                value + goodput_of_joint(problem, slot, joint, held, done)
+                value + goodput_of_joint(problem, slot, joint, held, before)
                 for held, value in entries.items()
             )
             for joint in joint_patterns(problem)
@@ -337,7 +377,7 @@ def cost_of_changing(problem: Problem, slot: int, held: Held, wanted: Held) -> f
                 missing += tenant.capability.get(places[place].gpcs, 0.0) * max(0.0, share)
             accuracy = tenant.accuracy_pre
             if problem.may_retrain(tenant):
-                accuracy = max(accuracy, tenant.accuracy_post)
+                accuracy = max(accuracy, *(choice.accuracy for choice in tenant.configurations))
             lost += accuracy * expected([row[t] for row in tenant.received], missing)
     return lost
 

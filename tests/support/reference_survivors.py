@@ -22,16 +22,20 @@ from migrator.core.catalogue import (
 )
 from migrator.core.problem import Problem, Tenant
 from support.reference_planner import (
-    DONE,
     NEVER,
     WAITING,
+    Done,
+    Runs,
     Status,
+    accuracy_with,
     cost_of_changing,
+    ended,
     expected,
     fits,
     joint_patterns,
     later_goodput,
     occurring_patterns,
+    retraining_sizes,
     running_mask,
     share_served,
     starts,
@@ -68,12 +72,7 @@ def rents(problem: Problem, mask: int, most: int, prices: Prices) -> list[float]
     """[slot]: the most that the board earns beside `mask` while at most `most` tenants retrain."""
     tenants = range(len(problem.tenants))
     sets = [(), *multisets(problem.board)]
-    sizes = {
-        size
-        for tenant in problem.tenants
-        if problem.may_retrain(tenant)
-        for size in tenant.retraining_slots or ()
-    }
+    sizes = retraining_sizes(problem)
     shares = [
         (serving, retraining, waiting)
         for serving in product(*(serving_patterns(problem, m) for m in tenants))
@@ -110,8 +109,8 @@ def _has_minima(problem: Problem, serving: tuple[Multiset, ...], waiting: Multis
     )
 
 
-Running = tuple[int, int]
-"""Of a retraining: (the slot at which it ends, its size)."""
+Running = tuple[Runs, int]
+"""A running retraining and its size."""
 
 
 def lead_of(problem: Problem, tenant: Tenant) -> int:
@@ -120,7 +119,7 @@ def lead_of(problem: Problem, tenant: Tenant) -> int:
 
 
 def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float]:
-    """(slot, status, closed slots, serving before) -> the most that tenant m alone can earn.
+    """(slot, status, size it runs on, closed slots, serving before) -> the most of tenant m alone.
 
     It pays for what serves, for having held for the lead what begins to serve, and, when a
     retraining starts, for all of its slots at once. In closed slots nothing begins to serve.
@@ -131,31 +130,33 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
     share_of_new = share_served(problem, tenant, lead)
 
     @cache
-    def best(slot: int, status: str | Running, closed: int, before: Multiset) -> float:
-        if isinstance(status, tuple):
+    def best(slot: int, status: Status, size: int, closed: int, before: Multiset) -> float:
+        if isinstance(status, Runs):
             closed = 0  # the kernels look no closer while a retraining runs
-            if status[0] == slot:  # the instance it ran on serves at once
-                joined = tuple(sorted((*before, status[1]), reverse=True))
-                status, before = DONE, joined if joined in patterns else before
+            if status.end == slot:  # the instance it ran on serves at once
+                joined = tuple(sorted((*before, size), reverse=True))
+                before = joined if joined in patterns else before
+                status = ended(status, slot)
         if slot == problem.slots:
-            if status == DONE:
-                return later_goodput(problem, tenant)
+            if isinstance(status, Done):
+                return later_goodput(problem, tenant, status)
             return 0.0 if tenant.retraining_optional and status == WAITING else NEVER
         started = (
-            best(slot, (slot + duration, size), 0, before)
-            - sum(prices.retraining[t, size] for t in range(slot, slot + duration))
-            for size, duration in (tenant.retraining_slots or {}).items()
+            best(slot, Runs(slot + duration, choice), on, 0, before)
+            - sum(prices.retraining[t, on] for t in range(slot, slot + duration))
+            for choice, configuration in enumerate(tenant.configurations)
+            for on, duration in configuration.slots.items()
             if status == WAITING and slot + duration <= problem.slots
         )
-        return max([serve(slot, status, closed, before), *started])
+        return max([serve(slot, status, size, closed, before), *started])
 
-    def serve(slot: int, status: str | Running, closed: int, before: Multiset) -> float:
-        accuracy = accuracy_with(problem, tenant, done=status == DONE)
+    def serve(slot: int, status: Status, size: int, closed: int, before: Multiset) -> float:
+        accuracy = accuracy_with(problem, tenant, status)
         return max(
             accuracy * expected(received(tenant, slot), capability(tenant, kept, new))
             - prices.serving[m, slot, pattern]
             - sum(prices.waiting[t, k] for k in new for t in range(max(0, slot - lead), slot))
-            + best(slot + 1, status, max(0, closed - 1), pattern)
+            + best(slot + 1, status, size, max(0, closed - 1), pattern)
             for kept in parts_of(before)
             for pattern in patterns
             if kept in parts_of(pattern)
@@ -168,11 +169,6 @@ def value_to_go(problem: Problem, m: int, prices: Prices) -> Callable[..., float
         return sum(rate[k] for k in kept) + share_of_new * sum(rate[k] for k in new)
 
     return best
-
-
-def accuracy_with(problem: Problem, tenant: Tenant, *, done: bool) -> float:
-    """The accuracy it serves with."""
-    return tenant.accuracy_post if done and problem.may_retrain(tenant) else tenant.accuracy_pre
 
 
 def received(tenant: Tenant, slot: int) -> list[float]:
@@ -191,13 +187,12 @@ def serving_to_go(
     joints = joint_patterns(problem)
 
     def accuracy(m: int, slot: int) -> float:
-        tenant, end = problem.tenants[m], ends.get(m)
-        return tenant.accuracy_post if end and slot >= end[0] else tenant.accuracy_pre
+        return accuracy_around(problem, m, slot, ends)
 
     def gain(slot: int, m: int, before: Multiset, now: Multiset) -> float:
         tenant = problem.tenants[m]
         own = Counter(before)
-        if slot == ends.get(m, (-1, 0))[0]:  # what it was retrained on is warm
+        if m in ends and slot == ends[m][0].end:  # what it was retrained on is warm
             own[ends[m][1]] += 1
         warm = sum(tenant.capability[k] for k in (own & Counter(now)).elements())
         total = sum(tenant.capability[k] for k in now)
@@ -223,6 +218,14 @@ def serving_to_go(
         )
 
     return best
+
+
+def accuracy_around(problem: Problem, m: int, slot: int, ends: Mapping[int, Running]) -> float:
+    """The accuracy of tenant m in the slot, around fixed retrainings."""
+    tenant = problem.tenants[m]
+    if m not in ends or slot < ends[m][0].end:
+        return tenant.accuracy_pre
+    return tenant.configurations[ends[m][0].choice].accuracy
 
 
 class State(NamedTuple):
@@ -295,8 +298,8 @@ def following(
 ) -> Iterator[tuple[float, State]]:
     """Every state that can follow, with the bound on all plans through it."""
     places, tenants = placements(problem.board), problem.tenants
-    status = tuple(DONE if s == slot else s for s in state.status)
-    before = tuple(-1 if s in (DONE, WAITING) else state.place[m] for m, s in enumerate(status))
+    status = tuple(ended(s, slot) for s in state.status)
+    before = tuple(state.place[m] if isinstance(s, Runs) else -1 for m, s in enumerate(status))
     for places_now, status_now in starts(problem, slot, status, before):
         mask = sum(places[at].mask for at in places_now if at >= 0)
         ahead = rent_ahead(problem, slot + 1, status_now, places_now, prices)
@@ -309,7 +312,7 @@ def following(
             value, bound = state.value, state.value + ahead
             for m, tenant in enumerate(tenants):
                 held = [(places[at].gpcs, ages[at]) for at, n in enumerate(share) if n == m]
-                earned = accuracy_with(problem, tenant, done=status[m] == DONE) * expected(
+                earned = accuracy_with(problem, tenant, status[m]) * expected(
                     received(tenant, slot),
                     sum(
                         tenant.capability[k] * share_served(problem, tenant, age) for k, age in held
@@ -361,9 +364,9 @@ def _still_to_come(
         if age < lead
         for t in range(max(0, slot - age), slot + 1)
     )
-    running = (status, placements(problem.board)[place].gpcs)
+    size = placements(problem.board)[place].gpcs if place >= 0 else 0
     to_go = value_to_go(problem, m, prices)
-    return paid + to_go(slot + 1, running if place >= 0 else status, closed, serving)
+    return paid + to_go(slot + 1, status, size, closed, serving)
 
 
 def go_on(
@@ -394,7 +397,7 @@ def go_on(
 
 
 def _phase(state: State) -> tuple[str, ...]:
-    return tuple(s if isinstance(s, str) else "running" for s in state.status)
+    return tuple(type(s).__name__ for s in state.status)
 
 
 def is_as_good(problem: Problem, slot: int, other: State, state: State) -> bool:
@@ -448,23 +451,23 @@ def beam_step(
     width: int,
     states: list[State],
     shares: list[tuple[int, ...]],
-    schedule: Mapping[int, tuple[int, int, int]],
+    schedule: Mapping[int, tuple[int, int, Runs]],
     *,
     free: bool,
 ) -> list[State]:
     """The states that a beam of that width keeps after the slot, the best rank first.
 
-    `schedule`: (placement, begin, end) of the tenants that retrain. Of the states that hold the
-    same, two go on.
+    `schedule`: (placement, begin, retraining) of the tenants that retrain. Of the states that hold
+    the same, two go on.
     """
     places = placements(problem.board)
     occupied = [
-        sum(places[at].mask for at, begin, end in schedule.values() if begin <= t < end)
+        sum(places[at].mask for at, begin, runs in schedule.values() if begin <= t < runs.end)
         for t in range(problem.slots)
     ]
-    ends = {m: (end, places[at].gpcs) for m, (at, _, end) in schedule.items()}
+    ends = {m: (runs, places[at].gpcs) for m, (at, _, runs) in schedule.items()}
     to_go = serving_to_go(problem, occupied, ends)
-    running = {at: m for m, (at, begin, end) in schedule.items() if begin <= slot < end}
+    running = {at: m for m, (at, begin, runs) in schedule.items() if begin <= slot < runs.end}
     choices = []
     for state in states:
         for share in shares:
@@ -477,8 +480,7 @@ def beam_step(
                 steady = sum(tenant.capability[k] for k, at in held if state.owner[at] == m)
                 rank += 1e-6 * steady
                 for t in range(slot, problem.slots):
-                    done = m in ends and t >= ends[m][0]
-                    accuracy = tenant.accuracy_post if done else tenant.accuracy_pre
+                    accuracy = accuracy_around(problem, m, t, ends)
                     now = sum(
                         tenant.capability[k] * share_served(problem, tenant, ages[at] + t - slot)
                         for k, at in held

@@ -112,7 +112,7 @@ def eventful(folder: Path) -> Run:
 def decision(run: Run, received: list[tuple[float, ...]]) -> Decision:
     """A plan that expects these scenarios of `photos` until the window's end."""
     board, slots = run.context.gpu.board, len(received[0])
-    tenant = Tenant("photos", tuple(received), {4: 10.0}, 0.5, 0.5, None, 0.5, 1)
+    tenant = Tenant("photos", tuple(received), {4: 10.0}, 0.5, (), 0.5, 1)
     problem = Problem(board, 1.0, slots, Charge.SURVIVORS, (tenant,))
     plan = Plan(8.0, 10.0, "exact", 0.1, (), ())
     return Decision(tuple([()] * slots), problem, plan)

@@ -16,7 +16,7 @@ from migrator.advise.trial import Trial, TrialResult, run_trial
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
-from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.core.scenario import Drift, OtherConfiguration, Scenario, ServedTenant
 from migrator.io.task_pool import TaskWorkers
 from migrator.simulation.compare import Source
 from migrator.workload.capacity import highest_rps
@@ -239,7 +239,15 @@ def _with_change(scenario: Scenario, change: Change) -> Scenario:
 
 def _shortened(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
     return tuple(
-        replace(drift, seconds=drift.seconds.scaled(0.5)) if drift.seconds else drift
+        replace(
+            drift,
+            seconds=drift.seconds.scaled(0.5),
+            others=tuple(
+                replace(other, seconds=other.seconds.scaled(0.5)) for other in drift.others
+            ),
+        )
+        if drift.seconds
+        else drift
         for drift in drifts
     )
 
@@ -258,15 +266,27 @@ def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         post = _with_less_error(drift.accuracy_post)
         expected = drift.accuracy_estimated
         changed.append(
-            Drift(
-                pre,
-                post,
-                drift.seconds.scaled(2.0),
-                None if expected is None else _with_less_error(expected),
+            replace(
+                drift,
+                accuracy_pre=pre,
+                accuracy_post=post,
+                seconds=drift.seconds.scaled(2.0),
+                accuracy_estimated=None if expected is None else _with_less_error(expected),
+                others=tuple(map(_labelled_other, drift.others)),
             )
         )
         better = post / drift.accuracy_post if drift.accuracy_post else 1.0
     return tuple(changed)
+
+
+def _labelled_other(other: OtherConfiguration) -> OtherConfiguration:
+    expected = other.accuracy_estimated
+    return replace(
+        other,
+        accuracy_post=_with_less_error(other.accuracy_post),
+        seconds=other.seconds.scaled(2.0),
+        accuracy_estimated=None if expected is None else _with_less_error(expected),
+    )
 
 
 def _with_less_error(accuracy: float) -> float:

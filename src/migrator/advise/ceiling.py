@@ -36,7 +36,8 @@ def best_accuracies(drifts: tuple[Drift, ...], windows: int) -> tuple[float, ...
         reached = [min(1.0, highest[-1] * kept) if highest else 1.0]
         if drift is not None:
             reached = [drift.accuracy_pre, *(reached if highest else ())]
-            reached += [drift.accuracy_post] if drift.seconds is not None else []
+            if drift.seconds is not None:
+                reached += [drift.accuracy_post, *(other.accuracy_post for other in drift.others)]
         highest.append(max(reached))
     return tuple(highest)
 

@@ -180,6 +180,12 @@ def _kind(
         except InputError as error:
             refusal = refusal or error
             continue
+        if entry.retraining is not None and entry.retraining.configurations is not None:
+            refuse(
+                (*location, "retraining", "configurations"),
+                "tenants of a cluster have one way to retrain",
+                "leave it out",
+            )
         retraining = _of_board(entry.retraining, board)
         drifts = tenant_drifts(retraining, (*location, "retraining"), service, board, labels)
         on_boards[name] = service, drifts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from itertools import chain
 from typing import Protocol
 
 from migrator.control.decider import Decider
@@ -200,6 +201,9 @@ class Controller:
             self.planning.refuse(f"{type(error).__name__}: {error}")
             return []
         self.decisions += 1
+        for name, configuration in decision.configurations.items():
+            if name in self._tenants:  # else removed meanwhile
+                self._tenants[name].choose(configuration)
         self._note_left_out(decision)
         self._explain(decision)
         self._observer.plan_followed(decision, seconds)
@@ -214,8 +218,8 @@ class Controller:
         for tenant in decision.problem.tenants:
             state = self._tenants.get(tenant.name)  # None: removed meanwhile
             if state is not None:
-                lengths = (tenant.retraining_slots or {}).values()
-                fits = min(lengths, default=math.inf) <= windows * decision.problem.slots
+                ways = (choice.slots.values() for choice in tenant.configurations)
+                fits = min(chain(*ways), default=math.inf) <= windows * decision.problem.slots
                 state.leave_out(planned=tenant.name in retrained, fits=fits)
 
     def _explain(self, decision: Decision) -> None:

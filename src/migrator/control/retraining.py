@@ -23,6 +23,7 @@ from migrator.control.events import (
 )
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve
+from migrator.policies.policy import RetrainingChoice
 
 
 class Phase(StrEnum):
@@ -67,11 +68,40 @@ class TenantRetraining:
     `slower` times the profile's."""
     estimated: float | None = None
     """Accuracy after it by the estimate; None if there was none."""
+    configuration: str = ""
+    """The name of its configuration; empty for a tenant's only one."""
+    others: tuple[RetrainingChoice, ...] = ()
+    """The other configurations that it may have instead until it starts."""
 
     @property
     def planned_s(self) -> Curve:
         """Expected duration by SMs."""
-        return self.seconds.scaled(self.slower).raised(self.fixed_s)
+        return self._planned_s(self.seconds)
+
+    @property
+    def other_choices(self) -> tuple[RetrainingChoice, ...]:
+        """The other configurations with their expected durations."""
+        return tuple(
+            replace(choice, seconds=self._planned_s(choice.seconds)) for choice in self.others
+        )
+
+    def chosen(self, configuration: str) -> TenantRetraining:
+        """The same in another configuration; unchanged if it runs, or has no such one."""
+        for choice in self.others if self.phase is Phase.WAITING else ():
+            if choice.configuration == configuration:
+                mine = RetrainingChoice(self.configuration, self.expected, self.seconds)
+                rest = tuple(each for each in self.others if each is not choice)
+                return replace(
+                    self,
+                    configuration=configuration,
+                    expected=choice.accuracy_post,
+                    seconds=choice.seconds,
+                    others=(mine, *rest),
+                )
+        return self
+
+    def _planned_s(self, seconds: Curve) -> Curve:
+        return seconds.scaled(self.slower).raised(self.fixed_s)
 
 
 class UnexpectedEventError(RuntimeError):

@@ -31,8 +31,8 @@ from migrator.core.evidence import Accuracy, Evidence
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Service
-from migrator.core.scenario import ServedTenant
-from migrator.policies.policy import RetrainingState, TenantView
+from migrator.core.scenario import Drift, ServedTenant
+from migrator.policies.policy import RetrainingChoice, RetrainingState, TenantView
 
 if TYPE_CHECKING:
     # a policy's process imports this module and never reads a scenario
@@ -303,6 +303,11 @@ class TenantState:
         self.on(TrainingStarted(instance, min(self._since, job.window - 1)))
         return self._retraining
 
+    def choose(self, configuration: str) -> None:
+        """Retrain in this configuration, if the retraining waits and may have it."""
+        if self._retraining is not None:
+            self._retraining = self._retraining.chosen(configuration)
+
     def begin_window(
         self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom
     ) -> None:
@@ -328,19 +333,35 @@ class TenantState:
         self._plan_retraining(window, seconds, labelled=labelled, most_samples=most)
 
     def begin_known_window(
-        self, window: int, accuracy: float | None, seconds: Curve | None, expected: float | None
+        self, window: int, accuracy: float | None, drift: Drift | None, *, known: bool
     ) -> None:
         """Begin a window of which the scenario gives the accuracy and the retraining.
 
-        `accuracy`: None if nothing tells it; `seconds`: None if there is nothing to learn;
-        `expected`: the true accuracy after the retraining, if the policy knows it.
+        `accuracy`: None if nothing tells it. `known`: the policy knows the true accuracies after
+        the retraining. Otherwise other configurations are expected to differ from the first as the
+        scenario estimates.
         """
         self._accuracy_given = accuracy is not None
-        self._believe(accuracy, Evidence.ANSWERS, has_new_data=seconds is not None)
-        if seconds is None:
+        learns = drift is not None and drift.seconds is not None
+        self._believe(accuracy, Evidence.ANSWERS, has_new_data=learns)
+        if drift is None or drift.seconds is None:
             self.on(NothingToLearn())
-        else:
-            self._plan_retraining(window, seconds, expected)
+            return
+        first = drift.accuracy_post if known else self.expected_accuracy(window)
+        estimated = drift.accuracy_post if known else drift.accuracy_expected
+        others = tuple(
+            RetrainingChoice(
+                other.name,
+                min(1.0, max(0.0, first + (other.accuracy(known=known) - estimated))),
+                other.seconds,
+                other.memory_gib,
+            )
+            for other in drift.others
+        )
+        expected = first if known else None
+        self._plan_retraining(
+            window, drift.seconds, expected, configuration=drift.configuration, others=others
+        )
 
     def _believe(self, measured: float | None, evidence: Evidence, *, has_new_data: bool) -> None:
         """Set the accuracy that plans rest on in the window that begins: as measured, else as
@@ -362,6 +383,8 @@ class TenantState:
         *,
         labelled: int = 0,
         most_samples: int | None = None,
+        configuration: str = "",
+        others: tuple[RetrainingChoice, ...] = (),
     ) -> None:
         planned = TenantRetraining(
             window,
@@ -373,6 +396,8 @@ class TenantState:
             most_samples=most_samples,
             fixed_s=self.duration.fixed_s,
             estimated=self.estimate_for(window) if expected is None else None,
+            configuration=configuration,
+            others=others,
         )
         self.on(RetrainingPlanned(planned))
 
@@ -596,6 +621,8 @@ class TenantState:
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
             self.duration.longer,
+            job.configuration,
+            () if running else job.other_choices,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from migrator.control.retraining import Phase
 from migrator.control.tenant_state import TenantState
@@ -96,8 +97,12 @@ def _why_left_out(
     optional = any(
         other.name == tenant.name and other.retraining_optional for other in problem.tenants
     )
+    state, sms = view.retraining, board.sms_of(usable[-1])
+    if optional and state is not None:  # the plan may have chosen the quickest configuration
+        quickest = min(state.choices, key=lambda choice: choice.seconds.at(sms))
+        view = replace(view, retraining=replace(state, seconds=quickest.seconds))
     # an optional retraining is planned only where four of five would end in time
-    seconds = remaining_s(view, board.sms_of(usable[-1]), late=optional)
+    seconds = remaining_s(view, sms, late=optional)
     left_s = _rounded(problem.slots * slot_s)
     longest = LONGEST_WINDOWS if optional and at_start else 1
     if math.ceil(seconds / slot_s) > longest * problem.slots:

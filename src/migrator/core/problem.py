@@ -1,8 +1,8 @@
 """The planning problem and its plan, and the tasks, instances and shares that both are made of.
 
 Plain values without behaviour that would favour one planner. Slots are 0-based. A retraining that
-starts at slot t on k GPCs occupies slots t to t + retraining_slots[k] - 1, and its new accuracy
-counts from slot t + retraining_slots[k] on.
+starts at slot t on k GPCs occupies slots t to t + slots[k] - 1, where `slots` are those of its
+configuration, and its new accuracy counts from slot t + slots[k] on.
 """
 
 from __future__ import annotations
@@ -101,6 +101,20 @@ class Charge(StrEnum):
 
 
 @dataclass(frozen=True)
+class RetrainingConfiguration:
+    """One way to retrain a model: what it takes and what it brings."""
+
+    accuracy: float
+    """Of the model afterwards."""
+    slots: Mapping[int, int]
+    """GPCs -> slots that it takes; sizes left out are not used for it."""
+    name: str = ""
+    """No two of a tenant share one; the only one of a tenant needs none."""
+    memory_gib: float = 0.0
+    """Memory that its instance has at least."""
+
+
+@dataclass(frozen=True)
 class Tenant:
     """One model: its arrivals, its measured profile and the effect of retraining."""
 
@@ -110,9 +124,9 @@ class Tenant:
     capability: Mapping[int, float]
     """GPCs -> requests per slot of one instance; missing sizes are not used for inference."""
     accuracy_pre: float
-    accuracy_post: float
-    retraining_slots: Mapping[int, int] | None
-    """GPCs -> slots of a retraining; None: nothing to retrain in this window."""
+    configurations: tuple[RetrainingConfiguration, ...]
+    """Ways to retrain, of which a plan chooses at most one; a running retraining has one of them.
+    Without any, or if none can use a size, there is nothing to retrain in this window."""
     overhead_s: float
     min_gpcs: int
     """Its inference task always has an instance of at least this many GPCs."""
@@ -122,11 +136,14 @@ class Tenant:
     """Goodput that a completed retraining adds after the window, per request of the window and
     per unit of accuracy gained: 1 if the gain lasts for one more window with the same arrivals."""
 
-    @property
-    def later_goodput(self) -> float:
+    def configuration(self, name: str) -> RetrainingConfiguration:
+        """The configuration called `name`."""
+        return next(choice for choice in self.configurations if choice.name == name)
+
+    def later_goodput(self, configuration: RetrainingConfiguration) -> float:
         """Expected goodput after the window that a completed retraining adds."""
         requests = sum(map(sum, self.received)) / len(self.received)
-        return self.value_after * requests * (self.accuracy_post - self.accuracy_pre)
+        return self.value_after * requests * (configuration.accuracy - self.accuracy_pre)
 
 
 @dataclass(frozen=True)
@@ -135,6 +152,8 @@ class RunningRetraining:
 
     tenant: str
     slots_left: int
+    configuration: str = ""
+    """The name of its configuration."""
 
 
 @dataclass(frozen=True)
@@ -160,18 +179,24 @@ class Problem:
         """The tenant called `name`."""
         return next(tenant for tenant in self.tenants if tenant.name == name)
 
-    def slots_left(self, tenant: Tenant) -> int | None:
-        """Slots until the tenant's running retraining ends; None if none runs at slot 0."""
+    def running(self, tenant: Tenant) -> RunningRetraining | None:
+        """The tenant's retraining that runs at slot 0; None if none does."""
         for running in self.initial.retrainings if self.initial else ():
             if running.tenant == tenant.name:
-                return running.slots_left
+                return running
         return None
+
+    def slots_left(self, tenant: Tenant) -> int | None:
+        """Slots until the tenant's running retraining ends; None if none runs at slot 0."""
+        running = self.running(tenant)
+        return None if running is None else running.slots_left
 
     def may_retrain(self, tenant: Tenant) -> bool:
         """Whether the plan may start a retraining for this tenant."""
-        if tenant.retraining_slots is None or self.slots_left(tenant) is not None:
+        lengths = [slots for choice in tenant.configurations for slots in choice.slots.values()]
+        if not lengths or self.running(tenant) is not None:
             return False
-        return not tenant.retraining_optional or min(tenant.retraining_slots.values()) <= self.slots
+        return not tenant.retraining_optional or min(lengths) <= self.slots
 
     def must_retrain(self, tenant: Tenant) -> bool:
         """Whether the plan must start a retraining for this tenant."""
@@ -193,6 +218,8 @@ class Retraining:
     start: int
     end: int
     gpcs: int
+    configuration: str = ""
+    """The name of its configuration."""
 
 
 @dataclass(frozen=True)

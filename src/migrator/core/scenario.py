@@ -96,6 +96,31 @@ class LabelsAt(StrEnum):
 
 
 @dataclass(frozen=True)
+class OtherConfiguration:
+    """The effect of retraining in a window in another configuration than the first."""
+
+    name: str
+    accuracy_post: float
+    """Accuracy on this window's data after it."""
+    seconds: Curve
+    """Its duration over SMs."""
+    accuracy_estimated: float | None = None
+    """Estimate of `accuracy_post` before it; None: `accuracy_post`."""
+    memory_gib: float = 0.0
+    """Memory that its instance has at least."""
+
+    def accuracy(self, *, known: bool) -> float:
+        """The accuracy after it: the true one if it is `known`, else the expected one."""
+        return self.accuracy_post if known else self.accuracy_expected
+
+    @property
+    def accuracy_expected(self) -> float:
+        """The accuracy that policies plan with."""
+        estimated = self.accuracy_estimated
+        return self.accuracy_post if estimated is None else estimated
+
+
+@dataclass(frozen=True)
 class Drift:
     """The effect of one window on a tenant's model, and of retraining it."""
 
@@ -107,12 +132,21 @@ class Drift:
     """Duration of the retraining over SMs; None: nothing to retrain on."""
     accuracy_estimated: float | None = None
     """Estimate of `accuracy_post` before the retraining; None: `accuracy_post`."""
+    configuration: str = ""
+    """The name of the configuration that this is about; empty if there is only one."""
+    others: tuple[OtherConfiguration, ...] = ()
+    """The other configurations, of which policies that choose may take one instead."""
 
     @property
     def accuracy_expected(self) -> float:
         """The accuracy that policies plan with."""
         estimated = self.accuracy_estimated
         return self.accuracy_post if estimated is None else estimated
+
+    def accuracy_after(self, configuration: str) -> float:
+        """Accuracy on this window's data after retraining on it in a configuration."""
+        others = (each.accuracy_post for each in self.others if each.name == configuration)
+        return next(others, self.accuracy_post)
 
 
 @dataclass(frozen=True)

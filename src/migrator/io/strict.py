@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import zip_longest
 from typing import Annotated, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,6 +32,14 @@ Above these, sums over a window lose single requests or overflow in the planners
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Position = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+
+NUMBERS, SCENARIOS, MODE, CONFIGURATIONS = KINDS_OF_VALUES = (
+    "<numbers>",
+    "<scenarios>",
+    "<mode>",
+    "<configurations>",
+)
+"""Tags of what a value with several forms is taken for."""
 
 _Entry = TypeVar("_Entry", bound="Entry")
 _Parts = Mapping[tuple[str, ...], "type[Entry]"]
@@ -152,6 +159,7 @@ def listed(values: Sequence[object], last: str = "or") -> str:
 def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:
     """One sentence per error, unknown keys first, because a misspelt key explains a missing one."""
     parts = entry_types(model)
+    errors = [{**error, "loc": _without_choices(error["loc"])} for error in errors]
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     missing = [error["loc"] for error in errors if error["type"] == "missing"]
     sentences = []
@@ -175,7 +183,7 @@ def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:
 
 
 def _wrong_value(error: ErrorDetails, parts: _Parts) -> str:
-    location = _without_choices(error["loc"])
+    location = error["loc"]
     wrong, instead = _WRONG.get(error["type"], (f"is refused ({error['msg']})", "another value"))
     model = parts.get(_names(location))
     context = {**error.get("ctx", {}), "keys": _keys(model) if model else ""}
@@ -196,12 +204,8 @@ def _names(location: Location) -> tuple[str, ...]:
 
 
 def _without_choices(location: Location) -> Location:
-    """The location without the `<...>` tags that pydantic adds for the assumed kind of list."""
-    return tuple(
-        part
-        for part, after in zip_longest(location, location[1:])
-        if not (isinstance(part, str) and part.startswith("<") and isinstance(after, int))
-    )
+    """The location without the tags that pydantic adds for the assumed kind of value."""
+    return tuple(part for part in location if part not in KINDS_OF_VALUES)
 
 
 def _keys(model: type[Entry]) -> str:
@@ -211,20 +215,22 @@ def _keys(model: type[Entry]) -> str:
 _Value = TypeVar("_Value", int, float)
 
 
-def require_names(names: Sequence[str]) -> None:
-    """Reject tenants without a unique printable name."""
+def require_names(
+    names: Sequence[str], listed_at: Location = ("tenants",), what: str = "tenant"
+) -> None:
+    """Reject tenants, or what else is listed there, without a unique printable name."""
     seen: dict[str, int] = {}
     for index, name in enumerate(names):
-        location = ("tenants", index, "name")
+        location = (*listed_at, index, "name")
         if not name.strip():
-            refuse(location, "the name is empty", "give every tenant a name")
+            refuse(location, "the name is empty", f"give every {what} a name")
         if not name.isprintable():
             refuse(location, f"{shown(name)} cannot be printed", "use letters and digits")
         if name in seen:
             refuse(
                 location,
-                f"{shown(name)} is already the name of tenants[{seen[name]}]",
-                "give every tenant a name of its own",
+                f"{shown(name)} is already the name of {key_path((*listed_at, seen[name]))}",
+                f"give every {what} a name of its own",
             )
         seen[name] = index
 

@@ -24,6 +24,7 @@ from migrator.core.problem import (
     Plan,
     Problem,
     Retraining,
+    RetrainingConfiguration,
     Task,
     Tenant,
 )
@@ -78,7 +79,7 @@ def later_goodput_of(problem: Problem, plan: Plan) -> float:
     """The expected goodput after the window that the plan's completed retrainings add."""
     return math.fsum(
         tenant.value_after
-        * (tenant.accuracy_post - tenant.accuracy_pre)
+        * (_accuracy_after(problem, plan, tenant) - tenant.accuracy_pre)
         * math.fsum(map(math.fsum, tenant.received))
         / len(tenant.received)
         for tenant in problem.tenants
@@ -96,10 +97,11 @@ def _goodputs(
     capabilities = _CAPABILITIES[problem.charge]
     for tenant in problem.tenants:
         end = _completion(problem, plan, tenant)
+        after = _accuracy_after(problem, plan, tenant)
         limits = _limits(plan, tenant, without.get(tenant.name, ()))
         charged = capabilities(problem, plan, tenant)
         for slot, (capability, limit) in enumerate(zip(charged, limits, strict=True)):
-            accuracy = tenant.accuracy_post if slot >= end else tenant.accuracy_pre
+            accuracy = after if slot >= end else tenant.accuracy_pre
             yield accuracy * _expected_throughput(tenant, slot, min(capability, limit))
 
 
@@ -117,6 +119,26 @@ def _completion(problem: Problem, plan: Plan, tenant: Tenant) -> float:
     if left is not None:
         return left
     return max(_held(plan, tenant), default=math.inf) + 1
+
+
+def _accuracy_after(problem: Problem, plan: Plan, tenant: Tenant) -> float:
+    """The accuracy after the tenant's retraining; the present one where nothing is retrained."""
+    running = problem.running(tenant)
+    if running is not None:
+        return tenant.configuration(running.configuration).accuracy
+    chosen = _chosen_configuration(plan, tenant)
+    return tenant.accuracy_pre if chosen is None else chosen.accuracy
+
+
+def _chosen_configuration(plan: Plan, tenant: Tenant) -> RetrainingConfiguration | None:
+    """The configuration that the plan names, as slots do not show it; the only one needs no name.
+
+    None where the tenant has no such configuration.
+    """
+    if len(tenant.configurations) == 1 and not tenant.configurations[0].name:
+        return tenant.configurations[0]
+    names = {each.configuration for each in plan.retrainings if each.tenant == tenant.name}
+    return next((choice for choice in tenant.configurations if choice.name in names), None)
 
 
 def _expected_throughput(tenant: Tenant, slot: int, capability: float) -> float:
@@ -299,9 +321,9 @@ def _retraining_rules(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[
             yield f"slot {slot}: {task} holds {_written(spots)}, but it may hold one instance"
     if problem.slots_left(tenant) is not None:
         yield from _running_rules(problem, plan, tenant, held)
-    elif tenant.retraining_slots is not None:
+    elif any(choice.slots for choice in tenant.configurations):
         if held or not tenant.retraining_optional:
-            yield from _started_rules(tenant, tenant.retraining_slots, held)
+            yield from _started_rules(problem, plan, tenant, held)
     elif held:
         slot, spots = next(iter(held.items()))
         yield f"slot {slot}: {task} holds {_written(spots)}, but it has nothing to retrain"
@@ -327,7 +349,7 @@ def _running_rules(
 
 
 def _started_rules(
-    tenant: Tenant, lengths: Mapping[int, int], held: Mapping[int, list[_Spot]]
+    problem: Problem, plan: Plan, tenant: Tenant, held: Mapping[int, list[_Spot]]
 ) -> Iterator[str]:
     task = Task(tenant.name, Kind.RETRAINING)
     if not held:
@@ -335,10 +357,22 @@ def _started_rules(
         return
     yield from _interruptions(task, held)
     yield from _moves(task, held)
-    start, spots = next(iter(held.items()))
+    chosen = _chosen_configuration(plan, tenant)
+    if chosen is None:
+        names = ", ".join(choice.name for choice in tenant.configurations)
+        yield f"{task} has no configuration in the plan; {tenant.name} has {names}"
+        return
+    lengths, (start, spots) = chosen.slots, next(iter(held.items()))
     sizes = {gpcs for spots in held.values() for _, gpcs in spots}
     for gpcs in sorted(sizes - lengths.keys()):
         yield f"slot {start}: {task} holds {gpcs}g, a size its retraining_slots does not name"
+    for gpcs in sorted(sizes & problem.board.plain_profiles.keys()):
+        memory_gib = problem.board.plain_profiles[gpcs].memory_gib
+        if memory_gib is not None and memory_gib < chosen.memory_gib:
+            yield (
+                f"slot {start}: {task} holds {gpcs}g with {memory_gib:g} GiB, "
+                f"but it needs {chosen.memory_gib:g} GiB"
+            )
     gpcs = spots[0][1]
     # A retraining that changes its size has no length to compare with: that is a move.
     if sizes == {gpcs} and gpcs in lengths and len(held) != lengths[gpcs]:
@@ -390,15 +424,17 @@ def _retraining_claims(problem: Problem, plan: Plan) -> Iterator[str]:
 
 def _shown(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[Retraining]:
     """The retraining of `tenant` that the slots show, from its first to its last slot."""
-    left = problem.slots_left(tenant)
+    running = problem.running(tenant)
     held = _held(plan, tenant)
-    if left is not None:
+    if running is not None:
         spot = _initial_spot(problem, tenant)
         if spot is not None:
-            yield Retraining(tenant.name, 0, left, spot[1])
+            yield Retraining(tenant.name, 0, running.slots_left, spot[1], running.configuration)
     elif held:
         start, spots = next(iter(held.items()))
-        yield Retraining(tenant.name, start, max(held) + 1, spots[0][1])
+        chosen = _chosen_configuration(plan, tenant)
+        name = "" if chosen is None else chosen.name
+        yield Retraining(tenant.name, start, max(held) + 1, spots[0][1], name)
 
 
 def _worth_claims(problem: Problem, plan: Plan) -> Iterator[str]:
@@ -476,6 +512,6 @@ def _written(spots: Iterable[_Spot]) -> str:
 
 
 def _span(retraining: Retraining) -> str:
-    return (
-        f"the retraining of {retraining.tenant} on {retraining.gpcs}g until slot {retraining.end}"
-    )
+    chosen = f" as {retraining.configuration!r}" if retraining.configuration else ""
+    where = f"on {retraining.gpcs}g until slot {retraining.end}"
+    return f"the retraining of {retraining.tenant}{chosen} {where}"

@@ -72,9 +72,9 @@ def _require_long_window(problem: Problem, index: int) -> None:
     durations = _durations(problem, tenant)
     if durations and min(durations.values()) > problem.slots:
         raise InfeasibleError(
-            f"tenants[{index}].retraining_slots: the retraining of {tenant.name!r} must end "
+            f"{_key(tenant, index)}: the retraining of {tenant.name!r} must end "
             f"inside the window, but it takes at least {min(durations.values())} slots and slots "
-            f'is {problem.slots}; raise slots or set retraining to "optional"'
+            f"is {problem.slots}; raise slots or {_optional(tenant)}"
         )
 
 
@@ -90,7 +90,8 @@ def _require_running_beside(problem: Problem, minimum: list[int]) -> None:
 
 
 def _require_retraining_beside(problem: Problem, index: int, minimum: list[int]) -> None:
-    durations = _durations(problem, problem.tenants[index])
+    tenant = problem.tenants[index]
+    durations = _durations(problem, tenant)
     in_time = {gpcs: slots for gpcs, slots in durations.items() if slots <= problem.slots}
     if not in_time or any(
         _fits_late(problem, [*minimum, gpcs], problem.slots - slots)
@@ -99,11 +100,10 @@ def _require_retraining_beside(problem: Problem, index: int, minimum: list[int])
         return
     beside = "and the running retrainings " if _running(problem) else ""
     raise InfeasibleError(
-        f"tenants[{index}].retraining_slots: the retraining of {problem.tenants[index].name!r} "
+        f"{_key(tenant, index)}: the retraining of {tenant.name!r} "
         f"must run beside the tenants' minimum instances, but none of its sizes that end in time "
         f"({_sizes(in_time)}) fits beside those ({_sizes(minimum)}) {beside}on "
-        f"{problem.board.name}; offer a smaller size, lower some min_gpcs or set retraining "
-        'to "optional"'
+        f"{problem.board.name}; offer a smaller size, lower some min_gpcs or {_optional(tenant)}"
     )
 
 
@@ -172,10 +172,26 @@ def _fits(board: Board, sizes: Collection[int], fixed: Collection[Instance] = ()
 
 
 def _durations(problem: Problem, tenant: Tenant) -> dict[int, int]:
-    """Size -> slots of the retraining the plan has to start; empty where there is none."""
-    if tenant.retraining_slots is None or not problem.must_retrain(tenant):
+    """Size -> fewest slots of a retraining the plan has to start; empty where there is none."""
+    if not problem.must_retrain(tenant):
         return {}
-    return dict(sorted(tenant.retraining_slots.items()))
+    fewest: dict[int, int] = {}
+    for choice in tenant.configurations:
+        for gpcs, slots in choice.slots.items():
+            fewest[gpcs] = min(slots, fewest.get(gpcs, slots))
+    return dict(sorted(fewest.items()))
+
+
+def _key(tenant: Tenant, index: int) -> str:
+    """Where a problem file gives the lengths of the tenant's retraining."""
+    several = any(choice.name for choice in tenant.configurations)
+    return f"tenants[{index}].{'retraining.configurations' if several else 'retraining_slots'}"
+
+
+def _optional(tenant: Tenant) -> str:
+    """The remedy of leaving the retraining out, as a problem file says it."""
+    several = any(choice.name for choice in tenant.configurations)
+    return "set retraining.optional" if several else 'set retraining to "optional"'
 
 
 def _running(problem: Problem) -> list[tuple[Instance, int]]:

@@ -23,6 +23,9 @@ class _PlanRetrainingEntry(Entry):
     start: Position = Field(description="its first slot, an integer of at least 0")
     end: Count = Field(description="the slot after its last one, a positive integer")
     gpcs: Count = Field(description="the size of its instance in GPCs, a positive integer")
+    configuration: str = Field(
+        default="", description="the name of its configuration, as text; left out for the only one"
+    )
 
 
 class _SlotEntry(Entry):
@@ -78,7 +81,13 @@ def parse_plan(data: object) -> Plan:
         solver=file.solver,
         solve_s=file.solve_s,
         retrainings=tuple(
-            Retraining(retraining.tenant, retraining.start, retraining.end, retraining.gpcs)
+            Retraining(
+                retraining.tenant,
+                retraining.start,
+                retraining.end,
+                retraining.gpcs,
+                retraining.configuration,
+            )
             for retraining in file.retrainings
         ),
         slots=tuple(_allocation(entry, index) for index, entry in enumerate(file.slots)),
@@ -94,21 +103,24 @@ def plan_to_json(plan: Plan) -> dict[str, object]:
         "gap": plan.gap,
         "solver": plan.solver,
         "solve_s": plan.solve_s,
-        "retrainings": [
-            {
-                "tenant": retraining.tenant,
-                "start": retraining.start,
-                "end": retraining.end,
-                "gpcs": retraining.gpcs,
-            }
-            for retraining in plan.retrainings
-        ],
+        "retrainings": [_retraining_to_json(retraining) for retraining in plan.retrainings],
         "slots": [
             {"instances": [instance_to_json(instance) for instance in slot.instances]}
             for slot in plan.slots
         ],
         "status": plan.status,
         "later_goodput": plan.later_goodput,
+    }
+
+
+def _retraining_to_json(retraining: Retraining) -> dict[str, object]:
+    named = {"configuration": retraining.configuration} if retraining.configuration else {}
+    return {
+        "tenant": retraining.tenant,
+        "start": retraining.start,
+        "end": retraining.end,
+        "gpcs": retraining.gpcs,
+        **named,
     }
 
 

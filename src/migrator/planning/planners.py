@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from migrator.core.catalogue import board
-from migrator.core.problem import Charge, Plan, Problem, Tenant
+from migrator.core.problem import Charge, Plan, Problem, RetrainingConfiguration, Tenant
 
 
 def search(problem: Problem, time_limit_s: float, *, steady: bool) -> Plan:
@@ -45,5 +45,6 @@ def _planner(charge: Charge) -> Callable[[Problem, float, bool], Plan]:
 
 def _tiny_problem(charge: Charge) -> Problem:
     """The smallest problem that calls all kernels of the charge."""
-    tenant = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, 0.6, {1: 1}, 1.0, 1)
+    retraining = RetrainingConfiguration(0.6, {1: 1})
+    tenant = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, (retraining,), 1.0, 1)
     return Problem(board("A30-24GB"), 1.0, 2, charge, (tenant,))

@@ -63,7 +63,7 @@ def preinitialize(problem: Problem, plan: Plan) -> Preinitialization:
     preparations: list[Preparation] = []
     releases, regained = 0, 0.0
     for tenant in problem.tenants:
-        end = _completion(plan, tenant)
+        end, after = _completion(plan, tenant)
         for slot, before, now in _changes(problem, plan, tenant):
             new = [
                 _prepared(problem, tenant, instance, slot, busy)
@@ -72,7 +72,7 @@ def preinitialize(problem: Problem, plan: Plan) -> Preinitialization:
             preparations += new
             releases += not new
             hidden_s = sum(preparation.hidden_s for preparation in new) / len(new) if new else 0.0
-            accuracy = tenant.accuracy_post if slot >= end else tenant.accuracy_pre
+            accuracy = after if slot >= end else tenant.accuracy_pre
             regained += accuracy * _regained(problem, tenant, slot, now, hidden_s)
     return Preinitialization(
         tuple(sorted(preparations, key=lambda preparation: (preparation.slot, preparation.start))),
@@ -81,9 +81,12 @@ def preinitialize(problem: Problem, plan: Plan) -> Preinitialization:
     )
 
 
-def _completion(plan: Plan, tenant: Tenant) -> int:
-    ends = [retraining.end for retraining in plan.retrainings if retraining.tenant == tenant.name]
-    return ends[0] if ends else len(plan.slots)
+def _completion(plan: Plan, tenant: Tenant) -> tuple[int, float]:
+    """The slot from which it serves with the accuracy after its retraining, and that accuracy."""
+    for retraining in plan.retrainings:
+        if retraining.tenant == tenant.name:
+            return retraining.end, tenant.configuration(retraining.configuration).accuracy
+    return len(plan.slots), tenant.accuracy_pre
 
 
 def _busy_mask(problem: Problem, instances: tuple[Instance, ...]) -> int:

@@ -21,6 +21,7 @@ from migrator.core.problem import (
     Instance,
     Kind,
     Problem,
+    RetrainingConfiguration,
     RunningRetraining,
     Task,
     Tenant,
@@ -28,7 +29,11 @@ from migrator.core.problem import (
 from migrator.io.data_file import read_data_file
 from migrator.io.file_kind import PROBLEM
 from migrator.io.strict import (
+    CONFIGURATIONS,
     MAX_NUMBER,
+    MODE,
+    NUMBERS,
+    SCENARIOS,
     Count,
     Entry,
     Location,
@@ -54,12 +59,43 @@ _Accuracy = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 def _numbers_or_scenarios(value: object) -> str | None:
     if not isinstance(value, list):
         return None
-    return "<scenarios>" if value and isinstance(value[0], list) else "<numbers>"
+    return SCENARIOS if value and isinstance(value[0], list) else NUMBERS
 
 
 _Received = Annotated[
-    Annotated[list[Number], Tag("<numbers>")] | Annotated[list[list[Number]], Tag("<scenarios>")],
+    Annotated[list[Number], Tag(NUMBERS)] | Annotated[list[list[Number]], Tag(SCENARIOS)],
     Discriminator(_numbers_or_scenarios),
+]
+
+
+class _ConfigurationEntry(Entry):
+    name: str = Field(min_length=1, description="the configuration's name, as text, not empty")
+    accuracy_post: _Accuracy = Field(description="the accuracy after it, a number from 0 to 1")
+    slots: Annotated[dict[str, Count], Field(min_length=1)] = Field(
+        description='slots it takes on each size, such as {"1": 150, "2": 80}'
+    )
+    memory_gib: Number = Field(
+        default=0.0, description="the memory of its instance at least, in GiB, a number"
+    )
+
+
+class _RetrainingEntry(Entry):
+    configurations: Annotated[list[_ConfigurationEntry], Field(min_length=1)] = Field(
+        description="a list of at least one {name, accuracy_post, slots}"
+    )
+    optional: bool = Field(
+        default=False, description="true or false: whether the plan may leave the retraining out"
+    )
+
+
+def _mode_or_configurations(value: object) -> str:
+    return CONFIGURATIONS if isinstance(value, dict) else MODE
+
+
+_Retraining = Annotated[
+    Annotated[Literal["required", "optional"], Tag(MODE)]
+    | Annotated[_RetrainingEntry, Tag(CONFIGURATIONS)],
+    Discriminator(_mode_or_configurations),
 ]
 
 
@@ -74,11 +110,12 @@ class _ProblemTenantEntry(Entry):
     )
     accuracy_pre: _Accuracy = Field(description="the accuracy now, a number from 0 to 1")
     accuracy_post: _Accuracy | None = Field(
-        description="the accuracy after retraining, a number from 0 to 1"
+        default=None, description="the accuracy after retraining, a number from 0 to 1"
     )
     retraining_slots: Annotated[dict[str, Count], Field(min_length=1)] | None = Field(
+        default=None,
         description='slots a retraining takes on each size, such as {"1": 150, "2": 80}, '
-        "or null for no retraining"
+        "or null for no retraining",
     )
     overhead_s: Number = Field(
         description=f"the seconds a reconfiguration costs, a number from 0 to {MAX_NUMBER:g}"
@@ -86,9 +123,10 @@ class _ProblemTenantEntry(Entry):
     min_gpcs: Count = Field(
         description="the GPCs that one of its instances always has at least, a positive integer"
     )
-    retraining: Literal["required", "optional"] = Field(
+    retraining: _Retraining = Field(
         default="required",
-        description='"required", or "optional" if the plan may leave the retraining out',
+        description='"required", or "optional" if the plan may leave the retraining out; or '
+        "{configurations: [...]} for several ways to retrain, of which the plan chooses one",
     )
     value_after: Number = Field(
         default=0.0,
@@ -100,6 +138,9 @@ class _ProblemTenantEntry(Entry):
 class _RunningEntry(Entry):
     tenant: str = Field(description="the name of the tenant whose retraining runs")
     slots_left: Count = Field(description="the slots it still needs, a positive integer")
+    configuration: str = Field(
+        default="", description="the name of its configuration, if its tenant has several"
+    )
 
 
 class InstanceEntry(Entry):
@@ -197,9 +238,7 @@ def problem_to_json(problem: Problem) -> dict[str, object]:
 
 def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
     received = [list(row) for row in tenant.received]
-    choices: dict[str, object] = {}
-    if tenant.retraining_optional:
-        choices["retraining"] = "optional"
+    choices = _retraining_to_json(tenant)
     if tenant.value_after:
         choices["value_after"] = tenant.value_after
     return {
@@ -207,14 +246,29 @@ def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
         "received": received[0] if len(received) == 1 else received,
         "capability": _by_size_to_json(tenant.capability),
         "accuracy_pre": tenant.accuracy_pre,
-        "accuracy_post": tenant.accuracy_post,
-        "retraining_slots": (
-            None if tenant.retraining_slots is None else _by_size_to_json(tenant.retraining_slots)
-        ),
         "overhead_s": tenant.overhead_s,
         "min_gpcs": tenant.min_gpcs,
         **choices,
     }
+
+
+def _retraining_to_json(tenant: Tenant) -> dict[str, object]:
+    """The keys about a tenant's retraining."""
+    choices, optional = tenant.configurations, tenant.retraining_optional
+    if any(choice.name for choice in choices):
+        entries = [_configuration_to_json(choice) for choice in choices]
+        return {"retraining": {"configurations": entries, "optional": optional}}
+    mode: dict[str, object] = {"retraining": "optional"} if optional else {}
+    if not choices:
+        return {"accuracy_post": None, "retraining_slots": None, **mode}
+    slots = _by_size_to_json(choices[0].slots) or None
+    return {"accuracy_post": choices[0].accuracy, "retraining_slots": slots, **mode}
+
+
+def _configuration_to_json(choice: RetrainingConfiguration) -> dict[str, object]:
+    memory = {"memory_gib": choice.memory_gib} if choice.memory_gib else {}
+    slots = _by_size_to_json(choice.slots)
+    return {"name": choice.name, "accuracy_post": choice.accuracy, "slots": slots, **memory}
 
 
 def _by_size_to_json(values: Mapping[int, float]) -> dict[str, float]:
@@ -226,6 +280,7 @@ def _initial_to_json(initial: Initial) -> dict[str, object]:
         "instances": [instance_to_json(instance) for instance in initial.instances],
         "retrainings": [
             {"tenant": retraining.tenant, "slots_left": retraining.slots_left}
+            | ({"configuration": retraining.configuration} if retraining.configuration else {})
             for retraining in initial.retrainings
         ],
     }
@@ -234,21 +289,17 @@ def _initial_to_json(initial: Initial) -> dict[str, object]:
 def _tenant(
     entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry, board: Board
 ) -> Tenant:
-    retraining = entry.retraining_slots
+    retraining = entry.retraining
+    optional = retraining.optional if isinstance(retraining, _RetrainingEntry) else None
     return Tenant(
         name=entry.name,
         received=_received(entry, (*location, "received"), file.slots),
         capability=by_size(entry.capability, (*location, "capability"), board),
         accuracy_pre=entry.accuracy_pre,
-        accuracy_post=_accuracy_post(entry, location, file),
-        retraining_slots=(
-            None
-            if retraining is None
-            else by_size(retraining, (*location, "retraining_slots"), board)
-        ),
+        configurations=_configurations(entry, location, file, board),
         overhead_s=entry.overhead_s,
         min_gpcs=entry.min_gpcs,
-        retraining_optional=entry.retraining == "optional",
+        retraining_optional=retraining == "optional" if optional is None else optional,
         value_after=entry.value_after,
     )
 
@@ -280,19 +331,61 @@ def _scenarios(
         yield (*location, index), scenario
 
 
-def _accuracy_post(entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry) -> float:
-    if entry.accuracy_post is not None:
-        return entry.accuracy_post
-    running = () if file.initial is None else file.initial.retrainings
-    if entry.retraining_slots is not None or any(
-        retraining.tenant == entry.name for retraining in running
-    ):
-        refuse(
-            (*location, "accuracy_post"),
-            "null although the tenant retrains",
-            "give the accuracy after retraining, a number from 0 to 1",
-        )
-    return entry.accuracy_pre
+def _configurations(
+    entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry, board: Board
+) -> tuple[RetrainingConfiguration, ...]:
+    if isinstance(entry.retraining, _RetrainingEntry):
+        return _several(entry, entry.retraining, location, board)
+    for key in ("accuracy_post", "retraining_slots"):
+        if key not in entry.model_fields_set:
+            give = _ProblemTenantEntry.model_fields[key].description
+            refuse((*location, key), "the key is missing", f"give {give}")
+    slots = entry.retraining_slots
+    if entry.accuracy_post is None:
+        running = () if file.initial is None else file.initial.retrainings
+        if slots is not None or any(retraining.tenant == entry.name for retraining in running):
+            refuse(
+                (*location, "accuracy_post"),
+                "null although the tenant retrains",
+                "give the accuracy after retraining, a number from 0 to 1",
+            )
+        return ()
+    lengths = {} if slots is None else by_size(slots, (*location, "retraining_slots"), board)
+    return (RetrainingConfiguration(entry.accuracy_post, lengths),)
+
+
+def _several(
+    entry: _ProblemTenantEntry, retraining: _RetrainingEntry, location: Location, board: Board
+) -> tuple[RetrainingConfiguration, ...]:
+    for key in ("accuracy_post", "retraining_slots"):
+        if getattr(entry, key) is not None:
+            refuse(
+                (*location, key),
+                "retraining.configurations are given as well",
+                "leave it out: every configuration has its own",
+            )
+    listed_at = (*location, "retraining", "configurations")
+    require_names([choice.name for choice in retraining.configurations], listed_at, "configuration")
+    return tuple(
+        _configuration(choice, (*listed_at, index), board)
+        for index, choice in enumerate(retraining.configurations)
+    )
+
+
+def _configuration(
+    entry: _ConfigurationEntry, location: Location, board: Board
+) -> RetrainingConfiguration:
+    slots = by_size(entry.slots, (*location, "slots"), board)
+    for gpcs in sorted(slots):
+        memory_gib = board.memory_mib_of(gpcs) / 1024
+        if memory_gib < entry.memory_gib:
+            refuse(
+                (*location, "slots", str(gpcs)),
+                f"an instance of {gpcs} has {memory_gib:g} GiB and memory_gib is "
+                f"{entry.memory_gib:g}",
+                "leave the size out",
+            )
+    return RetrainingConfiguration(entry.accuracy_post, slots, entry.name, entry.memory_gib)
 
 
 def _initial(entry: _InitialEntry, file: _ProblemEntry, board: Board) -> Initial:
@@ -303,12 +396,12 @@ def _initial(entry: _InitialEntry, file: _ProblemEntry, board: Board) -> Initial
     )
     _require_placements(instances, board)
     _require_known_tasks(instances, names)
-    _require_running(entry.retrainings, names, file.slots)
+    _require_running(entry.retrainings, file.tenants, file.slots)
     _require_match(instances, entry.retrainings)
     return Initial(
         instances,
         tuple(
-            RunningRetraining(retraining.tenant, retraining.slots_left)
+            RunningRetraining(retraining.tenant, retraining.slots_left, retraining.configuration)
             for retraining in entry.retrainings
         ),
     )
@@ -350,8 +443,11 @@ def _require_known_tasks(instances: tuple[Instance, ...], names: list[str]) -> N
             _refuse_tenant(location, instance.task.tenant, names)
 
 
-def _require_running(retrainings: list[_RunningEntry], names: list[str], slots: int) -> None:
+def _require_running(
+    retrainings: list[_RunningEntry], tenants: list[_ProblemTenantEntry], slots: int
+) -> None:
     seen: set[str] = set()
+    names = [tenant.name for tenant in tenants]
     for index, running in enumerate(retrainings):
         location = ("initial", "retrainings", index)
         if running.tenant not in names:
@@ -368,7 +464,25 @@ def _require_running(retrainings: list[_RunningEntry], names: list[str], slots: 
                 f"the window of {slots} slots is too short for the {running.slots_left} left",
                 "raise slots",
             )
+        _require_configuration(running, tenants[names.index(running.tenant)], location)
         seen.add(running.tenant)
+
+
+def _require_configuration(
+    running: _RunningEntry, tenant: _ProblemTenantEntry, location: Location
+) -> None:
+    retraining = tenant.retraining
+    several = retraining.configurations if isinstance(retraining, _RetrainingEntry) else []
+    names = [choice.name for choice in several]
+    if running.configuration in (names or [""]):
+        return
+    location = (*location, "configuration")
+    if not names:
+        refuse(location, f"{tenant.name} has no configurations with names", "leave it out")
+    meant = nearest(running.configuration, names)
+    remedy = f"did you mean {shown(meant)}?" if meant else f"name one of {listed(names)}"
+    wrong = f"{tenant.name} has no configuration {shown(running.configuration)}"
+    refuse(location, wrong, remedy)
 
 
 def _refuse_tenant(location: Location, name: str, names: list[str]) -> NoReturn:

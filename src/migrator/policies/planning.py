@@ -18,6 +18,7 @@ from migrator.core.problem import (
     Plan,
     Problem,
     Retraining,
+    RetrainingConfiguration,
     RunningRetraining,
     Task,
     Tenant,
@@ -27,7 +28,14 @@ from migrator.planning.check import check_plan, goodput_of, later_goodput_of, vi
 from migrator.planning.solve import make_plan
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish
 from migrator.policies.mps_workers import BUSY, beside_busy
-from migrator.policies.policy import Observation, TenantView, remaining_s, running, waiting
+from migrator.policies.policy import (
+    Observation,
+    RetrainingChoice,
+    TenantView,
+    remaining_s,
+    running,
+    waiting,
+)
 
 LONGEST_WINDOWS = 2
 """Windows within which a retraining that outlasts its own must be over."""
@@ -66,9 +74,10 @@ def _horizon(observation: Observation) -> int:
     if observation.slot > 0:
         return slots
     lengths = (
-        _length(observation, view, gpcs, late=True)
+        _length(observation, view, choice, gpcs, late=True)
         for view in waiting(observation)
-        if view.value_after > 0
+        if view.value_after > 0 and view.retraining is not None
+        for choice in view.retraining.choices
         for gpcs in view.service.training_sizes(observation.board)
     )
     return max((length for length in lengths if length <= LONGEST_WINDOWS * slots), default=slots)
@@ -117,14 +126,18 @@ def _within_window(
     if window.slots_left(tenant) is not None:
         return tenant
     if begun is None:
-        return replace(tenant, retraining_slots=longer.retraining_slots)
+        return replace(tenant, configurations=longer.configurations)
     inside = min(begun.end, window.slots) - begun.start
     late = (begun.end - begun.start - inside) / window.slots
     value = observation.tenant(tenant.name).value_after
     lasting = max(0.0, value - late) / value if value > 0 else 0.0
+    chosen = tenant.configuration(begun.configuration)
+    chosen = replace(chosen, slots={**chosen.slots, begun.gpcs: inside})
     return replace(
         tenant,
-        retraining_slots={**(tenant.retraining_slots or {}), begun.gpcs: inside},
+        configurations=tuple(
+            chosen if choice.name == chosen.name else choice for choice in tenant.configurations
+        ),
         value_after=lasting * tenant.value_after,
     )
 
@@ -161,7 +174,9 @@ def _staying(problem: Problem, plan: Plan) -> Plan | None:
         for slot in range(problem.slots)
     )
     running = {
-        retraining.tenant: Retraining(retraining.tenant, 0, retraining.slots_left, instance.gpcs)
+        retraining.tenant: Retraining(
+            retraining.tenant, 0, retraining.slots_left, instance.gpcs, retraining.configuration
+        )
         for retraining in problem.initial.retrainings
         for instance in problem.initial.instances
         if instance.task == Task(retraining.tenant, Kind.RETRAINING)
@@ -239,8 +254,13 @@ def _extended(observation: Observation, slots: int) -> Observation:
 def _promise(tenant: Tenant) -> float:
     """Requests that only the retrained model would answer correctly, per GPC and slot it takes."""
     requests = sum(map(sum, tenant.received)) / len(tenant.received)
-    effort = min(gpcs * slots for gpcs, slots in (tenant.retraining_slots or {1: 1}).items())
-    return (tenant.accuracy_post - tenant.accuracy_pre) * requests / effort
+    return max(
+        (choice.accuracy - tenant.accuracy_pre)
+        * requests
+        / min(gpcs * slots for gpcs, slots in choice.slots.items())
+        for choice in tenant.configurations
+        if choice.slots
+    )
 
 
 def _retraining_only(problem: Problem, kept: tuple[Tenant, ...]) -> Problem:
@@ -253,7 +273,7 @@ def _retraining_only(problem: Problem, kept: tuple[Tenant, ...]) -> Problem:
 
 
 def _spared(tenant: Tenant) -> Tenant:
-    return replace(tenant, retraining_slots=None)
+    return replace(tenant, configurations=())
 
 
 def answered_shares(observation: Observation) -> dict[str, float]:
@@ -297,14 +317,12 @@ def _answered(observation: Observation, view: TenantView, wish: Wish) -> dict[Mu
 
 def _tenant(observation: Observation, view: TenantView, optional: bool, answered: float) -> Tenant:
     assert view.ahead is not None, "a policy that plans has sight of what is ahead"
-    state = view.retraining
     return Tenant(
         name=view.name,
         received=tuple(tuple(map(float, scenario)) for scenario in view.ahead),
         capability=_capability(observation, view),
         accuracy_pre=view.accuracy,
-        accuracy_post=view.accuracy if state is None else state.accuracy_post,
-        retraining_slots=_retraining_slots(observation, view, late=optional),
+        configurations=_configurations(observation, view, optional),
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
         retraining_optional=optional,
@@ -333,26 +351,52 @@ def _beside_busy_rps(service: Service, board: Board, gpcs: int, alone_rps: float
     return (slowed.capabilities_rps(board)[gpcs] or alone_rps) / slowdown
 
 
-def _retraining_slots(
-    observation: Observation, view: TenantView, *, late: bool
-) -> dict[int, int] | None:
-    """Size -> slots in which a waiting retraining can finish in time; None if none waits.
+def _configurations(
+    observation: Observation, view: TenantView, optional: bool
+) -> tuple[RetrainingConfiguration, ...]:
+    """The configurations with the sizes on which a waiting retraining can finish in time.
+
+    A plan that must retrain has the first one only, as in the paper.
+    """
+    state = view.retraining
+    if state is None:
+        return ()
+    return tuple(
+        RetrainingConfiguration(
+            choice.accuracy_post,
+            _slots_in_time(observation, view, choice, late=optional),
+            choice.configuration,
+            choice.memory_gib,
+        )
+        for choice in (state.choices if optional else state.choices[:1])
+    )
+
+
+def _slots_in_time(
+    observation: Observation, view: TenantView, choice: RetrainingChoice, *, late: bool
+) -> dict[int, int]:
+    """Size -> slots in which a waiting retraining can finish in time; empty if none waits.
 
     `late`: a size counts only if four of five retrainings would finish in time on it.
     """
     if view.name not in {tenant.name for tenant in waiting(observation)}:
-        return None
-    in_time = {
-        gpcs: _length(observation, view, gpcs, late=False)
-        for gpcs in view.service.training_sizes(observation.board)
-        if _length(observation, view, gpcs, late=late) <= observation.slots_left
+        return {}
+    board = observation.board
+    return {
+        gpcs: _length(observation, view, choice, gpcs, late=False)
+        for gpcs in view.service.training_sizes(board)
+        if board.memory_mib_of(gpcs) >= 1024 * choice.memory_gib
+        and _length(observation, view, choice, gpcs, late=late) <= observation.slots_left
     }
-    return in_time or None
 
 
-def _length(observation: Observation, view: TenantView, gpcs: int, *, late: bool) -> int:
+def _length(
+    observation: Observation, view: TenantView, choice: RetrainingChoice, gpcs: int, *, late: bool
+) -> int:
     """Slots that a waiting retraining holds an instance."""
-    seconds = remaining_s(view, observation.board.sms_of(gpcs), late=late) + _drain_s(observation)
+    assert view.retraining is not None, f"{view.name} has nothing to retrain"
+    chosen = replace(view, retraining=replace(view.retraining, seconds=choice.seconds))
+    seconds = remaining_s(chosen, observation.board.sms_of(gpcs), late=late) + _drain_s(observation)
     return max(1, math.ceil(seconds / observation.slot_s))
 
 
@@ -377,7 +421,11 @@ def _initial(observation: Observation, charge: Charge) -> Initial:
     return Initial(
         instances=(*instances, *kept.values()),
         retrainings=tuple(
-            RunningRetraining(name, _slots_left(observation, name, instance))
+            RunningRetraining(
+                name,
+                _slots_left(observation, name, instance),
+                _running_configuration(observation, name),
+            )
             for name, instance in kept.items()
         ),
     )
@@ -397,6 +445,13 @@ def _as_held(observation: Observation, instance: Instance, charge: Charge) -> In
     if instance.gpcs not in sizes or (left_over and charge is Charge.PAPER):
         return replace(instance, task=None)
     return replace(instance, task=Task(task.tenant, Kind.INFERENCE))
+
+
+def _running_configuration(observation: Observation, tenant: str) -> str:
+    """The name of the configuration of a running retraining."""
+    state = observation.tenant(tenant).retraining
+    assert state is not None, f"{tenant} retrains"
+    return state.configuration
 
 
 def _slots_left(observation: Observation, tenant: str, instance: Instance) -> int:

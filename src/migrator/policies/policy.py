@@ -49,6 +49,20 @@ class Routing(StrEnum):
 
 
 @dataclass(frozen=True)
+class RetrainingChoice:
+    """A configuration that a retraining may have."""
+
+    configuration: str
+    """Its name; empty for a tenant's only one."""
+    accuracy_post: float
+    """Expected accuracy after the retraining."""
+    seconds: Curve
+    """Seconds of the whole retraining, over SMs."""
+    memory_gib: float = 0.0
+    """Memory that its instance has at least."""
+
+
+@dataclass(frozen=True)
 class RetrainingState:
     """A waiting or running retraining."""
 
@@ -64,6 +78,17 @@ class RetrainingState:
     """The instance or share it runs on; None while it waits."""
     longer: float = 1.0
     """The duration that four of five retrainings do not exceed, relative to `seconds`."""
+    configuration: str = ""
+    """The name of the configuration that `accuracy_post` and `seconds` are of: that of a running
+    retraining, else the tenant's first."""
+    others: tuple[RetrainingChoice, ...] = ()
+    """The tenant's other configurations, for policies that choose; empty while one runs."""
+
+    @property
+    def choices(self) -> tuple[RetrainingChoice, ...]:
+        """All configurations, the first one first."""
+        first = RetrainingChoice(self.configuration, self.accuracy_post, self.seconds)
+        return (first, *self.others)
 
 
 @dataclass(frozen=True)
@@ -138,6 +163,12 @@ class Decision:
     """The plan is kept at the policy's interval unless arrivals leave its forecast."""
     rehearsed_goodput: float | None = None
     """The plan's goodput with the gaps that no order of steps avoids; set by the controller."""
+
+    @property
+    def configurations(self) -> dict[str, str]:
+        """Tenant -> the configuration that its retraining has; others have their first."""
+        retrainings = self.plan.retrainings if self.plan is not None else ()
+        return {retraining.tenant: retraining.configuration for retraining in retrainings}
 
     @property
     def predicted_goodput(self) -> float | None:

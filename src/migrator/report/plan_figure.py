@@ -154,20 +154,21 @@ def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -
         capability = _warm_capability(problem, board, tenant)
     else:
         capability, changes = _charged_capability(problem, plan, tenant)
-    completed = next(
-        (retraining.end for retraining in plan.retrainings if retraining.tenant == tenant.name),
-        None,
-    )
+    retrained = next((each for each in plan.retrainings if each.tenant == tenant.name), None)
+    completed, after = None, tenant.accuracy_pre
+    if retrained is not None:
+        completed = retrained.end
+        after = tenant.configuration(retrained.configuration).accuracy
     served = np.minimum(received, capability).mean(axis=0)
     return TenantSeries(
         name=tenant.name,
         arrivals=received.mean(axis=0),
         band=_band(received),
         capability=capability,
-        goodput=served * _accuracy(problem.slots, tenant, completed),
+        goodput=served * _accuracy(problem.slots, tenant.accuracy_pre, after, completed),
         changes=tuple(changes),
         completed=completed,
-        accuracies=(tenant.accuracy_pre, tenant.accuracy_post),
+        accuracies=(tenant.accuracy_pre, after),
     )
 
 
@@ -178,10 +179,10 @@ def _band(received: NDArray[np.float64]) -> tuple[Values, Values] | None:
     return low, high
 
 
-def _accuracy(slots: int, tenant: Tenant, completed: int | None) -> Values:
-    accuracy = np.full(slots, tenant.accuracy_pre)
+def _accuracy(slots: int, before: float, after: float, completed: int | None) -> Values:
+    accuracy = np.full(slots, before)
     if completed is not None:
-        accuracy[completed:] = tenant.accuracy_post
+        accuracy[completed:] = after
     return accuracy
 
 

@@ -391,7 +391,8 @@ class SimulatedGpu:
             return
         sms = sms_of(self._board, instance)
         before = self._stopped.pop(tenant, None)
-        if before is not None and before.job.window != job.window:
+        of = job.window, job.configuration
+        if before is not None and (before.job.window, before.job.configuration) != of:
             before = None
         start_s = self._durations.training_start_s(self.window, tenant)
         if before is not None and self._free_resizing:

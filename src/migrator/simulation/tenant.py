@@ -66,6 +66,8 @@ class DriftingModel:
         self._window = -1
         self._trained_on = -1
         """The window whose data it was trained on."""
+        self._trained_as_first = True
+        """Whether it was trained in the first configuration, which `accuracy_pre` is about."""
         self.accuracy = 1.0
         self.switches: list[tuple[float, float]] = []
 
@@ -77,7 +79,8 @@ class DriftingModel:
     def begin(self, now_s: float, window: int) -> None:
         """Lower the accuracy, whether or not the model was retrained in the window before."""
         drift = self._drift(window)
-        if drift is not None and (window == 0 or self._trained_on == window - 1):
+        trained = self._trained_on == window - 1 and self._trained_as_first
+        if drift is not None and (window == 0 or trained):
             self.accuracy = drift.accuracy_pre
         else:
             self.accuracy = min(1.0, self.accuracy * self._fading(window))
@@ -87,17 +90,16 @@ class DriftingModel:
     def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
         """Set the retraining. A running one continues; a waiting one is dropped, as its data is
         old."""
-        drift = self._drift(window)
-        seconds = None if drift is None else drift.seconds
-        expected = drift.accuracy_post if drift is not None and known else None
-        state.begin_known_window(window, self.evaluated, seconds, expected)
+        state.begin_known_window(window, self.evaluated, self._drift(window), known=known)
 
     def finish(
         self, state: TenantState, job: TenantRetraining, now_s: float, swap_s: float
     ) -> None:
         """Serve the retrained model. If it outlasted its window, it has lost accuracy in every
         window since."""
-        after = self._drifts[job.window].accuracy_post
+        drift = self._drifts[job.window]
+        after = drift.accuracy_after(job.configuration)
+        self._trained_as_first = job.configuration == drift.configuration
         for window in range(job.window + 1, self._window + 1):
             after = min(1.0, after * self._fading(window))
         self._trained_on = job.window

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -88,6 +88,15 @@ def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
                 drift.accuracy_pre,
                 before.seconds,
                 min(1.0, before.accuracy_expected * kept),
+                before.configuration,
+                tuple(
+                    replace(
+                        other,
+                        accuracy_post=min(1.0, other.accuracy_post * kept),
+                        accuracy_estimated=min(1.0, other.accuracy_expected * kept),
+                    )
+                    for other in before.others
+                ),
             )
         )
     return tuple(later)

@@ -254,6 +254,43 @@ class WindowEntry(_Part):
     )
 
 
+class ConfigurationWindowEntry(_Part):
+    """Effect of one window's retraining in another configuration than the first."""
+
+    accuracy_post: _Accuracy = _key(
+        "the accuracy on this window's data after it, a number from 0 to 1", 0.81
+    )
+    seconds: Annotated[dict[str, _Positive], Field(min_length=1)] | None = _key(
+        'the seconds that it takes by instance size in GPCs, such as {"1": 75, "2": 40}; null: '
+        "there is nothing to retrain on yet",
+        {"1": 75, "2": 40, "3": 28, "4": 23},
+        default=None,
+    )
+    accuracy_estimated: _Accuracy | None = _key(
+        "the accuracy that is expected of it and planned with, a number from 0 to 1; default "
+        "accuracy_post",
+        0.8,
+        default=None,
+    )
+
+
+class ConfigurationEntry(_Part):
+    """One way to retrain a tenant's model."""
+
+    name: str = _key("the configuration's name, as text", "half", "all")
+    memory_gib: float = _number(
+        "the memory that its instance has at least, in GiB",
+        *(0, 1e6, 12),
+        default=0.0,
+        words="a number of at least 0",
+    )
+    windows: Annotated[list[ConfigurationWindowEntry], Field(min_length=1)] | None = _key(
+        "a list of {accuracy_post, seconds}, one per window; not of the first configuration, which "
+        "dataset or windows describes",
+        default=None,
+    )
+
+
 class RetrainingEntry(_Part):
     """Drift of a tenant's data: a packaged data set, or window by window."""
 
@@ -268,6 +305,11 @@ class RetrainingEntry(_Part):
     )
     windows: Annotated[list[WindowEntry], Field(min_length=1)] | None = _key(
         "a list of at least one {accuracy_pre, accuracy_post, seconds}", default=None
+    )
+    configurations: Annotated[list[ConfigurationEntry], Field(min_length=1)] | None = _key(
+        "the ways to retrain, of which a plan chooses one, as a list of {name, windows}; the first "
+        "is the one that dataset or windows describes",
+        default=None,
     )
 
 

@@ -7,7 +7,7 @@ arrivals.py. Policies and forecasters stay names until the run starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -21,6 +21,7 @@ from migrator.core.registry import FORM, is_import_path, parts_of
 from migrator.core.scenario import (
     Drift,
     LabelsAt,
+    OtherConfiguration,
     Overlap,
     PeerLimits,
     ResizedTraining,
@@ -44,6 +45,7 @@ from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_ar
 from migrator.workload.capacity import fit_together, least_gpcs
 from migrator.workload.datasets import drifts, learned_a_window_later
 from migrator.workload.entries import (
+    ConfigurationEntry,
     PeersEntry,
     RetrainingEntry,
     ScenarioEntry,
@@ -200,6 +202,8 @@ def tenant_drifts(
     if entry is None:
         return ()
     at_start = _given_drifts(entry, location, service, board)
+    if entry.configurations is not None:
+        at_start = _with_configurations(at_start, entry.configurations, location, board)
     return at_start if labels is LabelsAt.START else learned_a_window_later(at_start)
 
 
@@ -226,6 +230,69 @@ def _given_drifts(
         raise InputError(f"{key_path(location)}.{error}") from error
 
 
+def _with_configurations(
+    drifts: tuple[Drift, ...],
+    entries: Sequence[ConfigurationEntry],
+    location: Location,
+    board: Board,
+) -> tuple[Drift, ...]:
+    """The drifts of the first configuration, with those of the others."""
+    listed_at = (*location, "configurations")
+    require_names([entry.name for entry in entries], listed_at, "configuration")
+    first, *others = entries
+    for key, given in (
+        ("windows", first.windows is not None),
+        ("memory_gib", first.memory_gib > 0),
+    ):
+        if given:
+            refuse(
+                (*listed_at, 0, key),
+                "the first configuration is the one that dataset or windows describes",
+                "leave it out",
+            )
+    rows = [
+        _other_windows(entry, drifts, (*listed_at, index), board)
+        for index, entry in enumerate(others, 1)
+    ]
+    return tuple(
+        replace(
+            drift,
+            configuration=first.name,
+            others=tuple(other for row in rows if (other := row[window]) is not None),
+        )
+        for window, drift in enumerate(drifts)
+    )
+
+
+def _other_windows(
+    entry: ConfigurationEntry, drifts: tuple[Drift, ...], location: Location, board: Board
+) -> list[OtherConfiguration | None]:
+    """The configuration window by window; None where there is nothing to retrain."""
+    windows, location = entry.windows or [], (*location, "windows")
+    if len(windows) != len(drifts):
+        wrong = f"{len(windows)} windows are given" if windows else "the key is missing"
+        refuse(location, wrong, f"give {len(drifts)}, as many as the first configuration has")
+    row: list[OtherConfiguration | None] = []
+    for index, (window, drift) in enumerate(zip(windows, drifts, strict=True)):
+        at = (*location, index, "seconds")
+        if (window.seconds is None) != (drift.seconds is None):
+            wrong = (
+                "the key is missing" if window.seconds is None else "there is nothing to retrain"
+            )
+            refuse(
+                at, wrong, "give seconds in the windows in which the first configuration has some"
+            )
+        if window.seconds is None:
+            row.append(None)
+            continue
+        seconds = _curve(window.seconds, at, board)
+        estimated, memory_gib = window.accuracy_estimated, entry.memory_gib
+        row.append(
+            OtherConfiguration(entry.name, window.accuracy_post, seconds, estimated, memory_gib)
+        )
+    return row
+
+
 def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | None:
     if entry.seconds is None:
         if entry.accuracy_post != entry.accuracy_pre:
@@ -235,7 +302,11 @@ def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | No
                 "give the seconds of the retraining, or accuracies that are the same",
             )
         return None
-    seconds = by_size(entry.seconds, location, board)
+    return _curve(entry.seconds, location, board)
+
+
+def _curve(by_gpcs: Mapping[str, float], location: Location, board: Board) -> Curve:
+    seconds = by_size(by_gpcs, location, board)
     points = sorted((float(board.sms_of(gpcs)), value) for gpcs, value in seconds.items())
     return Curve(tuple(points))
 

@@ -90,8 +90,9 @@ def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> Boar
         capability = np.array([tenant.capability.get(size, 0.0) for size in board.sizes])
         served = expected_throughput(tenant, counts[able] @ capability)
         before[kind][:, able] = tenant.accuracy_pre * served
-        after[kind][:, able] = tenant.accuracy_post * served
-        for size, taken in (tenant.retraining_slots or {}).items():
+        choice = tenant.configurations[0] if tenant.configurations else None
+        after[kind][:, able] = (choice.accuracy if choice else tenant.accuracy_pre) * served
+        for size, taken in (choice.slots if choice else {}).items():
             durations[kind, board.sizes.index(size)] = taken
         least = min(size for size in tenant.capability if size >= tenant.min_gpcs)
         needs[kind] = [size <= least for size in board.sizes]

@@ -7,7 +7,7 @@ import numpy as np
 from migrator.planning.arrays import Ints
 from migrator.planning.exact.schedule import Schedule, occupied_by
 from migrator.planning.exact.space import Space, SpaceArrays
-from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, GoodputTables
+from migrator.planning.exact.tables import IMPOSSIBLE, NEVER, GoodputTables, stage_after
 from migrator.planning.exact.transition import (
     DONE,
     WAITING,
@@ -27,15 +27,17 @@ def best_path(space: Space, tables: GoodputTables, schedule: Schedule) -> tuple[
     """
     slots = tables.keep.shape[2]
     status = np.full((slots, len(schedule)), WAITING, np.int64)
+    later = 0.0
     for m, start in enumerate(schedule):
         if start is not None:
-            status[start.end :, m] = DONE
+            stage = stage_after(tables, m, start.configuration)
+            status[start.end :, m] = DONE + 1 - stage
+            later += float(tables.later[m, stage])
     held, path = empty_labels(1, len(schedule), len(space.joint)), np.zeros(slots, np.int64)
     came_from, step = np.empty((slots, len(space.joint)), np.int64), empty_step(space, tables)
     masks = occupied_by(space, schedule, slots)
     value = _find_path(status, held, masks, space.arrays, tables, step, came_from, path)
-    completed = np.array([start is not None for start in schedule])
-    return float(value + completed @ tables.later), path
+    return value + later, path
 
 
 @compiled

@@ -21,18 +21,19 @@ class Bounds(NamedTuple):
     waiting: Floats
     """[tenant, slot, pattern held before the slot]: retraining not yet started"""
     running: Float32s
-    """[tenant, end, end - slot, pattern]: retraining runs until `end`, its price left out"""
+    """[tenant, configuration, end, end - slot, pattern]: retraining runs until `end`, its price
+    left out"""
     done: Floats
-    """[tenant, slot, pattern]"""
+    """[tenant, configuration, slot, pattern]"""
     rent: Floats
     """[waiting tenants, mask, slot]: best rent of the free slices, summed up to `slot`"""
     most_waiting: Floats
     """[tenant, slot]: the maximum of `waiting` over patterns, and so on: enough to drop most labels
     without looking closer"""
     most_running: Floats
-    """[tenant, end, end - slot]"""
+    """[tenant, configuration, end, end - slot]"""
     most_done: Floats
-    """[tenant, slot]"""
+    """[tenant, configuration, slot]"""
 
 
 def tabulate_bounds(space: Space, tables: GoodputTables, prices: Prices) -> Bounds:
@@ -50,16 +51,16 @@ def tabulate_bounds(space: Space, tables: GoodputTables, prices: Prices) -> Boun
 
 def empty_bounds(space: Space, tables: GoodputTables) -> Bounds:
     """Room for the bounds."""
-    tenants, _, slots, width = tables.keep.shape
+    tenants, stages, slots, width = tables.keep.shape
     longest = int(max(tables.durations.max(), tables.slots_left.max(), 0))
     return Bounds(
         waiting=np.full((tenants, slots + 1, width), NEVER),
-        running=np.full((tenants, slots + 1, longest + 1, width), NEVER, np.float32),
-        done=np.full((tenants, slots + 1, width), NEVER),
+        running=np.full((tenants, stages - 1, slots + 1, longest + 1, width), NEVER, np.float32),
+        done=np.full((tenants, stages - 1, slots + 1, width), NEVER),
         rent=np.zeros((space.most_waiting + 1, len(space.arrays.fitting), slots + 1)),
         most_waiting=np.full((tenants, slots + 1), NEVER),
-        most_running=np.full((tenants, slots + 1, longest + 1), NEVER),
-        most_done=np.full((tenants, slots + 1), NEVER),
+        most_running=np.full((tenants, stages - 1, slots + 1, longest + 1), NEVER),
+        most_done=np.full((tenants, stages - 1, slots + 1), NEVER),
     )
 
 
@@ -96,54 +97,60 @@ def _fill_values(
     keep, change, durations = tables.keep, tables.change, tables.durations
     tenants, slots, sizes = cost.shape[0], cost.shape[1], rents.shape[0]
     for m in range(tenants):
-        patterns, longest = tables.patterns[m], tables.slots_left[m]
-        for k in range(sizes):
-            longest = max(longest, durations[m, k])
-        for p in range(patterns):
-            done[m, slots, p] = tables.later[m]
-        for t in range(slots - 1, -1, -1):
-            top = NEVER
+        patterns, retrains = tables.patterns[m], tables.slots_left[m] > 0
+        for c in range(done.shape[1]):
+            longest = tables.slots_left[m] if c == 0 else 0
+            for k in range(sizes):
+                longest = max(longest, durations[m, c * sizes + k])
+            if c > 0 and longest == 0:  # it is not used; the first is that of a tenant done before
+                continue
+            retrains = retrains or longest > 0
             for p in range(patterns):
-                top = max(top, change[m, 1, t, p] - cost[m, t, p] + done[m, t + 1, p])
-            for p in range(patterns):
-                done[m, t, p] = max(keep[m, 1, t, p] - cost[m, t, p] + done[m, t + 1, p], top)
-        for end in range(slots + 1):
-            most = NEVER
-            for p in range(patterns):
-                value[p] = done[m, end, p]
-                most = max(most, value[p])
-                running[m, end, 0, p] = _round_up(value[p])
-            bounds.most_done[m, end] = most
-            most_running[m, end, 0] = _round_up(_round_up(most))
-            for ahead in range(1, min(end, longest) + 1):
-                t, top, most = end - ahead, NEVER, NEVER
+                done[m, c, slots, p] = tables.later[m, 1 + c]
+            for t in range(slots - 1, -1, -1):
+                top = NEVER
                 for p in range(patterns):
-                    top = max(top, change[m, 0, t, p] - cost[m, t, p] + value[p])
+                    top = max(top, change[m, 1 + c, t, p] - cost[m, t, p] + done[m, c, t + 1, p])
                 for p in range(patterns):
-                    value[p] = max(keep[m, 0, t, p] - cost[m, t, p] + value[p], top)
+                    kept = keep[m, 1 + c, t, p] - cost[m, t, p] + done[m, c, t + 1, p]
+                    done[m, c, t, p] = max(kept, top)
+            for end in range(slots + 1):
+                most = NEVER
+                for p in range(patterns):
+                    value[p] = done[m, c, end, p]
                     most = max(most, value[p])
-                    running[m, end, ahead, p] = _round_up(value[p])
-                most_running[m, end, ahead] = _round_up(_round_up(most))
+                    running[m, c, end, 0, p] = _round_up(value[p])
+                bounds.most_done[m, c, end] = most
+                most_running[m, c, end, 0] = _round_up(_round_up(most))
+                for ahead in range(1, min(end, longest) + 1):
+                    t, top, most = end - ahead, NEVER, NEVER
+                    for p in range(patterns):
+                        top = max(top, change[m, 0, t, p] - cost[m, t, p] + value[p])
+                    for p in range(patterns):
+                        value[p] = max(keep[m, 0, t, p] - cost[m, t, p] + value[p], top)
+                        most = max(most, value[p])
+                        running[m, c, end, ahead, p] = _round_up(value[p])
+                    most_running[m, c, end, ahead] = _round_up(_round_up(most))
         if tables.optional[m]:
             for p in range(patterns):
                 waiting[m, slots, p] = 0.0
             most_waiting[m, slots] = 0.0
-        if longest <= 0:
+        if not retrains:
             continue
-        # wait a slot, or start now on some size and pay its price to the end
+        # wait a slot, or start now in some configuration on some size and pay its price to the end
         for t in range(slots - 1, -1, -1):
             top = NEVER
             for p in range(patterns):
                 top = max(top, change[m, 0, t, p] - cost[m, t, p] + waiting[m, t + 1, p])
             for p in range(patterns):
                 waiting[m, t, p] = max(keep[m, 0, t, p] - cost[m, t, p] + waiting[m, t + 1, p], top)
-            for k in range(sizes):
-                duration = durations[m, k]
-                end = t + duration
+            for option in range(durations.shape[1]):
+                duration = durations[m, option]
+                end, c, k = t + duration, option // sizes, option % sizes
                 if duration > 0 and end <= slots:
                     paid = rents[k, end] - rents[k, t]
                     for p in range(patterns):
-                        started = running[m, end, duration, p] - paid
+                        started = running[m, c, end, duration, p] - paid
                         waiting[m, t, p] = max(waiting[m, t, p], started)
             for p in range(patterns):
                 most_waiting[m, t] = max(most_waiting[m, t], waiting[m, t, p])

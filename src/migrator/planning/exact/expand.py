@@ -34,7 +34,7 @@ class LabelScratch(NamedTuple):
     ahead: Floats
     """[tenant, pattern]: bound on what follows"""
     stack: Ints
-    """[n, 2, tenant]: statuses to be looked at: placement, end"""
+    """[n, 2, tenant]: statuses to be looked at: way, end"""
     stack_next: Ints
     """[n]: the first tenant that may still start"""
     rank: Floats
@@ -53,7 +53,8 @@ def empty_scratch(rows: int, space: Space, tables: GoodputTables) -> LabelScratc
     """Room for layers of that many labels."""
     joints, tenants = space.joint.shape
     # each level pushes at most every start of every tenant, and there is a level per tenant
-    most = tenants * tenants * space.arrays.starts.shape[1] + 1
+    configurations = tables.keep.shape[1] - 1
+    most = tenants * tenants * space.arrays.starts.shape[1] * configurations + 1
     return LabelScratch(
         stories=np.empty(joints, np.int64),
         entry_of=np.full(joints, -1, np.int64),
@@ -96,8 +97,10 @@ def expand(
     For each label of `now`: what retrains is read; one transition gives the value of every joint
     pattern; then every set of retrainings that can start now gives a label of `then`, by a stack.
     """
-    joint, fitting, starts, place_mask = space.joint, space.fitting, space.starts, space.place_mask
+    joint, fitting, starts, way_mask = space.joint, space.fitting, space.starts, space.way_mask
     joints, tenants = joint.shape
+    configurations = tables.keep.shape[1] - 1
+    places = way_mask.shape[0] // configurations
     slots, row_limit, patterns = tables.keep.shape[2], then.bound.shape[0], tables.patterns
     reached, origin, stories, entry_of = (
         step.reached,
@@ -114,8 +117,8 @@ def expand(
             stories[i] = now.story[label, i]
         mask = 0
         for m in range(tenants):
-            place, end = now.place[label, m], now.end[label, m]
-            if place >= 0:
+            way, end = now.way[label, m], now.end[label, m]
+            if way >= 0:
                 if end == slot:
                     # It has ended. Entries of a label may have come about in different ways, and
                     # each must tell its own at the end: a node per distinct story of the label.
@@ -126,14 +129,14 @@ def expand(
                             node += 1
                         if node == used:
                             nodes[used, 0], nodes[used, 1] = stories[i], m
-                            nodes[used, 2], nodes[used, 3] = place, slot
+                            nodes[used, 2], nodes[used, 3] = way, slot
                             used += 1
                         stories[i] = node
-                    place = DONE
+                    way = DONE - space.way_configuration[way]
                 else:
-                    mask |= place_mask[place]
-            status[m] = place
-            stack[0, 0, m], stack[0, 1, m] = place, end
+                    mask |= way_mask[way]
+            status[m] = way
+            stack[0, 0, m], stack[0, 1, m] = way, end
         # what starts in this slot has no part in it: accuracy changes when a retraining ends
         top = transition(slot, status, mask, space, tables, now, label, step)
         work += joints * space.kept_class.shape[0]
@@ -143,11 +146,11 @@ def expand(
             depth -= 1
             mask, waiting, first_tenant = 0, 0, stack_next[depth]
             for m in range(tenants):
-                place = stack[depth, 0, m]
-                status[m], until[m] = place, stack[depth, 1, m]
-                if place >= 0:
-                    mask |= place_mask[place]
-                elif place == WAITING:
+                way = stack[depth, 0, m]
+                status[m], until[m] = way, stack[depth, 1, m]
+                if way >= 0:
+                    mask |= way_mask[way]
+                elif way == WAITING:
                     waiting += 1
             # Push every status in which one more tenant starts now. Only tenants after the last one
             # that started: so every set of starts comes up once.
@@ -158,16 +161,19 @@ def expand(
                     place = starts[mask, n]
                     if place < 0:
                         break
-                    duration = tables.durations[m, space.place_size[place]]
-                    if duration == 0 or slot + duration > slots:
+                    if fitting[mask | way_mask[place], 0] < 0:  # no room for the minima
                         continue
-                    if fitting[mask | place_mask[place], 0] < 0:  # no room for the minima
-                        continue
-                    for other in range(tenants):
-                        stack[depth, 0, other], stack[depth, 1, other] = status[other], until[other]
-                    stack[depth, 0, m], stack[depth, 1, m] = place, slot + duration
-                    stack_next[depth] = m + 1
-                    depth += 1
+                    for c in range(configurations):
+                        way = c * places + place
+                        duration = tables.durations[m, space.way_option[way]]
+                        if duration == 0 or slot + duration > slots:
+                            continue
+                        for other in range(tenants):
+                            stack[depth, 0, other] = status[other]
+                            stack[depth, 1, other] = until[other]
+                        stack[depth, 0, m], stack[depth, 1, m] = way, slot + duration
+                        stack_next[depth] = m + 1
+                        depth += 1
             # What the slices that running retrainings leave free can be rented for, stretch by
             # stretch: the mask changes when a retraining ends.
             rent, at = 0.0, slot + 1
@@ -175,7 +181,7 @@ def expand(
                 taken, change = 0, slots
                 for m in range(tenants):
                     if status[m] >= 0 and until[m] > at:
-                        taken |= place_mask[status[m]]
+                        taken |= way_mask[status[m]]
                         change = min(change, until[m])
                 rent += rent_until[waiting, taken, change] - rent_until[waiting, taken, at]
                 at = change
@@ -186,23 +192,25 @@ def expand(
             for m in range(tenants):
                 if status[m] == WAITING:
                     bound += bounds.most_waiting[m, slot + 1]
-                elif status[m] == DONE:
-                    bound += bounds.most_done[m, slot + 1]
+                elif status[m] <= DONE:
+                    bound += bounds.most_done[m, DONE - status[m], slot + 1]
                 else:
-                    bound += bounds.most_running[m, until[m], until[m] - slot - 1]
+                    c = space.way_configuration[status[m]]
+                    bound += bounds.most_running[m, c, until[m], until[m] - slot - 1]
             if bound <= incumbent:
                 continue
             if rows_used == row_limit:  # make room before a row is written
                 rows_used, lost = _shrink(rows_used, row_limit // 2, urgency, then, seen, scratch)
                 missed = max(missed, lost)
             for m in range(tenants):
+                c = DONE - status[m] if status[m] < 0 else space.way_configuration[status[m]]
                 for p in range(patterns[m]):
                     if status[m] == WAITING:
                         ahead[m, p] = bounds.waiting[m, slot + 1, p]
-                    elif status[m] == DONE:
-                        ahead[m, p] = bounds.done[m, slot + 1, p]
+                    elif status[m] <= DONE:
+                        ahead[m, p] = bounds.done[m, c, slot + 1, p]
                     else:
-                        ahead[m, p] = bounds.running[m, until[m], until[m] - slot - 1, p]
+                        ahead[m, p] = bounds.running[m, c, until[m], until[m] - slot - 1, p]
             # Entries that may still win are written to the first free row.
             best, written = NEVER, 0
             for n in range(joints):
@@ -221,9 +229,9 @@ def expand(
             if written == 0:
                 continue
             for m in range(tenants):
-                then.place[rows_used, m], then.end[rows_used, m] = status[m], until[m]
+                then.way[rows_used, m], then.end[rows_used, m] = status[m], until[m]
             entries[rows_used], then.bound[rows_used] = written, best
-            spot = _find(rows_used, then.place, then.end, seen)
+            spot = _find(rows_used, then.way, then.end, seen)
             row = seen[spot]
             if row < 0:
                 seen[spot], then.spot[rows_used] = rows_used, spot
@@ -255,21 +263,21 @@ def expand(
 
 
 @compiled_inner
-def _find(row: int, place: Ints, end: Ints, seen: Ints) -> int:
+def _find(row: int, way: Ints, end: Ints, seen: Ints) -> int:
     """Where a label with the status of `row` stands in the hash table, or the free spot for it.
 
     Open addressing: from the spot that the status gives, on to the first that is free or right.
     """
-    tenants, last, key = place.shape[1], seen.shape[0] - 1, 0
+    tenants, last, key = way.shape[1], seen.shape[0] - 1, 0
     for m in range(tenants):
-        until = end[row, m] if place[row, m] >= 0 else 0
-        key = key * 1000003 + (place[row, m] + 3) * 8191 + until
+        until = end[row, m] if way[row, m] >= 0 else 0
+        key = key * 1000003 + (way[row, m] + 3) * 8191 + until
     spot: int = (key ^ (key >> 15)) & last
     while seen[spot] >= 0:
         other, same = seen[spot], True
         for m in range(tenants):
-            status = place[row, m]
-            if place[other, m] != status or (status >= 0 and end[other, m] != end[row, m]):
+            status = way[row, m]
+            if way[other, m] != status or (status >= 0 and end[other, m] != end[row, m]):
                 same = False
         if same:
             return spot
@@ -287,17 +295,17 @@ def _shrink(
     bounds of one phase are alike, and without a share the phases that leave room for the
     retrainings still to come can vanish before their bound shows it.
     """
-    place, end, entries, bound = then.place, then.end, then.entries, then.bound
+    way, end, entries, bound = then.way, then.end, then.entries, then.bound
     rank, phase, order = scratch.rank, scratch.phase, scratch.order
     chosen, taken_of_phase = scratch.chosen, scratch.taken_of_phase
-    tenants = place.shape[1]
+    tenants = way.shape[1]
     for row in range(rows_used):
         # ties go to the label with less retraining left, which must still fit
         tie = urgency * (1e-5 + 1e-8 * abs(bound[row]))
         worth, number = bound[row], 0
         for m in range(tenants):
-            worth -= tie if place[row, m] == WAITING else 0.0
-            number = 3 * number + max(0, -place[row, m])
+            worth -= tie if way[row, m] == WAITING else 0.0
+            number = 3 * number + min(2, max(0, -way[row, m]))
         rank[row], phase[row], chosen[row] = worth, number, False
     which = descending(rows_used, rank, order)
     for i in range(taken_of_phase.shape[0]):
@@ -321,13 +329,13 @@ def _shrink(
             continue
         if kept != row:
             for m in range(tenants):
-                place[kept, m], end[kept, m] = place[row, m], end[row, m]
+                way[kept, m], end[kept, m] = way[row, m], end[row, m]
             for i in range(entries[row]):
                 then.joint[kept, i], then.value[kept, i] = then.joint[row, i], then.value[row, i]
                 then.story[kept, i] = then.story[row, i]
             entries[kept], bound[kept] = entries[row], bound[row]
         kept += 1
     for row in range(kept):
-        spot = _find(row, place, end, seen)
+        spot = _find(row, way, end, seen)
         then.spot[row], seen[spot] = spot, row
     return kept, lost

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from migrator.planning.arrays import Ints
+from migrator.planning.arrays import Floats, Ints
 from migrator.planning.exact.bounds import Bounds
 from migrator.planning.exact.expand import LabelScratch, empty_scratch, expand
 from migrator.planning.exact.schedule import Schedule, Start
@@ -70,7 +70,7 @@ class _SlotLabels:
 
 @dataclass(eq=False)
 class _Stories:
-    """Finished retrainings as a tree: node -> (node before, tenant, placement, end)."""
+    """Finished retrainings as a tree: node -> (node before, tenant, way, end)."""
 
     nodes: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros((1024, 4), np.int32))
     used: int = 0
@@ -128,23 +128,22 @@ class LabelSearch:
                 return LabelPass(NEVER, None, missed, work)
         columns, count = now.columns, now.count
         unused = np.arange(joints) >= columns.entries[:count, None]
-        completed = columns.place[:count] != WAITING
         value = np.where(unused, NEVER, columns.value[:count])
-        value += (completed @ self._tables.later)[:, None]
+        value += self._later_goodput(columns.way[:count])[:, None]
         row, entry = np.unravel_index(int(value.argmax()), value.shape)
         schedule = self._read(columns, int(row), int(entry), stories)
         return LabelPass(float(value[row, entry]), schedule, missed, work)
 
     def _seed(self, layer: _SlotLabels) -> None:
         layer.count = 1
-        place, end, entries, joint, value, story, _, _ = layer.columns
-        place[0], end[0], entries[0] = WAITING, 0, 1
+        way, end, entries, joint, value, story, _, _ = layer.columns
+        way[0], end[0], entries[0] = WAITING, 0, 1
         joint[0, 0], value[0, 0], story[0, 0] = 0, 0.0, -1
         for m, start in enumerate(self._running):
             if start is not None:
-                place[0, m], end[0, m] = start.place, start.end
+                way[0, m], end[0, m] = start.place, start.end
             elif not self._tables.durations[m].any():
-                place[0, m] = DONE
+                way[0, m] = DONE
 
     def _advance(
         self,
@@ -160,8 +159,8 @@ class LabelSearch:
     ) -> tuple[float, int]:
         joints, tenants = self._space.joint.shape
         if stories.used + now.count * tenants * joints > len(stories.nodes):
-            place, end = now.columns.place[: now.count], now.columns.end[: now.count]
-            stories.make_room(int(((place >= 0) & (end == slot)).sum()) * joints)
+            way, end = now.columns.way[: now.count], now.columns.end[: now.count]
+            stories.make_room(int(((way >= 0) & (end == slot)).sum()) * joints)
         then.count, stories.used, missed, work = expand(
             slot,
             incumbent,
@@ -183,17 +182,27 @@ class LabelSearch:
 
     def _read(self, labels: LabelTable, row: int, entry: int, stories: _Stories) -> Schedule:
         schedule = list(self._running)
-        for m, place in enumerate(labels.place[row]):
-            if place >= 0:
-                schedule[m] = self._start(m, int(place), int(labels.end[row, m]))
+        for m, way in enumerate(labels.way[row]):
+            if way >= 0:
+                schedule[m] = self._start(m, int(way), int(labels.end[row, m]))
         node = int(labels.story[row, entry])
         while node >= 0:
-            node, m, place, end = (int(number) for number in stories.nodes[node])
-            schedule[m] = self._start(m, place, end)
+            node, m, way, end = (int(number) for number in stories.nodes[node])
+            schedule[m] = self._start(m, way, end)
         return tuple(schedule)
 
-    def _start(self, m: int, place: int, end: int) -> Start:
-        if self._running[m] is not None:
-            return Start(place, 0, end)
-        size = self._space.geometry.place_size[place]
-        return Start(place, end - int(self._tables.durations[m, size]), end)
+    def _start(self, m: int, way: int, end: int) -> Start:
+        running = self._running[m]
+        if running is not None:
+            return running
+        configuration, place = divmod(way, len(self._space.geometry.places))
+        duration = self._tables.durations[m, self._space.arrays.way_option[way]]
+        return Start(place, end - int(duration), end, configuration)
+
+    def _later_goodput(self, ways: Ints) -> Floats:
+        """[label]: goodput after the window of the retrainings completed at its end."""
+        # a retraining that runs until the window's end is completed
+        configuration = self._space.arrays.way_configuration[ways]
+        stages = np.where(ways >= 0, 1 + configuration, np.maximum(0, DONE + 1 - ways))
+        later: Floats = np.take_along_axis(self._tables.later, stages.T, axis=1).sum(axis=0)
+        return later

@@ -20,7 +20,7 @@ from migrator.planning.exact.layout import lay_out
 from migrator.planning.exact.prices import find_prices
 from migrator.planning.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
 from migrator.planning.exact.space import Space, build_space
-from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables
+from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables, stage_after
 
 WIDTHS_FEW = (24, 192, 32768)
 WIDTHS_MANY = (24, 192, 1536, 12288, 32768)
@@ -51,8 +51,8 @@ def plan_exact(problem: Problem, time_limit_s: float, steady: bool = False) -> P
     value, path = best_path(space, tables, schedule)
     slots = lay_out(problem, space, schedule, path)
     later = sum(
-        float(later_goodput)
-        for later_goodput, start in zip(tables.later, schedule, strict=True)
+        float(tables.later[m, stage_after(tables, m, start.configuration)])
+        for m, start in enumerate(schedule)
         if start is not None
     )
     return Plan(

@@ -252,13 +252,13 @@ def _ask_tenants(tables: GoodputTables, prices: Floats, surplus: Floats, answers
         for p in range(tables.patterns[m]):
             for t in range(slots):
                 cost[t, p] = prices[m * width + p, t]
-        value, end, size = best_response(m, tables, answers)
+        value, end, option = best_response(m, tables, answers)
         total += value
         for t in range(slots):
             surplus[m * width + path[t], t] -= 1.0
-        if size >= 0:
-            for t in range(end - tables.durations[m, size], end):
-                surplus[size_rows + size, t] -= 1.0
+        if option >= 0:
+            for t in range(end - tables.durations[m, option], end):
+                surplus[size_rows + option % rents.shape[0], t] -= 1.0
     return total
 
 

@@ -28,7 +28,8 @@ class Answers(NamedTuple):
     top: Floats
     """[slot]: the largest of `forward`"""
     backward: Floats
-    """[slot, pattern]: best from the slot on, retrained, having held the pattern before"""
+    """[configuration, slot, pattern]: best from the slot on, retrained, having held the pattern
+    before"""
     path: Ints
     """[slot]: the tenant's pattern"""
     earns: Floats
@@ -45,13 +46,14 @@ class Answers(NamedTuple):
 
 def empty_answers(tables: GoodputTables, multisets: int, sets: int) -> Answers:
     """Room for the answers."""
-    _, _, slots, width = tables.keep.shape
+    _, stages, slots, width = tables.keep.shape
+    sizes = tables.durations.shape[1] // (stages - 1)
     return Answers(
         cost=np.empty((slots, width)),
-        rents=np.zeros((tables.durations.shape[1], slots + 1)),
+        rents=np.zeros((sizes, slots + 1)),
         forward=np.empty((slots + 1, width)),
         top=np.empty(slots + 1),
-        backward=np.empty((slots + 1, width)),
+        backward=np.empty((stages - 1, slots + 1, width)),
         path=np.empty(slots, np.int64),
         earns=np.empty((sets, slots)),
         room=np.empty((multisets, slots)),
@@ -63,7 +65,7 @@ def empty_answers(tables: GoodputTables, multisets: int, sets: int) -> Answers:
 
 @compiled_inner
 def best_response(m: int, tables: GoodputTables, answers: Answers) -> tuple[float, int, int]:
-    """Tenant m's (value, retraining's end, its size index or -1); `path` gets its patterns.
+    """Tenant m's (value, retraining's end, its option or -1); `path` gets its patterns.
 
     A charge depends only on the new pattern, so a change always leaves the best pattern. Arrays
     are indexed directly: a view of a row costs more than the row's arithmetic.
@@ -76,7 +78,6 @@ def best_response(m: int, tables: GoodputTables, answers: Answers) -> tuple[floa
     top[0] = 0.0
     for p in range(patterns):
         forward[0, p] = 0.0 if held in (ANY, p) else NEVER
-        backward[slots, p] = 0.0
     for t in range(slots):
         before, best = top[t], NEVER
         for p in range(patterns):
@@ -86,14 +87,20 @@ def best_response(m: int, tables: GoodputTables, answers: Answers) -> tuple[floa
             best = max(best, value)
         top[t + 1] = best
     # backward: retrained
-    for t in range(slots - 1, -1, -1):
-        best = NEVER
+    for c in range(backward.shape[0]):
+        if not _is_used(m, c, tables):
+            continue
         for p in range(patterns):
-            best = max(best, change[m, 1, t, p] - cost[t, p] + backward[t + 1, p])
-        for p in range(patterns):
-            backward[t, p] = max(keep[m, 1, t, p] - cost[t, p] + backward[t + 1, p], best)
+            backward[c, slots, p] = 0.0
+        for t in range(slots - 1, -1, -1):
+            best = NEVER
+            for p in range(patterns):
+                best = max(best, change[m, 1 + c, t, p] - cost[t, p] + backward[c, t + 1, p])
+            for p in range(patterns):
+                kept = keep[m, 1 + c, t, p] - cost[t, p] + backward[c, t + 1, p]
+                backward[c, t, p] = max(kept, best)
     # both meet where the retraining ends; from there the path is traced in both directions
-    value, end, size, last = _completion(m, tables, answers.rents, forward, backward)
+    value, end, option, last = _completion(m, tables, answers.rents, forward, backward)
     p = last
     for t in range(end - 1, -1, -1):
         path[t] = p
@@ -101,32 +108,43 @@ def best_response(m: int, tables: GoodputTables, answers: Answers) -> tuple[floa
             p = 0  # it changed here, from the best pattern of the slot before
             while forward[t, p] < top[t]:
                 p += 1
-    p = last
+    p, c = last, max(0, option) // answers.rents.shape[0]
     for t in range(end, slots):
-        if keep[m, 1, t, p] - cost[t, p] + backward[t + 1, p] < backward[t, p]:
+        if keep[m, 1 + c, t, p] - cost[t, p] + backward[c, t + 1, p] < backward[c, t, p]:
             best = NEVER
             for q in range(patterns):
-                changed = change[m, 1, t, q] - cost[t, q] + backward[t + 1, q]
+                changed = change[m, 1 + c, t, q] - cost[t, q] + backward[c, t + 1, q]
                 if changed > best:
                     best, p = changed, q
         path[t] = p
-    return value, end, size
+    return value, end, option
+
+
+@compiled_inner
+def _is_used(m: int, c: int, tables: GoodputTables) -> bool:
+    """Whether tenant m may retrain in configuration c; the first is also that of any tenant that
+    starts nothing."""
+    sizes = tables.durations.shape[1] // (tables.keep.shape[1] - 1)
+    used = c == 0
+    for option in range(c * sizes, (c + 1) * sizes):
+        used = used or tables.durations[m, option] > 0
+    return used
 
 
 @compiled_inner
 def _completion(
     m: int, tables: GoodputTables, rents: Floats, forward: Floats, backward: Floats
 ) -> tuple[float, int, int, int]:
-    """The best (value, end, size, pattern held at the end) of one tenant's retraining.
+    """The best (value, end, option, pattern held at the end) of one tenant's retraining.
 
-    Where an optional retraining is left out, the end is the window's and the size is -1.
+    Where an optional retraining is left out, the end is the window's and the option is -1.
     """
     durations, slots_left, patterns = tables.durations, tables.slots_left[m], tables.patterns[m]
-    slots, sizes = forward.shape[0] - 1, durations.shape[1]
-    value, best_end, best_size, best_pattern = NEVER, slots, -1, 0
+    slots, sizes = forward.shape[0] - 1, rents.shape[0]
+    value, best_end, best_option, best_pattern = NEVER, slots, -1, 0
     begin, until, fixed, retrains = 1, slots, slots_left >= 0, False
-    for k in range(sizes):
-        retrains = retrains or durations[m, k] > 0
+    for option in range(durations.shape[1]):
+        retrains = retrains or durations[m, option] > 0
     if fixed:
         begin, until = slots_left, slots_left
     elif not retrains:
@@ -136,21 +154,24 @@ def _completion(
             if forward[slots, p] > value:
                 value, best_pattern = forward[slots, p], p
     for end in range(begin, until + 1):
-        paid, size = 0.0, -1
-        if not fixed:
-            # the cheapest size to retrain on until `end`: sums of prices, taken off each other
-            paid = np.inf
-            for k in range(sizes):
-                duration = durations[m, k]
-                if 0 < duration <= end and rents[k, end] - rents[k, end - duration] < paid:
-                    paid, size = rents[k, end] - rents[k, end - duration], k
-            if size < 0:
-                continue
-        for p in range(patterns):
-            worth = forward[end, p] + backward[end, p] - paid + tables.later[m]
-            if worth > value:
-                value, best_end, best_size, best_pattern = worth, end, size, p
-    return value, best_end, best_size, best_pattern
+        for c in range(backward.shape[0]):
+            paid, chosen = 0.0, -1
+            if fixed and c > 0:
+                break
+            if not fixed:
+                # the cheapest size to retrain on until `end`: sums of prices, taken off each other
+                paid = np.inf
+                for k in range(sizes):
+                    duration = durations[m, c * sizes + k]
+                    if 0 < duration <= end and rents[k, end] - rents[k, end - duration] < paid:
+                        paid, chosen = rents[k, end] - rents[k, end - duration], c * sizes + k
+                if chosen < 0:
+                    continue
+            for p in range(patterns):
+                worth = forward[end, p] + backward[c, end, p] - paid + tables.later[m, 1 + c]
+                if worth > value:
+                    value, best_end, best_option, best_pattern = worth, end, chosen, p
+    return value, best_end, best_option, best_pattern
 
 
 @compiled

@@ -18,6 +18,8 @@ class Start:
     place: int
     begin: int
     end: int
+    configuration: int = 0
+    """Index of its configuration among those of the tenant."""
 
 
 Schedule = tuple[Start | None, ...]
@@ -28,14 +30,17 @@ def running_of(problem: Problem, space: Space) -> Schedule:
     """The retrainings that are under way at slot 0."""
     running: list[Start | None] = []
     for tenant in problem.tenants:
-        slots_left = problem.slots_left(tenant)
-        if slots_left is None or problem.initial is None:
+        retraining = problem.running(tenant)
+        if retraining is None or problem.initial is None:
             running.append(None)
             continue
         task = Task(tenant.name, Kind.RETRAINING)
         held = next(instance for instance in problem.initial.instances if instance.task == task)
         spots = [(place.start, place.gpcs) for place in space.geometry.places]
-        running.append(Start(spots.index((held.start, held.gpcs)), 0, slots_left))
+        names = [choice.name for choice in tenant.configurations]
+        place = spots.index((held.start, held.gpcs))
+        chosen = names.index(retraining.configuration)
+        running.append(Start(place, 0, retraining.slots_left, chosen))
     return tuple(running)
 
 
@@ -51,7 +56,13 @@ def occupied_by(space: Space, schedule: Schedule, slots: int) -> Ints:
 def retrainings_of(problem: Problem, space: Space, schedule: Schedule) -> tuple[Retraining, ...]:
     """The schedule in the plan's words."""
     return tuple(
-        Retraining(tenant.name, start.begin, start.end, space.geometry.places[start.place].gpcs)
+        Retraining(
+            tenant.name,
+            start.begin,
+            start.end,
+            space.geometry.places[start.place].gpcs,
+            tenant.configurations[start.configuration].name,
+        )
         for tenant, start in zip(problem.tenants, schedule, strict=True)
         if start is not None
     )

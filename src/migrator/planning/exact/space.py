@@ -31,10 +31,15 @@ class SpaceArrays(NamedTuple):
     """[mask, n]: the joint patterns that fit on the slices the mask leaves free; -1 ends"""
     kept_class: Ints
     """[subset of tenants, joint]: same number where the subset's tenants have same patterns"""
-    place_size: Ints
-    place_mask: Ints
+    way_option: Ints
+    """[way] -> option. A *way* to retrain is a configuration and a placement, numbered
+    configuration x placements + placement; an *option* is a configuration and a size."""
+    way_mask: Ints
+    """[way]: its slices"""
+    way_configuration: Ints
+    """[way]"""
     starts: Ints
-    """[mask, n]: see Geometry"""
+    """[mask, n]: placements, see Geometry"""
 
 
 class PricedArrays(NamedTuple):
@@ -100,17 +105,22 @@ def build_space(problem: Problem) -> Space:
         for tenant in problem.tenants
     )
     retrain = tuple(
-        frozenset(tenant.retraining_slots or ())
+        frozenset(size for choice in tenant.configurations for size in choice.slots)
         for tenant in problem.tenants
         if problem.may_retrain(tenant)
     )
-    space = _space_of(problem.board, allowed, retrain)
+    space = _space_of(problem.board, allowed, retrain, most_configurations(problem))
     if space is None:
         raise InfeasibleError(
             "tenants: their minimum instances (min_gpcs) cannot be placed on "
             f"{problem.board.name} at the same time; lower min_gpcs or remove a tenant"
         )
     return replace(space, reachable=_reachable(problem))
+
+
+def most_configurations(problem: Problem) -> int:
+    """The most configurations that a tenant has, at least 1."""
+    return max(1, *(len(tenant.configurations) for tenant in problem.tenants))
 
 
 @lru_cache(maxsize=256)
@@ -124,6 +134,7 @@ def _space_of(
     board: Board,
     allowed: tuple[tuple[Multiset, ...], ...],
     retrain: tuple[frozenset[int], ...],
+    configurations: int,
 ) -> Space | None:
     """The space of these patterns, cached: replanning meets the same tenants every second."""
     geo, index = geometry(board), {multiset: i for i, multiset in enumerate(multisets(board))}
@@ -157,8 +168,11 @@ def _space_of(
             joint=joint,
             fitting=fitting,
             kept_class=_kept_classes(joint),
-            place_size=geo.place_size,
-            place_mask=geo.place_mask,
+            way_option=np.concatenate(
+                [geo.place_size + c * len(geo.sizes) for c in range(configurations)]
+            ),
+            way_mask=np.tile(geo.place_mask, configurations),
+            way_configuration=np.repeat(np.arange(configurations), len(geo.places)),
             starts=geo.starts,
         ),
         priced=PricedArrays(
@@ -204,14 +218,14 @@ def _reachable(problem: Problem) -> Ints:
                 if instance.task == task
             ]
             options = [place.mask for place in placements_used if place is not None]
-        elif tenant.retraining_slots is not None:
-            options = [
-                place.mask
-                for place in placements(problem.board)
-                if tenant.retraining_slots.get(place.gpcs, problem.slots + 1) <= problem.slots
-            ]
         else:
-            continue
+            in_time = {
+                size
+                for choice in tenant.configurations
+                for size, slots in choice.slots.items()
+                if slots <= problem.slots
+            }
+            options = [place.mask for place in placements(problem.board) if place.gpcs in in_time]
         masks |= {
             mask | placements_used
             for mask in masks

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from migrator.core.problem import Kind, Problem, Task, Tenant
+from migrator.core.problem import Charge, Kind, Problem, RetrainingConfiguration, Task, Tenant
 from migrator.planning.arrays import Bools, Floats, Ints
-from migrator.planning.exact.space import Space
+from migrator.planning.exact.space import Space, most_configurations
 
 NEVER = -1e30
 """The value of what cannot happen; far below any goodput, yet safe to add to."""
@@ -29,11 +29,13 @@ class GoodputTables(NamedTuple):
     patterns: Ints
     """[tenant]: how many patterns it has; further columns of the tables are NEVER"""
     keep: Floats
-    """[tenant, done, slot, pattern]: goodput of the slot, pattern as in the slot before"""
+    """[tenant, stage, slot, pattern]: goodput of the slot, pattern as in the slot before. Stage 0
+    is before the retraining, stage 1 + c after one in configuration c"""
     change: Floats
-    """[tenant, done, slot, pattern]: the same when the pattern is new in this slot"""
+    """[tenant, stage, slot, pattern]: the same when the pattern is new in this slot"""
     durations: Ints
-    """[tenant, size index]: slots of a retraining, 0 where it may not run on that size"""
+    """[tenant, option]: slots of a retraining, 0 where it may not run, or another one is better.
+    An option is a configuration and a size: configuration x sizes + size index"""
     slots_left: Ints
     """[tenant]: of a retraining that runs already, -1 where none does"""
     held_before: Ints
@@ -41,14 +43,20 @@ class GoodputTables(NamedTuple):
     optional: Bools
     """[tenant]: its retraining may be left out"""
     later: Floats
-    """[tenant]: goodput after the window that its completed retraining adds"""
+    """[tenant, stage]: goodput after the window that its completed retraining adds"""
+
+
+def stage_after(tables: GoodputTables, m: int, configuration: int) -> int:
+    """The stage after a retraining of tenant m in a configuration."""
+    return 1 if tables.slots_left[m] >= 0 else 1 + configuration
 
 
 def build_tables(problem: Problem, space: Space) -> GoodputTables:
     """Tabulate the problem."""
     tenants, slots = problem.tenants, problem.slots
     width = max(map(len, space.patterns))
-    shape = (len(tenants), 2, slots, width)
+    accuracy = stage_accuracies(problem)
+    shape = (*accuracy.shape, slots, width)
     keep, change = np.full(shape, NEVER), np.full(shape, NEVER)
     for m, tenant in enumerate(tenants):
         patterns = space.patterns[m]
@@ -57,22 +65,19 @@ def build_tables(problem: Problem, space: Space) -> GoodputTables:
         charged = total - tenant.overhead_s / problem.slot_s * total / count
         for table, capability in ((keep, total), (change, charged)):
             served = expected_throughput(tenant, capability)
-            table[m, 0, :, : len(patterns)] = tenant.accuracy_pre * served
-            table[m, 1, :, : len(patterns)] = _final_accuracy(problem, tenant) * served
+            for stage, level in enumerate(accuracy[m]):
+                table[m, stage, :, : len(patterns)] = level * served
     return GoodputTables(
         patterns=np.array([len(patterns) for patterns in space.patterns], np.int64),
         keep=keep,
         change=change,
-        durations=_durations(problem, space),
+        durations=_durations(problem, space, accuracy),
         slots_left=np.array([_slots_left(problem, tenant) for tenant in tenants], np.int64),
         held_before=np.array(
             [_held_before(problem, space, m) for m in range(len(tenants))], np.int64
         ),
         optional=np.array([tenant.retraining_optional for tenant in tenants], np.bool_),
-        later=np.array(
-            [tenant.later_goodput if _retrains(problem, tenant) else 0.0 for tenant in tenants],
-            np.float64,
-        ),
+        later=_later_goodput(problem, accuracy.shape),
     )
 
 
@@ -84,24 +89,64 @@ def expected_throughput(tenant: Tenant, capability: Floats) -> Floats:
     return served / len(tenant.received)
 
 
-def _final_accuracy(problem: Problem, tenant: Tenant) -> float:
-    return tenant.accuracy_post if _retrains(problem, tenant) else tenant.accuracy_pre
+def stage_accuracies(problem: Problem) -> Floats:
+    """[tenant, stage]: its accuracy; where a stage cannot come, the present one.
 
-
-def _retrains(problem: Problem, tenant: Tenant) -> bool:
-    """Whether a retraining runs or may be started."""
-    return problem.may_retrain(tenant) or problem.slots_left(tenant) is not None
-
-
-def _durations(problem: Problem, space: Space) -> Ints:
-    sizes = space.geometry.sizes
-    durations = np.zeros((len(problem.tenants), len(sizes)), np.int64)
+    What runs already has one way to end, which is stage 1.
+    """
+    stages = 1 + most_configurations(problem)
+    accuracy = np.array([[t.accuracy_pre] * stages for t in problem.tenants], np.float64)
     for m, tenant in enumerate(problem.tenants):
-        if problem.may_retrain(tenant) and tenant.retraining_slots is not None:
-            for size, needed in tenant.retraining_slots.items():
-                if needed <= problem.slots:
-                    durations[m, sizes.index(size)] = needed
-    return durations
+        for c, choice in enumerate(_possible(problem, tenant)):
+            accuracy[m, 1 + c] = choice.accuracy
+    return accuracy
+
+
+def _possible(problem: Problem, tenant: Tenant) -> tuple[RetrainingConfiguration, ...]:
+    """What a retraining that runs, or may be started, can be."""
+    running = problem.running(tenant)
+    if running is not None:
+        return (tenant.configuration(running.configuration),)
+    return tenant.configurations if problem.may_retrain(tenant) else ()
+
+
+def _later_goodput(problem: Problem, shape: tuple[int, ...]) -> Floats:
+    later = np.zeros(shape)
+    for m, tenant in enumerate(problem.tenants):
+        for c, choice in enumerate(_possible(problem, tenant)):
+            later[m, 1 + c] = tenant.later_goodput(choice)
+    return later
+
+
+def _durations(problem: Problem, space: Space, accuracy: Floats) -> Ints:
+    sizes = space.geometry.sizes
+    durations = np.zeros((len(accuracy), accuracy.shape[1] - 1, len(sizes)), np.int64)
+    for m, tenant in enumerate(problem.tenants):
+        if problem.may_retrain(tenant):
+            for c, choice in enumerate(tenant.configurations):
+                for size, needed in choice.slots.items():
+                    if needed <= problem.slots:
+                        durations[m, c, sizes.index(size)] = needed
+            # a charge longer than the slot gives goodput below zero: less accurate is better then
+            below_zero = problem.charge is Charge.PAPER and tenant.overhead_s > problem.slot_s
+            _drop_dominated(durations[m], accuracy[m, 1:], more_is_better=not below_zero)
+    return durations.reshape(len(accuracy), -1)
+
+
+def _drop_dominated(durations: Ints, accuracy: Floats, *, more_is_better: bool) -> None:
+    """Drop what takes no less time on the same size than another that is at least as accurate.
+
+    Any plan with it is at least as good with the other one, which ends in the same slot and before
+    its start leaves the instance to the tenant's inference, or unused.
+    """
+    for slots in durations.T:
+        for c in np.flatnonzero(slots):
+            as_accurate = accuracy >= accuracy[c] if more_is_better else accuracy == accuracy[c]
+            as_good = (slots > 0) & (slots <= slots[c]) & as_accurate
+            same = (slots == slots[c]) & (accuracy == accuracy[c])
+            as_good[same] = np.flatnonzero(same) < c  # of those that are the same the first stays
+            if as_good.any():
+                slots[c] = 0
 
 
 def _slots_left(problem: Problem, tenant: Tenant) -> int:

@@ -14,14 +14,15 @@ from migrator.planning.exact.tables import ANY, IMPOSSIBLE, NEVER, GoodputTables
 from migrator.planning.kernels import compiled_inner
 
 WAITING, DONE = -1, -2
-"""Retraining status of a tenant, beside the index of the placement it runs on."""
+"""Retraining status of a tenant, beside the number of the way it runs. DONE is that of one
+completed in the first configuration; in configuration c it is DONE - c."""
 
 
 class LabelTable(NamedTuple):
     """Labels as columns, one row each. Only joint patterns that may still win have an entry."""
 
-    place: Ints
-    """[row, tenant]: WAITING, DONE or the placement"""
+    way: Ints
+    """[row, tenant]: WAITING, DONE - configuration, or the way"""
     end: Ints
     """[row, tenant]: first slot after a running retraining"""
     entries: Ints
@@ -41,7 +42,7 @@ class LabelTable(NamedTuple):
 def empty_labels(rows: int, tenants: int, joints: int) -> LabelTable:
     """Columns for that many labels, not filled."""
     return LabelTable(
-        place=np.empty((rows, tenants), np.int64),
+        way=np.empty((rows, tenants), np.int64),
         end=np.empty((rows, tenants), np.int64),
         entries=np.empty(rows, np.int64),
         joint=np.empty((rows, joints), np.int64),
@@ -80,6 +81,12 @@ def empty_step(space: Space, tables: GoodputTables) -> SlotTransition:
 
 
 @compiled_inner
+def stage_of(status: int) -> int:
+    """0 before a retraining is completed, then 1 more than its configuration."""
+    return DONE + 1 - status if status <= DONE else 0
+
+
+@compiled_inner
 def transition(
     slot: int,
     status: Ints,
@@ -104,11 +111,11 @@ def transition(
     joints, tenants = joint.shape
     top, entries = NEVER, now.entries[label]
     for m in range(tenants):
-        after, initially = 1 if status[m] == DONE else 0, tables.held_before[m]
+        stage, initially = stage_of(status[m]), tables.held_before[m]
         for p in range(tables.patterns[m]):
-            kept = tables.keep[m, after, slot, p]
+            kept = tables.keep[m, stage, slot, p]
             free = slot == 0 and initially in (ANY, p)
-            gain[0, m, p] = kept if free else tables.change[m, after, slot, p]
+            gain[0, m, p] = kept if free else tables.change[m, stage, slot, p]
             gain[1, m, p] = kept
     for n in range(joints):
         j = fitting[mask, n]

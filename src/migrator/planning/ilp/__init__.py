@@ -164,9 +164,10 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
             f"the solver's answer breaks {broken} once rounded; use --solver exact instead"
         )
     value = float(ilp.model.cost @ exact)
-    retrained = {retraining.tenant for retraining in retrainings}
     later = sum(
-        tenant.later_goodput for tenant in ilp.tables.problem.tenants if tenant.name in retrained
+        tenant.later_goodput(tenant.configuration(retraining.configuration))
+        for retraining in retrainings
+        for tenant in [ilp.tables.problem.tenant(retraining.tenant)]
     )
     proven = bound - value <= _TOLERANCE * max(1.0, abs(value))
     return replace(

@@ -32,6 +32,7 @@ from migrator.planning.ilp.constraints import (
 from migrator.planning.ilp.layout import Holding, allocation_of, holdings_of
 from migrator.planning.ilp.model import ABSENT, Group, IlpModel, IntArray, ModelBuilder, Terms
 from migrator.planning.ilp.tables import (
+    POST,
     FloatArray,
     Tables,
     TenantTable,
@@ -145,7 +146,7 @@ def _add_columns(builder: ModelBuilder, tables: Tables, table: TenantTable) -> T
     shape = (tables.problem.slots, len(tables.placements))
     held = np.full(shape, ABSENT)
     warm = {age: np.full(shape, ABSENT) for age in _shares(tables, table)}
-    served = np.full((shape[0], 2), ABSENT)
+    served = np.full((shape[0], max(2, len(table.accuracy))), ABSENT)
     for s in range(shape[0]):
         for i in tables.of_sizes(table.serving):
             held[s, i] = builder.binary()
@@ -186,7 +187,7 @@ def _add_survivors_reconfiguration(
             for back in range(min(age, int(s)) + 1):
                 terms = Terms().add(warm[s, i]).add(columns.held[s - back, i], -1.0)
                 if back:
-                    terms.add(running[s - back, i], -1.0)
+                    terms.add(running[s - back, :, i], -1.0)
                 key = [table.tenant.name, s, f"{where.gpcs}g@{where.start}", age, back]
                 builder.at_most(Group.RECONFIGURATION, key, terms, 0.0)
 
@@ -214,7 +215,8 @@ def _add_throughput(
             terms = Terms().add(columns.served[s, c])
             for p, worth in enumerate(table.kept[s]):
                 terms.add(columns.pattern[s, p, c], -float(worth))
-            builder.at_most(Group.THROUGHPUT, [*key, "post" if c else "pre"], terms, 0.0)
+            stage = f"post {c}" if c > POST else "post" if c else "pre"
+            builder.at_most(Group.THROUGHPUT, [*key, stage], terms, 0.0)
 
 
 def _ages(

@@ -22,12 +22,13 @@ from migrator.core.catalogue import (
     placements,
 )
 from migrator.core.errors import InputError
-from migrator.core.problem import Kind, Problem, Tenant
+from migrator.core.problem import Kind, Problem, RetrainingConfiguration, Tenant
 
 FloatArray = NDArray[np.float64]
 
 PRE, POST = 0, 1
-"""The stages of a tenant: before and after its completed retraining."""
+"""The stages of a tenant: before its completed retraining, and after it; after one in
+configuration c it is POST + c. A retraining that runs already has one way to end: POST."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,17 @@ class TenantTable:
     """The inference multiset held before the window; empty where nothing is known."""
     warm: frozenset[int]
     """Placements that count as warm at slot 0 if the tenant holds them then."""
-    durations: dict[int, int]
-    """Placement -> slots of a retraining there that fits the window; {} if none is to start."""
+    choices: tuple[RetrainingConfiguration, ...]
+    """What its retraining can be: one, if it runs already."""
+    durations: dict[tuple[int, int], int]
+    """(configuration, placement) -> slots of a retraining there that fits the window; {} if none
+    is to start."""
     running: RunningPlacement | None
 
     @property
-    def accuracy(self) -> tuple[float, float]:
+    def accuracy(self) -> tuple[float, ...]:
         """Its accuracy by stage."""
-        return self.tenant.accuracy_pre, self.tenant.accuracy_post
+        return (self.tenant.accuracy_pre, *(choice.accuracy for choice in self.choices))
 
     @property
     def serving(self) -> frozenset[int]:
@@ -70,9 +74,8 @@ class TenantTable:
         """The stages it can be in during `slot`."""
         if self.running is not None:
             return (POST,) if slot >= self.running.slots_left else (PRE,)
-        if not self.durations or slot < min(self.durations.values()):
-            return (PRE,)
-        return PRE, POST
+        done = {c for (c, _), duration in self.durations.items() if duration <= slot}
+        return (PRE, *(POST + c for c in sorted(done)))
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ class Tables:
     def most(self) -> float:
         """An objective no plan exceeds: every tenant alone on the board, at its best accuracy."""
         later = sum(
-            max(0.0, table.tenant.later_goodput)
+            max(0.0, *map(table.tenant.later_goodput, table.choices))
             for table in self.tenants
-            if table.durations or table.running
+            if table.choices
         )
         return later + sum(
             max(table.accuracy[c] for c in table.stages(s)) * float(row.max(initial=0.0))
@@ -150,6 +153,7 @@ def _tenant_table(problem: Problem, tenant: Tenant) -> TenantTable:
         changed=expected_throughput(received, full - lost),
         before=_before(problem, tenant),
         warm=_warm(problem, tenant),
+        choices=_choices(problem, tenant),
         durations=_durations(problem, tenant),
         running=_running(problem, tenant),
     )
@@ -202,13 +206,21 @@ def _warm(problem: Problem, tenant: Tenant) -> frozenset[int]:
     return frozenset(i for i, place in enumerate(everywhere) if held[place.start, place.gpcs])
 
 
-def _durations(problem: Problem, tenant: Tenant) -> dict[int, int]:
-    if not problem.may_retrain(tenant) or tenant.retraining_slots is None:
+def _choices(problem: Problem, tenant: Tenant) -> tuple[RetrainingConfiguration, ...]:
+    running = problem.running(tenant)
+    if running is not None:
+        return (tenant.configuration(running.configuration),)
+    return tenant.configurations if problem.may_retrain(tenant) else ()
+
+
+def _durations(problem: Problem, tenant: Tenant) -> dict[tuple[int, int], int]:
+    if not problem.may_retrain(tenant):
         return {}
     return {
-        i: tenant.retraining_slots[place.gpcs]
+        (c, i): choice.slots[place.gpcs]
+        for c, choice in enumerate(tenant.configurations)
         for i, place in enumerate(placements(problem.board))
-        if tenant.retraining_slots.get(place.gpcs, problem.slots + 1) <= problem.slots
+        if choice.slots.get(place.gpcs, problem.slots + 1) <= problem.slots
     }
 
 

@@ -45,9 +45,10 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
     endings, later = np.full((len(tenants), 2), -1, np.int64), 0.0
     for m, start in enumerate(schedule):
         if start is not None:
-            accuracy[m, start.end :] = tenants[m].accuracy_post
+            chosen = tenants[m].configurations[start.configuration]
+            accuracy[m, start.end :] = chosen.accuracy
             endings[m] = start.end, space.geometry.place_size[start.place]
-            later += tenants[m].later_goodput
+            later += tenants[m].later_goodput(chosen)
     ahead = np.zeros((problem.slots + 1, len(space.joint)))
     patterns = np.array(
         [len(patterns_of_tenant) for patterns_of_tenant in space.patterns], np.int64

@@ -103,7 +103,8 @@ def _ascend(
     """
     surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
     slots, width = pattern.shape[1:]
-    scratch = empty_best_shares(shares, slots), _empty_ways(slots, width)
+    configurations = serving.accuracy.shape[1] - 1
+    scratch = empty_best_shares(shares, slots), _empty_ways(configurations, slots, width)
     moved = [
         (
             _rows(prices),
@@ -176,7 +177,10 @@ def sums_before(beside: Floats) -> Floats:
 
 
 class _Ways(NamedTuple):
-    """Room for a tenant's best ways through the window, [slot, pattern] each."""
+    """Room for a tenant's best ways through the window, [slot, pattern] each.
+
+    Those of retrained models are [configuration, slot, pattern].
+    """
 
     forward: Floats
     """best of the slots before, not retrained, ending in the pattern"""
@@ -196,16 +200,17 @@ class _Ways(NamedTuple):
     """[pattern]: best with any more instances"""
 
 
-def _empty_ways(slots: int, width: int) -> _Ways:
-    numbers, steps = np.empty((3, slots + 1, width)), np.empty((4, slots + 1, width), np.int64)
+def _empty_ways(configurations: int, slots: int, width: int) -> _Ways:
+    numbers, steps = np.empty((2, slots + 1, width)), np.empty((2, slots + 1, width), np.int64)
+    after = np.empty((2, configurations, slots + 1, width), np.int64)
     return _Ways(
         forward=numbers[0],
         came=steps[0],
         held=steps[1],
-        backward=numbers[1],
-        follow=steps[2],
-        kept=steps[3],
-        waited=numbers[2],
+        backward=np.empty((configurations, slots + 1, width)),
+        follow=after[0],
+        kept=after[1],
+        waited=numbers[1],
         rest=np.empty(width),
     )
 
@@ -222,29 +227,32 @@ def _ask_tenants(
 ) -> float:
     """`total` and every tenant's best at these prices; what it uses is taken off the surplus."""
     came, follow, steps = ways.came, ways.follow, serving.steps
-    tenants, slots, _ = pattern.shape
+    (tenants, slots, _), sizes = pattern.shape, rents.shape[1]
     for m in range(tenants):
         fill_waited(m, serving, rents, ways.waited)
         _go_forward(m, serving, pattern, ways)
-        _go_backward(m, serving, pattern, ways)
-        value, end, size, before, after = _completion(m, serving, rents, ways)
+        for c in range(follow.shape[0]):
+            if is_used(m, c, serving):
+                _go_backward(m, c, serving, pattern, ways)
+        value, end, option, before, after = _completion(m, serving, rents, ways)
         total += value
-        if serving.end[m] < 0 and size >= 0:
-            for t in range(end - serving.durations[m, size], end):
-                surplus_beside[RETRAINING, t, size] -= 1.0
+        c = max(0, option) // sizes
+        if serving.end[m] < 0 and option >= 0:
+            for t in range(end - serving.durations[m, option], end):
+                surplus_beside[RETRAINING, t, option % sizes] -= 1.0
         # both ways from the retraining's end: the step of every slot
         p = before
         for t in range(end - 1, -1, -1):
             s = came[t, p]
-            follow[t, 0] = s
+            follow[c, t, 0] = s
             p = ways.held[t, steps[m, s, 0]]
         p = after
         for t in range(end, slots):
-            s = follow[t, ways.kept[t, p]]
-            follow[t, 0] = s
+            s = follow[c, t, ways.kept[c, t, p]]
+            follow[c, t, 0] = s
             p = steps[m, s, 1]
         for t in range(slots):
-            s = follow[t, 0]
+            s = follow[c, t, 0]
             begins = steps[m, s, 2]
             surplus[m, t, steps[m, s, 1]] -= 1.0
             if begins > 0:
@@ -252,6 +260,17 @@ def _ask_tenants(
                     for k in range(rents.shape[1]):
                         surplus_beside[WAITING, earlier, k] -= serving.counts[m, begins, k]
     return total
+
+
+@compiled_inner
+def is_used(m: int, c: int, serving: ServingTables) -> bool:
+    """Whether tenant m may retrain in configuration c; the first is also that of any tenant that
+    starts nothing."""
+    sizes = serving.counts.shape[2]
+    used = c == 0
+    for option in range(c * sizes, (c + 1) * sizes):
+        used = used or serving.durations[m, option] > 0
+    return used
 
 
 @compiled_inner
@@ -304,16 +323,16 @@ def _go_forward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> N
 
 
 @compiled_inner
-def _go_backward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> None:
-    """Fill `backward`, `follow` and `kept`."""
+def _go_backward(m: int, c: int, serving: ServingTables, price: Floats, ways: _Ways) -> None:
+    """Fill `backward`, `follow` and `kept` of configuration c."""
     backward, follow, kept = ways.backward, ways.follow, ways.kept
-    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
+    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1 + c]
     slots, patterns = price.shape[1], serving.patterns[m]
     for p in range(patterns):
-        backward[slots, p] = 0.0
+        backward[c, slots, p] = 0.0
     for t in range(slots - 1, -1, -1):
         for p in range(patterns):
-            backward[t, p], follow[t, p], kept[t, p] = NEVER, 0, p
+            backward[c, t, p], follow[c, t, p], kept[c, t, p] = NEVER, 0, p
         for s in range(steps.shape[1]):
             stays, serves, begins = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
             if stays < 0:
@@ -323,54 +342,55 @@ def _go_backward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> 
             worth = (
                 accuracy * serving.served[m, t, s] - price[m, t, serves] - ways.waited[t, begins]
             )
-            worth += backward[t + 1, serves]
-            if worth > backward[t, stays]:
-                backward[t, stays], follow[t, stays] = worth, s
+            worth += backward[c, t + 1, serves]
+            if worth > backward[c, t, stays]:
+                backward[c, t, stays], follow[c, t, stays] = worth, s
         # backwards the same: a pattern is worth at least what any part of it is, small ones first
         for i in range(fewer.shape[1]):
             p, less = fewer[m, i, 0], fewer[m, i, 1]
             if p < 0:
                 break
-            if backward[t, less] > backward[t, p]:
-                backward[t, p], kept[t, p] = backward[t, less], kept[t, less]
+            if backward[c, t, less] > backward[c, t, p]:
+                backward[c, t, p], kept[c, t, p] = backward[c, t, less], kept[c, t, less]
 
 
 @compiled_inner
 def _completion(
     m: int, serving: ServingTables, rents: Floats, ways: _Ways
 ) -> tuple[float, int, int, int, int]:
-    """The best (value, end, size, serving before it, serving on after it).
+    """The best (value, end, option, serving before it, serving on after it).
 
-    Where an optional retraining is left out, the end is the window's and the size is -1.
+    Where an optional retraining is left out, the end is the window's and the option is -1.
     """
     forward, backward, with_size = ways.forward, ways.backward, serving.with_size
-    slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
-    value, at, size, before, after = NEVER, slots, -1, 0, 0
+    slots, patterns, sizes = rents.shape[2] - 1, serving.patterns[m], rents.shape[1]
+    value, at, option, before, after = NEVER, slots, -1, 0, 0
     # both ways meet in the slot in which the retraining ends: a maximum over all of those
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
-        at, size = fixed, serving.end_size[m]
+        at, option = fixed, serving.end_size[m]
         for p in range(patterns):
-            then = p if size < 0 else with_size[m, p, size]
-            worth = forward[fixed, p] + backward[fixed, then]
+            then = p if option < 0 else with_size[m, p, option]
+            worth = forward[fixed, p] + backward[0, fixed, then]
             if worth > value:
                 value, before, after = worth, p, then
-        return value + later, at, size, before, after
+        return value + serving.later[m, 1], at, option, before, after
     if serving.optional[m]:
         for p in range(patterns):
             if forward[slots, p] > value:
                 value, before, after = forward[slots, p], p, p
     for end in range(1, slots + 1):
-        for k in range(durations.shape[1]):
-            duration = durations[m, k]
+        for n in range(durations.shape[1]):
+            duration, c, k = durations[m, n], n // sizes, n % sizes
             if duration == 0 or duration > end:
                 continue
+            later = serving.later[m, 1 + c]
             # sums of prices, taken off each other: the price of all of its slots
             paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - duration]
             for p in range(patterns):
                 # the instance it was retrained on may serve at once
                 then = with_size[m, p, k]
-                worth = forward[end, p] + backward[end, then] - paid + later
+                worth = forward[end, p] + backward[c, end, then] - paid + later
                 if worth > value:
-                    value, at, size, before, after = worth, end, k, p, then
-    return value, at, size, before, after
+                    value, at, option, before, after = worth, end, n, p, then
+    return value, at, option, before, after

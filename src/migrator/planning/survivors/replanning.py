@@ -143,14 +143,11 @@ def _retraining(tenant: str, start: int, gpcs: int) -> Instance:
 
 def _tenant(tenant: Tenant, plan: Plan, slot: int, ahead: Scenarios) -> Tenant:
     """As it is now: what is retrained already is what it serves with."""
-    ends = [retraining.end for retraining in plan.retrainings if retraining.tenant == tenant.name]
-    done = bool(ends) and ends[0] <= slot
-    return replace(
-        tenant,
-        received=ahead,
-        accuracy_pre=tenant.accuracy_post if done else tenant.accuracy_pre,
-        retraining_slots=None,
-    )
+    accuracy = tenant.accuracy_pre
+    for retraining in plan.retrainings:
+        if retraining.tenant == tenant.name and retraining.end <= slot:
+            accuracy = tenant.configuration(retraining.configuration).accuracy
+    return replace(tenant, received=ahead, accuracy_pre=accuracy)
 
 
 def _schedule(window: Problem, space: Space, plan: Plan, slot: int, slots: int) -> Schedule:
@@ -160,8 +157,12 @@ def _schedule(window: Problem, space: Space, plan: Plan, slot: int, slots: int) 
     for retraining in plan.retrainings:
         if retraining.end > slot and retraining.start < slot + slots:
             place = spots.index(_place(plan, retraining))
+            choices = window.tenant(retraining.tenant).configurations
             starts[retraining.tenant] = Start(
-                place, max(0, retraining.start - slot), retraining.end - slot
+                place,
+                max(0, retraining.start - slot),
+                retraining.end - slot,
+                [choice.name for choice in choices].index(retraining.configuration),
             )
     return tuple(starts.get(tenant.name) for tenant in window.tenants)
 

@@ -37,9 +37,9 @@ def next_layer(
     Where it comes from: [state, (state before, how it was rearranged)].
     """
     order = np.argsort(-candidates.bound[: candidates.used[0]], kind="stable")
-    rows, tenants, places = min(width, len(order)), now.place.shape[1], now.owner.shape[1]
+    rows, tenants, places = min(width, len(order)), now.way.shape[1], now.owner.shape[1]
     then = Layer(
-        place=np.empty((rows, tenants), np.int64),
+        way=np.empty((rows, tenants), np.int64),
         end=np.empty((rows, tenants), np.int64),
         owner=np.empty((rows, places), np.int8),
         age=np.empty((rows, places), np.int32),
@@ -52,7 +52,7 @@ def next_layer(
         slot, width, all_warm, now, candidates, order, *context, tables, then, back
     )
     layer = Layer(
-        then.place[:kept].copy(),
+        then.way[:kept].copy(),
         then.end[:kept].copy(),
         then.owner[:kept].copy(),
         then.age[:kept].copy(),
@@ -172,14 +172,14 @@ def _rearrange(row: int, choices: Choices, then: Layer, code: Ints) -> int:
     `code`: room for a number per placement. Of all rearrangements of a state the same one is
     chosen, so that states that differ in nothing else become equal.
     """
-    place, owner, age, rearrangements = then.place, then.owner, then.age, choices.rearrangements
-    places, tenants, best = owner.shape[1], place.shape[1], 0
+    way, owner, age, rearrangements = then.way, then.owner, then.age, choices.rearrangements
+    places, tenants, best = owner.shape[1], way.shape[1], 0
     # what counts of a placement as one number: age (15 bits), whether it retrains there, holder
     for at in range(places):
         code[at] = (int(owner[row, at]) + 1) * 65536 + age[row, at]
     for m in range(tenants):
-        if place[row, m] >= 0:
-            code[place[row, m]] += 32768
+        if way[row, m] >= 0:
+            code[way[row, m] % places] += 32768
     for rearrangement in range(1, rearrangements.shape[0]):
         for at in range(places):
             difference = code[rearrangements[rearrangement, at]] - code[rearrangements[best, at]]
@@ -190,8 +190,8 @@ def _rearrange(row: int, choices: Choices, then: Layer, code: Ints) -> int:
     if best > 0:  # rearrangement 0 leaves everything in place
         for m in range(tenants):
             for at in range(places):
-                if place[row, m] >= 0 and rearrangements[best, at] == place[row, m]:
-                    place[row, m] = at
+                if way[row, m] >= 0 and rearrangements[best, at] == way[row, m] % places:
+                    way[row, m] += at - way[row, m] % places
                     break
         for at in range(places):
             held = code[rearrangements[best, at]]
@@ -206,9 +206,9 @@ def _find(row: int, then: Layer, seen: Ints, rows_of_status: Ints) -> tuple[int,
     Open addressing: from the spot that the hash gives, on to the first that is free or right.
     """
     owner, age, last, key = then.owner, then.age, seen.shape[0] - 1, 0
-    for m in range(then.place.shape[1]):
-        place = then.place[row, m]
-        key = (key * 1000003 + place) * 1000003 + (then.end[row, m] if place >= 0 else 0)
+    for m in range(then.way.shape[1]):
+        way = then.way[row, m]
+        key = (key * 1000003 + way) * 1000003 + (then.end[row, m] if way >= 0 else 0)
     status_spot = (key ^ (key >> 17)) & last
     while rows_of_status[status_spot, 0] >= 0 and not _same_status(
         row, rows_of_status[status_spot, 0], then
@@ -233,11 +233,11 @@ def _find(row: int, then: Layer, seen: Ints, rows_of_status: Ints) -> tuple[int,
 @compiled_inner
 def _same_status(row: int, other: int, then: Layer) -> bool:
     """Whether both states have the same retraining status."""
-    for m in range(then.place.shape[1]):
-        place = then.place[row, m]
-        if place != then.place[other, m]:
+    for m in range(then.way.shape[1]):
+        way = then.way[row, m]
+        if way != then.way[other, m]:
             return False
-        if place >= 0 and then.end[row, m] != then.end[other, m]:
+        if way >= 0 and then.end[row, m] != then.end[other, m]:
             return False
     return True
 
@@ -253,18 +253,22 @@ def _set_status(
     then: Layer,
 ) -> int:
     """Write value and retraining status of a candidate; returns the combination of statuses."""
-    before, start, phase = candidates.state[candidate], candidates.start[candidate], 0
+    before, phase, tenants = candidates.state[candidate], 0, then.way.shape[1]
+    base, places = choices.accuracy.shape[1] - 1, choices.place_size.shape[0]
+    start, combination = divmod(candidates.start[candidate], base**tenants)
     then.value[row] = candidates.value[candidate]
-    for m in range(then.place.shape[1]):
-        place, end = now.place[before, m], now.end[before, m]
+    for m in range(tenants):
+        way, end = now.way[before, m], now.end[before, m]
         starts = choices.starts[start, m]
         if starts >= 0:
-            place, end = starts, slot + choices.durations[m, choices.place_size[starts]]
-        elif place >= 0 and end == slot:
-            place = DONE
-        then.place[row, m], then.end[row, m] = place, end
+            way = combination % base * places + starts
+            end = slot + choices.durations[m, choices.way_option[way]]
+        elif way >= 0 and end == slot:
+            way = DONE - way // places
+        combination //= base
+        then.way[row, m], then.end[row, m] = way, end
         # 0 running, 1 waiting, 2 done: the statuses of all tenants as a number of base 3
-        phase = 3 * phase + max(0, -place)
+        phase = 3 * phase + min(2, max(0, -way))
     return phase
 
 
@@ -284,14 +288,14 @@ def _set_holders(
     places = costs.set_places
     for at in range(owner.shape[1]):
         owner[row, at] = -1
-    for m in range(then.place.shape[1]):
-        placement_set, place = choices.shares[share, m], then.place[row, m]
+    for m in range(then.way.shape[1]):
+        placement_set, way = choices.shares[share, m], then.way[row, m]
         for n in range(places.shape[1]):
             if places[placement_set, n] < 0:
                 break
             owner[row, places[placement_set, n]] = m
-        if place >= 0:
-            owner[row, place] = m
+        if way >= 0:
+            owner[row, way % owner.shape[1]] = m
     for at in range(owner.shape[1]):
         m, age = owner[row, at], 0
         if m >= 0 and all_warm:  # slot 0 where nothing is known of before: nothing is cold
@@ -329,6 +333,15 @@ def _is_dominated(
 
 
 @compiled_inner
+def _best_accuracy(m: int, choices: Choices) -> float:
+    """The best accuracy that tenant m may have."""
+    best: float = choices.accuracy[m, 0]
+    for stage in range(1, choices.accuracy.shape[1]):
+        best = max(best, choices.accuracy[m, stage])
+    return best
+
+
+@compiled_inner
 def _can_change(
     slot: int,
     other: int,
@@ -361,7 +374,7 @@ def _can_change(
         if not is_first_of_tenant:
             continue
         # the retraining may end meanwhile: the larger accuracy bounds what is missed
-        accuracy = max(choices.accuracy[m, 0], choices.accuracy[m, 1])
+        accuracy = _best_accuracy(m, choices)
         over, warm_age = costs.over[m], costs.warm_age[m]
         for t in range(slot, min(slots, slot + warm_age + 1)):
             missing, slots_ahead = 0.0, float(t - slot)

@@ -16,7 +16,7 @@ from migrator.core.catalogue import Multiset
 from migrator.core.problem import Kind, Problem, Task, Tenant
 from migrator.planning.arrays import Bools, Floats, Ints
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import GoodputTables, expected_throughput
+from migrator.planning.exact.tables import GoodputTables, expected_throughput, stage_accuracies
 
 
 class ServingTables(NamedTuple):
@@ -38,7 +38,7 @@ class ServingTables(NamedTuple):
     served: Floats
     """[tenant, slot, step]: expected throughput"""
     accuracy: Floats
-    """[tenant, done]"""
+    """[tenant, stage]: before the retraining, then after one in each configuration"""
     with_size: Ints
     """[tenant, pattern, size]: plus one instance that was retrained on; itself if it can't"""
     lead: Ints
@@ -48,7 +48,8 @@ class ServingTables(NamedTuple):
     before: Ints
     """[tenant, pattern]: 1 if it can serve on from before slot 0"""
     durations: Ints
-    """[tenant, size]: slots of a retraining to be started, 0 where there is none on that size"""
+    """[tenant, option]: slots of a retraining to be started, 0 where there is none. An option is
+    a configuration and a size: configuration x sizes + size index"""
     end: Ints
     """[tenant]: slot at which a running retraining ends, -1 none; with nothing to retrain, the
     window's end"""
@@ -57,7 +58,7 @@ class ServingTables(NamedTuple):
     optional: Bools
     """[tenant]: its retraining may be left out"""
     later: Floats
-    """[tenant]: goodput after the window that its completed retraining adds"""
+    """[tenant, stage]: goodput after the window that its completed retraining adds"""
 
 
 def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> ServingTables:
@@ -75,9 +76,7 @@ def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> Serv
         ),
         steps=np.full((len(patterns_of), longest + 1, 3), -1, np.int64),
         served=np.zeros((len(patterns_of), problem.slots, longest)),
-        accuracy=np.array(
-            [[t.accuracy_pre, _final_accuracy(problem, t)] for t in tenants], np.float64
-        ),
+        accuracy=stage_accuracies(problem),
         with_size=np.zeros((len(patterns_of), width, len(sizes)), np.int64),
         lead=np.zeros(len(patterns_of), np.int64),
         first_new=np.zeros(len(patterns_of), np.int64),
@@ -152,11 +151,6 @@ def _difference(large: Multiset, small: Multiset) -> Multiset:
     for size in small:
         rest.remove(size)
     return tuple(rest)
-
-
-def _final_accuracy(problem: Problem, tenant: Tenant) -> float:
-    retrains = problem.may_retrain(tenant) or problem.slots_left(tenant) is not None
-    return tenant.accuracy_post if retrains else tenant.accuracy_pre
 
 
 def _serving_before(problem: Problem, tenant: Tenant, patterns: tuple[Multiset, ...]) -> Ints:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from migrator.core.problem import Problem
-from migrator.planning.arrays import Ints
+from migrator.io.strict import MAX_COUNT
+from migrator.planning.arrays import Floats, Ints
 from migrator.planning.exact.geometry import symmetries
 from migrator.planning.exact.label_search import width_within
 from migrator.planning.exact.schedule import Schedule, Start
@@ -107,41 +108,50 @@ class StateSearch:
             if len(now.value) == 0:
                 return SearchPass(NEVER, self._running, np.empty((0, 0), np.int64), missed, work)
             layers.append((now, back))
-        worth = now.value + (now.place != STILL) @ self._serving.later
+        worth = now.value + self._later_goodput(now.way)
         at = int(worth.argmax())
         owners, schedule = self._trace(layers, at)
         return SearchPass(float(worth[at]), schedule, owners, missed, work)
 
     def _trace(self, layers: list[tuple[Layer, Ints]], at: int) -> tuple[Ints, Schedule]:
         """What is held in every slot, and the retrainings, on the way to the last state `at`."""
-        way = [at]
+        rows = [at]
         for _, back in reversed(layers):
-            way.append(int(back[way[-1], 0]))
+            rows.append(int(back[rows[-1], 0]))
         rearrangements = self._choices.rearrangements
         owners = np.empty((len(layers), rearrangements.shape[1]), np.int64)
         schedule, real_places = list(self._running), rearrangements[0]
-        for slot, ((states, back), row) in enumerate(zip(layers, way[-2::-1], strict=True)):
+        for slot, ((states, back), row) in enumerate(zip(layers, rows[-2::-1], strict=True)):
             # where the placements of the rearranged state really lie
             real_places = real_places[rearrangements[back[row, 1]]]
             owners[slot, real_places] = states.owner[row]
-            for m, where in enumerate(states.place[row].tolist()):
-                if where >= 0 and self._running[m] is None:
+            for m, way in enumerate(states.way[row].tolist()):
+                if way >= 0 and self._running[m] is None:
                     ends = int(states.end[row, m])
-                    size = self._space.geometry.place_size[where]
-                    begin = ends - int(self._serving.durations[m, size])
-                    schedule[m] = Start(int(real_places[where]), begin, ends)
+                    begin = ends - int(self._serving.durations[m, self._choices.way_option[way]])
+                    configuration, where = divmod(way, len(real_places))
+                    place = int(real_places[where])
+                    schedule[m] = Start(place, begin, ends, configuration)
         return owners, tuple(schedule)
+
+    def _later_goodput(self, ways: Ints) -> Floats:
+        """[state]: goodput after the window of the retrainings completed at its end."""
+        # a retraining that runs until the window's end is completed
+        configuration = self._space.arrays.way_configuration[ways]
+        stages = np.where(ways >= 0, 1 + configuration, np.maximum(0, DONE + 1 - ways))
+        later: Floats = np.take_along_axis(self._serving.later, stages.T, axis=1).sum(axis=0)
+        return later
 
     def _layer_before(self, held: States) -> Layer:
         """The state before slot 0."""
-        place = np.full((1, len(self._running)), STILL, np.int64)
+        way = np.full((1, len(self._running)), STILL, np.int64)
         end = np.zeros((1, len(self._running)), np.int64)
         for m, start in enumerate(self._running):
             if start is not None:
-                place[0, m], end[0, m] = start.place, start.end
+                way[0, m], end[0, m] = start.place, start.end
             elif not self._serving.durations[m].any():
-                place[0, m] = DONE
-        return Layer(place, end, held.owner.astype(np.int8), held.age.astype(np.int32), np.zeros(1))
+                way[0, m] = DONE
+        return Layer(way, end, held.owner.astype(np.int8), held.age.astype(np.int32), np.zeros(1))
 
 
 def _choices_of(problem: Problem, space: Space, serving: ServingTables, menus: Menus) -> Choices:
@@ -176,7 +186,8 @@ def _choices_of(problem: Problem, space: Space, serving: ServingTables, menus: M
         sets_of=listed,
         pattern=pattern,
         place_size=space.geometry.place_size,
-        place_mask=space.geometry.place_mask,
+        way_option=space.arrays.way_option,
+        way_mask=space.arrays.way_mask,
         durations=serving.durations,
         lead=serving.lead,
         accuracy=serving.accuracy,
@@ -187,6 +198,8 @@ def _choices_of(problem: Problem, space: Space, serving: ServingTables, menus: M
 def _starts_of(space: Space, durations: Ints, share_begin: Ints) -> tuple[Ints, Ints]:
     """`starts` and `start_facts` of the choices: retrainings that can run at the same time."""
     tenants, geo = len(durations), space.geometry
+    lengths = durations.reshape(tenants, -1, len(geo.sizes))
+    shortest = np.where(lengths > 0, lengths, MAX_COUNT).min(axis=1)
     starts, facts = [], []
     open_starts: list[tuple[tuple[int, ...], int, int, int]] = [((-1,) * tenants, 0, 0, 0)]
     while open_starts:
@@ -195,8 +208,8 @@ def _starts_of(space: Space, durations: Ints, share_begin: Ints) -> tuple[Ints, 
         facts.append((taken, bits, longest))
         for m in range(bits.bit_length(), tenants):
             for at, (mask, size) in enumerate(zip(geo.place_mask, geo.place_size, strict=True)):
-                slots, both = int(durations[m, size]), taken | int(mask)
-                if slots > 0 and not taken & mask and _has_shares(share_begin, both):
+                slots, both = int(shortest[m, size]), taken | int(mask)
+                if slots < MAX_COUNT and not taken & mask and _has_shares(share_begin, both):
                     more = (*start[:m], at, *start[m + 1 :])
                     open_starts.append((more, both, bits | 1 << m, max(longest, slots)))
     return np.array(starts, np.int64), np.array(facts, np.int64)

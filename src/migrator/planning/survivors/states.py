@@ -10,14 +10,16 @@ from migrator.planning.arrays import Floats, Int8s, Int32s, Ints
 from migrator.planning.exact.tables import NEVER
 
 STILL, DONE = -1, -2
-"""Retraining status of a tenant that has not started and of one that has completed."""
+"""Retraining status of a tenant that has not started, and of one that has completed in the first
+configuration; in configuration c it is DONE - c. One that runs has the number of its way:
+configuration x placements + placement."""
 
 
 class Layer(NamedTuple):
     """States of one slot, one row each."""
 
-    place: Ints
-    """[state, tenant]: STILL, DONE or the placement it retrains on"""
+    way: Ints
+    """[state, tenant]: STILL, DONE - configuration, or the way it retrains"""
     end: Ints
     """[state, tenant]: first slot after a running retraining"""
     owner: Int8s
@@ -34,7 +36,7 @@ class Choices(NamedTuple):
     starts: Ints
     """[start, tenant]: placement on which its retraining starts, -1 none; none of all first"""
     start_facts: Ints
-    """[start, 3]: (slices taken, tenants as bits, slots of the longest)"""
+    """[start, 3]: (slices taken, tenants as bits, fewest slots until all have ended)"""
     shares: Ints
     """[share, tenant] -> placement set; those of a mask together"""
     share_begin: Ints
@@ -44,13 +46,16 @@ class Choices(NamedTuple):
     pattern: Ints
     """[tenant, code]: serving pattern of a sum of size weights"""
     place_size: Ints
-    place_mask: Ints
+    way_option: Ints
+    """[way]: configuration x sizes + size index"""
+    way_mask: Ints
+    """[way]: its slices"""
     durations: Ints
-    """[tenant, size]: slots of a retraining, 0 where there is none on that size"""
+    """[tenant, option]: slots of a retraining, 0 where there is none"""
     lead: Ints
     """[tenant]: whole slots for which a new instance is held before it serves"""
     accuracy: Floats
-    """[tenant, done]"""
+    """[tenant, stage]: before the retraining, then after one in each configuration"""
     rearrangements: Ints
     """[n, placement]: rearrangements of the placements that change nothing; none first"""
 
@@ -61,6 +66,8 @@ class Candidates(NamedTuple):
     state: Ints
     """the state before"""
     start: Ints
+    """start x combinations + combination: the starting tenants' configurations, as digits of a
+    number whose base is the number of configurations"""
     share: Ints
     bound: Floats
     value: Floats

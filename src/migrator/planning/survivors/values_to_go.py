@@ -19,7 +19,7 @@ from migrator.planning.survivors.board import (
     extras_beside,
     find_shares,
 )
-from migrator.planning.survivors.prices import ServingPrices, fill_waited, sums_before
+from migrator.planning.survivors.prices import ServingPrices, fill_waited, is_used, sums_before
 from migrator.planning.survivors.serving import ServingTables
 
 AFTER, NOW = 0, 1
@@ -33,14 +33,16 @@ class Ahead(NamedTuple):
     """
 
     values: Floats
-    """[done, tenant, slot, closed, pattern serving before the slot]; done: 0 where the retraining
-    has not started, 1 where it has completed"""
+    """[stage, tenant, slot, closed, pattern serving before the slot]; stage: 0 where the retraining
+    has not started, 1 + c where it has completed in configuration c"""
     running: Float32s
     """[row, pattern]; row = first + end x stride + (end - slot)"""
     row: Ints
-    """[tenant, size, 2]: (first, stride)"""
+    """[tenant, option, 2]: (first, stride)"""
     waited: Floats
     """[size, slot]: sums of the prices of waiting before the slot"""
+    retrained: Floats
+    """[size, slot]: the same of the prices of retraining"""
     rent: Floats
     """[tenants still to start, mask, slot]: best rents summed up to the slot"""
 
@@ -54,17 +56,17 @@ def tabulate(
 ) -> Ahead:
     """The values to go at these prices; `masks`: what retrainings may occupy."""
     tenants, slots, width = prices.pattern.shape
-    sizes = serving.durations.shape[1]
-    row, rows = np.zeros((tenants, sizes, 2), np.int64), 0
-    values = np.full((2, tenants, slots + 1, int(serving.lead.max()) + 1, width), NEVER)
+    options, stages = serving.durations.shape[1], serving.accuracy.shape[1]
+    row, rows = np.zeros((tenants, options, 2), np.int64), 0
+    values = np.full((stages, tenants, slots + 1, int(serving.lead.max()) + 1, width), NEVER)
     for m, patterns in enumerate(serving.patterns):
-        values[1, m, slots, :, :patterns] = serving.later[m]
+        values[1:, m, slots, :, :patterns] = serving.later[m, 1:, None, None]
         if serving.optional[m]:
             values[0, m, slots, :, :patterns] = 0.0
-        for k in range(sizes):
-            if serving.durations[m, k] > 0:
-                row[m, k] = rows, serving.durations[m, k] + 1
-                rows += (slots + 1) * int(serving.durations[m, k] + 1)
+        for option in range(options):
+            if serving.durations[m, option] > 0:
+                row[m, option] = rows, serving.durations[m, option] + 1
+                rows += (slots + 1) * int(serving.durations[m, option] + 1)
         if serving.end_size[m] >= 0:
             row[m, serving.end_size[m]] = rows, 0
             rows += int(serving.end[m]) + 1
@@ -74,6 +76,7 @@ def tabulate(
         running=np.full((rows + 1, width), NEVER, np.float32),
         row=row,
         waited=sums[WAITING],
+        retrained=sums[RETRAINING],
         rent=_sum_rents(shares, prices, space, masks),
     )
     _fill(serving, prices.pattern, sums, ahead, np.empty((slots, width)), np.empty((2, width)))
@@ -117,23 +120,26 @@ def _fill(
     for m in range(tenants):
         fill_waited(m, serving, rents, waited)
         # retrained first: what starts now ends in it
-        for done in range(1, -1, -1):
-            accuracy = serving.accuracy[m, done]
+        for stage in range(values.shape[0] - 1, -1, -1):
+            if stage > 0 and not is_used(m, stage - 1, serving):
+                continue
+            accuracy = serving.accuracy[m, stage]
             for t in range(slots - 1, -1, -1):
                 # closed slots: nothing new can serve, as it has not waited for the lead yet
                 for closed in range(lead[m] + 1):
                     for p in range(patterns[m]):
-                        worth[AFTER, p] = values[done, m, t + 1, max(closed - 1, 0), p]
+                        worth[AFTER, p] = values[stage, m, t + 1, max(closed - 1, 0), p]
                     first_new = slots if closed > 0 else serving.first_new[m]
                     _step_back(t, m, first_new, accuracy, serving, price, waited, worth)
                     for p in range(patterns[m]):
-                        values[done, m, t, closed, p] = worth[NOW, p]
-                    if done == 0:
+                        values[stage, m, t, closed, p] = worth[NOW, p]
+                    if stage == 0:
                         _start_now(t, m, closed, serving, rents, ahead)
-            if done == 1:  # what runs needs the values of `done`, what waits those of `running`
+            if stage > 0:  # what runs needs the values of its end, what waits those of `running`
                 for k in range(rents.shape[1]):
-                    if serving.durations[m, k] > 0 or k == serving.end_size[m]:
-                        _fill_running(m, k, serving, price, waited, worth, ahead)
+                    option = (stage - 1) * rents.shape[1] + k
+                    if serving.durations[m, option] > 0 or option == serving.end_size[m]:
+                        _fill_running(m, option, serving, price, waited, worth, ahead)
 
 
 @compiled_inner
@@ -143,12 +149,12 @@ def _start_now(
     """Instead of waiting, start on some size in slot t and pay its price to the end."""
     values, row = ahead.values, ahead.row
     sizes, slots = rents.shape[1], rents.shape[2] - 1
-    for k in range(sizes):
-        duration = serving.durations[m, k]
+    for option in range(serving.durations.shape[1]):
+        duration, k = serving.durations[m, option], option % sizes
         end = t + duration
         if duration == 0 or end > slots:
             continue
-        at = row[m, k, 0] + end * row[m, k, 1] + duration
+        at = row[m, option, 0] + end * row[m, option, 1] + duration
         paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, t]
         for p in range(serving.patterns[m]):
             started = ahead.running[at, p] - paid
@@ -158,22 +164,24 @@ def _start_now(
 @compiled_inner
 def _fill_running(
     m: int,
-    k: int,
+    option: int,
     serving: ServingTables,
     price: Floats,
     waited: Floats,
     worth: Floats,
     ahead: Ahead,
 ) -> None:
-    """What tenant m can earn while it retrains on size k, for every end it may have."""
-    patterns, first_row, stride = serving.patterns[m], ahead.row[m, k, 0], ahead.row[m, k, 1]
-    longest, low, high = serving.durations[m, k], 1, price.shape[1]
+    """What tenant m can earn while it retrains in an option, for every end it may have."""
+    patterns, row, sizes = serving.patterns[m], ahead.row, serving.counts.shape[2]
+    first_row, stride = row[m, option, 0], row[m, option, 1]
+    stage, k = 1 + option // sizes, option % sizes
+    longest, low, high = serving.durations[m, option], 1, price.shape[1]
     first_new, accuracy = serving.first_new[m], serving.accuracy[m, 0]
     if longest == 0:  # it runs already
         longest = low = high = serving.end[m]
     for end in range(low, high + 1):
         for p in range(patterns):
-            worth[NOW, p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
+            worth[NOW, p] = ahead.values[stage, m, end, 0, serving.with_size[m, p, k]]
         for slots_left in range(min(end, longest) + 1):
             if slots_left > 0:
                 for p in range(patterns):

@@ -221,13 +221,19 @@ class MeasuredModel:
     def _at(self, window: int) -> MeasuredWindow:
         return self.windows[min(window, len(self.windows) - 1)]
 
+    def _with_requests(self, window: int) -> Mapping[int, float]:
+        """The accuracies of this window, or of the next or last one in which requests came."""
+        following, earlier = self.windows[window:], self.windows[:window][::-1]
+        measured = (row.accuracy for row in (*following, *earlier) if row.accuracy)
+        return next(measured, {self._trained_for: self.accuracy})
+
     def _measured(self, window: int, trained_for: int) -> float:
         """The accuracy on the window's requests.
 
         If that model did not serve in the window, scale its accuracy in the window before by the
         change of the other models, or use that of the newest model that served.
         """
-        here = self._at(window).accuracy
+        here = self._with_requests(window)
         if trained_for in here:
             return here[trained_for]
         before = self._at(window - 1).accuracy if window > 0 else {}

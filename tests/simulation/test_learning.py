@@ -129,3 +129,14 @@ def test_measured_accuracies_are_those_of_the_model_that_serves() -> None:
     assert model.accuracy == pytest.approx(0.7 * 0.3 / 0.6), "it fell as the other model did"
     _finish(model, state, 25.0)
     assert len(model.switches) == 1, "a refused model does not serve"
+
+
+def test_a_window_without_requests_has_the_accuracy_of_the_next_one() -> None:
+    windows = [MeasuredWindow(accuracy, 0.5, None, 0, False, None) for accuracy in ({}, {-1: 0.6})]
+    model = MeasuredModel(tuple(windows))
+    for window in range(2):
+        model.begin(10.0 * window, window)
+        assert model.accuracy == 0.6
+    nothing = MeasuredModel(tuple(windows[:1]), accuracy=0.7)
+    nothing.begin(0.0, 0)
+    assert nothing.accuracy == 0.7

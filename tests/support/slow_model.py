@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Self
 
+from migrator.learn.model import Inputs, Labels
 from support.means_model import Means
 
-LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 6.0
+LOAD_S, KEEP_S, STEP_S, BUILD_S = 0.7, 1.2, 0.2, 6.0
 
 
 class Slow(Means):
@@ -18,6 +19,10 @@ class Slow(Means):
     def load(self, path: Path) -> None:
         time.sleep(LOAD_S)
         super().load(path)
+
+    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
+        time.sleep(STEP_S)
+        return super().train_step(inputs, labels, lr)
 
     def save(self, path: Path, *, training: bool = False) -> None:
         if training:  # after every epoch

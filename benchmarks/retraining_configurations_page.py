@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.retraining_configurations import CONFIGURATIONS, LONGEST, read_courses
 from migrator.learn.durations import Duration
-from migrator.learn.estimation import AccuracyEstimate, Past, Trial, estimates_from
+from migrator.learn.estimation import AccuracyEstimate, Past, TrialTraining, estimates_from
 from migrator.learn.retraining import EPOCHS, FIRST_STEPS
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ def judge(key: str, course: Json) -> Iterator[Judged]:
     past: list[Past] = []
     for row in course["rows"]:
         before, kept = row["before"], row["trials"]["every"]
-        trial = Trial(tuple(kept["curve"]), kept["head_gain"])
+        trial = TrialTraining(tuple(kept["curve"]), kept["head_gain"])
         settings = [CONFIGURATIONS[name] for name in row["results"]]
         expected = estimates_from(trial, before, row["new_part"], settings, past)
         longest, longest_came = _duration(course, row, LONGEST), row["results"][LONGEST]["accuracy"]

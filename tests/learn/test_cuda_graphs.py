@@ -246,8 +246,8 @@ def test_graphs_of_all_sizes_share_memory_that_the_largest_takes_first(
         return given
 
     CapturedAnswers(forward, torch.zeros(1, 3), 4)
-    assert pools == [(0, 7)] * 3
-    assert list(dict.fromkeys(sizes)) == [4, 2, 1]
+    assert pools == [(0, 7)] * 4
+    assert list(dict.fromkeys(sizes)) == [4, 3, 2, 1]
 
 
 def test_every_size_gets_the_answers_of_its_own_rows() -> None:

@@ -16,7 +16,7 @@ from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_da
 from migrator.learn.estimation import (
     EPOCHS,
     Past,
-    Trial,
+    TrialTraining,
     estimate,
     estimate_each,
     estimates_from,
@@ -96,10 +96,10 @@ HALF = RetrainingSettings(epochs=8, part=0.5)
 HEAD = RetrainingSettings(epochs=8, layers=Layers.HEAD)
 BLOCK = RetrainingSettings(epochs=8, layers=Layers.LAST_BLOCK)
 EVERY = (HEAD, SHORT, LONG, BLOCK, HALF)
-TRIAL = Trial((0.4, 0.5, 0.55, 0.57, 0.58), head_gain=0.1)
+TRIAL = TrialTraining((0.4, 0.5, 0.55, 0.57, 0.58), head_gain=0.1)
 
 
-def accuracies(trial: Trial, past: Sequence[Past] = ()) -> dict[RetrainingSettings, float]:
+def accuracies(trial: TrialTraining, past: Sequence[Past] = ()) -> dict[RetrainingSettings, float]:
     estimates = estimates_from(trial, 0.4, 0.5, EVERY, past)
     assert [estimate.settings for estimate in estimates] == [*EVERY]
     return {estimate.settings: estimate.accuracy for estimate in estimates}

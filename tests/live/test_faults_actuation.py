@@ -45,17 +45,17 @@ class FailingLearning:
     """Cannot train, and its estimates never end."""
 
     def __init__(self) -> None:
-        self.estimated_on: list[Mapping[str, str] | None] = []
-        self.cancelled = asyncio.Event()
+        self.estimated_on: list[tuple[Mapping[str, str] | None, float | None]] = []
 
     async def estimate(
-        self, _tenant: str, _window: int, environment: Mapping[str, str] | None, _most: int
+        self,
+        _tenant: str,
+        _window: int,
+        environment: Mapping[str, str] | None,
+        _most: int,
+        limit_s: float | None = None,
     ) -> None:
-        self.estimated_on.append(environment)
-        try:
-            await asyncio.sleep(600)
-        finally:
-            self.cancelled.set()
+        self.estimated_on.append((environment, limit_s))
 
     async def train(self, tenant: str, instance: Holding, environment: Mapping[str, str]) -> str:
         raise ZeroDivisionError(f"{tenant} on {instance} with {len(environment)} variables")
@@ -217,15 +217,14 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
     run_on_uvloop(scene())
 
 
-async def test_an_estimate_on_an_instance_is_stopped_at_its_limit(tmp_path: Path) -> None:
+async def test_an_estimate_on_an_instance_has_its_limit(tmp_path: Path) -> None:
     context = idle_context(DaemonOptions(read_live(scenario_file(tmp_path, "a")), tmp_path))
     environment = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
     worker: Any = SimpleNamespace(assignment=assignment(environment=environment))
     context.serving_workers[PLACE] = worker
     actuation = Faulty(context, None)
     actuation.estimate(Estimate("a", 0, 100, PLACE, 0.05))
-    await actuation.learning.cancelled.wait()
-    assert actuation.learning.estimated_on == [environment]
     actuation.estimate(Estimate("a", 0, 100))  # on the host, without a limit
-    await until_async(lambda: actuation.learning.estimated_on == [environment, None])
+    asked = [(environment, 0.05), (None, None)]
+    await until_async(lambda: actuation.learning.estimated_on == asked)
     await actuation.close()

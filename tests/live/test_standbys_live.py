@@ -151,7 +151,8 @@ def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> No
         if batch.kind is not BatchKind.EVALUATION
     ]
     assert sum(batch.in_time for batch in batches) > 28
-    assert {batch.place for batch in batches if batch.kind is BatchKind.OWN} == {"1g@0"}
+    # before the first plan the workers of its even part answer as well
+    assert "1g@0" in {batch.place for batch in batches if batch.kind is BatchKind.OWN}
     assert len({batch.place for batch in batches if batch.kind is BatchKind.LENT}) > 1
     for batch in batches:
         assert batch.taken_s <= batch.sent_s <= batch.began_s < batch.ended_s <= batch.answered_s

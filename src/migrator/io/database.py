@@ -149,7 +149,12 @@ def open_checked(path: Path, schema: Schema) -> sqlite3.Connection:
     # it.
     log = path.with_name(f"{path.name}-wal")
     with _damage_as_error():
-        connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
+        try:
+            connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
+        except sqlite3.OperationalError:
+            if log.exists():
+                raise
+            connection = _connected(path, "mode=ro&immutable=1")  # its last writer has just ended
         try:
             _check_kind(path, schema, connection)
             if _pragma(connection, schema.check) != "ok":

@@ -152,7 +152,7 @@ class AccuracyEstimate:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialTraining:
     """Short trainings on a sample, from which the gain of every configuration is estimated."""
 
     curve: tuple[float, ...]
@@ -197,7 +197,7 @@ def estimate_each(
 
 
 def estimates_from(
-    trial: Trial,
+    trial: TrialTraining,
     before: float,
     new_part: float,
     configurations: Sequence[RetrainingSettings],
@@ -312,7 +312,7 @@ def limit_of(curve: Sequence[float]) -> float:
 
 def run_trial(
     model: Model, data: WindowData, configurations: Sequence[RetrainingSettings]
-) -> Trial:
+) -> TrialTraining:
     """Train copies on a sample for a moment; the head alone only if a configuration does so."""
     longest = longest_of(configurations)
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * longest.epochs * longest.part)
@@ -338,12 +338,12 @@ def run_trial(
         curve.append(judged_accuracy(trial))
     _end(trial)
     if head is None:
-        return Trial(tuple(curve))
+        return TrialTraining(tuple(curve))
     train_only(head, Layers.HEAD)
     for epoch in range(_HEAD_EPOCHS):
         train_epoch(head, sample, epoch, _HEAD_EPOCHS, longest.batch, longest.seed)
     _end(head)
-    return Trial(tuple(curve), judged_accuracy(head) - curve[0])
+    return TrialTraining(tuple(curve), judged_accuracy(head) - curve[0])
 
 
 def _end(trial: Model) -> None:

@@ -68,7 +68,7 @@ _Received = Annotated[
 ]
 
 
-class _ConfigurationEntry(Entry):
+class _ProblemConfigurationEntry(Entry):
     name: str = Field(min_length=1, description="the configuration's name, as text, not empty")
     accuracy_post: _Accuracy = Field(description="the accuracy after it, a number from 0 to 1")
     slots: Annotated[dict[str, Count], Field(min_length=1)] = Field(
@@ -79,8 +79,8 @@ class _ConfigurationEntry(Entry):
     )
 
 
-class _RetrainingEntry(Entry):
-    configurations: Annotated[list[_ConfigurationEntry], Field(min_length=1)] = Field(
+class _ProblemRetrainingEntry(Entry):
+    configurations: Annotated[list[_ProblemConfigurationEntry], Field(min_length=1)] = Field(
         description="a list of at least one {name, accuracy_post, slots}"
     )
     optional: bool = Field(
@@ -94,7 +94,7 @@ def _mode_or_configurations(value: object) -> str:
 
 _Retraining = Annotated[
     Annotated[Literal["required", "optional"], Tag(MODE)]
-    | Annotated[_RetrainingEntry, Tag(CONFIGURATIONS)],
+    | Annotated[_ProblemRetrainingEntry, Tag(CONFIGURATIONS)],
     Discriminator(_mode_or_configurations),
 ]
 
@@ -290,7 +290,7 @@ def _tenant(
     entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry, board: Board
 ) -> Tenant:
     retraining = entry.retraining
-    optional = retraining.optional if isinstance(retraining, _RetrainingEntry) else None
+    optional = retraining.optional if isinstance(retraining, _ProblemRetrainingEntry) else None
     return Tenant(
         name=entry.name,
         received=_received(entry, (*location, "received"), file.slots),
@@ -334,7 +334,7 @@ def _scenarios(
 def _configurations(
     entry: _ProblemTenantEntry, location: Location, file: _ProblemEntry, board: Board
 ) -> tuple[RetrainingConfiguration, ...]:
-    if isinstance(entry.retraining, _RetrainingEntry):
+    if isinstance(entry.retraining, _ProblemRetrainingEntry):
         return _several(entry, entry.retraining, location, board)
     for key in ("accuracy_post", "retraining_slots"):
         if key not in entry.model_fields_set:
@@ -355,7 +355,10 @@ def _configurations(
 
 
 def _several(
-    entry: _ProblemTenantEntry, retraining: _RetrainingEntry, location: Location, board: Board
+    entry: _ProblemTenantEntry,
+    retraining: _ProblemRetrainingEntry,
+    location: Location,
+    board: Board,
 ) -> tuple[RetrainingConfiguration, ...]:
     for key in ("accuracy_post", "retraining_slots"):
         if getattr(entry, key) is not None:
@@ -373,7 +376,7 @@ def _several(
 
 
 def _configuration(
-    entry: _ConfigurationEntry, location: Location, board: Board
+    entry: _ProblemConfigurationEntry, location: Location, board: Board
 ) -> RetrainingConfiguration:
     slots = by_size(entry.slots, (*location, "slots"), board)
     for gpcs in sorted(slots):
@@ -472,7 +475,7 @@ def _require_configuration(
     running: _RunningEntry, tenant: _ProblemTenantEntry, location: Location
 ) -> None:
     retraining = tenant.retraining
-    several = retraining.configurations if isinstance(retraining, _RetrainingEntry) else []
+    several = retraining.configurations if isinstance(retraining, _ProblemRetrainingEntry) else []
     names = [choice.name for choice in several]
     if running.configuration in (names or [""]):
         return

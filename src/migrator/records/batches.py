@@ -7,8 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-
-from msgspec import convert
+from typing import get_type_hints
 
 from migrator.core.batch import Batch
 from migrator.core.errors import InputError
@@ -17,6 +16,8 @@ from migrator.io.output_file import check_path
 OPTION = "--batches"
 MOST_ROWS = 5_000_000
 """Rows of one run (about 500 MB); later batches are not recorded."""
+
+_TYPES = tuple(get_type_hints(Batch).values())
 
 _log = logging.getLogger(__name__)
 
@@ -88,4 +89,4 @@ def read_batches(path: Path) -> Iterator[Batch]:
         for row in rows:
             if len(row) < len(Batch._fields):
                 return  # the daemon was killed while it wrote this row
-            yield convert(row, Batch, strict=False)
+            yield Batch(*(kind(text) for kind, text in zip(_TYPES, row, strict=True)))

@@ -24,7 +24,7 @@ measured and where it has not."""
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of a retraining with these settings on so many samples."""
+    """Seconds of a retraining with these settings on this number of samples."""
 
     settings: RetrainingSettings
     samples: int

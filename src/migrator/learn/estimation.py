@@ -107,7 +107,7 @@ class Past:
 
     @property
     def growth(self) -> float | None:
-        """The power of its epochs with which the gain grew; None if it cannot be told."""
+        """The power of its epochs with which the gain grew; None if its curve does not show it."""
         gains = np.asarray(self.curve) - self.before
         if self.settings.layers is Layers.HEAD:  # it learns fast, which says nothing about others
             return None
@@ -233,7 +233,10 @@ def estimates_from(
 def longest_of(configurations: Sequence[RetrainingSettings]) -> RetrainingSettings:
     """The configuration with the most trained layers, and among those the most samples seen."""
     order = [*Layers]
-    return max(configurations, key=lambda each: (order.index(each.layers), each.epochs * each.part))
+    return max(
+        configurations,
+        key=lambda settings: (order.index(settings.layers), settings.epochs * settings.part),
+    )
 
 
 def growth_of(past: Sequence[Past]) -> float:

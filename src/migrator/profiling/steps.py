@@ -38,7 +38,7 @@ By then a model on a GPU has captured its own graph.
 _EPOCHS, _BATCHES = 2, 4
 """Of the retraining whose memory is read: its steps are captured, and its evaluations full."""
 _MANY_STEPS = 10_000
-"""A retraining of so many steps is prepared for speed."""
+"""A retraining this long is prepared for speed."""
 _CUDA: Any = torch.cuda
 _WARMING = 3
 """Number of runs on a side stream before a capture."""

@@ -16,6 +16,15 @@ def test_without_evidence_a_low_estimate_does_not_prevent_the_first_retraining()
     assert learned.after_retraining(0.5, estimate=0.9, idle_windows=0) == pytest.approx(0.9)
 
 
+def test_without_an_estimate_a_first_retraining_restores_most_of_what_was_lost() -> None:
+    learned = ExpectedAccuracy(made=0.95)
+    assert learned.after_retraining(0.45, estimate=None, idle_windows=0) == pytest.approx(0.75)
+    # an estimate says more than that
+    assert learned.after_retraining(0.45, estimate=0.7, idle_windows=0) == pytest.approx(0.7)
+    learned.completed(before=0.5, after=0.6, estimate=None)
+    assert learned.after_retraining(0.5, estimate=None, idle_windows=0) == pytest.approx(0.6)
+
+
 def test_an_estimator_that_is_too_low_is_corrected_by_one_retraining() -> None:
     learned = ExpectedAccuracy()
     learned.completed(before=0.5, after=0.85, estimate=0.55)

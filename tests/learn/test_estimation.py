@@ -25,7 +25,7 @@ from migrator.learn.estimation import (
     longest_of,
     run_trial,
 )
-from migrator.learn.model import Layers
+from migrator.learn.model import Inputs, Labels, Layers
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import WindowData
@@ -50,12 +50,47 @@ def test_without_a_past_the_usual_part_of_the_errors_is_removed() -> None:
 
 def test_pre_training_says_how_much_further_all_data_leads() -> None:
     # the sample led to 0.6, all data to 0.8: half of the errors went, in a window 0.7 of that
-    assert expected(0.5, 0.4, 0.5, [Past(0.6, 0.1, 0.8, 1.0)]) == pytest.approx(0.5 + 0.35 * 0.5)
+    removed = 0.7 * (0.2 + 0.05 * 0.3) / (0.4 + 0.05)
+    assert expected(0.5, 0.4, 0.5, [Past(0.6, 0.1, 0.8, 1.0)]) == pytest.approx(0.5 + removed * 0.5)
+
+
+@pytest.mark.parametrize("came", [0.97, 0.99, 1.0])
+def test_a_trial_that_left_no_errors_says_little_about_the_next_one(came: float) -> None:
+    assert 0.35 < expected(0.5, 0.3, 0.5, [Past(1.0, 0.5, came, 1.0)]) < 0.65
+
+
+def test_fewer_samples_than_before_lead_less_far() -> None:
+    past = [Past(0.6, 0.1, 0.8, 1.0, samples=1000)]
+    assert expected(0.5, 0.4, 0.5, past, samples=2000) == expected(0.5, 0.4, 0.5, past)
+    gained = [expected(0.5, 0.4, 0.5, past, samples) - 0.5 for samples in (1000, 125)]
+    assert gained[1] / gained[0] == pytest.approx(0.125**0.33)
+
+
+@pytest.mark.parametrize(("count", "part"), [(40, 0.5), (400, 128 / 400)])
+def test_a_trial_has_enough_samples_to_learn_from(count: int, part: float) -> None:
+    drawn: list[int] = []
+
+    class Counting(Tiny):
+        def train_step(self, inputs: Inputs, labels: Labels, progress: float) -> float:
+            drawn.append(len(labels))
+            return super().train_step(inputs, labels, progress)
+
+    chosen = benchmark("nc-synthetic")
+    data = window_data(chosen, chosen.load(Origin()), 1, 200, 0)
+    draw = np.random.default_rng(0)
+    few = replace(
+        data,
+        new=data.new.share(count / len(data.new), draw),
+        replay=data.replay.rows(np.zeros(len(data.replay), bool)),
+    )
+    run_trial(Counting.build(10, 0), few, [RetrainingSettings(epochs=8)])
+    assert sum(drawn) == pytest.approx(EPOCHS * part * len(few.new), rel=0.1)
 
 
 def test_later_what_new_classes_have_brought_counts_twice_as_much() -> None:
     past = [Past(0.6, 0.1, 0.8, 1.0), Past(0.5, 0.4, 0.75, 0.5)]
-    by_sample = 0.4 + (0.3 * 0.35 + 0.7 * 0.5) * 0.6
+    removed = [(0.2 + 0.05 * 0.3) / (0.4 + 0.05), (0.25 + 0.05 * 0.3) / (0.5 + 0.05)]
+    by_sample = 0.4 + (0.3 * 0.7 * removed[0] + 0.7 * removed[1]) * 0.6
     by_lift = 0.5 + 0.25 * (0.35 / 0.5)
     assert expected(0.4, 0.5, 0.25, past) == pytest.approx((by_sample + 2 * by_lift) / 3)
 
@@ -78,7 +113,8 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
     assert len(first.curve) == EPOCHS + 1
     assert first.accuracy > 0.7
     np.testing.assert_array_equal(model.infer(data.held_out.inputs[:20]), scores)
-    assert first.past(0.9) == Past(first.limit, before, 0.9, 1.0, estimated=first.accuracy)
+    past = Past(first.limit, before, 0.9, 1.0, estimated=first.accuracy, samples=600)
+    assert first.past(0.9) == past
 
 
 def test_nothing_is_expected_below_what_serves() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
-from migrator.learn.estimation import AccuracyEstimate
+from migrator.learn.estimation import AccuracyEstimate, Past
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
 from migrator.live.options import DaemonOptions, model_spec
@@ -207,6 +208,38 @@ async def test_only_estimates_of_retrainings_to_come_are_kept(
     tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
+
+
+class _Pretraining(_Estimating):
+    """Pre-trains, and keeps with which earlier retrainings estimates are made."""
+
+    past: tuple[Past, ...] = ()
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        result = await super().train(job, progress)
+        weights = job.folder.parent / "made.safetensors"
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        weights.write_bytes(b"weights")
+        estimated = AccuracyEstimate(0.9, 0.8, 0.1, 1.0, (0.1, 0.8), 1.0, samples=600)
+        return msgspec.structs.replace(
+            result, adopted=True, weights=weights, accuracy_after=0.95, estimate=estimated
+        )
+
+    async def estimate(self, job: TrainingJob) -> EstimateResult:
+        self.past = job.past
+        return await super().estimate(job)
+
+
+async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    trainings = _Pretraining(tmp_path / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings).prepare(tenant)
+    models = learning(tmp_path, tenant, trainings)
+    await models.prepare(tenant)
+    await models.estimate("photos", 0, None, 100)
+    (past,) = trainings.past
+    assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
 
 
 class _Timed(Trainings):

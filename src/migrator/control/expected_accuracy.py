@@ -17,6 +17,9 @@ _SMOOTHING = 0.5
 """Smoothing factor for measurements."""
 _USUAL_GAIN = 0.3
 """Share of the errors that a retraining is assumed to remove before any is measured."""
+_RESTORED = 0.6
+"""Part of the accuracy lost on new data that a first retraining restores, if nothing was estimated:
+the median of the packaged measurements (0.17 to 1.1)."""
 _USUAL_ON_NEW_DATA = 0.7
 """The accuracy that a model is assumed to have on new data at most, before any was measured. One
 that was measured on older data would say that there is nothing to gain."""
@@ -35,6 +38,8 @@ loses less by such an error than an estimate costs (decision 014)."""
 class ExpectedAccuracy:
     """What the completed retrainings of a tenant say about its next one."""
 
+    made: float | None = None
+    """Accuracy of the first version on the data that it was made from; None if unknown."""
     removed: float = _USUAL_GAIN
     """Share of the errors that retrainings removed."""
     on_new_data: float | None = None
@@ -68,11 +73,15 @@ class ExpectedAccuracy:
         return min(1.0, max(accuracy, expected))
 
     def _corrected(self, accuracy: float, estimate: float | None, usual: float) -> float:
+        if self.completions == 0:
+            return max(usual, self._restored(accuracy) if estimate is None else estimate)
         if estimate is None:
             return accuracy + self.removed * (1 - accuracy)
-        if self.completions == 0:
-            return max(estimate, usual)
         return estimate + (self.error or 0.0)
+
+    def _restored(self, accuracy: float) -> float:
+        made = accuracy if self.made is None else self.made
+        return accuracy + _RESTORED * (made - accuracy)
 
     def completed(self, before: float, after: float, estimate: float | None) -> None:
         """Learn from a retraining: accuracies on the same data before and after it.

@@ -549,6 +549,7 @@ class TenantState:
         )
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
+            self.gains.made = version.accuracy
 
     def adopt(self, version: Any, accuracy: float) -> None:
         """Serve the version that a retraining made."""

@@ -4,7 +4,8 @@ A copy of the model is trained on a small sample of the window's data for a few 
 saturating curve through its accuracies gives the limit that the sample alone would reach. All data
 reaches further; how much further is taken from earlier retrainings, pre-training first: the part
 of the errors remaining at the sample's limit that they removed. From the second window on, the
-accuracy gained per new class so far counts as well, with twice the weight (docs/decisions/007).
+accuracy gained per new class so far counts as well, with twice the weight. Both count for less if
+the earlier retrainings had more samples (docs/decisions/007).
 """
 
 from __future__ import annotations
@@ -32,10 +33,15 @@ EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
 """Part of the data per epoch of the real retraining: 6% of its steps, whatever its length."""
 _LARGEST_SHARE = 0.2
+_FEWEST, _LARGEST_OF_FEW = 128, 0.5
+"""Samples of a trial, and the largest part of the data that it may take to have them: with fewer it
+often learns nothing, and the estimate is far too low."""
 _JUDGED, _JUDGED_PART = (100, 256), 0.02
 """Held-out samples for evaluating the trial: bounds, and a part of all samples trained on."""
 _DEFAULT_REMOVED = 0.3
 """Without earlier retrainings."""
+_DOUBT = 0.05
+"""Errors that must remain for an earlier retraining to count as much as the usual part."""
 _HARDER = 0.7
 """Factor on what pre-training removed: a window has fewer samples of old classes."""
 _FADING = 0.3
@@ -80,6 +86,8 @@ class Past:
     """The accuracy that was expected."""
     curve: tuple[float, ...] = ()
     """Accuracy on the validation samples after every epoch."""
+    samples: int = 0
+    """Samples of the longest configuration; 0: unknown."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curve", tuple(self.curve))  # a list if read from JSON
@@ -94,9 +102,13 @@ class Past:
 
     @property
     def removed(self) -> float:
-        """The part of the errors remaining at the sample's limit that training removed."""
-        left = max(1 - self.limit, 0.02)
-        removed = float(np.clip((self.came_longest - self.limit) / left, -1, 1))
+        """The part of the errors remaining at the sample's limit that training removed.
+
+        Where hardly any remained, it says little, and the usual part counts.
+        """
+        gained, left = self.came_longest - self.limit, 1 - self.limit
+        removed = (gained + _DOUBT * _DEFAULT_REMOVED) / (left + _DOUBT)
+        removed = float(np.clip(removed, -1, 1))
         return removed * _HARDER if self.new_part == 1 else removed
 
     @property
@@ -104,6 +116,12 @@ class Past:
         """The accuracy gained per part of new classes; None if all or no classes were new."""
         gained = self.came_longest - self.before
         return gained / self.new_part if 0 < self.new_part < 1 else None
+
+    def part_gained(self, samples: int) -> float:
+        """The part of its gain that a retraining on this number of samples is expected to have."""
+        if not self.samples or not samples:
+            return 1.0
+        return math.pow(min(1.0, samples / self.samples), _GROWTH)
 
     @property
     def growth(self) -> float | None:
@@ -136,6 +154,8 @@ class AccuracyEstimate:
     """The gain relative to that of the longest configuration."""
     spread: float = 0.0
     """Standard deviation to expect of the error of `accuracy`."""
+    samples: int = 0
+    """Samples of the longest configuration; 0: unknown."""
 
     def past(self, came: float, curve: Sequence[float] = ()) -> Past:
         """The estimate together with the accuracy that was reached, and the retraining's curve."""
@@ -148,6 +168,7 @@ class AccuracyEstimate:
             self.fraction,
             self.accuracy,
             tuple(curve),
+            self.samples,
         )
 
 
@@ -159,6 +180,8 @@ class TrialTraining:
     """Accuracy before training and after each epoch, with the longest configuration's layers."""
     head_gain: float | None = None
     """Accuracy gained by training the head only; None: not tried."""
+    samples: int = 0
+    """Samples of the longest configuration; 0: unknown."""
 
 
 def estimate(
@@ -207,7 +230,7 @@ def estimates_from(
     longest = longest_of(configurations)
     # the gain is measured on few samples, the base on all
     limit = float(np.clip(before + limit_of(trial.curve) - trial.curve[0], 0, 1))
-    best = max(before, expected(limit, before, new_part, past))
+    best = max(before, expected(limit, before, new_part, past, trial.samples))
     gains = Gains(before, best - before, trial.head_gain, longest, growth_of(past))
     error = typical_error(past)
     estimates = []
@@ -225,6 +248,7 @@ def estimates_from(
                 settings,
                 fraction,
                 math.hypot(error, others),
+                trial.samples,
             )
         )
     return tuple(estimates)
@@ -289,11 +313,19 @@ class Gains:
         return float(np.clip(gain / self.longest_gain, 0, 1))
 
 
-def expected(limit: float, before: float, new_part: float, past: Sequence[Past]) -> float:
-    """The accuracy that all data reaches, from the sample's limit and earlier retrainings."""
-    removed = _faded([earlier.removed for earlier in past] or [_DEFAULT_REMOVED])
+def expected(
+    limit: float, before: float, new_part: float, past: Sequence[Past], samples: int = 0
+) -> float:
+    """The accuracy that all data reaches, from the sample's limit and earlier retrainings.
+
+    `samples`: of the longest configuration; 0: unknown.
+    """
+    every_removed = [earlier.removed * earlier.part_gained(samples) for earlier in past]
+    removed = _faded(every_removed or [_DEFAULT_REMOVED])
     by_sample = limit + removed * (1 - limit)
-    lifts = [earlier.lift for earlier in past if earlier.lift is not None]
+    lifts = [
+        earlier.lift * earlier.part_gained(samples) for earlier in past if earlier.lift is not None
+    ]
     if not lifts:
         return float(np.clip(by_sample, 0, 1))
     by_lift = before + new_part * _faded(lifts)
@@ -318,10 +350,13 @@ def run_trial(
 ) -> TrialTraining:
     """Train copies on a sample for a moment; the head alone only if a configuration does so."""
     longest = longest_of(configurations)
+    every = len(data.new) + len(data.replay)
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * longest.epochs * longest.part)
+    part = max(part, min(_LARGEST_OF_FEW, _FEWEST / max(1, every)))
     draw = random_stream(longest.seed, Stream.ESTIMATION)
     sample = concatenate((data.new.share(part, draw), data.replay.share(part, draw)))
-    trained = longest.epochs * longest.part * (len(data.new) + len(data.replay))
+    samples = len(data.training_part(longest.part, longest.seed))
+    trained = longest.epochs * longest.part * every
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))
     classes = len(np.unique(data.held_out.labels))
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
@@ -341,12 +376,12 @@ def run_trial(
         curve.append(judged_accuracy(trial))
     _end(trial)
     if head is None:
-        return TrialTraining(tuple(curve))
+        return TrialTraining(tuple(curve), samples=samples)
     train_only(head, Layers.HEAD)
     for epoch in range(_HEAD_EPOCHS):
         train_epoch(head, sample, epoch, _HEAD_EPOCHS, longest.batch, longest.seed)
     _end(head)
-    return TrialTraining(tuple(curve), judged_accuracy(head) - curve[0])
+    return TrialTraining(tuple(curve), judged_accuracy(head) - curve[0], samples)
 
 
 def _end(trial: Model) -> None:

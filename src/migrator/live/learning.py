@@ -11,9 +11,10 @@ import logging
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -57,6 +58,8 @@ ESTIMATE_LIMIT_S = 300.0
 _FEWER, _FIRST_PART = 4, 2 / 3
 """An estimate that failed on its instance, or took longer than this part of its time, is repeated
 once with this fraction of its samples."""
+_PAST_KEPT = 5
+"""Earlier retrainings that a version tells the next daemon about; older ones hardly count."""
 ROLL_OUT_LIMIT_S = 120.0
 """Seconds after which a slow swap or shared store does not delay the next retraining any more."""
 _log = logging.getLogger(__name__)
@@ -107,7 +110,7 @@ class Learning:
         for tenant in tenants:
             version = versions[tenant.name]
             if version is not None:
-                tenant.switch_version(version)
+                self._begin_with(tenant, version)
 
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
@@ -116,7 +119,11 @@ class Learning:
         if version is None and self._context.live_tenants[tenant.name].benchmark:
             version = await self._pretrain(tenant, None, _log.info)
         if version is not None:
-            tenant.switch_version(version)
+            self._begin_with(tenant, version)
+
+    def _begin_with(self, tenant: TenantState, version: Version) -> None:
+        tenant.switch_version(version)
+        self.past_estimates[tenant.name] = _past_of(version)
 
     async def roll_back(self, name: str) -> Version | None:
         """Serve the last good version before the present one; None if there is none.
@@ -269,6 +276,7 @@ class Learning:
                 "window": job.window,
                 "new_classes": list(result.new_classes),
                 **_durations(tenant),
+                **_past_as_json(self.past_estimates[tenant.name]),
             }
             versions = self._context.versions_of(tenant.name)
             version = await asyncio.to_thread(
@@ -337,7 +345,10 @@ class Learning:
             other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
             tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
-        about = {"pre-trained": True, **_durations(tenant)}
+        past = []
+        if result.estimate is not None:
+            past.append(result.estimate.past(result.accuracy_after, result.curve))
+        about = {"pre-trained": True, **_durations(tenant), **_past_as_json(past)}
         added = await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
         await _remove_files(job)
         return added
@@ -397,6 +408,20 @@ async def _remove_files(job: TrainingJob) -> None:
 def _training_memory(tenant: TenantState) -> tuple[float, float]:
     """What a retraining needs, and what it takes."""
     return tenant.memory.least_for_training_mib, tenant.memory.held_mib(ProcessKind.RETRAINING)
+
+
+def _past_as_json(past: Sequence[Past]) -> dict[str, Any]:
+    """Earlier retrainings, as a version tells the next daemon about them."""
+    return {"past": msgspec.to_builtins(past[-_PAST_KEPT:])}
+
+
+def _past_of(version: Version) -> list[Past]:
+    """The same read again; empty for a version that was given as weights."""
+    try:
+        return msgspec.convert(version.about.get("past", []), list[Past])
+    except msgspec.ValidationError as error:
+        _log.warning("%s: estimates begin anew: %s", version.weights, error)
+        return []
 
 
 def _durations(tenant: TenantState) -> dict[str, float]:

@@ -134,6 +134,9 @@ class Work:
         _expect(model, steps)
         laps.end(DATA)
         before = accuracy(model, data.held_out, job.settings.batch)
+        expected = None
+        if job.kind is JobKind.PRETRAIN:
+            expected = estimate(model, data, before, job.settings, ())
         laps.end(EVALUATION)
         done = resumed * steps // job.settings.epochs
         pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
@@ -168,6 +171,7 @@ class Work:
             parts_s={part: round(seconds, 3) for part, seconds in laps.parts_s.items()},
             steps=steps_made,
             held_mib=held_mib(job.device),
+            estimate=expected,
         )
 
     def _estimate(self) -> EstimateResult:

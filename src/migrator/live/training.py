@@ -133,6 +133,8 @@ class TrainingResult(Struct, tag=True, frozen=True):
     """Training steps, without those of lost processes."""
     held_mib: float = 0.0
     """GPU memory that its process held at most; 0 without a GPU."""
+    estimate: AccuracyEstimate | None = None
+    """Of a pre-training: what was estimated, which corrects later estimates."""
 
     @property
     def training_s(self) -> float:

@@ -154,6 +154,7 @@ class _Resumed(Trainings):
             *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
             new_classes=(),
             samples=100,
+            trained=100,
             curve=(0.4,) * job.settings.epochs,
             epochs_resumed=half,
             seconds=SECONDS + 1.0,
@@ -182,7 +183,7 @@ class _Estimating(_Resumed):
         return await super().train(job, progress)
 
     async def estimate(self, job: TrainingJob) -> EstimateResult:
-        return EstimateResult(AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0), 0)
+        return EstimateResult((AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0),), 0)
 
 
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
@@ -254,6 +255,7 @@ class _Timed(Trainings):
             *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
             new_classes=(7, 8),
             samples=self.samples,
+            trained=self.samples,
             curve=(0.4,) * (job.settings.epochs if self.epochs is None else self.epochs),
             epochs_resumed=0,
             seconds=25.0,
@@ -298,7 +300,7 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     """Other samples than planned, or fewer epochs, say nothing about the speed of the GPU."""
     _set_profile(tenant, 10.0)
     if epochs is not None:
-        slower *= tenant.training.epochs if epochs else 1
+        slower *= tenant.training.configurations[0].epochs if epochs else 1
     tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
     trainings = _Timed(tmp_path / "log", idle_forkserver())
     trainings.samples, trainings.epochs = samples, epochs

@@ -129,8 +129,9 @@ def test_an_estimate_says_what_a_retraining_brings(job: TrainingJob, tmp_path: P
     result = run(replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, past=past))
     assert isinstance(result, EstimateResult)
     truth = retrained(replace(job, folder=tmp_path))
-    assert result.estimate.before == truth.accuracy_before
-    assert result.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
+    (estimate,) = result.estimates
+    assert estimate.before == truth.accuracy_before
+    assert estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
     assert not (tmp_path / "estimate" / EPOCHS).exists()
 
 

@@ -54,7 +54,7 @@ def judge(key: str, course: Json) -> Iterator[Judged]:
     past: list[Past] = []
     for row in course["rows"]:
         before, kept = row["before"], row["trials"]["every"]
-        trial = TrialTraining(tuple(kept["curve"]), kept["head_gain"])
+        trial = TrialTraining(tuple(kept["curve"]), kept["head_gain"], row["samples"])
         settings = [CONFIGURATIONS[name] for name in row["results"]]
         expected = estimates_from(trial, before, row["new_part"], settings, past)
         longest, longest_came = _duration(course, row, LONGEST), row["results"][LONGEST]["accuracy"]

@@ -64,3 +64,30 @@ def test_ekya_takes_the_one_that_pays_with_its_own_time_and_accuracy(
     assert (first.accuracy_after, second.accuracy_after) == (0.84, 0.78)
     assert first.retrained_s is not None
     assert first.retrained_s < 25
+
+
+@pytest.mark.parametrize("name", ["migrator", "ekya"])
+def test_a_short_one_that_gained_as_estimated_does_not_lower_what_is_expected(
+    tmp_path: Path, name: str
+) -> None:
+    # The gain of 0.036 in the second window is less than the short one was below the long one.
+    path = tmp_path / "two.yaml"
+    little = SCENARIO.replace("0.6, accuracy_post: 0.8", "0.84, accuracy_post: 0.82")
+    path.write_text(little.replace("0.78", "0.82"), encoding="utf-8")
+    outcome = run(read_scenario(path), policy(name), forecaster("last-mean"))
+    first, second = (window.tenants[0] for window in outcome.windows)
+    assert (first.accuracy_after, second.accuracy_after) == (0.84, 0.82)
+
+
+@pytest.mark.parametrize("name", ["migrator", "ekya", "ekya-by-requests"])
+def test_one_configuration_is_what_a_scenario_without_any_has(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "two.yaml"
+    alone, _, _ = SCENARIO.partition("      configurations:")
+    outcomes = []
+    for text in (alone, alone + "      configurations: [{name: all}]\n"):
+        path.write_text(text, encoding="utf-8")
+        outcomes.append(run(read_scenario(path), policy(name), forecaster("last-mean")))
+    one, named = (
+        [(window.tenants, window.slots) for window in outcome.windows] for outcome in outcomes
+    )
+    assert one == named

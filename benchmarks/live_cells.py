@@ -114,6 +114,18 @@ def cell_document(cell: Cell) -> dict[str, Any]:
     return _document(cell.name, WINDOWS, list(tenants))
 
 
+def configurations(epochs: int) -> list[dict[str, Any]]:
+    """Ways to retrain: all epochs, about half and a quarter of them, and half of them for the head
+    alone; of a short retraining only those that differ."""
+    half = max(1, epochs // 2)
+    lengths = {"all": epochs, "half": half, "quarter": max(1, epochs // 4)}
+    ways: list[dict[str, Any]] = []
+    for name, length in lengths.items():
+        if length not in [way["epochs"] for way in ways]:
+            ways.append({"name": name, "epochs": length})
+    return [*ways, {"name": "head", "epochs": half, "layers": "head"}]
+
+
 def long_document() -> dict[str, Any]:
     """Three tenants for ten windows. CORe50 brings new classes in nine windows, CIFAR-10 in four;
     retrainings grow with the classes, hence fewer epochs."""

@@ -27,6 +27,7 @@ import torch
 
 from benchmarks.machine import describe_machine
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn.benchmark_run import matching_benchmark
 from migrator.learn.benchmarks.benchmark import (
     Material,
@@ -37,7 +38,7 @@ from migrator.learn.benchmarks.benchmark import (
 )
 from migrator.learn.device import resolve_device
 from migrator.learn.estimation import run_trial
-from migrator.learn.model import Layers, Model
+from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, build_model, encoder
 from migrator.learn.retraining import (
     Laps,

@@ -37,6 +37,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.live_cells import configurations
 from benchmarks.live_daemon import MIGRATOR, environment, served, write_scenario
 from benchmarks.trace_statistics import statistics_of
 from migrator.core.catalogue import board
@@ -56,7 +57,7 @@ SCENARIO = HERE / "live.yaml"
 PROFILES = "live.profiles.json"
 ASKED = "asked.yaml"
 """The scenario before rates were set, beside the files that were run."""
-WINDOWS = 4
+WINDOWS, EPOCHS = 4, 8
 """Of a scenario that does not say how many."""
 HISTORY_S = 2400
 """Of a trace before the run, where the scenario does not say how much: 40 windows, which `auto`
@@ -153,6 +154,9 @@ def asked_for(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--windows", type=int, help="default the scenario's")
     parser.add_argument("--window-s", type=int, help="default the scenario's")
     parser.add_argument("--epochs", type=int, help="of a retraining; default the scenario's")
+    parser.add_argument(
+        "--configurations", action="store_true", help="several ways to retrain every tenant"
+    )
     parser.add_argument("--history-s", type=int, help="arrivals before the run")
     parser.add_argument("--forecaster", help="default the scenario's")
     parser.add_argument("--labelled", default="0.5", help="part of the training samples sent")
@@ -250,6 +254,10 @@ def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
             tenant["arrivals"]["offset_s"] = asked.history_s
         if asked.epochs is not None:
             tenant.setdefault("live", {})["epochs"] = asked.epochs
+        if asked.configurations:
+            retraining = tenant["retraining"] = tenant.get("retraining") or {}
+            epochs = tenant.setdefault("live", {}).setdefault("epochs", EPOCHS)
+            retraining["configurations"] = configurations(epochs)
         for window in (tenant.get("retraining") or {}).get("windows", ()):
             seconds = window["seconds"]
             window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}

@@ -18,7 +18,7 @@ from benchmarks.retraining_configurations import (
     write_courses,
 )
 from benchmarks.retraining_configurations_page import judge, page
-from migrator.learn.durations import STEP_TIMES
+from migrator.core.training import STEP_TIMES
 
 COURSE = Course("small-cnn", "nc-synthetic", 0, False, 40, 8, 2, "cpu", None)
 

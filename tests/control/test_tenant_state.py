@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.mig_views import service
 
-from migrator.control.events import RetrainingPlanned
+from migrator.control.events import RetrainingPlanned, TrainingInterrupted
 from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom, TrainingSettings
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
+from migrator.core.training import Layers, TrainingConfiguration
 
 PLACE = Instance(0, 2)
 
@@ -139,3 +142,125 @@ def test_a_tenant_that_is_removed_is_not_planned_while_its_training_ends() -> No
     state.remove()
     assert not state.planned
     assert (state.view().retraining, state.start_retraining(PLACE)) == (None, None)
+
+
+ALL, HALF, HEAD = (
+    TrainingConfiguration("all", 8),
+    TrainingConfiguration("half", 4, part=0.5),
+    TrainingConfiguration("head", 8, layers=Layers.HEAD, memory_gib=1.0),
+)
+ROOM = TrainingRoom(16.0, 1e6)
+
+
+def with_ways(*ways: TrainingConfiguration) -> TenantState:
+    return TenantState(service("a"), TrainingSettings(ways))
+
+
+def seconds_of(state: TenantState) -> dict[str, float]:
+    """Planned by configuration."""
+    planned = state.view().retraining
+    assert planned is not None
+    return {each.configuration: each.seconds.at(16.0) for each in planned.choices}
+
+
+def accuracies_of(state: TenantState) -> dict[str, float]:
+    """Expected by configuration."""
+    planned = state.view().retraining
+    assert planned is not None
+    return {each.configuration: each.accuracy_post for each in planned.choices}
+
+
+def test_a_window_offers_every_configuration_with_its_duration_and_gain() -> None:
+    state = with_ways(ALL, HALF, HEAD)
+    state.expect_gains({"all": 1.0, "half": 0.6, "head": 0.5})
+    state.begin_window(1, 100, 0.4, ROOM)
+    planned = state.view().retraining
+    assert planned is not None
+    assert [choice.memory_gib for choice in planned.choices] == [0.0, 0.0, 1.0]
+    whole = state.training_s(100).at(16.0)
+    assert seconds_of(state) == pytest.approx(
+        {"all": whole, "half": whole / 4, "head": 0.35 * whole}
+    )
+    gain = accuracies_of(state)["all"] - 0.4
+    assert accuracies_of(state) == pytest.approx(
+        {"all": 0.4 + gain, "half": 0.4 + 0.6 * gain, "head": 0.4 + 0.5 * gain}
+    )
+
+
+def test_one_configuration_plans_as_a_tenant_without_any() -> None:
+    plain, named = with_ways(TrainingConfiguration("", 8)), with_ways(ALL)
+    for state in (plain, named):
+        state.measure_training(10.0, 17.0, fixed_s=1.0)
+        state.compare(0.4, 0.7, None)
+        state.begin_window(1, 100, 0.5, ROOM)
+    first, second = plain.retraining, named.retraining
+    assert first is not None
+    assert second is not None
+    assert replace(second, configuration="") == first
+
+
+def test_a_measured_duration_corrects_the_other_configurations_by_their_steps() -> None:
+    state = with_ways(ALL, HALF, HEAD)
+    state.begin_window(1, 100, 0.4, ROOM)
+    before = seconds_of(state)
+    state.measure_training(10.0, 20.0, first=True)
+    state.begin_window(2, 100, 0.4, ROOM)
+    assert seconds_of(state) == pytest.approx({name: 2 * s for name, s in before.items()})
+    # what is measured of the head says nothing about layers that were measured themselves
+    state.measure_training(10.0, 30.0, first=True, layers=Layers.HEAD)
+    state.begin_window(3, 100, 0.4, ROOM)
+    assert seconds_of(state) == pytest.approx(
+        {"all": 2 * before["all"], "half": 2 * before["half"], "head": 3 * before["head"]}
+    )
+    assert state.retraining is not None
+    assert state.profile_s(state.retraining).at(16.0) == pytest.approx(before["all"])
+
+
+def test_the_gain_of_a_short_configuration_counts_as_what_the_longest_would_have_gained() -> None:
+    short, whole = with_ways(ALL, HALF), with_ways(ALL, HALF)
+    for state in (short, whole):
+        state.expect_gains({"all": 1.0, "half": 0.5})
+    short.compare(0.4, 0.6, 0.9, "half")
+    whole.compare(0.4, 0.8, 0.9, "all")
+    for state in (short, whole):
+        state.begin_window(1, 100, 0.4, ROOM)
+    assert accuracies_of(short) == pytest.approx(accuracies_of(whole))
+
+
+def test_an_evaluation_changes_what_every_configuration_is_expected_to_reach() -> None:
+    state = with_ways(ALL, HALF)
+    state.expect_gains({"all": 1.0, "half": 0.5})
+    state.adopt(1, 0.997)
+    state.begin_window(4, 100, None, ROOM)
+    assert state.take_evaluation(0.2, 3, 1)
+    gain = accuracies_of(state)["all"] - 0.2
+    assert accuracies_of(state)["half"] == pytest.approx(0.2 + 0.5 * gain)
+
+
+def test_a_retraining_that_was_interrupted_keeps_its_configuration() -> None:
+    state = with_ways(ALL, HALF, HEAD)
+    state.begin_window(1, 100, 0.4, ROOM)
+    state.choose("half")
+    state.start_retraining(PLACE)
+    state.on(TrainingInterrupted())
+    state.choose("all")
+    assert state.retraining is not None
+    assert state.retraining.configuration == "half"
+    assert list(seconds_of(state)) == ["half"], "a plan has no other"
+    state.begin_window(2, 200, 0.4, ROOM)
+    assert list(seconds_of(state)) == ["all", "half", "head"], "on other labels it begins anew"
+
+
+def test_a_plan_may_choose_again_until_the_retraining_starts() -> None:
+    state = with_ways(ALL, HEAD)
+    state.begin_window(1, 100, 0.4, ROOM)
+    before = seconds_of(state)
+    state.choose("head")
+    assert seconds_of(state) == before
+    state.choose("all")
+    planned = state.view().retraining
+    assert planned is not None
+    assert {each.configuration: each.memory_gib for each in planned.choices} == {
+        "all": 0.0,
+        "head": 1.0,
+    }

@@ -14,11 +14,11 @@ import pytest
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn import checkpoint
 from migrator.learn.benchmark_run import BenchmarkResult, BenchmarkRun, BenchmarkSettings, WindowRow
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.checkpoint import Checkpoints, RunFolder
-from migrator.learn.model import Layers
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.learn.durations import STEP_TIMES, Duration, step_times
-from migrator.learn.model import Layers
+from migrator.core.training import STEP_TIMES, Layers
+from migrator.learn.durations import Duration, step_times
 from migrator.learn.retraining import RetrainingSettings
 
 EIGHT = Duration(RetrainingSettings(epochs=8), 6400, 110.0, 10.0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.estimation import (
     EPOCHS,
@@ -25,7 +26,7 @@ from migrator.learn.estimation import (
     longest_of,
     run_trial,
 )
-from migrator.learn.model import Inputs, Labels, Layers
+from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import WindowData

@@ -16,11 +16,12 @@ import torch
 from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Inputs, Labels, Layers, Model
+from migrator.learn.model import Inputs, Labels, Model
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import (
     RetrainingSettings,

@@ -13,9 +13,10 @@ from support.tiny_model import Tiny
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn.cuda_graphs import CapturedSteps
 from migrator.learn.image_model import ImageModel
-from migrator.learn.model import Inputs, Labels, Layers
+from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import build, models
 from migrator.learn.torch_model import TorchModel
 from migrator.learn.trained_layers import freeze

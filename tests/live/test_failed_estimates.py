@@ -46,7 +46,7 @@ def estimated(
         if result is None:
             await asyncio.Event().wait()
         assert result is not None
-        return EstimateResult(result, 0)
+        return EstimateResult((result,), 0)
 
     monkeypatch.setattr(context.trainings, "estimate", estimate)
     learning = Learning(context, Rollout(context, recorder), recorder)

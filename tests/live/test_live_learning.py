@@ -23,6 +23,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
+from migrator.core.training import Layers, TrainingConfiguration
 from migrator.learn.estimation import AccuracyEstimate, Past
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
@@ -154,6 +155,7 @@ class _Resumed(Trainings):
             *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
             new_classes=(),
             samples=100,
+            trained=100,
             curve=(0.4,) * job.settings.epochs,
             epochs_resumed=half,
             seconds=SECONDS + 1.0,
@@ -182,7 +184,7 @@ class _Estimating(_Resumed):
         return await super().train(job, progress)
 
     async def estimate(self, job: TrainingJob) -> EstimateResult:
-        return EstimateResult(AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0), 0)
+        return EstimateResult((AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0),), 0)
 
 
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
@@ -208,6 +210,77 @@ async def test_only_estimates_of_retrainings_to_come_are_kept(
     tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
+
+
+WAYS = (
+    TrainingConfiguration("all", 8),
+    TrainingConfiguration("half", 4, part=0.5),
+    TrainingConfiguration("head", 2, layers=Layers.HEAD),
+)
+
+
+class _Several(_Estimating):
+    """Estimates every configuration, and keeps its jobs."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log, idle_forkserver())
+        self.jobs = list[TrainingJob]()
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        self.jobs.append(job)
+        return await super().train(job, progress)
+
+    async def estimate(self, job: TrainingJob) -> EstimateResult:
+        self.jobs.append(job)
+        fractions = (1.0, 0.6, 0.5)
+        estimates = zip(job.configurations, fractions, strict=True)
+        return EstimateResult(
+            tuple(
+                AccuracyEstimate(0.2 + 0.6 * part, 0.7, 0.2, 0.5, (0.2, 0.6), 1.0, settings, part)
+                for settings, part in estimates
+            ),
+            0,
+        )
+
+
+async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_carried_out(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    tenant.training = replace(tenant.training, configurations=WAYS)
+    trainings = _Several(tmp_path / "log")
+    models = learning(tmp_path, tenant, trainings)
+    await models.estimate("photos", 2, None, 100)
+    tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
+    assert tenant.retraining is not None
+    assert tenant.retraining.expected == pytest.approx(0.8)
+    expected = {each.configuration: each.accuracy_post for each in tenant.retraining.others}
+    assert expected == pytest.approx({"half": 0.56, "head": 0.5})
+    tenant.choose("half")
+    await models.train("photos", Instance(0, 1), {})
+    estimated, trained = trainings.jobs
+    assert [(each.epochs, each.part, each.layers) for each in estimated.configurations] == [
+        (8, 1.0, "all"),
+        (4, 0.5, "all"),
+        (2, 1.0, "head"),
+    ]
+    assert trained.settings == estimated.configurations[1]
+    (past,) = models.past_estimates["photos"]
+    assert (past.settings, past.fraction) == (trained.settings, 0.6)
+    assert past.estimated == pytest.approx(0.56)
+    assert len(past.curve) == 4
+
+
+async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_less(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    tenant.training = replace(tenant.training, configurations=WAYS)
+    await learning(tmp_path, tenant, _Pretraining(tmp_path / "log", idle_forkserver())).prepare(
+        tenant
+    )
+    tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
+    assert tenant.retraining is not None
+    half, head = (each.accuracy_post for each in tenant.retraining.others)
+    assert 0.2 < head < half < tenant.retraining.expected
 
 
 class _Pretraining(_Estimating):
@@ -254,6 +327,7 @@ class _Timed(Trainings):
             *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
             new_classes=(7, 8),
             samples=self.samples,
+            trained=self.samples,
             curve=(0.4,) * (job.settings.epochs if self.epochs is None else self.epochs),
             epochs_resumed=0,
             seconds=25.0,
@@ -298,7 +372,7 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     """Other samples than planned, or fewer epochs, say nothing about the speed of the GPU."""
     _set_profile(tenant, 10.0)
     if epochs is not None:
-        slower *= tenant.training.epochs if epochs else 1
+        slower *= tenant.training.configurations[0].epochs if epochs else 1
     tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
     trainings = _Timed(tmp_path / "log", idle_forkserver())
     trainings.samples, trainings.epochs = samples, epochs

@@ -57,6 +57,7 @@ class HeldTrainings(Trainings):
             accuracy_new_after=0.9,
             new_classes=(1,),
             samples=job.window,
+            trained=job.window,
             curve=(0.9,) * job.settings.epochs,
             epochs_resumed=0,
             seconds=31.0,
@@ -96,8 +97,10 @@ class Kept(LiveRecorder):
     def action(self, row: ActionRecord) -> None:
         self.actions.append(row)
 
-    def retrained(self, tenant: str, result: TrainingResult, version: Version | None) -> None:
-        del version
+    def retrained(
+        self, tenant: str, job: TenantRetraining, result: TrainingResult, version: Version | None
+    ) -> None:
+        del job, version
         self.results.append((tenant, result.adopted))
 
     def begin_version(self, tenant: str, version: Version, words: str = "") -> None:

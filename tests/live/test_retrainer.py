@@ -103,6 +103,30 @@ def test_the_parts_of_a_retraining_add_up_to_its_duration(job: TrainingJob, tmp_
     assert 0 <= result.fixed_s < result.training_s / 2
 
 
+def test_a_configuration_says_on_how_much_a_retraining_learns(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, epochs=2, part=0.25)
+    result = retrained(replace(job, folder=tmp_path, settings=settings))
+    assert job.labels is not None
+    data = window_data(job.labels, job.tenant, 0, replay=job.replay)
+    assert result.samples == len(data.training)
+    assert result.trained == len(data.training_part(0.25, settings.seed))
+    assert result.trained < 0.3 * result.samples
+    assert result.steps == settings.steps(result.trained)
+    assert len(result.curve) == 2
+
+
+def test_one_trial_estimates_every_configuration(job: TrainingJob, tmp_path: Path) -> None:
+    ways = (SETTINGS, replace(SETTINGS, epochs=2), replace(SETTINGS, part=0.25))
+    asked = replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, configurations=ways)
+    result = run(asked)
+    assert isinstance(result, EstimateResult)
+    assert [estimate.settings for estimate in result.estimates] == list(ways)
+    longest, *others = (estimate.accuracy for estimate in result.estimates)
+    assert all(result.estimates[0].before <= accuracy < longest for accuracy in others)
+
+
 def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
     spoiled = replace(job, folder=tmp_path, model=SPOILED)
     result = retrained(spoiled)
@@ -129,8 +153,9 @@ def test_an_estimate_says_what_a_retraining_brings(job: TrainingJob, tmp_path: P
     result = run(replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, past=past))
     assert isinstance(result, EstimateResult)
     truth = retrained(replace(job, folder=tmp_path))
-    assert result.estimate.before == truth.accuracy_before
-    assert result.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
+    (estimate,) = result.estimates
+    assert estimate.before == truth.accuracy_before
+    assert estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
     assert not (tmp_path / "estimate" / EPOCHS).exists()
 
 

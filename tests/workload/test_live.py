@@ -89,6 +89,82 @@ def test_a_retraining_takes_what_its_profile_says_of_its_epochs() -> None:
     assert tenant.training_s(1000) == tenant.service.profile.training_s(3000)
 
 
+WAYS: list[dict[str, Any]] = [
+    {"name": "all"},
+    {"name": "half", "epochs": 4, "part": 0.5},
+    {"name": "head", "layers": "head"},
+]
+
+
+def test_a_tenant_has_several_ways_to_retrain() -> None:
+    data = smallest()
+    data["tenants"][0]["retraining"]["configurations"] = WAYS
+    scenario = parsed(data)
+    tenant = scenario.tenants[0]
+    assert [(way.name, way.epochs, way.part, way.layers) for way in tenant.configurations] == [
+        ("all", 8, 1.0, "all"),
+        ("half", 4, 0.5, "all"),
+        ("head", 8, 1.0, "head"),
+    ]
+    # simulations have the first one, which the data set describes
+    assert [drift.others for drift in scenario.scenario.tenants[0].drifts] == [()] * 4
+
+
+def test_ways_to_retrain_need_no_data_set() -> None:
+    data = smallest()
+    data["tenants"][0]["retraining"] = {"configurations": WAYS}
+    data["tenants"][0]["live"] = {"benchmark": "nc-synthetic"}
+    scenario = parsed(data)
+    assert len(scenario.tenants[0].configurations) == 3
+    assert scenario.scenario.tenants[0].drifts == ()
+
+
+def test_a_tenant_without_configurations_has_one_without_a_name() -> None:
+    (way,) = parsed(smallest()).tenants[0].configurations
+    assert (way.name, way.epochs, way.work) == ("", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("at", "key", "value", "sentence"),
+    [
+        (1, "epochs", 0, "configurations[1].epochs: 0 is less than 1"),
+        (1, "part", 0, "configurations[1].part: 0 is not above 0"),
+        (1, "part", 1.5, "configurations[1].part: 1.5 is more than 1"),
+        (1, "layers", "last", "configurations[1].layers: 'last' is not known"),
+        (1, "epoch", 4, "configurations[1].epoch: unknown key; did you mean epochs?"),
+        (1, "name", "head", "configurations[2].name: 'head' is already the name of"),
+        (
+            2,
+            "layers",
+            "all",
+            "configurations[2]: 'head' is carried out as 'all' is; give it other epochs, another "
+            "part or other layers",
+        ),
+        (
+            1,
+            "windows",
+            [{"accuracy_post": 0.5, "seconds": {"1": 3}}],
+            "configurations[1].windows: 1 windows are given; give 4",
+        ),
+    ],
+)
+def test_wrong_configurations_are_refused_by_key(
+    at: int, key: str, value: object, sentence: str
+) -> None:
+    data = smallest()
+    ways = copy.deepcopy(WAYS)
+    ways[at][key] = value
+    data["tenants"][0]["retraining"]["configurations"] = ways
+    assert f"tenants[0].retraining.{sentence}" in refusal(data)
+
+
+def test_windows_without_a_first_configuration_that_is_described_are_refused() -> None:
+    data = smallest()
+    ways = [{"name": "all", "windows": [{"accuracy_post": 0.5}]}]
+    data["tenants"][0]["retraining"] = {"configurations": ways}
+    assert "give dataset or windows beside configurations" in refusal(data)
+
+
 def test_a_simulation_is_the_same_with_and_without() -> None:
     plain = copy.deepcopy(smallest())
     data = smallest() | {"live": {"port": 1234}}

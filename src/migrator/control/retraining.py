@@ -70,6 +70,8 @@ class TenantRetraining:
     """Accuracy after it by the estimate; None if there was none."""
     configuration: str = ""
     """The name of its configuration; empty for a tenant's only one."""
+    memory_gib: float = 0.0
+    """Memory that its instance has at least in this configuration."""
     others: tuple[RetrainingChoice, ...] = ()
     """The other configurations that it may have instead until it starts."""
 
@@ -89,13 +91,16 @@ class TenantRetraining:
         """The same in another configuration; unchanged if it runs, or has no such one."""
         for choice in self.others if self.phase is Phase.WAITING else ():
             if choice.configuration == configuration:
-                mine = RetrainingChoice(self.configuration, self.expected, self.seconds)
+                mine = RetrainingChoice(
+                    self.configuration, self.expected, self.seconds, self.memory_gib
+                )
                 rest = tuple(each for each in self.others if each is not choice)
                 return replace(
                     self,
                     configuration=configuration,
                     expected=choice.accuracy_post,
                     seconds=choice.seconds,
+                    memory_gib=choice.memory_gib,
                     others=(mine, *rest),
                 )
         return self
@@ -132,7 +137,8 @@ def apply_event(
         ) as stopped:
             after = stopped  # its process sent this before it ended
         case TrainingInterrupted(), TenantRetraining(phase=Phase.RUNNING) as running:
-            after = replace(running, phase=Phase.WAITING, on=None)
+            # it continues from its checkpoints, which are of its configuration
+            after = replace(running, phase=Phase.WAITING, on=None, others=())
         case TrainingCompleted() | SamplesMissing(), TenantRetraining(
             phase=Phase.RUNNING
         ) as running:

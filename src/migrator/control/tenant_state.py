@@ -32,6 +32,7 @@ from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import Drift, ServedTenant
+from migrator.core.training import Layers, TrainingConfiguration
 from migrator.policies.policy import RetrainingChoice, RetrainingState, TenantView
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _NOTHING_LEARNED = -1
 """The first window whose labels are not learned, if none are: some may come before window 0."""
 _WINDOW_PART = 0.8
 """Share of a window that all retrainings may take, one after the other."""
+_LEAST_PART = 0.2
+"""A smaller part of the usual gain, as of a short configuration, says little about the whole."""
 _SMALLER, _SMALLEST = 0.7, 0.1
 """Factor by which a retraining shrinks for every window it waited in vain, and the smallest
 size."""
@@ -73,7 +76,8 @@ class ModelVersion(Protocol):
 class TrainingSettings:
     """How a tenant's model is retrained."""
 
-    epochs: int = 1
+    configurations: tuple[TrainingConfiguration, ...] = (TrainingConfiguration("", 1),)
+    """The ways to retrain it; the first one decides on how many samples."""
     replay: int = 0
     """Number of replayed samples of each earlier class."""
     held_out: float = 0.0
@@ -82,7 +86,7 @@ class TrainingSettings:
     @classmethod
     def of(cls, live: LiveTenant) -> TrainingSettings:
         """The settings of a live scenario."""
-        return cls(live.epochs, live.replay, live.held_out)
+        return cls(live.configurations, live.replay, live.held_out)
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,8 @@ class TenantState:
         self._estimated_for = 0
         """The window of the retraining that was estimated."""
         self._no_estimate = ""
+        self._gain_parts: Mapping[str, float] = {}
+        """By configuration: its gain relative to the one that gains most; 1 unless given."""
         self._replayed = 0
         """Samples of earlier windows that the next retraining replays."""
         self._profile_s: float | None = None
@@ -218,8 +224,8 @@ class TenantState:
 
     @property
     def estimate(self) -> float | None:
-        """The last estimate of the accuracy after a retraining, while its labels are not
-        learned."""
+        """The last estimate of the accuracy after a retraining in the configuration that gains
+        most, while its labels are not learned."""
         return self._estimate
 
     @property
@@ -329,8 +335,25 @@ class TenantState:
             self.on(NothingToLearn())
             return
         most = self.most_samples(room)
-        seconds = self.training_s(min(most, self.samples(labelled)))
-        self._plan_retraining(window, seconds, labelled=labelled, most_samples=most)
+        samples = min(most, self.samples(labelled))
+        first, *others = (
+            RetrainingChoice(
+                each.name,
+                self.expected_accuracy(window, each.name),
+                self._expected_s(samples, each),
+                each.memory_gib,
+            )
+            for each in self.training.configurations
+        )
+        self._plan_retraining(
+            window,
+            first.seconds,
+            labelled=labelled,
+            most_samples=most,
+            configuration=first.configuration,
+            memory_gib=first.memory_gib,
+            others=tuple(others),
+        )
 
     def begin_known_window(
         self, window: int, accuracy: float | None, drift: Drift | None, *, known: bool
@@ -384,19 +407,21 @@ class TenantState:
         labelled: int = 0,
         most_samples: int | None = None,
         configuration: str = "",
+        memory_gib: float = 0.0,
         others: tuple[RetrainingChoice, ...] = (),
     ) -> None:
         planned = TenantRetraining(
             window,
             seconds,
             self.duration.slower,
-            self.expected_accuracy(window) if expected is None else expected,
+            self.expected_accuracy(window, configuration) if expected is None else expected,
             since=self._since,
             labelled=labelled,
             most_samples=most_samples,
             fixed_s=self.duration.fixed_s,
             estimated=self.estimate_for(window) if expected is None else None,
             configuration=configuration,
+            memory_gib=memory_gib,
             others=others,
         )
         self.on(RetrainingPlanned(planned))
@@ -473,22 +498,38 @@ class TenantState:
         self._accuracy_measured = True
         job = self._retraining
         if job is not None and job.phase is Phase.WAITING:
-            expected = self.expected_accuracy(self._window)
-            self.on(RetrainingPlanned(replace(job, expected=expected)))
+            expected = self.expected_accuracy(self._window, job.configuration)
+            others = tuple(
+                replace(
+                    other, accuracy_post=self.expected_accuracy(self._window, other.configuration)
+                )
+                for other in job.others
+            )
+            self.on(RetrainingPlanned(replace(job, expected=expected, others=others)))
         return True
 
     def fail_estimate(self, why: str) -> None:
         """Note why there is no estimate."""
         self._no_estimate = why
 
-    def expected_accuracy(self, window: int) -> float:
+    def expect_gains(self, parts: Mapping[str, float]) -> None:
+        """Expect these gains of the configurations, relative to the one that gains most."""
+        self._gain_parts = parts
+
+    def expected_accuracy(self, window: int, configuration: str = "") -> float:
         """The accuracy to plan with after a retraining in a window: as estimated, or by the gains
-        of earlier ones."""
+        of earlier ones. `configuration`: its name; empty for the first."""
         idle = self._missed + self._skipped
-        return self.gains.after_retraining(self._accuracy, self.estimate_for(window), idle)
+        highest = self.gains.after_retraining(self._accuracy, self.estimate_for(window), idle)
+        part = self._gain_part(configuration)
+        return highest if part == 1 else self._accuracy + part * (highest - self._accuracy)
+
+    def _gain_part(self, configuration: str) -> float:
+        return self._gain_parts.get(self._configuration(configuration).name, 1.0)
 
     def estimate_for(self, window: int) -> float | None:
-        """The estimate of a retraining in a window; None if there is none."""
+        """The estimate of a retraining in a window in the configuration that gains most; None if
+        there is none."""
         return self._estimate if self._is_estimate_valid(window) else None
 
     def _is_estimate_valid(self, window: int) -> bool:
@@ -497,9 +538,25 @@ class TenantState:
 
     # Samples and durations.
 
-    def training_s(self, samples: int) -> Curve:
-        """Seconds of a retraining on this number of samples over SMs, according to its profile."""
-        return self.service.profile.training_s(samples * self.training.epochs)
+    def training_s(self, samples: float, configuration: str = "") -> Curve:
+        """Seconds of a retraining on this number of samples, or the configuration's part of them,
+        over SMs, according to its profile. `configuration`: its name; empty for the first."""
+        return self.service.profile.training_s(samples * self._configuration(configuration).work)
+
+    def _configuration(self, name: str) -> TrainingConfiguration:
+        """The configuration of this name, else the first one."""
+        every = self.training.configurations
+        return next((each for each in every if each.name == name), every[0])
+
+    def _expected_s(self, samples: int, configuration: TrainingConfiguration) -> Curve:
+        """The same with what is measured of its layers, relative to those retrained last."""
+        relative = self.duration.relative(configuration.layers)
+        return self.training_s(samples, configuration.name).scaled(relative)
+
+    def profile_s(self, job: TenantRetraining) -> Curve:
+        """The seconds of a planned retraining according to the profile."""
+        layers = self._configuration(job.configuration).layers
+        return job.seconds.scaled(1 / self.duration.relative(layers))
 
     def samples(self, labelled: int) -> int:
         """The number of samples that a retraining on `labelled` labels trains on, replayed ones
@@ -512,7 +569,8 @@ class TenantState:
         It shrinks with every window in which the retraining found no room.
         """
         part = max(_SMALLEST, _SMALLER**self._missed)
-        sample_s = self.training_s(1).at(room.sms) * self.duration.slower
+        first = self.training.configurations[0]
+        sample_s = self._expected_s(1, first).at(room.sms) * self.duration.slower
         left_s = part * room.seconds - self._overhead_s - self.duration.fixed_s
         return max(FEWEST_LABELS, int(left_s / sample_s))
 
@@ -526,14 +584,20 @@ class TenantState:
         return round(labelled * (1 - self.training.held_out))
 
     def measure_training(
-        self, profile_s: float, seconds: float, *, fixed_s: float = 0.0, first: bool = False
+        self,
+        profile_s: float,
+        seconds: float,
+        *,
+        fixed_s: float = 0.0,
+        first: bool = False,
+        layers: Layers = Layers.ALL,
     ) -> None:
         """Update the expected duration of retrainings from one that has ended.
 
         `profile_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
-        `first`: the first one on this GPU, which replaces what was assumed.
+        `first`: the first one of these layers on this GPU, which replaces what was assumed.
         """
-        self.duration.measure(profile_s, seconds, fixed_s, replaces=first)
+        self.duration.measure(profile_s, seconds, fixed_s, replaces=first, layers=layers)
         self._missed = self._skipped = self._fruitless = 0
 
     # The model and what retraining it gains.
@@ -546,6 +610,7 @@ class TenantState:
         self.duration.restore(
             float(version.about.get("slower", self.duration.slower)),
             float(version.about.get("fixed_s", self.duration.fixed_s)),
+            version.about.get("slower_by_layers", {}),
         )
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
@@ -565,11 +630,17 @@ class TenantState:
         if not self._accuracy_given:
             self._accuracy, self._evidence = accuracy, Evidence.SAMPLES
 
-    def compare(self, before: float, after: float, estimated: float | None) -> None:
+    def compare(
+        self, before: float, after: float, estimated: float | None, configuration: str = ""
+    ) -> None:
         """Learn from the accuracies on the same data before and after a retraining.
 
-        `estimated`: for `after`; None if nothing was estimated, or for other data.
+        `estimated`: with the configuration that gains most; None if nothing was estimated, or for
+        other data. `configuration`: the one that was carried out.
         """
+        part = self._gain_part(configuration)
+        if part < 1:  # what the one that gains most would have reached
+            after = min(1.0, before + (after - before) / max(_LEAST_PART, part))
         self.gains.completed(before, after, estimated)
 
     def value_retraining(self, sms: float, window_s: float) -> None:
@@ -624,6 +695,7 @@ class TenantState:
             self.duration.longer,
             job.configuration,
             () if running else job.other_choices,
+            job.memory_gib,
         )
 
 

@@ -10,13 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from migrator.learn.model import Layers
+from migrator.core.training import STEP_TIMES, Layers
 from migrator.learn.retraining import RetrainingSettings
 
-STEP_TIMES: Mapping[Layers, float] = {Layers.HEAD: 0.35, Layers.LAST_BLOCK: 0.5, Layers.ALL: 1.0}
-"""The time of a training step relative to one of all layers, as long as it has not been measured:
-a third of a step is its forward pass, the rest is spared up to the first trained layer
-(docs/results/retraining_configurations.json)."""
 _SPREAD, _SPREAD_UNMEASURED = 0.05, 0.25
 """Standard deviation of the time of the steps, where the time of a step with these layers has been
 measured and where it has not."""

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from migrator.learn.model import Layers, Model
+from migrator.core.training import Layers
+from migrator.learn.model import Model
 from migrator.learn.retraining import (
     DivergedError,
     RetrainingSettings,
@@ -261,6 +262,14 @@ def longest_of(configurations: Sequence[RetrainingSettings]) -> RetrainingSettin
         configurations,
         key=lambda settings: (order.index(settings.layers), settings.epochs * settings.part),
     )
+
+
+def usual_fractions(
+    configurations: Sequence[RetrainingSettings], past: Sequence[Past]
+) -> tuple[float, ...]:
+    """The gains of the configurations relative to that of the longest, before any estimate."""
+    gains = Gains(0.0, 0.0, None, longest_of(configurations), growth_of(past))
+    return tuple(map(gains.fraction, configurations))
 
 
 def growth_of(past: Sequence[Past]) -> float:

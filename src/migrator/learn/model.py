@@ -31,15 +31,6 @@ class Modality(StrEnum):
     TEXT = "text"
 
 
-class Layers(StrEnum):
-    """The part of a network that a training changes."""
-
-    HEAD = "head"
-    LAST_BLOCK = "last block"
-    """And the head."""
-    ALL = "all"
-
-
 class Model(Protocol):
     """A classifier that can be served and retrained.
 

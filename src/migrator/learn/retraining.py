@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
+from migrator.core.training import Layers
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
-from migrator.learn.model import Labels, Layers, Model
+from migrator.learn.model import Labels, Model
 from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
 START, DATA, FIRST, EPOCHS = "start_s", "data_s", "first_s", "epochs_s"

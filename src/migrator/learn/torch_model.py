@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
+from migrator.core.training import Layers
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
-from migrator.learn.model import Inputs, Labels, Layers, Modality, Scores, damaged
+from migrator.learn.model import Inputs, Labels, Modality, Scores, damaged
 from migrator.learn.tokens import PADDING, TOKENS, VOCABULARY
 from migrator.learn.trained_layers import Frozen, freeze
 from migrator.learn.weights import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from migrator.core.errors import InputError
-from migrator.learn.model import Layers
+from migrator.core.training import Layers
 
 Prefix = str | tuple[str, ...]
 _MATRIX = 2

@@ -170,6 +170,7 @@ class Api:
             "evidence": accuracy.evidence,
             "retraining": job.phase if job else "none",
             "progress": round(job.progress, 3) if job else 0.0,
+            "configuration": job.configuration if job else "",
             "reason": waits.reason.value if waits else "",
             "why": waits.words if waits else "",
             "overhead_s": round(tenant.overhead_s, 3),

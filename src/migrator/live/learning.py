@@ -30,8 +30,9 @@ from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
+from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.weights_folder import knows_classes
-from migrator.learn.estimation import AccuracyEstimate, Past
+from migrator.learn.estimation import AccuracyEstimate, Past, longest_of, usual_fractions
 from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
@@ -72,15 +73,16 @@ class Learning:
         self._context, self._rollout, self._recorder = context, rollout, recorder
         self._tenants, self._trainings = context.tenants, context.trainings
         self._board = context.board
-        self._estimates: defaultdict[str, dict[int, AccuracyEstimate]] = defaultdict(dict)
-        """By tenant and by the window for which they were made."""
+        self._estimates: defaultdict[str, dict[int, tuple[AccuracyEstimate, ...]]]
+        self._estimates = defaultdict(dict)
+        """By tenant and by the window for which they were made; one per configuration."""
         self.past_estimates: defaultdict[str, list[Past]] = defaultdict(list)
         """Of each tenant, the estimates whose retraining has ended, with what it reached."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
         self._rolling_out: set[asyncio.Task[None]] = set()
-        self._timed: set[str] = set()
-        """Tenants of which a retraining has been measured here."""
+        self._timed: set[tuple[str, Layers]] = set()
+        """Tenants of which a retraining of these layers has been measured here."""
 
     async def prepare_all(self, report: Callable[[str], None]) -> None:
         """Give every tenant a first version: its last good one, given weights, or a pre-training.
@@ -108,22 +110,26 @@ class Learning:
                 )
             versions |= {version.tenant: version for version in pretrained}
         for tenant in tenants:
-            version = versions[tenant.name]
-            if version is not None:
-                self._begin_with(tenant, version)
+            self._begin_with(tenant, versions[tenant.name])
 
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
-        self.past_estimates.pop(tenant.name, None)
         version = await self._find(tenant)
         if version is None and self._context.live_tenants[tenant.name].benchmark:
             version = await self._pretrain(tenant, None, _log.info)
-        if version is not None:
-            self._begin_with(tenant, version)
+        self._begin_with(tenant, version)
 
-    def _begin_with(self, tenant: TenantState, version: Version) -> None:
-        tenant.switch_version(version)
-        self.past_estimates[tenant.name] = _past_of(version)
+    def _begin_with(self, tenant: TenantState, version: Version | None) -> None:
+        past: list[Past] = []
+        if version is not None:
+            tenant.switch_version(version)
+            past = _past_of(version)
+        self.past_estimates[tenant.name] = past
+        self._expect_gains(tenant, usual_fractions(self._every_settings(tenant), past))
+
+    def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
+        names = (each.name for each in tenant.training.configurations)
+        tenant.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
         """Serve the last good version before the present one; None if there is none.
@@ -158,7 +164,12 @@ class Learning:
         version = tenant.version
         try:
             job = self._job(JobKind.ESTIMATE, tenant, window, environment)
-            job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
+            job = replace(
+                job,
+                limit_s=ESTIMATE_LIMIT_S,
+                most_samples=most_samples,
+                configurations=self._every_settings(tenant),
+            )
             result = await self._estimate_twice(job, limit_s or ESTIMATE_LIMIT_S)
         except TimeoutError:
             self.no_estimate(name, "it took too long, with fewer samples too")
@@ -167,13 +178,18 @@ class Learning:
             self.no_estimate(name, str(error))
             return
         self._context.report_memory(name, ProcessKind.ESTIMATE, result.held_mib)
-        estimate = result.estimate
+        estimates = result.estimates
+        every = self._every_settings(tenant)
+        estimate = estimates[every.index(longest_of(every))]
+        fractions = [each.fraction for each in estimates]
+        if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
+            self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
         if window < tenant.since:
             return  # its retraining ended meanwhile
         if not tenant.is_retraining:
             self._estimates[name].clear()
-        self._estimates[name][window + 1] = estimate
+        self._estimates[name][window + 1] = estimates
 
     async def _estimate_twice(self, job: TrainingJob, limit_s: float) -> EstimateResult:
         """Estimate; with fewer samples if that fails on its instance or takes too long."""
@@ -207,10 +223,12 @@ class Learning:
         ended: RetrainingEvent = TrainingInterrupted()
         try:
             sms = sms_of(self._board, instance)
-            planned_s, profile_s = job.planned_s.at(sms), job.seconds.at(sms)
+            planned_s, profile_s = job.planned_s.at(sms), tenant.profile_s(job).at(sms)
             pace_s = profile_s if self._context.serving.emulated else None
+            settings = self._every_settings(tenant)[_position(tenant, job.configuration)]
             training = replace(
                 self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
+                settings=settings,
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
             )
@@ -219,17 +237,18 @@ class Learning:
             )
             self._context.report_memory(name, ProcessKind.RETRAINING, result.held_mib)
             # what a process before this one had learned is not part of it
-            epochs = training.settings.epochs
+            epochs = settings.epochs
             part = 1 - result.epochs_resumed / epochs
             if part > 0:
-                left_s = planned_s - (1 - part) * profile_s * job.slower
-                self._recorder.training_took(name, job.window, instance, result, left_s)
+                left_s = planned_s - (1 - part) * job.seconds.at(sms) * job.slower
+                self._recorder.training_took(name, job, instance, result, left_s)
                 if pace_s is None:  # what it learned may be more or less than was planned
-                    profile_s = tenant.training_s(result.samples).at(sms)
+                    samples = result.trained / settings.part
+                    profile_s = tenant.training_s(samples, job.configuration).at(sms)
                 # none if its first epoch failed; fewer than planned if the last ones were worse
                 part_made = (len(result.curve) - result.epochs_resumed) / epochs
                 if part_made > 0:
-                    self._measure(tenant, part_made * profile_s, result)
+                    self._measure(tenant, part_made * profile_s, result, settings.layers)
             tenant.count_samples(job.labelled, result.samples, len(result.new_classes))
             async with self._locks[name]:
                 why = await self._adopt(tenant, job, result, began_from)
@@ -260,21 +279,23 @@ class Learning:
         if began_from is not None and tenant.version != began_from:
             why = f"it began from version {began_from.number}, which was rolled back meanwhile"
             refused = msgspec.structs.replace(result, adopted=False, why=why)
-            self._recorder.retrained(tenant.name, refused, None)
+            self._recorder.retrained(tenant.name, job, refused, None)
             return why
         served = result.accuracy_after if result.adopted else result.accuracy_before
-        tenant.compare(result.accuracy_before, served, job.estimated)
+        tenant.compare(result.accuracy_before, served, job.estimated, job.configuration)
         by_window = self._estimates[tenant.name]
         # one for the next window may have been made while this retraining ran
         estimates = [by_window.pop(window) for window in sorted(by_window) if window <= job.window]
         if estimates:
-            self.past_estimates[tenant.name].append(estimates[-1].past(served))
+            estimate = estimates[-1][_position(tenant, job.configuration)]
+            self.past_estimates[tenant.name].append(estimate.past(served, result.curve))
         version = None
         tenant.measure_accuracy(result.accuracy_before)
         if result.adopted and result.weights is not None:
             about = {
                 "window": job.window,
                 "new_classes": list(result.new_classes),
+                **({"configuration": job.configuration} if job.configuration else {}),
                 **_durations(tenant),
                 **_past_as_json(self.past_estimates[tenant.name]),
             }
@@ -286,7 +307,7 @@ class Learning:
         tenant.learn_labels(job.window)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
-        task = asyncio.create_task(self._roll_out(tenant, result, version, ended_s))
+        task = asyncio.create_task(self._roll_out(tenant, job, result, version, ended_s))
         self._rolling_out.add(task)
         task.add_done_callback(self._rolling_out.discard)
         return result.why
@@ -294,6 +315,7 @@ class Learning:
     async def _roll_out(
         self,
         tenant: TenantState,
+        job: TenantRetraining,
         result: TrainingResult,
         version: Version | None,
         ended_s: float,
@@ -306,7 +328,7 @@ class Learning:
                     message = "%s: version %d did not reach every worker and the store within %g s"
                     _log.error(message, tenant.name, version.number, ROLL_OUT_LIMIT_S)
                 self._recorder.handed_over(tenant.name, time.monotonic() - ended_s)
-            self._recorder.retrained(tenant.name, result, version)
+            self._recorder.retrained(tenant.name, job, result, version)
 
     async def _find(self, tenant: TenantState) -> Version | None:
         """The newest good version, or one made from the weights in the scenario."""
@@ -340,7 +362,8 @@ class Learning:
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")
         if environment is not None:
-            whole_s = tenant.training_s(result.samples).at(self._board.sms)
+            live = self._context.live_tenants[tenant.name]
+            whole_s = live.training_s(result.samples).at(self._board.sms)
             # several share the GPU now, and only a pre-training reads a benchmark: a hint
             other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
@@ -353,12 +376,17 @@ class Learning:
         await _remove_files(job)
         return added
 
-    def _measure(self, tenant: TenantState, profile_s: float, result: TrainingResult) -> None:
+    def _measure(
+        self, tenant: TenantState, profile_s: float, result: TrainingResult, layers: Layers
+    ) -> None:
         """Plan later retrainings with what this one took. The start of its process is not part of
         it: plans add it as the overhead of a new instance."""
-        first = not self._context.serving.emulated and tenant.name not in self._timed
-        self._timed.add(tenant.name)
-        tenant.measure_training(profile_s, result.training_s, fixed_s=result.fixed_s, first=first)
+        kind = tenant.name, layers
+        first = not self._context.serving.emulated and kind not in self._timed
+        self._timed.add(kind)
+        tenant.measure_training(
+            profile_s, result.training_s, fixed_s=result.fixed_s, first=first, layers=layers
+        )
 
     async def _pretrain_with_retries(
         self, job: TrainingJob, progress: Callable[[float], None]
@@ -369,6 +397,11 @@ class Learning:
             except TrainingLostError as error:
                 _log.warning("%s", error)
         return await self._trainings.train(job, progress)
+
+    def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
+        """How the tenant's configurations are carried out, in their order."""
+        seed = self._context.live_tenants[tenant.name].seed
+        return tuple(_settings(each, seed) for each in tenant.training.configurations)
 
     def _job(
         self,
@@ -400,6 +433,20 @@ class Learning:
         )
 
 
+def _position(tenant: TenantState, configuration: str) -> int:
+    """Of the configuration with this name among the tenant's."""
+    return [each.name for each in tenant.training.configurations].index(configuration)
+
+
+def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:
+    return RetrainingSettings(
+        epochs=configuration.epochs,
+        seed=seed,
+        part=configuration.part,
+        layers=configuration.layers,
+    )
+
+
 async def _remove_files(job: TrainingJob) -> None:
     """Remove the checkpoints and the result of a training that has ended: a version has a copy."""
     await asyncio.to_thread(shutil.rmtree, job.folder, ignore_errors=True)
@@ -424,7 +471,14 @@ def _past_of(version: Version) -> list[Past]:
         return []
 
 
-def _durations(tenant: TenantState) -> dict[str, float]:
+def _durations(tenant: TenantState) -> dict[str, Any]:
     """What retrainings take, for the next daemon."""
     duration = tenant.duration
-    return {"slower": round(duration.slower, 3), "fixed_s": round(duration.fixed_s, 3)}
+    found: dict[str, Any] = {
+        "slower": round(duration.slower, 3),
+        "fixed_s": round(duration.fixed_s, 3),
+    }
+    if len(duration.by_layers) > 1:
+        by_layers = {layers.value: round(ratio, 3) for layers, ratio in duration.by_layers.items()}
+        found["slower_by_layers"] = by_layers
+    return found

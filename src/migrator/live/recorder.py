@@ -15,6 +15,7 @@ from typing import Any
 
 from migrator.control.events import Event, Instruction
 from migrator.control.observation import Decision
+from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.core.action import Outcome
 from migrator.core.errors import MigratorError
@@ -147,25 +148,34 @@ class LiveRecorder(recorder.Recorder):
         super().ended(event)
         self.decisions.ended(event)
 
-    def retrained(self, tenant: str, result: TrainingResult, version: Version | None) -> None:
+    def retrained(
+        self,
+        tenant: str,
+        job: TenantRetraining,
+        result: TrainingResult,
+        version: Version | None,
+    ) -> None:
         """Record the result of a retraining. `version`: the new version if it was adopted."""
         number = version.number if version else 0
         outcome = ADOPTED if result.adopted else REFUSED
         self._instruments.retrainings.labels(tenant, outcome).inc()
-        self.put_version(tenant, number, result.accuracy_after, result.why, adopted=result.adopted)
-        message = f"{tenant}: {result.why}"
-        self.event("model", message, tenant=tenant, version=number, adopted=result.adopted)
+        way, fields = "", dict[str, object](version=number, adopted=result.adopted)
+        if job.configuration:
+            way, fields["configuration"] = f"as {job.configuration!r}: ", job.configuration
+        words = f"{way}{result.why}"
+        self.put_version(tenant, number, result.accuracy_after, words, adopted=result.adopted)
+        self.event("model", f"{tenant}: {words}", tenant=tenant, **fields)
 
     def training_took(
         self,
         tenant: str,
-        window: int,
+        job: TenantRetraining,
         instance: Holding,
         result: TrainingResult,
         planned_s: float,
     ) -> None:
-        """Record how long the retraining of a window took, beside its expected duration."""
-        self.trained(tenant, window, instance, result.training_s, planned_s, result.parts_s)
+        """Record how long a retraining took, beside its expected duration."""
+        self.trained(tenant, job, instance, result.training_s, planned_s, result.parts_s)
 
     def handed_over(self, tenant: str, seconds: float) -> None:
         """Record how long the workers took to serve the newest retrained model."""

@@ -28,7 +28,7 @@ from migrator.io.spawn import end_on_request, exit_with_parent, one_line
 from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.estimation import estimate
+from migrator.learn.estimation import estimate, estimate_each
 from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Modality, Model
 from migrator.learn.registry import benchmark, benchmarks, encoder
@@ -130,7 +130,9 @@ class Work:
         checkpoints = self._checkpoints()
         checkpoint = checkpoints.newest_good()
         resumed = 0 if checkpoint is None else len(checkpoint.about["curve"])
-        steps = job.settings.steps(samples)
+        part = job.settings.part
+        trained = samples if part == 1 else len(data.training_part(part, job.settings.seed))
+        steps = job.settings.steps(trained)
         _expect(model, steps)
         laps.end(DATA)
         before = accuracy(model, data.held_out, job.settings.batch)
@@ -164,6 +166,7 @@ class Work:
             accuracy_new_after=result.accuracy_new_after,
             new_classes=tuple(sorted(data.new_classes)),
             samples=samples,
+            trained=trained,
             curve=result.curve,
             epochs_resumed=resumed,
             seconds=time.monotonic() - self.began_s,
@@ -184,7 +187,9 @@ class Work:
         pace = EmulatedPace(job.pace_s, 1, self.began_s)
         _expect(model, 0)
         before = accuracy(model, data.held_out, job.settings.batch)
-        expected = estimate(model, data, before, job.settings, job.past)
+        expected = estimate_each(
+            model, data, before, job.configurations or (job.settings,), job.past
+        )
         pace.step()
         self.report(1.0)
         return EstimateResult(expected, len(data.replay), held_mib(job.device))
@@ -294,6 +299,7 @@ def _identity(job: TrainingJob) -> str:
         folder=Path(),
         labels=None,
         past=(),
+        configurations=(),
         environment={},
         device="",
         pace_s=None,

@@ -79,6 +79,8 @@ class TrainingJob:
     since: int | None = None
     """The first window whose labels are learned; None: `window`."""
     settings: RetrainingSettings = field(default_factory=RetrainingSettings)
+    configurations: tuple[RetrainingSettings, ...] = ()
+    """For an estimate: the configurations to estimate; empty: that of `settings`."""
     replay: int = 200
     """Samples of every class of earlier windows that are replayed."""
     most_samples: int | None = None
@@ -118,6 +120,8 @@ class TrainingResult(Struct, tag=True, frozen=True):
     new_classes: tuple[int, ...]
     samples: int
     """Training samples, including replayed ones."""
+    trained: int
+    """Of these, those that it trained on: the part of its configuration."""
     curve: tuple[float, ...]
     """Accuracy after every epoch."""
     epochs_resumed: int
@@ -152,9 +156,10 @@ class TrainingResult(Struct, tag=True, frozen=True):
 
 
 class EstimateResult(Struct, tag=True, frozen=True):
-    """The expected result of a retraining."""
+    """The expected results of a retraining."""
 
-    estimate: AccuracyEstimate
+    estimates: tuple[AccuracyEstimate, ...]
+    """Of every configuration, in the order of the job."""
     replayed: int
     """Samples of earlier windows."""
     held_mib: float = 0.0

@@ -84,11 +84,15 @@ class RetrainingState:
     retraining, else the tenant's first."""
     others: tuple[RetrainingChoice, ...] = ()
     """The tenant's other configurations, for policies that choose; empty while one runs."""
+    memory_gib: float = 0.0
+    """Memory that its instance has at least in the first one."""
 
     @property
     def choices(self) -> tuple[RetrainingChoice, ...]:
         """All configurations, the first one first."""
-        first = RetrainingChoice(self.configuration, self.accuracy_post, self.seconds)
+        first = RetrainingChoice(
+            self.configuration, self.accuracy_post, self.seconds, self.memory_gib
+        )
         return (first, *self.others)
 
 

@@ -71,6 +71,8 @@ class CurrentTenant:
     """Why it is not being retrained (`core.not_retrained`); empty if it is, or was just now."""
     why: str = ""
     """The same as a sentence."""
+    configuration: str = ""
+    """Of the retraining; empty for a tenant's only one."""
 
     @property
     def goodput_rps(self) -> float | None:
@@ -254,6 +256,7 @@ def _tenant(
         pace,
         str(replied.get("reason", "")),
         str(replied.get("why", "")),
+        str(replied.get("configuration", "")),
     )
 
 
@@ -276,6 +279,7 @@ def _recorded(name: str, rows: RecentRows) -> CurrentTenant:
         recorded_traffic([second for second in rows.seconds if second.tenant == name]),
         job.reason if job else "",
         job.why if job else "",
+        job.configuration if job else "",
     )
 
 

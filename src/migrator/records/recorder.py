@@ -16,7 +16,7 @@ from typing import Protocol, TypedDict
 from migrator.control.events import Event, Instruction, Prepared, Replan, TrainingEnded
 from migrator.control.observation import Decision
 from migrator.control.planning_loop import REGULAR
-from migrator.control.retraining import Phase
+from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.control.why_not_retrained import why_not_retrained
@@ -202,20 +202,22 @@ class Recorder:
     def trained(
         self,
         tenant: str,
-        window: int,
+        job: TenantRetraining,
         instance: Holding,
         seconds: float,
         planned_s: float,
         parts_s: Mapping[str, float],
     ) -> None:
-        """Record how long the retraining of a window took, beside its expected duration, both
-        without the start of its process."""
+        """Record how long a retraining took, beside its expected duration, both without the start
+        of its process."""
+        way = f" as {job.configuration!r}" if job.configuration else ""
         sentence = (
-            f"{tenant}: retraining on {instance} took {seconds:.1f} s, planned {planned_s:.1f} s"
+            f"{tenant}: retraining{way} on {instance} took {seconds:.1f} s, "
+            f"planned {planned_s:.1f} s"
         )
         fields = {"seconds": round(seconds, 3), "planned_s": round(planned_s, 3)}
         self.event("retraining", sentence, tenant=tenant, **fields)
-        self._trained[tenant] = _Trained(window, **fields, parts_s=dict(parts_s))
+        self._trained[tenant] = _Trained(job.window, **fields, parts_s=dict(parts_s))
 
     def add_training_part(self, tenant: str, part: str, seconds: float) -> None:
         """Add a part to the duration of the newest retraining."""
@@ -291,7 +293,8 @@ class Recorder:
         row = RetrainingRecord(self._clock.number, name, now_s, Phase.NONE, 0.0)
         if job is not None:
             row = RetrainingRecord(
-                job.window, name, now_s, job.phase, round(job.progress, 3), job.expected
+                *(job.window, name, now_s, job.phase, round(job.progress, 3), job.expected),
+                configuration=job.configuration,
             )
         waits = self.why_not_retrained(name)
         if waits is not None:

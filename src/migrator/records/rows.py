@@ -263,6 +263,9 @@ class RetrainingRecord(Record):
     """Why the tenant is not being retrained (`core.not_retrained`); empty if it is or was."""
     why: str = ""
     """The same as a sentence."""
+    configuration: str = ""
+    """The name of its configuration, which may change until it starts; empty for a tenant's only
+    one."""
 
 
 TABLES: tuple[type[Record], ...] = (
@@ -306,7 +309,7 @@ def _create_table(kind: type[Record]) -> str:
 SCHEMA = Schema(
     holds="records",
     application_id=0x4D495245,
-    version=2,
+    version=3,
     statements=(
         f"CREATE TABLE run ({', '.join(('run INTEGER PRIMARY KEY', *column_names(RunRow)[1:]))})",
         *map(_create_table, TABLES),

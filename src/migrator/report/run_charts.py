@@ -400,6 +400,7 @@ def retrainings_table(run: RecordedRun) -> Table | None:
         (
             str(retraining.window),
             retraining.tenant,
+            retraining.configuration or NONE,
             *(f"{seconds or 0.0:.1f}" for seconds in (retraining.planned_s, retraining.taken_s)),
             f"{(retraining.taken_s or 0.0) / retraining.planned_s:.2f}"
             if retraining.planned_s
@@ -408,10 +409,10 @@ def retrainings_table(run: RecordedRun) -> Table | None:
         )
         for retraining in _timed(run)
     ]
-    headers = ("window", "tenant", "planned", "taken", "taken / planned")
+    headers = ("window", "tenant", "configuration", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
     names = (*headers, *RETRAINING_PARTS.values())
-    return table(caption, names, rows, text_columns=2) if rows else None
+    return table(caption, names, rows, text_columns=3) if rows else None
 
 
 def _timed(run: RecordedRun) -> list[RetrainingRecord]:

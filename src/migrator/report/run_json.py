@@ -159,7 +159,7 @@ def status_json(now: CurrentRun) -> Json:
                 **pick(tenant.tally, "late", "dropped", "failed"),
                 **pick(tenant, "waiting", "workers"),
                 **_accuracy(tenant.accuracy),
-                **pick(tenant, "version", "retraining"),
+                **pick(tenant, "version", "retraining", "configuration"),
                 **pick(tenant, "progress", "drained", "reason", "why"),
             }
             for tenant in now.tenants
@@ -243,7 +243,8 @@ def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     for name, model in window.rows.items():
         tenants[name] |= pick(model, "labelled", *accuracies, "version", "evidence")
     for retraining in run.retrainings_of(window):
-        duration = pick(retraining, "planned_s", "taken_s") | {"parts_s": dict(retraining.parts_s)}
+        duration = pick(retraining, "configuration", "planned_s", "taken_s")
+        duration |= {"parts_s": dict(retraining.parts_s)}
         tenants.setdefault(retraining.tenant, {})["retraining"] = duration
     for retraining in run.not_retrained_in(window):
         tenants.setdefault(retraining.tenant, {})["not_retrained"] = pick(

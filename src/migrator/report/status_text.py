@@ -101,6 +101,8 @@ def _tenant_cells(tenant: CurrentTenant) -> tuple[str, ...]:
     retraining = tenant.retraining or NONE
     if tenant.retraining == "running" and tenant.progress is not None:
         retraining = f"{tenant.progress:.0%}"
+    if tenant.configuration and tenant.retraining not in (None, "none"):
+        retraining += f" as {tenant.configuration}"
     return (
         tenant.name,
         *map(count, (tally.received, tally.unjudged, tally.late, tally.dropped, tally.failed)),

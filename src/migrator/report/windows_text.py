@@ -136,7 +136,8 @@ def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iter
         yield f"planned by {plan.get('solver')}, within {plan.get('gap', 0.0):.2%} of the best"
     for retraining in plan.get("retrainings", ()):
         slots = f"slots {retraining['start']} to {retraining['end'] - 1}"
-        yield f"{retraining['tenant']} retrains in {slots} on {retraining['gpcs']}g"
+        way = f" as {retraining['configuration']}" if retraining.get("configuration") else ""
+        yield f"{retraining['tenant']} retrains{way} in {slots} on {retraining['gpcs']}g"
     planned = planned_chart(run, window, board, dict.fromkeys(run.tenants, 0.0))
     if planned is None:
         yield "no plan was recorded"
@@ -170,7 +171,8 @@ def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]
             if part in retraining.parts_s
         )
         taken = f"{retraining.taken_s:.1f} s, planned {retraining.planned_s:.1f} s"
-        yield f"{retraining.tenant}: {taken} ({parts})"
+        way = f" as {retraining.configuration}" if retraining.configuration else ""
+        yield f"{retraining.tenant}{way}: {taken} ({parts})"
     missing = run.not_retrained_in(window)
     if missing:
         yield "not retrained"

@@ -133,7 +133,7 @@ class SimulatedRecorder(Recorder):
         took_s = ended.spent.took_s
         parts_s = {"start_s": ended.start_s, "epochs_s": took_s, "hand_over_s": ended.swap_s}
         rounded = {name: round(seconds, 3) for name, seconds in parts_s.items()}
-        self.trained(tenant, job.window, ended.holding, took_s, planned_s, rounded)
+        self.trained(tenant, job, ended.holding, took_s, planned_s, rounded)
         at_s = self._time_s() + ended.swap_s
         number, words = 0, "the retrained model was refused"
         if accuracy is not None:

@@ -285,17 +285,43 @@ class ConfigurationEntry(_Part):
         words="a number of at least 0",
     )
     windows: Annotated[list[ConfigurationWindowEntry], Field(min_length=1)] | None = _key(
-        "a list of {accuracy_post, seconds}, one per window; not of the first configuration, which "
-        "dataset or windows describes",
+        "for simulations: a list of {accuracy_post, seconds}, one per window; not of the first "
+        "configuration, which dataset or windows describes",
         default=None,
     )
+    epochs: Annotated[int, Field(ge=1, le=10_000)] | None = _key(
+        "in the live runtime: its epochs, an integer from 1 to 10000; those of the tenant's live "
+        "keys unless given",
+        4,
+        default=None,
+    )
+    part: Annotated[float, Field(gt=0, le=1)] | None = _key(
+        "in the live runtime: the part of the samples of every class that it trains on, a number "
+        "above 0 and at most 1; 1 unless given",
+        0.5,
+        default=None,
+    )
+    layers: Literal["head", "last block", "all"] | None = _key(
+        'in the live runtime: the layers that it trains, "head", "last block" (with the head) or '
+        '"all"; "all" unless given',
+        "head",
+        default=None,
+    )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it says how the live runtime carries it out."""
+        return (self.epochs, self.part, self.layers) != (None, None, None)
 
 
 class RetrainingEntry(_Part):
     """Drift of a tenant's data: a packaged data set, or window by window."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [_required("dataset"), _required("windows")]}
+        json_schema_extra={
+            "anyOf": [_required("dataset"), _required("windows"), _required("configurations")],
+            "not": _required("dataset", "windows"),
+        }
     )
 
     dataset: str | None = _key(
@@ -307,8 +333,9 @@ class RetrainingEntry(_Part):
         "a list of at least one {accuracy_pre, accuracy_post, seconds}", default=None
     )
     configurations: Annotated[list[ConfigurationEntry], Field(min_length=1)] | None = _key(
-        "the ways to retrain, of which a plan chooses one, as a list of {name, windows}; the first "
-        "is the one that dataset or windows describes",
+        "the ways to retrain, of which a plan chooses one, as a list of {name, windows} or, for "
+        "the live runtime, {name, epochs, part, layers}; the first is the one that dataset or "
+        "windows describes",
         default=None,
     )
 
@@ -362,7 +389,8 @@ class TenantEntry(_Part):
         "{trace, scale, offset_s} or {generator, mean_rps, offset_s}, and overload"
     )
     retraining: RetrainingEntry | None = _key(
-        "{dataset} or {windows}, or null where nothing is retrained", default=None
+        "{dataset} or {windows}, and configurations, or null where nothing is retrained",
+        default=None,
     )
     live: LiveTenantEntry | None = _key(
         "{classes, pixels, input_pixels, weights, benchmark, seed, epochs, replay, held_out} for "

@@ -201,6 +201,9 @@ def tenant_drifts(
     """The drift of the tenant's data per window, as given at `location` for labels at the start."""
     if entry is None:
         return ()
+    if entry.dataset is None and entry.windows is None and entry.configurations:
+        _require_live(entry.configurations, (*location, "configurations"))
+        return ()
     at_start = _given_drifts(entry, location, service, board)
     if entry.configurations is not None:
         at_start = _with_configurations(at_start, entry.configurations, location, board)
@@ -236,7 +239,10 @@ def _with_configurations(
     location: Location,
     board: Board,
 ) -> tuple[Drift, ...]:
-    """The drifts of the first configuration, with those of the others."""
+    """The drifts of the first configuration, with those of the others.
+
+    Without the others if they are for the live runtime only.
+    """
     listed_at = (*location, "configurations")
     require_names([entry.name for entry in entries], listed_at, "configuration")
     first, *others = entries
@@ -250,6 +256,8 @@ def _with_configurations(
                 "the first configuration is the one that dataset or windows describes",
                 "leave it out",
             )
+    if all(entry.windows is None and entry.is_live for entry in others):
+        others = []
     rows = [
         _other_windows(entry, drifts, (*listed_at, index), board)
         for index, entry in enumerate(others, 1)
@@ -262,6 +270,18 @@ def _with_configurations(
         )
         for window, drift in enumerate(drifts)
     )
+
+
+def _require_live(entries: Sequence[ConfigurationEntry], location: Location) -> None:
+    """Require configurations for the live runtime only: nothing describes the first one."""
+    require_names([entry.name for entry in entries], location, "configuration")
+    for index, entry in enumerate(entries):
+        if entry.windows is not None:
+            refuse(
+                (*location, index, "windows"),
+                "neither dataset nor windows describes the first configuration",
+                "give dataset or windows beside configurations, or leave it out",
+            )
 
 
 def _other_windows(

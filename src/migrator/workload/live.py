@@ -13,10 +13,17 @@ from pathlib import Path
 
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import HIGHEST_SEED, Scenario
+from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.data_file import beside, read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, refuse, shown
-from migrator.workload.entries import LiveEntry, LiveTenantEntry, TenantEntry, scenario_entry
+from migrator.workload.entries import (
+    ConfigurationEntry,
+    LiveEntry,
+    LiveTenantEntry,
+    TenantEntry,
+    scenario_entry,
+)
 from migrator.workload.file import parse_scenario
 
 ADMIN = "admin"
@@ -67,12 +74,20 @@ class LiveTenant:
     seed: int
     """Seed of initial weights and generated samples."""
     epochs: int
+    """Of pre-training, and of a retraining that has no other ones."""
     replay: int
     """Number of replayed samples of each earlier class."""
     held_out: float
     """Fraction of the labelled requests that is never used for training."""
     input_pixels: int | None = None
     """Size of the images that clients send; None for that of the network."""
+    ways: tuple[TrainingConfiguration, ...] = ()
+    """The ways to retrain that the scenario names; empty: one, with `epochs`."""
+
+    @property
+    def configurations(self) -> tuple[TrainingConfiguration, ...]:
+        """The ways to retrain, the first of which policies without a choice use."""
+        return self.ways or (TrainingConfiguration("", self.epochs),)
 
     @property
     def name(self) -> str:
@@ -85,7 +100,8 @@ class LiveTenant:
         return self.service.profile.model
 
     def training_s(self, samples: int) -> Curve:
-        """Seconds of a retraining on this number of samples over SMs, according to its profile."""
+        """Seconds of a training of all layers on this number of samples over SMs, according to
+        its profile."""
         return self.service.profile.training_s(samples * self.epochs)
 
 
@@ -179,6 +195,34 @@ def _tenant(
         epochs=live.epochs,
         replay=live.replay,
         held_out=live.held_out,
+        ways=_ways(entry, live.epochs, (*location, "retraining", "configurations")),
+    )
+
+
+def _ways(entry: TenantEntry, epochs: int, location: Location) -> tuple[TrainingConfiguration, ...]:
+    """The configurations as the live runtime carries them out; no two may be the same there."""
+    entries = (entry.retraining.configurations if entry.retraining else None) or []
+    ways: list[TrainingConfiguration] = []
+    for index, each in enumerate(entries):
+        way = _way(each, epochs)
+        for earlier in ways:
+            if (way.epochs, way.part, way.layers) == (earlier.epochs, earlier.part, earlier.layers):
+                refuse(
+                    (*location, index),
+                    f"{shown(each.name)} is carried out as {shown(earlier.name)} is",
+                    "give it other epochs, another part or other layers",
+                )
+        ways.append(way)
+    return tuple(ways)
+
+
+def _way(entry: ConfigurationEntry, epochs: int) -> TrainingConfiguration:
+    return TrainingConfiguration(
+        entry.name,
+        entry.epochs or epochs,
+        entry.part or 1.0,
+        Layers(entry.layers or Layers.ALL),
+        entry.memory_gib,
     )
 
 

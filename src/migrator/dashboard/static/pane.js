@@ -255,7 +255,10 @@ export class Pane {
       ["version", version ? `${version.number}` : "–"],
     ];
     if (run.ended === null) facts.push(["workers", `${workers.length}`]);
-    if (trains && run.ended === null && trains.phase !== "none") facts.push(["retraining", trains.phase === "running" ? `${Math.round(100 * trains.progress)}%` : trains.phase]);
+    if (trains && run.ended === null && trains.phase !== "none") {
+      const how = trains.phase === "running" ? `${Math.round(100 * trains.progress)}%` : trains.phase;
+      facts.push(["retraining", trains.configuration ? `${how} as ${trains.configuration}` : how]);
+    }
     return facts;
   }
 }

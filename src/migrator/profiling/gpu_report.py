@@ -43,7 +43,7 @@ def render(
     command: str,
 ) -> str:
     """The page, also of an unfinished run."""
-    page = _Page(driver, todo, results, profiles)
+    page = _GpuReport(driver, todo, results, profiles)
     lines = [f"# {driver.about['gpu']} measured under {driver.name}", ""]
     lines += [*page.about(command), "", "## In short", "", *page.summary(), ""]
     for title, text, rows in page.sections():
@@ -51,7 +51,7 @@ def render(
     return "\n".join(lines)
 
 
-class _Page:
+class _GpuReport:
     def __init__(
         self,
         driver: Driver,

@@ -31,7 +31,10 @@ class Judged:
     """A configuration in a window: estimates and what came."""
 
     pair: str
+    window: str
+    """The course and its window."""
     name: str
+    before: float
     expected: AccuracyEstimate
     came: float
     gain: float | None
@@ -54,7 +57,7 @@ def judge(key: str, course: Json) -> Iterator[Judged]:
     past: list[Past] = []
     for row in course["rows"]:
         before, kept = row["before"], row["trials"]["every"]
-        trial = TrialTraining(tuple(kept["curve"]), kept["head_gain"])
+        trial = TrialTraining(tuple(kept["curve"]), kept["head_gain"], row["samples"])
         settings = [CONFIGURATIONS[name] for name in row["results"]]
         expected = estimates_from(trial, before, row["new_part"], settings, past)
         longest, longest_came = _duration(course, row, LONGEST), row["results"][LONGEST]["accuracy"]
@@ -68,7 +71,9 @@ def judge(key: str, course: Json) -> Iterator[Judged]:
             gained = longest_came - before
             yield Judged(
                 key.rpartition(":")[0],
+                f"{key} {row['window']}",
                 name,
+                before,
                 estimate,
                 came,
                 (came - before) / gained if gained > _LEAST_GAIN else None,

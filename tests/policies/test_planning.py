@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.make import instances, lengths
 from support.mig_views import TRAINING_S, curve, observation, running, service, view, waiting
@@ -279,6 +280,20 @@ def test_a_retraining_longer_than_the_window_runs_on_into_the_next() -> None:
     assert problem.tenants[0].value_after == pytest.approx((1 - late / 8) * window.value_after)
     # the paper's rule: a retraining ends inside its window
     assert 1 not in lengths(problem_of(seen, Charge.SURVIVORS).tenants[0])
+
+
+def test_planning_again_keeps_a_chosen_retraining_that_outlasts_the_window() -> None:
+    """One that was not chosen learns the data of the next window instead."""
+    a = replace(view("a", ahead=[[30.0] * 10], retraining=waiting(14 / 40)), value_after=8.0)
+    seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
+    problem, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert plan.retrainings
+    later = replace(a, ahead=np.full((1, 8), 30.0))
+    again = replace(seen, slot=2, tenants=(later,))
+    assert planned(again, Charge.SURVIVORS, optional=True)[1].retrainings == ()
+    first = Decision(tuple(slot.instances for slot in plan.slots), problem, plan)
+    _, plan = planned(replace(again, decided=first), Charge.SURVIVORS, optional=True)
+    assert [retraining.tenant for retraining in plan.retrainings] == ["a"]
 
 
 def test_the_value_after_a_longer_time_is_less_by_the_windows_that_are_planned() -> None:

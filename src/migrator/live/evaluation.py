@@ -25,9 +25,9 @@ _GROWTH = 1.25
 """Factor by which labels must have grown for another evaluation of the same model."""
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
 """Share of a window before its end from which its labels are used, and its maximum in seconds."""
-_PATIENCE_S = 2.0
-"""Seconds that an evaluation waits for idle workers. Then it takes turns with requests: a tenant
-with more requests than it can answer has no idle worker."""
+_PATIENCE_S = 0.25
+"""Seconds that each batch of an evaluation waits for an idle worker. Then it is answered before
+other requests: a tenant with more of them than it can answer has no idle worker."""
 _AGAIN_S = 5.0
 """Seconds between two evaluations of a tenant."""
 _CHANGED = 0.02
@@ -118,13 +118,11 @@ class Evaluations:
         if samples is None:
             self._last[name] = wanted  # there are none until more labels come
             return None
-        correct, batch, clock = 0, state.service.batch, self._context.clock
-        until_s = clock.now_s() + _PATIENCE_S
+        correct, batch = 0, state.service.batch
         for first in range(0, len(samples), batch):
             part = slice(first, first + batch)
-            patience_s = max(0.0, until_s - clock.now_s())
             answered = await self._context.router.infer_when_idle(
-                name, samples.inputs[part], patience_s
+                name, samples.inputs[part], _PATIENCE_S
             )
             if answered is None or answered.version != wanted.version:
                 return None

@@ -67,20 +67,30 @@ def planned(
 def _horizon(observation: Observation) -> int:
     """Slots to plan: the rest of the window, or more if a waiting retraining may outlast it.
 
-    Only at the window's start: later, the retraining of the next window learns newer data. And
-    only for gains that are worth something after the window.
+    Within the window only one that its plan has already chosen: of the others, the one of the next
+    window learns newer data. And only for gains that are worth something after the window.
     """
     slots = observation.slots_left
-    if observation.slot > 0:
-        return slots
+    chosen = [
+        view
+        for view in waiting(observation)
+        if view.value_after > 0 and (observation.slot == 0 or _is_planned(observation, view))
+    ]
+    most = slots + (LONGEST_WINDOWS - 1) * observation.slots
     lengths = (
         _length(observation, view, choice, gpcs, late=True)
-        for view in waiting(observation)
-        if view.value_after > 0 and view.retraining is not None
+        for view in chosen
+        if view.retraining is not None
         for choice in view.retraining.choices
         for gpcs in view.service.training_sizes(observation.board)
     )
-    return max((length for length in lengths if length <= LONGEST_WINDOWS * slots), default=slots)
+    return max((length for length in lengths if length <= most), default=slots)
+
+
+def _is_planned(observation: Observation, view: TenantView) -> bool:
+    """Whether the plan that is followed retrains the tenant."""
+    plan = None if observation.decided is None else observation.decided.plan
+    return plan is not None and any(made.tenant == view.name for made in plan.retrainings)
 
 
 def _planned_beyond(observation: Observation, charge: Charge, slots: int) -> tuple[Problem, Plan]:
@@ -128,7 +138,7 @@ def _within_window(
     if begun is None:
         return replace(tenant, configurations=longer.configurations)
     inside = min(begun.end, window.slots) - begun.start
-    late = (begun.end - begun.start - inside) / window.slots
+    late = (begun.end - begun.start - inside) / observation.slots
     value = observation.tenant(tenant.name).value_after
     lasting = max(0.0, value - late) / value if value > 0 else 0.0
     chosen = tenant.configuration(begun.configuration)

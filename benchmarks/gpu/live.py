@@ -75,15 +75,25 @@ class Run:
 
     seed: int
     policy: str
+    several: bool = False
+    """Whether tenants have several ways to retrain."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.policy}-configurations" if self.several else self.policy
 
     @property
     def folder(self) -> Path:
         """Below the folder of all results."""
-        return Path("runs", f"seed{self.seed}", self.policy)
+        return Path("runs", f"seed{self.seed}", self.name)
 
 
-def schedule(policies: Sequence[str], seeds: int) -> list[Run]:
-    """Every policy with every seed; the order of the policies changes from seed to seed."""
+def schedule(policies: Sequence[str], seeds: int, *, twice: bool = False) -> list[Run]:
+    """Every policy with every seed; the order of the policies changes from seed to seed.
+
+    `twice`: each with one way to retrain, then with several.
+    """
     groups = (
         [policy for policy in policies if policy not in LAST],
         [policy for policy in policies if policy in LAST],
@@ -91,7 +101,11 @@ def schedule(policies: Sequence[str], seeds: int) -> list[Run]:
     runs: list[Run] = []
     for group in groups:
         for seed in range(seeds):
-            runs += [Run(seed, policy) for policy in random.Random(seed).sample(group, len(group))]
+            runs += [
+                Run(seed, policy, several)
+                for policy in random.Random(seed).sample(group, len(group))
+                for several in ((False, True) if twice else (False,))
+            ]
     return runs
 
 
@@ -155,7 +169,9 @@ def asked_for(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--window-s", type=int, help="default the scenario's")
     parser.add_argument("--epochs", type=int, help="of a retraining; default the scenario's")
     parser.add_argument(
-        "--configurations", action="store_true", help="several ways to retrain every tenant"
+        "--configurations",
+        action="store_true",
+        help="run every policy again with several ways to retrain (live_configurations.py)",
     )
     parser.add_argument("--history-s", type=int, help="arrivals before the run")
     parser.add_argument("--forecaster", help="default the scenario's")
@@ -190,19 +206,19 @@ def _measure(asked: argparse.Namespace, began_s: float) -> None:
         if not begun.exists():
             _timed("pre-training and start", lambda: _pretrain(scenario(0), begun, asked))
     budget = Budget(asked.budget, asked.windows * asked.window_s + START_S, began_s)
-    left = left_to_do(folder, schedule(policies, asked.seeds))
+    left = left_to_do(folder, schedule(policies, asked.seeds, twice=asked.configurations))
     for at, each in enumerate(left):
         if not budget.allows_run(time.monotonic()):
-            names = ", ".join(f"{run.policy} with seed {run.seed}" for run in left[at:])
+            names = ", ".join(f"{run.name} with seed {run.seed}" for run in left[at:])
             print(f"left for another time: {names}", flush=True)
             return
         run_began_s = time.monotonic()
         try:
-            _run(scenario(each.seed), each, begun, asked)
+            _run(scenario(each.seed, several=each.several), each, begun, asked)
         except (subprocess.SubprocessError, OSError, SystemExit) as error:
             if isinstance(error, SystemExit) and error.code == 143:
                 raise
-            print(f"{each.policy}, seed {each.seed}: broke off: {error}", flush=True)
+            print(f"{each.name}, seed {each.seed}: broke off: {error}", flush=True)
         budget.took(time.monotonic() - run_began_s)
 
 
@@ -232,12 +248,24 @@ def _scenario(document: dict[str, Any], asked: argparse.Namespace) -> Any:
             shutil.copy(asked.profile, profiles)
     set_rates(document, profiles)
 
-    def written(seed: int) -> Path:
-        (folder / f"seed{seed}").mkdir(exist_ok=True)
-        shutil.copy(profiles, folder / f"seed{seed}")
-        return write_scenario(folder / f"seed{seed}" / "live.yaml", {**document, "seed": seed})
+    def written(seed: int, *, several: bool = False) -> Path:
+        beside = folder / (f"seed{seed}-configurations" if several else f"seed{seed}")
+        beside.mkdir(exist_ok=True)
+        shutil.copy(profiles, beside)
+        run = with_configurations(document) if several else document
+        return write_scenario(beside / "live.yaml", {**run, "seed": seed})
 
     return written
+
+
+def with_configurations(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The scenario whose tenants have several ways to retrain."""
+    tenants = []
+    for tenant in document["tenants"]:
+        ways = configurations(tenant.get("live", {}).get("epochs", EPOCHS))
+        retraining = {**(tenant.get("retraining") or {}), "configurations": ways}
+        tenants.append({**tenant, "retraining": retraining})
+    return {**document, "tenants": tenants}
 
 
 def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
@@ -254,10 +282,6 @@ def adapt(document: dict[str, Any], asked: argparse.Namespace) -> None:
             tenant["arrivals"]["offset_s"] = asked.history_s
         if asked.epochs is not None:
             tenant.setdefault("live", {})["epochs"] = asked.epochs
-        if asked.configurations:
-            retraining = tenant["retraining"] = tenant.get("retraining") or {}
-            epochs = tenant.setdefault("live", {}).setdefault("epochs", EPOCHS)
-            retraining["configurations"] = configurations(epochs)
         for window in (tenant.get("retraining") or {}).get("windows", ()):
             seconds = window["seconds"]
             window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}
@@ -403,6 +427,7 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
     about = {
         "policy": run.policy,
         "seed": run.seed,
+        "configurations": run.several,
         "driver": asked.driver,
         "windows": asked.windows,
         "start_s": round(start_s, 1),
@@ -413,7 +438,7 @@ def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> No
         unfinished.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     goodput = f"{sent['goodput']:,} of {sent['sent']:,}"
     print(
-        f"{run.policy}, seed {run.seed}: {about['seconds']} s, goodput {goodput}, "
+        f"{run.name}, seed {run.seed}: {about['seconds']} s, goodput {goodput}, "
         f"refused {sum(sent['refused'].values())}, failed {sum(sent['failed'].values())}",
         flush=True,
     )

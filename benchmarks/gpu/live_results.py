@@ -188,10 +188,12 @@ def write_results(folder: Path) -> Iterator[str]:
 
 
 def finished_runs(folder: Path) -> list[Finished]:
-    """Every run with a marker, by seed and policy."""
+    """Every run with a marker and one way to retrain, by seed and policy."""
     finisheds = []
     for marker in sorted(folder.glob("runs/seed*/*/run.json")):
         about = json.loads(marker.read_text(encoding="utf-8"))
+        if about.get("configurations"):
+            continue
         live = read_live(folder / "scenario" / f"seed{about['seed']}" / "live.yaml")
         scenario = replace(live.scenario, windows=about["windows"])
         sent = json.loads(marker.with_name("load.json").read_text(encoding="utf-8"))

@@ -218,6 +218,7 @@ def test_retrainings_are_shown_planned_and_taken_with_their_parts(tmp_path: Path
     assert parts.rows[0][:7] == ("1", "photos", "6.0", "7.5", "1.25", "1.00", "0.50")
     window = windows_json(run)["windows"][1]
     assert window["tenants"]["photos"]["retraining"] == {
+        "configuration": "",
         "planned_s": 6.0,
         "taken_s": 7.5,
         "parts_s": parts_s,
@@ -225,6 +226,19 @@ def test_retrainings_are_shown_planned_and_taken_with_their_parts(tmp_path: Path
     assert "retraining" not in window["tenants"]["cameras"]
     text = window_text(run, run.windows[1], A100)
     assert "photos: 7.5 s, planned 6.0 s (start 1.00, data 0.50" in text
+
+
+def test_a_retraining_in_one_of_several_configurations_has_its_name(tmp_path: Path) -> None:
+    retraining = RetrainingRecord(
+        *(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5), configuration="short"
+    )
+    run = made(tmp_path, Made(began_s=1000.0, more=(retraining,)))
+    page = run_page([run], A100)
+    (bars,) = blocks(page, Bars, "Retrainings, planned and taken")
+    assert bars.categories == ("window 1: photos as short",)
+    (parts,) = blocks(page, Table, "Retrainings and their parts")
+    assert parts.rows[0][1] == "photos as short"
+    assert "photos as short: 7.5 s, planned 6.0 s" in window_text(run, run.windows[1], A100)
 
 
 def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:

@@ -267,6 +267,11 @@ class RetrainingRecord(Record):
     """The name of its configuration, which may change until it starts; empty for a tenant's only
     one."""
 
+    @property
+    def subject(self) -> str:
+        """The tenant, and the configuration if it has several."""
+        return f"{self.tenant} as {self.configuration}" if self.configuration else self.tenant
+
 
 TABLES: tuple[type[Record], ...] = (
     *(WindowRecord, TenantWindowRecord, SecondRecord, UnitRecord, VersionRecord, EventRecord),

@@ -376,7 +376,7 @@ def retrainings_chart(run: RecordedRun) -> Bars | None:
     retrainings = _timed(run)
     if not retrainings:
         return None
-    names = tuple(f"window {retraining.window}: {retraining.tenant}" for retraining in retrainings)
+    names = tuple(f"window {retraining.window}: {retraining.subject}" for retraining in retrainings)
     series = (
         Series(
             "planned", tuple(retraining.planned_s for retraining in retrainings), paint=Paint(None)
@@ -399,8 +399,7 @@ def retrainings_table(run: RecordedRun) -> Table | None:
     rows = [
         (
             str(retraining.window),
-            retraining.tenant,
-            retraining.configuration or NONE,
+            retraining.subject,
             *(f"{seconds or 0.0:.1f}" for seconds in (retraining.planned_s, retraining.taken_s)),
             f"{(retraining.taken_s or 0.0) / retraining.planned_s:.2f}"
             if retraining.planned_s
@@ -409,10 +408,10 @@ def retrainings_table(run: RecordedRun) -> Table | None:
         )
         for retraining in _timed(run)
     ]
-    headers = ("window", "tenant", "configuration", "planned", "taken", "taken / planned")
+    headers = ("window", "tenant", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
     names = (*headers, *RETRAINING_PARTS.values())
-    return table(caption, names, rows, text_columns=3) if rows else None
+    return table(caption, names, rows, text_columns=2) if rows else None
 
 
 def _timed(run: RecordedRun) -> list[RetrainingRecord]:

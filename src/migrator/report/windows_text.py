@@ -171,8 +171,7 @@ def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]
             if part in retraining.parts_s
         )
         taken = f"{retraining.taken_s:.1f} s, planned {retraining.planned_s:.1f} s"
-        way = f" as {retraining.configuration}" if retraining.configuration else ""
-        yield f"{retraining.tenant}{way}: {taken} ({parts})"
+        yield f"{retraining.subject}: {taken} ({parts})"
     missing = run.not_retrained_in(window)
     if missing:
         yield "not retrained"

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.configuration_times import summary
 from benchmarks.machine import describe_machine
 from benchmarks.runs import command, options, outcomes_of, setting_of, table
 from migrator.advise.leads import paired_lead
@@ -40,6 +41,7 @@ OURS, MEAN, BY_REQUESTS = POLICIES = ("migrator", "ekya", "ekya-by-requests")
 LOAD = 0.8
 LENGTHS = (1, 2, 4)
 WINDOWS, SEEDS = 4, (0, 1)
+TIMES = Path("docs/results/configuration_times.json")
 MEASURED = Path("docs/results/retraining_configurations.json")
 LONGEST = "all, 8 epochs"
 SHORTER = {
@@ -305,7 +307,7 @@ def text(record: Figures) -> str:
         some = results.of(names)
         if len(some.workloads) > 0:
             lines += ["", f"## {title}", "", *_tables(some)]
-    lines += ["", "## Plans of `migrator`", "", *_plans(results), ""]
+    lines += ["", "## Planning time", "", *_plans(results), *_times(), ""]
     return "\n".join(lines)
 
 
@@ -386,6 +388,18 @@ def _plans(results: Results) -> Iterator[str]:
         ["retraining", "configurations", "plans", "within 1%", "planning a window and tenant"],
         lines,
     )
+
+
+def _times() -> Iterator[str]:
+    """What the benchmark of planning times found, if its rows are kept."""
+    if TIMES.exists():
+        record = json.loads(TIMES.read_text(encoding="utf-8"))
+        yield ""
+        yield (
+            "Two tenants with retrainings that are required, in random windows (`"
+            f"{record['command']} --out docs/results`, [rows]({TIMES.name})). "
+            f"{summary(record['rows'])}"
+        )
 
 
 def commit() -> str:

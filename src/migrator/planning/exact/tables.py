@@ -30,7 +30,8 @@ class GoodputTables(NamedTuple):
     """[tenant]: how many patterns it has; further columns of the tables are NEVER"""
     keep: Floats
     """[tenant, stage, slot, pattern]: what the slot adds to the objective (its goodput times the
-    tenant's weight, less the penalty of a floor), pattern as in the slot before. Stage 0 is before the retraining, stage 1 + c after one in configuration c"""
+    tenant's weight, less the penalty of its floor), pattern as in the slot before. Stage 0 is
+    before the retraining, stage 1 + c after one in configuration c"""
     change: Floats
     """[tenant, stage, slot, pattern]: the same when the pattern is new in this slot"""
     durations: Ints

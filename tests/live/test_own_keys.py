@@ -24,7 +24,7 @@ def test_plans_keep_them_window_after_window(tmp_path: Path) -> None:
     path.write_text(text.replace("name: mail", "name: mail\n    floor: 0.9"), encoding="utf-8")
     rate, state = tmp_path / "rate", tmp_path / "state"
     rate.write_text("100", encoding="utf-8")
-    with served(path, state, **{RATE: str(rate)}) as daemon:
+    with served(path, state, **{RATE: str(rate)}):
         plans = until(lambda: _plans(state), "several windows are planned")
         assert all(plan["weighting"] > 0 for plan in plans)
         about = _records(state).run.about

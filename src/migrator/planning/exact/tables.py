@@ -92,7 +92,7 @@ def expected_throughput(tenant: Tenant, capability: Floats) -> Floats:
 
 
 def requests_short(tenant: Tenant, served: Floats) -> Floats:
-    """[slot, ...]: expected requests short of the tenant's floor; served [slot, ...]: answered."""
+    """[slot, n]: expected requests short of the tenant's floor; served [slot, n]: answered."""
     if tenant.floor == 0:
         return np.zeros_like(served)
     enough = tenant.floor * expected_throughput(tenant, np.full(1, np.inf))

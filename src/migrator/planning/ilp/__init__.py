@@ -174,8 +174,8 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
     proven = bound - value <= _TOLERANCE * max(1.0, abs(value))
     problem, goodput, weighted = ilp.tables.problem, value, value
     if problem.has_preferences:
-        weighted = _value(_with(problem, floor=0.0), plan)
-        goodput = _value(_with(problem, floor=0.0, weight=1.0), plan)
+        weighted = _value(_without_floors(problem), plan)
+        goodput = _value(_without_floors(problem, weighted=False), plan)
     return replace(
         plan,
         goodput=goodput - later,
@@ -186,9 +186,11 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
     )
 
 
-def _with(problem: Problem, **changes: float) -> Problem:
-    """The problem with the same change of every tenant."""
-    tenants = tuple(replace(tenant, **changes) for tenant in problem.tenants)
+def _without_floors(problem: Problem, *, weighted: bool = True) -> Problem:
+    tenants = tuple(
+        replace(tenant, floor=0.0, weight=tenant.weight if weighted else 1.0)
+        for tenant in problem.tenants
+    )
     return replace(problem, tenants=tenants)
 
 

@@ -116,7 +116,7 @@ def _can_stay(
         capability = sum(tenant.capability[size] for size in sizes)
         served = np.minimum(np.array(tenant.received), capability).mean(axis=0)
         stayed[m] = around.accuracy[m] * served
-        lost += problem.penalty * requests_short(tenant, served)
+        lost += problem.penalty * requests_short(tenant, served[:, None])[:, 0]
     joint = int((space.joint == chosen).all(axis=1).argmax())
     best = float(around.ahead[0, joint])
     # a tenant's own gain must be enough, however small the tenant is beside the others

@@ -245,6 +245,55 @@ def test_check_names_what_a_plan_breaks(write: Write) -> None:
     }
 
 
+def test_check_refuses_a_plan_below_a_floor_that_another_plan_meets(write: Write) -> None:
+    a, b = WINDOW["tenants"]
+    floors = write(WINDOW | {"tenants": [a, b | {"received": [18] * 8, "floor": 0.9}]})
+    plan = json.loads(answer("plan", floors, "--json"))
+    assert plan["requests_short"] == {"b": 0.0}
+    answer("check", floors, write(plan))
+    # b holds 1 GPC of the 2 that it needs: 10 of 0.9 * 18 requests in every slot
+    slot = {
+        "instances": [
+            {"start": 0, "gpcs": 1, "task": "a/inference"},
+            {"start": 1, "gpcs": 1, "task": "b/inference"},
+        ]
+    }
+    trains = {"start": 2, "gpcs": 1, "task": "a/retraining"}
+    penalty = 8 * 6.2 * (52 + 8 * 18)
+    low: Json = {
+        "goodput": 0.5 * 20 + 0.9 * 32 + 0.8 * 80,
+        "penalty": penalty,
+        "upper_bound": 200,
+        "solver": "hand",
+        "solve_s": 0,
+        "retrainings": [{"tenant": "a", "start": 0, "end": 4, "gpcs": 1}],
+        "slots": [{"instances": [*slot["instances"], trains]}] * 4 + [slot] * 4,
+    }
+    said = answer("check", floors, write(low), code=FAILED)
+    assert said == (
+        "the plan is 49.6 requests short of the floors of 'b', but a plan that is 0.0 short "
+        "exists\n"
+    )
+    unsaid = {name: value for name, value in low.items() if name != "penalty"}
+    assert "claims penalty 0.0" in answer("check", floors, write(unsaid), code=FAILED)
+
+
+def test_plan_and_check_say_what_no_plan_can_meet(write: Write) -> None:
+    a, b = WINDOW["tenants"]
+    path = write(WINDOW | {"tenants": [a | {"weight": 2}, b | {"floor": 1.0}]})
+    printed = answer("plan", path)
+    assert "weighted " in printed
+    assert "(weights a 2, b 1)" in printed
+    assert "b is " in printed
+    assert "short of 100.0%" in printed
+    plan = write(answer("plan", path, "--json"))
+    assert "no plan that was found is less short" in answer("check", path, plan)
+    refused = refusal("plan", write(WINDOW | {"tenants": [a | {"weight": 0}, b]}))
+    assert "tenants[0].weight" in refused
+    refused = refusal("plan", write(WINDOW | {"tenants": [a, b | {"floor": 1.1}]}))
+    assert "tenants[1].floor" in refused
+
+
 def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
     problem = write(WINDOW | {"tenants": [WINDOW["tenants"][1]]})
     slot = {"instances": [{"start": 0, "gpcs": 2, "task": "b/inference"}]}

@@ -62,6 +62,9 @@ def solve(problem: Problem) -> Plan:
         (2, 3, "A100-40GB", {}, 4),
         (2, 4, "A30-24GB", {"configurations": 3}, 25),
         (2, 4, "A30-24GB", {"configurations": 4, "optional": True, "initial": True}, 25),
+        (2, 4, "A30-24GB", {"preferences": True, "scenarios": 2}, 25),
+        (2, 4, "A30-24GB", {"preferences": True, "optional": True, "initial": True}, 25),
+        (3, 3, "A30-24GB", {"preferences": True, "initial": True}, 6),
     ],
 )
 def test_plans_equal_brute_force(

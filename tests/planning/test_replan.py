@@ -185,3 +185,24 @@ def test_what_is_not_warm_yet_is_given_up_sooner() -> None:
     cold = replan(both, nothing, 0, ahead, held, cold_slots={held[6]: 12.0})
     assert warm[0].instances == held, "what serves b stays: a would get too little of it"
     assert capability(both, cold[-1], "a") > capability(both, warm[-1], "a")
+
+
+def test_weights_and_floors_are_kept(planned: tuple[Problem, Plan]) -> None:
+    """Of two tenants with the same requests the one with a floor, or more weight, gets more."""
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    for changes in ({"floor": 1.0}, {"weight": 5.0}):
+        tenants = (problem.tenants[0], replace(problem.tenants[1], **changes))
+        preferred = replace(problem, tenants=tenants)
+        to_b = again(preferred, plan, slot, 40.0, 40.0, SLOTS - slot)[-1]
+        assert capability(problem, to_b, "b") >= 40 > capability(problem, to_b, "a")
+
+
+def test_what_is_held_stays_unless_it_breaks_a_floor(planned: tuple[Problem, Plan]) -> None:
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    held = {instance for instance in plan.slots[slot].instances if instance.task is not None}
+    assert set(again(problem, plan, slot, 31.0, 33.0, 4)[-1].instances) == held
+    tenants = (problem.tenants[0], replace(problem.tenants[1], floor=1.0))
+    changed = again(replace(problem, tenants=tenants), plan, slot, 31.0, 33.0, 4)[-1]
+    assert capability(problem, changed, "b") >= 33

@@ -147,10 +147,14 @@ def test_with_retrainings_the_optimum_is_mostly_reached(
     assert reached >= share * feasible
 
 
-@pytest.mark.parametrize(("tenants", "slots", "configurations"), [(2, 5, 3), (3, 3, 2)])
-def test_with_several_configurations_the_optimum_is_between_plan_and_bound(
-    tenants: int, slots: int, configurations: int
+@pytest.mark.parametrize(
+    ("tenants", "slots", "configurations", "preferences"),
+    [(2, 5, 3, False), (3, 3, 2, False), (2, 5, 1, True), (3, 4, 1, True)],
+)
+def test_the_optimum_is_between_plan_and_bound(
+    tenants: int, slots: int, configurations: int, preferences: bool
 ) -> None:
+    """With several configurations, and with weights and floors."""
     feasible, proven = 0, 0
     for seed in range(amount(20, 60)):
         problem = random_problem(
@@ -161,6 +165,7 @@ def test_with_several_configurations_the_optimum_is_between_plan_and_bound(
             initial=seed % 2 == 0,
             optional=seed % 3 == 0,
             configurations=configurations,
+            preferences=preferences,
         )
         best = best_plan(problem)
         if best is None:
@@ -308,6 +313,7 @@ def small_optimum(seed: int, tenants: int, initial: bool) -> tuple[Problem, Plan
         charge=Charge.SURVIVORS,
         initial=initial,
         optional=seed % 2 == 0,
+        preferences=seed % 3 == 0,
     )
     return problem, best_plan(problem)
 
@@ -339,6 +345,7 @@ def test_few_tenants_in_a_tiny_window_are_proven(tenants: int, slots: int, optio
             charge=Charge.SURVIVORS,
             initial=seed % 2 == 0,
             optional=optional,
+            preferences=seed % 4 == 3,
         )
         best = best_plan(problem)
         if best is not None:

@@ -22,6 +22,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ from migrator.core.problem import (
     Task,
     Tenant,
 )
-from migrator.planning.check import goodput_of
+from migrator.planning.check import valued
 
 Spot = tuple[int, int]
 """Start and GPCs of an instance."""
@@ -98,7 +99,7 @@ class Option(NamedTuple):
 
 
 def best_plan(problem: Problem) -> Plan | None:
-    """A plan of the highest goodput, None where no plan keeps the rules."""
+    """A plan of the highest objective, None where no plan keeps the rules."""
     return _Search(problem).best()
 
 
@@ -343,13 +344,16 @@ class _Search:
         return capability, memory
 
     def _throughput(self, index: int, slot: int, status: Status, capability: float) -> float:
-        """The goodput of a tenant and slot, in expectation over the scenarios."""
+        """What a tenant and slot add to the objective, in expectation over the scenarios."""
         tenant = self.problem.tenants[index]
         served = [min(scenario[slot], capability) for scenario in tenant.received]
         accuracy = tenant.accuracy_pre
         if status.updated:
             accuracy = tenant.configuration(status.configuration).accuracy
-        return accuracy * sum(served) / len(served)
+        received = sum(scenario[slot] for scenario in tenant.received)
+        short = max(0.0, tenant.floor * received - max(0.0, sum(served))) / len(served)
+        worth = tenant.weight * accuracy * sum(served) / len(served)
+        return worth - self.problem.penalty * short
 
     # The bound: the same problem with free reconfiguration, where only the statuses carry over.
 
@@ -381,7 +385,8 @@ class _Search:
         if status.settled:
             if not status.updated:
                 return 0.0
-            return tenant.later_goodput(tenant.configuration(status.configuration))
+            choice = tenant.configuration(status.configuration)
+            return tenant.weight * tenant.later_goodput(choice)
         return 0.0 if tenant.retraining_optional else -math.inf
 
     def _free_goodput(self, slot: int, statuses: Statuses, shares: Shares) -> float:
@@ -408,11 +413,11 @@ class _Search:
     def _plan(self, node: Node) -> Plan:
         slots = tuple(self._allocation(shares) for shares in node.path)
         plan = Plan(0.0, 0.0, "brute-force", 0.0, tuple(self._retrainings(node)), slots)
-        goodput = goodput_of(self.problem, plan)
+        plan = valued(self.problem, plan)
         # Two evaluations written apart: where they differ, neither can judge a planner.
-        assert math.isclose(goodput, node.goodput, rel_tol=1e-9, abs_tol=1e-9)
-        later = self._bound(node)
-        return Plan(goodput, goodput + later, plan.solver, 0.0, plan.retrainings, slots, later)
+        reached = node.goodput + self._bound(node)
+        assert math.isclose(plan.objective, reached, rel_tol=1e-9, abs_tol=1e-9)
+        return replace(plan, upper_bound=plan.objective)
 
     def _allocation(self, shares: Shares) -> Allocation:
         instances = []

@@ -40,12 +40,14 @@ def random_problem(
     scenarios: int = 1,
     optional: bool = False,
     configurations: int = 1,
+    preferences: bool = False,
 ) -> Problem:
     """A problem that is feasible for most seeds; about half of the tenants retrain.
 
     With `initial`, something is held before slot 0 and some retrainings run already. With
     `optional`, most retrainings may be left out, and some are worth something after the window.
-    Those who retrain have so many `configurations`, of which some are of no use.
+    Those who retrain have so many `configurations`, of which some are of no use. With
+    `preferences`, tenants have weights, and about half of them a floor.
     """
     rng = np.random.default_rng(seed)
     on = board_called(board)
@@ -64,6 +66,15 @@ def random_problem(
                 tenant,
                 retraining_optional=bool(rng.random() < 0.8),
                 value_after=float(rng.choice([0.0, 0.5, 2.0])),
+            )
+            for tenant in drawn
+        )
+    if preferences:
+        drawn = tuple(
+            replace(
+                tenant,
+                weight=float(rng.choice([0.25, 1.0, 3.0])),
+                floor=float(rng.choice([0.0, 0.0, 0.6, 0.9, 1.0])),
             )
             for tenant in drawn
         )
@@ -91,6 +102,7 @@ def problems(
         scenarios=st.integers(1, max_scenarios),
         optional=st.booleans(),
         configurations=st.integers(1, max_configurations),
+        preferences=st.booleans(),
     )
 
 

@@ -13,6 +13,7 @@ from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.problem import Charge, Plan, Problem
+from migrator.io.strict import listed
 
 
 class Solver(StrEnum):
@@ -105,10 +106,17 @@ def check(
     """Check a plan against every rule of its problem; the exit code is 1 if it breaks one.
 
     Its goodput is computed again; upper bound, gap and status must agree with it. Whether the
-    bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
+    bound holds for all plans cannot be checked, but --search may find a plan that exceeds it. If
+    the plan is short of a floor, a plan that is less short is searched in any case.
     """
     from migrator.io.file_kind import PLAN, PROBLEM, recognise
-    from migrator.planning.check import goodput_of, later_goodput_of, violations
+    from migrator.planning.check import (
+        TOLERANCE,
+        goodput_of,
+        later_goodput_of,
+        requests_short,
+        violations,
+    )
     from migrator.planning.plan_file import read_claims, read_plan
     from migrator.planning.problem_file import read_problem
     from migrator.planning.solve import require_time_limit
@@ -123,35 +131,51 @@ def check(
     if charge is not None:
         window = window.with_charge(charge)
     broken = violations(window, made, read_claims(plan_file))
-    if search is not None:
-        broken += _exceeded(window, made, search)
+    counted = {} if broken else requests_short(window, made)
+    short = {name: requests for name, requests in counted.items() if requests > TOLERANCE}
+    if search is not None or short:
+        broken += _better(window, made, search)
     goodput = None if broken else goodput_of(window, made)
     later = 0.0 if broken else later_goodput_of(window, made)
     if as_json:
-        print_json({"valid": not broken, "goodput": goodput, "violations": broken})
+        answer = {"valid": not broken, "goodput": goodput, "violations": broken}
+        print_json(answer | ({"requests_short": short} if short else {}))
     elif broken:
         print("\n".join(broken))
     else:
         after = f", and {later:,.1f} in later windows" if later else ""
         print(f"The plan keeps every rule; its goodput is {goodput:,.1f}{after}.")
+        for name, requests in short.items():
+            floor = f"{name} is {requests:,.1f} requests short of its floor"
+            print(f"{floor}; no plan that was found is less short.")
     if broken:
         raise typer.Exit(FAILED)
 
 
-def _exceeded(window: Problem, made: Plan, search_s: float) -> list[str]:
-    """What the planner finds above the plan's bound within `search_s` seconds."""
-    from migrator.planning.check import TOLERANCE
+def _better(window: Problem, made: Plan, search_s: float | None) -> list[str]:
+    """What the planner finds within `search_s` seconds, by default the usual limit: a plan above
+    this one's bound, or one that is less short of floors and better."""
+    from migrator.planning.check import TOLERANCE, requests_short
     from migrator.planning.feasibility import require_feasible
     from migrator.planning.solve import make_plan
 
     require_feasible(window)
     compile_first(window.charge)
     best = make_plan(window, time_limit_s=search_s)
-    if best.objective <= made.upper_bound + TOLERANCE * max(1.0, abs(made.upper_bound)):
-        return []
-    return [
-        f"the plan claims upper_bound {made.upper_bound!r}, but a plan of {best.objective!r} exists"
-    ]
+    found = []
+    if best.objective > made.upper_bound + TOLERANCE * max(1.0, abs(made.upper_bound)):
+        found.append(
+            f"the plan claims upper_bound {made.upper_bound!r}, but a plan of {best.objective!r} "
+            "exists"
+        )
+    short, least = sum(requests_short(window, made).values()), requests_short(window, best)
+    if best.objective > made.objective and sum(least.values()) < short - TOLERANCE:
+        names = listed([repr(name) for name in least], last="and")
+        found.append(
+            f"the plan is {short:,.1f} requests short of the floors of {names}, but a plan that is "
+            f"{sum(least.values()):,.1f} short exists"
+        )
+    return found
 
 
 @app.command()
@@ -172,6 +196,7 @@ def boards(
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
     from migrator.control.rehearsal import predicted_goodput
+    from migrator.planning.check import requests_short
     from migrator.planning.plan_file import plan_to_json
 
     answer = {
@@ -179,6 +204,8 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
         "charge": str(problem.charge),
         "predicted_goodput": predicted_goodput(problem, made),
     }
+    if any(tenant.floor > 0 for tenant in problem.tenants):
+        answer["requests_short"] = requests_short(problem, made)
     if problem.charge is Charge.PAPER:
         from migrator.planning.preinitialization import preinitialize
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from migrator.core.catalogue import Board
 
@@ -135,6 +136,16 @@ class Tenant:
     value_after: float = 0.0
     """Goodput that a completed retraining adds after the window, per request of the window and
     per unit of accuracy gained: 1 if the gain lasts for one more window with the same arrivals."""
+    weight: float = 1.0
+    """What its goodput counts in the objective, beside that of the others."""
+    floor: float = 0.0
+    """The share of the expected requests of every slot that a plan is able to answer, if any plan
+    is; from 0 to 1."""
+
+    @property
+    def requests(self) -> float:
+        """Requests of the window, as the mean of the scenarios."""
+        return sum(map(sum, self.received)) / len(self.received)
 
     def configuration(self, name: str) -> RetrainingConfiguration:
         """The configuration called `name`."""
@@ -142,8 +153,7 @@ class Tenant:
 
     def later_goodput(self, configuration: RetrainingConfiguration) -> float:
         """Expected goodput after the window that a completed retraining adds."""
-        requests = sum(map(sum, self.received)) / len(self.received)
-        return self.value_after * requests * (configuration.accuracy - self.accuracy_pre)
+        return self.value_after * self.requests * (configuration.accuracy - self.accuracy_pre)
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,24 @@ class Problem:
     charge: Charge
     tenants: tuple[Tenant, ...]
     initial: Initial | None = None
+
+    @property
+    def has_preferences(self) -> bool:
+        """Whether a tenant has a weight other than 1, or a floor."""
+        return any(tenant.weight != 1 or tenant.floor > 0 for tenant in self.tenants)
+
+    @cached_property
+    def penalty(self) -> float:
+        """Goodput that a request short of a floor costs in the objective: all that can be earned.
+
+        So of two plans that differ by a request short or more, the one that is short of fewer has
+        the larger objective, whatever else they do. 0 if no tenant has a floor.
+        """
+        if not any(tenant.floor > 0 for tenant in self.tenants):
+            return 0.0
+        return sum(
+            tenant.weight * tenant.requests * (1 + tenant.value_after) for tenant in self.tenants
+        )
 
     def tenant(self, name: str) -> Tenant:
         """The tenant called `name`."""
@@ -253,11 +281,16 @@ class Plan:
     slots: tuple[Allocation, ...]
     later_goodput: float = 0.0
     """Expected goodput after the window that the completed retrainings add."""
+    weighting: float = 0.0
+    """What weights other than 1 add to these two in the objective; below 0 if they take away."""
+    penalty: float = 0.0
+    """What the requests that are short of a floor take from the objective."""
 
     @property
     def objective(self) -> float:
-        """What planners maximise: goodput of the window and after it."""
-        return self.goodput + self.later_goodput
+        """What planners maximise: goodput of the window and after it, each tenant's times its
+        weight, less the penalty."""
+        return self.goodput + self.later_goodput + self.weighting - self.penalty
 
     @property
     def status(self) -> str:
@@ -270,11 +303,13 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """The distance of the objective to its upper bound, relative to the objective."""
+        """The distance of the objective to its upper bound, relative to the objective before its
+        penalty."""
         if math.isinf(self.upper_bound):
             return math.inf
         missing = max(0.0, self.upper_bound - self.objective)
         if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
             return 0.0
         # with almost no goodput the gap is relative to the bound
-        return missing / max(self.objective, 1e-9 * abs(self.upper_bound), 1e-9)
+        earned = self.objective + self.penalty
+        return missing / max(earned, 1e-9 * abs(self.upper_bound), 1e-9)

@@ -263,6 +263,10 @@ class Service:
     slo_s: float
     batch: int
     min_gpcs: int = 1
+    weight: float = 1.0
+    """What its goodput counts for policies that plan, beside that of the others."""
+    floor: float = 0.0
+    """The share of its requests that a plan is able to answer in time, if any plan is."""
 
     def latency_s(self, batch: int, sms: float) -> float:
         """Seconds of one batch alone on `sms` SMs."""

@@ -81,6 +81,25 @@ def import_class(kind: str, path: str) -> object:
     return target
 
 
+def make(kind: str, path: str, target: type) -> object:
+    """An object of the class at an import path; InputError if it cannot be made."""
+    try:
+        made: object = target()
+    except Exception as error:
+        raise InputError(
+            f"{kind}: {path} cannot be made ({type(error).__name__}: {error}); it must take no "
+            "arguments"
+        ) from error
+    return made
+
+
+def refuse_file(kind: str, name: str) -> None:
+    """InputError if `name` is that of a Python file instead of an import path."""
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise InputError(f"{kind}: {name[:100]!r} is a file; name what is in it: {module}:NAME")
+
+
 def _module(kind: str, name: str, path: str) -> ModuleType:
     folder = str(Path.cwd())
     if folder not in sys.path:

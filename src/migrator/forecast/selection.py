@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.registry import found_in, pick
+from migrator.core.registry import found_in, pick, refuse_file
 from migrator.forecast.evaluation import measure, origins_of
 from migrator.forecast.forecaster import Counts, Forecaster, without_gaps
 from migrator.forecast.informer import InformerForecaster, saved
+from migrator.forecast.own import OwnForecaster
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.simple import Ewma, LastMean, LongMean
@@ -44,9 +45,15 @@ def forecasters() -> dict[str, Forecaster]:
 
 
 def forecaster(name: str) -> Forecaster:
-    """The forecaster called `name`; an unknown name is answered with the nearest ones."""
+    """The forecaster called `name`, or the function or class at `package.module:NAME`.
+
+    The error for an unknown name suggests the nearest ones.
+    """
     if name.startswith(_SAVED):
         return saved(Path(name.removeprefix(_SAVED)))
+    refuse_file("forecaster", name)
+    if ":" in name:
+        return OwnForecaster(name)
     return pick("forecaster", name, forecasters())
 
 

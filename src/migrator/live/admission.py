@@ -14,6 +14,7 @@ from collections import defaultdict
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import HttpError, MigratorError
+from migrator.core.preferences import Preferences
 from migrator.live.actuation import Actuation
 from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning
@@ -83,7 +84,12 @@ class Admission:
                 message = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
                 self._recorder.event("tenant", message, tenant=name)
         # removed tenants stay in the records as well
-        self._context.records.add_about(tenants=list(self._router.counts))
+        preferences = Preferences.of(tenant.service for tenant in self._tenants.values())
+        self._context.records.add_about(
+            tenants=list(self._router.counts),
+            weights=preferences.weights,
+            floors=preferences.floors,
+        )
         return message
 
     async def remove(self, name: str) -> str:

@@ -17,6 +17,7 @@ from migrator.control.observation import lends, policy_named
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
+from migrator.core.preferences import Preferences
 from migrator.core.problem import Holding
 from migrator.core.scenario import ResizedTraining
 from migrator.gpu.drivers.base import Gpu
@@ -222,5 +223,6 @@ def _open_records(serving: DaemonOptions) -> Records:
             "slot_s": scenario.slot_s,
             "tenants": [tenant.name for tenant in serving.live.tenants],
             "lends": lends(policy_named(scenario.policy), scenario.board),
+            **Preferences.of(tenant.service for tenant in serving.live.tenants).facts,
         },
     )

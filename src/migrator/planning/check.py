@@ -10,7 +10,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from dataclasses import replace
+from itertools import chain, combinations, pairwise
 
 from migrator.core.catalogue import MigProfile
 from migrator.core.errors import PlanError
@@ -64,6 +65,48 @@ def violations(problem: Problem, plan: Plan, claims: Claims | None = None) -> li
     return broken if claims is None else [*broken, *_quality_claims(plan, claims)]
 
 
+def valued(problem: Problem, plan: Plan) -> Plan:
+    """A plan that keeps the rules, with what its slots are worth."""
+    goodput = {tenant.name: list(_goodput(problem, plan, tenant)) for tenant in problem.tenants}
+    later = {tenant.name: _later_goodput(problem, plan, tenant) for tenant in problem.tenants}
+    return replace(
+        plan,
+        goodput=math.fsum(chain.from_iterable(goodput.values())),
+        later_goodput=math.fsum(later.values()),
+        weighting=math.fsum(
+            (tenant.weight - 1) * worth
+            for tenant in problem.tenants
+            if tenant.weight != 1
+            for worth in (*goodput[tenant.name], later[tenant.name])
+        ),
+        penalty=problem.penalty * math.fsum(requests_short(problem, plan).values()),
+    )
+
+
+def requests_short(problem: Problem, plan: Plan) -> dict[str, float]:
+    """Tenant with a floor -> expected requests that the plan's slots are short of it.
+
+    A charge that takes more than a slot can serve makes it short of no more than the floor.
+    """
+    return {
+        tenant.name: math.fsum(
+            max(0.0, tenant.floor * _expected_throughput(tenant, slot, math.inf) - max(0.0, served))
+            for slot, served in enumerate(_served(problem, plan, tenant, ()))
+        )
+        for tenant in problem.tenants
+        if tenant.floor > 0
+    }
+
+
+def weighted_goodput_of(problem: Problem, plan: Plan) -> float:
+    """The same as `goodput_of`, each tenant's goodput times its weight."""
+    return math.fsum(
+        tenant.weight * worth
+        for tenant in problem.tenants
+        for worth in _goodput(problem, plan, tenant)
+    )
+
+
 def goodput_of(
     problem: Problem, plan: Plan, without: Mapping[str, Sequence[float]] | None = None
 ) -> float:
@@ -72,37 +115,48 @@ def goodput_of(
     `without`: per tenant and slot, a share of the slot in which none of its instances serves,
     whatever the charge says.
     """
-    return math.fsum(_goodputs(problem, plan, without or {}))
+    cut = without or {}
+    return math.fsum(
+        worth
+        for tenant in problem.tenants
+        for worth in _goodput(problem, plan, tenant, cut.get(tenant.name, ()))
+    )
 
 
 def later_goodput_of(problem: Problem, plan: Plan) -> float:
     """The expected goodput after the window that the plan's completed retrainings add."""
-    return math.fsum(
-        tenant.value_after
-        * (_accuracy_after(problem, plan, tenant) - tenant.accuracy_pre)
-        * math.fsum(map(math.fsum, tenant.received))
-        / len(tenant.received)
-        for tenant in problem.tenants
-        if _completion(problem, plan, tenant) <= problem.slots
-    )
+    return math.fsum(_later_goodput(problem, plan, tenant) for tenant in problem.tenants)
 
 
 # What a plan is worth.
 
 
-def _goodputs(
-    problem: Problem, plan: Plan, without: Mapping[str, Sequence[float]]
+def _goodput(
+    problem: Problem, plan: Plan, tenant: Tenant, without: Sequence[float] = ()
 ) -> Iterator[float]:
-    """The goodput of every tenant and slot."""
-    capabilities = _CAPABILITIES[problem.charge]
-    for tenant in problem.tenants:
-        end = _completion(problem, plan, tenant)
-        after = _accuracy_after(problem, plan, tenant)
-        limits = _limits(plan, tenant, without.get(tenant.name, ()))
-        charged = capabilities(problem, plan, tenant)
-        for slot, (capability, limit) in enumerate(zip(charged, limits, strict=True)):
-            accuracy = after if slot >= end else tenant.accuracy_pre
-            yield accuracy * _expected_throughput(tenant, slot, min(capability, limit))
+    """The goodput of a tenant, slot by slot."""
+    end = _completion(problem, plan, tenant)
+    after = _accuracy_after(problem, plan, tenant)
+    for slot, served in enumerate(_served(problem, plan, tenant, without)):
+        yield (after if slot >= end else tenant.accuracy_pre) * served
+
+
+def _served(
+    problem: Problem, plan: Plan, tenant: Tenant, without: Sequence[float]
+) -> Iterator[float]:
+    """The requests of a tenant that are answered, slot by slot."""
+    limits = _limits(plan, tenant, without)
+    charged = _CAPABILITIES[problem.charge](problem, plan, tenant)
+    for slot, (capability, limit) in enumerate(zip(charged, limits, strict=True)):
+        yield _expected_throughput(tenant, slot, min(capability, limit))
+
+
+def _later_goodput(problem: Problem, plan: Plan, tenant: Tenant) -> float:
+    if _completion(problem, plan, tenant) > problem.slots:
+        return 0.0
+    gained = _accuracy_after(problem, plan, tenant) - tenant.accuracy_pre
+    received = math.fsum(map(math.fsum, tenant.received))
+    return tenant.value_after * gained * received / len(tenant.received)
 
 
 def _limits(plan: Plan, tenant: Tenant, without: Sequence[float]) -> Iterator[float]:
@@ -439,9 +493,12 @@ def _shown(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[Retraining]
 
 def _worth_claims(problem: Problem, plan: Plan) -> Iterator[str]:
     yield from _number_claims(plan)
+    worth_of_slots = valued(problem, plan)
     recomputed = {
-        "goodput": (plan.goodput, goodput_of(problem, plan)),
-        "later_goodput": (plan.later_goodput, later_goodput_of(problem, plan)),
+        "goodput": (plan.goodput, worth_of_slots.goodput),
+        "later_goodput": (plan.later_goodput, worth_of_slots.later_goodput),
+        "weighting": (plan.weighting, worth_of_slots.weighting),
+        "penalty": (plan.penalty, worth_of_slots.penalty),
     }
     for name, (claimed, worth) in recomputed.items():
         if math.isfinite(claimed) and not _close(claimed, worth):
@@ -452,6 +509,8 @@ def _number_claims(plan: Plan) -> Iterator[str]:
     numbers = {
         "goodput": plan.goodput,
         "later_goodput": plan.later_goodput,
+        "weighting": plan.weighting,
+        "penalty": plan.penalty,
         "upper_bound": plan.upper_bound,
         "solve_s": plan.solve_s,
     }

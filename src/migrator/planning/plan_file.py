@@ -49,10 +49,18 @@ class _PlanEntry(Entry):
         description="the list of retrainings, which may be empty"
     )
     slots: list[_SlotEntry] = Field(description='a list of {"instances": [...]}, one per slot')
+    weighting: _Finite = Field(
+        default=0.0, description="what weights add to the objective, a finite number"
+    )
+    penalty: _Finite = Field(
+        default=0.0,
+        description="what requests short of floors take from the objective, a finite number",
+    )
     # What our own output may carry beside the plan itself.
     charge: Any = None
     preinitialization: Any = None
     predicted_goodput: Any = None
+    requests_short: Any = None
     status: str = Field(default="", description="proven optimal, within x% or time limit, as text")
 
 
@@ -92,11 +100,14 @@ def parse_plan(data: object) -> Plan:
         ),
         slots=tuple(_allocation(entry, index) for index, entry in enumerate(file.slots)),
         later_goodput=file.later_goodput,
+        weighting=file.weighting,
+        penalty=file.penalty,
     )
 
 
 def plan_to_json(plan: Plan) -> dict[str, object]:
     """The plan as `--json` prints it; `parse_plan` gives the same plan back."""
+    preferences = {"weighting": plan.weighting, "penalty": plan.penalty}
     return {
         "goodput": plan.goodput,
         "upper_bound": plan.upper_bound,
@@ -110,6 +121,7 @@ def plan_to_json(plan: Plan) -> dict[str, object]:
         ],
         "status": plan.status,
         "later_goodput": plan.later_goodput,
+        **{name: value for name, value in preferences.items() if value},
     }
 
 

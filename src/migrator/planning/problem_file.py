@@ -133,6 +133,21 @@ class _ProblemTenantEntry(Entry):
         description="the goodput that a completed retraining adds after the window, per request "
         "of the window and unit of accuracy gained, a number of at least 0",
     )
+    weight: float = Field(
+        default=1.0,
+        gt=0,
+        le=MAX_NUMBER,
+        allow_inf_nan=False,
+        description="what its goodput counts in the objective, a finite number above 0",
+    )
+    floor: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="the share of the expected requests of every slot that a plan answers if any "
+        "plan can, a number from 0 to 1",
+    )
 
 
 class _RunningEntry(Entry):
@@ -241,6 +256,7 @@ def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
     choices = _retraining_to_json(tenant)
     if tenant.value_after:
         choices["value_after"] = tenant.value_after
+    preferences = {"weight": (tenant.weight, 1.0), "floor": (tenant.floor, 0.0)}
     return {
         "name": tenant.name,
         "received": received[0] if len(received) == 1 else received,
@@ -249,6 +265,7 @@ def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
         "overhead_s": tenant.overhead_s,
         "min_gpcs": tenant.min_gpcs,
         **choices,
+        **{name: value for name, (value, default) in preferences.items() if value != default},
     }
 
 
@@ -301,6 +318,8 @@ def _tenant(
         min_gpcs=entry.min_gpcs,
         retraining_optional=retraining == "optional" if optional is None else optional,
         value_after=entry.value_after,
+        weight=entry.weight,
+        floor=entry.floor,
     )
 
 

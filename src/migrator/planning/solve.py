@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from migrator.core.errors import InfeasibleError, InputError, SolverError
 from migrator.core.problem import Plan, Problem
-from migrator.planning.check import check_plan, later_goodput_of
+from migrator.planning.check import check_plan, valued
 from migrator.planning.feasibility import require_feasible
 from migrator.planning.planners import search
 
@@ -42,9 +42,8 @@ def make_plan(
     else:
         plan = SOLVERS[solver](problem, limit, backend, warm_start)
     # The solver's own sum and the checker's differ by rounding only; the checker's is given.
-    checked = replace(
-        plan, goodput=check_plan(problem, plan), later_goodput=later_goodput_of(problem, plan)
-    )
+    check_plan(problem, plan)
+    checked = valued(problem, plan)
     bound = checked.objective if plan.gap == 0 else max(checked.objective, plan.upper_bound)
     return replace(checked, upper_bound=bound)
 

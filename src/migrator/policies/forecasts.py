@@ -16,7 +16,7 @@ from migrator.core.errors import SolverError
 from migrator.core.problem import Charge, Problem
 from migrator.forecast.forecaster import Forecaster, without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint
-from migrator.planning.check import goodput_of
+from migrator.planning.check import weighted_goodput_of
 from migrator.planning.solve import make_plan
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation, TenantView
@@ -111,9 +111,9 @@ class Chosen:
         )
 
     def _goodput(self, start: Observation, simple: str, m: int, name: str, ago: int) -> float:
-        """Goodput of the window that ended `ago` windows ago, planned with `name` for tenant `m`.
+        """Weighted goodput of the window that ended `ago` windows ago.
 
-        The other tenants use the simple forecaster.
+        It is planned with `name` for tenant `m`. The other tenants use the simple forecaster.
         """
         who = tuple(name if other == m else simple for other in range(len(start.tenants)))
         past = [
@@ -138,7 +138,7 @@ class Chosen:
             plan = make_plan(problem, steady=True)
         except SolverError:
             return 0.0
-        return goodput_of(_with(problem, came), plan)
+        return weighted_goodput_of(_with(problem, came), plan)
 
 
 def _with(problem: Problem, came: Sequence[Ahead]) -> Problem:

@@ -24,7 +24,7 @@ from migrator.core.problem import (
     Tenant,
 )
 from migrator.core.profiles import Service
-from migrator.planning.check import check_plan, goodput_of, later_goodput_of, violations
+from migrator.planning.check import check_plan, valued, violations
 from migrator.planning.solve import make_plan
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish
 from migrator.policies.mps_workers import BUSY, beside_busy
@@ -114,9 +114,10 @@ def _planned_beyond(observation: Observation, charge: Charge, slots: int) -> tup
         replace(retraining, end=min(retraining.end, window.slots)) for retraining in begun.values()
     )
     cut = replace(plan, slots=plan.slots[: window.slots], retrainings=inside)
-    cut = _valued(window, cut)
+    cut = valued(window, cut)
     # the certificate is of the longer plan
-    cut = replace(cut, upper_bound=cut.objective * (1 + plan.gap))
+    earned = cut.objective + cut.penalty
+    cut = replace(cut, upper_bound=cut.objective + earned * plan.gap)
     check_plan(window, cut)
     return window, cut
 
@@ -152,18 +153,11 @@ def _within_window(
     )
 
 
-def _valued(problem: Problem, plan: Plan) -> Plan:
-    """The plan with the goodput of its slots."""
-    return replace(
-        plan, goodput=goodput_of(problem, plan), later_goodput=later_goodput_of(problem, plan)
-    )
-
-
 def staying_unless_better(problem: Problem, plan: Plan) -> Plan:
     """The plan, or one that keeps the present layout if the plan is not worth more on the same
     forecast and charge. Of two that are worth the same the one that retrains is taken."""
     stay = _staying(problem, plan)
-    if stay is None or plan.objective > stay.objective * (1 + _ROUNDING):
+    if stay is None or plan.objective > stay.objective + _ROUNDING * abs(stay.objective):
         return plan
     retrains = len(plan.retrainings) > len(stay.retrainings)
     return plan if retrains and plan.objective >= stay.objective else stay
@@ -191,7 +185,7 @@ def _staying(problem: Problem, plan: Plan) -> Plan | None:
         for instance in problem.initial.instances
         if instance.task == Task(retraining.tenant, Kind.RETRAINING)
     }
-    stay = _valued(problem, replace(plan, slots=slots, retrainings=tuple(running.values())))
+    stay = valued(problem, replace(plan, slots=slots, retrainings=tuple(running.values())))
     stay = replace(stay, upper_bound=max(stay.objective, plan.upper_bound))
     return None if violations(problem, stay) else stay
 
@@ -262,10 +256,12 @@ def _extended(observation: Observation, slots: int) -> Observation:
 
 
 def _promise(tenant: Tenant) -> float:
-    """Requests that only the retrained model would answer correctly, per GPC and slot it takes."""
-    requests = sum(map(sum, tenant.received)) / len(tenant.received)
+    """Requests that only the retrained model would answer correctly, weighted, per GPC and slot it
+    takes."""
+    requests = tenant.requests
     return max(
         (choice.accuracy - tenant.accuracy_pre)
+        * tenant.weight
         * requests
         / min(gpcs * slots for gpcs, slots in choice.slots.items())
         for choice in tenant.configurations
@@ -300,7 +296,8 @@ def answered_shares(observation: Observation) -> dict[str, float]:
 
     def worth(chosen: tuple[Multiset, ...]) -> Worth:
         rows = zip(views, answered, chosen, strict=True)
-        return (sum(view.accuracy * requests[sizes] for view, requests, sizes in rows),)
+        weighted = (v.service.weight * v.accuracy * answers[sizes] for v, answers, sizes in rows)
+        return (sum(weighted),)
 
     best = best_allocation(replace(observation, tenants=views, held=()), wishes, worth)
     shares = {}
@@ -338,6 +335,8 @@ def _tenant(observation: Observation, view: TenantView, optional: bool, answered
         retraining_optional=optional,
         # per request of the rest of the window
         value_after=answered * view.value_after * observation.slots / observation.slots_left,
+        weight=view.service.weight,
+        floor=view.service.floor,
     )
 
 

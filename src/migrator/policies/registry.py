@@ -14,7 +14,7 @@ from typing import cast
 from migrator.core.catalogue import Board, Multiset
 from migrator.core.errors import InputError
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
-from migrator.core.registry import found_in, import_class, pick
+from migrator.core.registry import found_in, import_class, make, pick, refuse_file
 from migrator.policies.layouts import Wish, best_allocation
 from migrator.policies.policy import Decision, Observation, Policy, Routing, Sharing, Sight, running
 
@@ -158,9 +158,7 @@ def policy(name: str) -> Policy:
 
     The error for an unknown name suggests the nearest ones.
     """
-    if name.endswith(".py"):
-        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        raise InputError(f"policy: {name[:100]!r} is a file; name what is in it: {module}:NAME")
+    refuse_file("policy", name)
     return _own(name) if ":" in name else pick("policy", name, policies())
 
 
@@ -174,13 +172,7 @@ def _own(path: str) -> Policy:
             f"policy: {path} is no function and no class; name a function that takes an "
             "observation, or a class that can be made without arguments"
         )
-    try:
-        made = kind()
-    except Exception as error:
-        raise InputError(
-            f"policy: {path} cannot be made ({type(error).__name__}: {error}); it must take no "
-            "arguments"
-        ) from error
+    made = make("policy", path, kind)
     missing = [part for part in _PARTS if not hasattr(made, part)]
     if missing:
         raise InputError(

@@ -5,11 +5,12 @@ A run that was recorded carries its records, from which pages and files are made
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.outcome import Tally
+from migrator.core.preferences import Preferences
 from migrator.core.problem import Charge, Holding
 from migrator.core.scenario import LabelsAt
 from migrator.records.rows import RunRecords
@@ -88,6 +89,8 @@ class RunOutcome:
     """When labels arrived, on which the accuracies rest."""
     records: RunRecords | None = None
     """What was recorded, for pages and files; None unless that was asked for."""
+    preferences: Preferences = field(default_factory=Preferences)
+    """Weights and floors of the tenants."""
 
     @property
     def tally(self) -> Tally:

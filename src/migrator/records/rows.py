@@ -53,7 +53,7 @@ class RunRow:
     pid: int
     about: Mapping[str, Any] = field(default_factory=dict)
     """Further facts: window_s, slot_s, tenants, url; of a simulation also fluid_goodput and
-    reconfigurations."""
+    reconfigurations; weights and floors if a tenant has any."""
 
     @property
     def window_s(self) -> float:

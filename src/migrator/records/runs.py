@@ -17,6 +17,7 @@ from typing import Any
 from migrator.core.catalogue import Board
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
+from migrator.core.preferences import Preferences
 from migrator.core.problem import Holding, Share
 from migrator.records.rows import (
     EventRecord,
@@ -234,6 +235,11 @@ class RecordedRun:
     def fairness(self) -> Fairness:
         """Between the tenants, over the windows that have ended."""
         return fairness(self.totals)
+
+    @property
+    def preferences(self) -> Preferences:
+        """Weights and floors of the tenants."""
+        return Preferences.recorded(self.records.run.about)
 
     @property
     def reconfigurations(self) -> int:

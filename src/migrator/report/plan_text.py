@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from migrator.core.problem import Plan, Problem
+from migrator.planning.check import requests_short
 from migrator.report.plan_figure import plan_slices
 from migrator.report.terminal import tenant_letters, timeline_lines
 
@@ -29,6 +32,8 @@ def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
     if made.later_goodput:
         later = f"{made.later_goodput:,.1f}"
         lines.append(f"afterwards   {later} expected in later windows from retraining")
+    if problem.has_preferences:
+        lines += _preference_lines(problem, made)
     lines.append(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
     lines.append(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
     lines += [
@@ -42,6 +47,21 @@ def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
         for tenant in problem.tenants
         if problem.may_retrain(tenant) and tenant.name not in retrained
     ]
+
+
+def _preference_lines(problem: Problem, made: Plan) -> Iterator[str]:
+    """The objective, and which floors the plan does not meet."""
+    if any(tenant.weight != 1 for tenant in problem.tenants):
+        weights = ", ".join(f"{tenant.name} {tenant.weight:g}" for tenant in problem.tenants)
+        weighted = made.goodput + made.later_goodput + made.weighting
+        yield f"weighted     {weighted:,.1f} (weights {weights})"
+    for name, short in requests_short(problem, made).items():
+        tenant = problem.tenant(name)
+        if short > TOLERANCE:
+            least = f"{tenant.floor * tenant.requests:,.1f} requests"
+            yield f"floor        {name} is {short:,.1f} of {least} short of {tenant.floor:.1%}"
+        else:
+            yield f"floor        {name} answers {tenant.floor:.1%} of its requests in every slot"
 
 
 def plan_timeline(problem: Problem, made: Plan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,7 @@ from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, re
 from migrator.core.evidence import Accuracy
 from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
+from migrator.core.preferences import Preferences
 from migrator.records.current_run import CurrentRun
 from migrator.records.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.records.runs import RecordedRun, RecordedWindow
@@ -37,12 +38,20 @@ def run_json(outcome: RunOutcome) -> Json:
         **pick(outcome, "policy", "scenario", "forecaster", "seed", "labels"),
         **_tally(outcome.tally),
         "fairness": fairness_json(outcome.fairness),
+        **preferences_json(outcome.preferences, outcome.tenants),
         **pick(outcome, "reconfigurations", "plan_s"),
         "predicted": _sum(window.predicted for window in outcome.windows),
         "fluid": _sum(window.fluid for window in outcome.windows),
         "tenants": _tenants(outcome),
         "windows": [_window(window) for window in outcome.windows],
     }
+
+
+def preferences_json(preferences: Preferences, tallies: Mapping[str, Tally]) -> Json:
+    """Weights, floors and weighted goodput; nothing if every tenant has the defaults."""
+    facts: Json = dict(preferences.facts)
+    weighted = preferences.weighted_goodput(tallies)
+    return facts if weighted is None else facts | {"weighted_goodput": _number(weighted)}
 
 
 def fairness_json(fairness: Fairness) -> Json:
@@ -164,6 +173,7 @@ def status_json(now: CurrentRun) -> Json:
             }
             for tenant in now.tenants
         ],
+        **Preferences.recorded(now.run.about).facts,
         "units": [
             pick(holding, "start", "gpcs", "state", "task", "since_s") for holding in now.held
         ],
@@ -215,6 +225,7 @@ def windows_json(run: RecordedRun) -> Json:
         "windows": [_recorded_window(run, window) for window in run.windows],
         "tenants": {name: _recorded_tally(total) for name, total in run.totals.items()},
         "whole": _recorded_tally(run.tally),
+        **preferences_json(run.preferences, run.totals),
     }
 
 

@@ -197,11 +197,13 @@ def _headline(run: RecordedRun) -> str:
         return (
             f"{percent(tally.slo_attainment)} of {tally.received:,} requests were answered in "
             f"time. How many correctly is unknown: too few answers are labelled. {cold}"
+            f"{_preferences(run)}"
         )
     return (
         f"{tally.goodput:,.0f} of {tally.received:,} requests were answered in time and "
         f"correctly, {percent(tally.goodput_share)}. {percent(tally.slo_attainment)} were in "
         f"time, and of those {percent(tally.accuracy)} correct. {cold}{_fairness(run)}"
+        f"{_preferences(run)}"
     )
 
 
@@ -210,6 +212,11 @@ def _fairness(run: RecordedRun) -> str:
     if len(run.totals) < 2 or run.tally.unjudged:
         return ""
     return f" {capitalised(run.fairness.words)}."
+
+
+def _preferences(run: RecordedRun) -> str:
+    """Sentences on weighted goodput and on floors; nothing without weights and floors."""
+    return "".join(f" {capitalised(words)}." for words in run.preferences.words(run.totals))
 
 
 def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:

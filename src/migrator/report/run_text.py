@@ -76,6 +76,8 @@ def _run_sentences(outcome: RunOutcome) -> list[str]:
     sentences = [f"planning took {outcome.plan_s:.3g} s over {windows}", outcome.labels.words]
     if len(outcome.tenants) > 1:
         sentences = [*wrapped(outcome.fairness.words), *sentences]
+    for words in outcome.preferences.words(outcome.tenants):
+        sentences += wrapped(words)
     queued = outcome.tally.queued
     if queued:
         sentences.append(f"{queued:,} requests still waited at the end")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migrator.core.catalogue import Board
+from migrator.core.preferences import Preferences
 from migrator.records.current_run import (
     CurrentRun,
     CurrentTenant,
@@ -43,6 +44,11 @@ def status_text(now: CurrentRun, board: Board) -> str:
         whys = [
             f"retraining of {tenant.name}: {tenant.why}" for tenant in now.tenants if tenant.why
         ]
+        tallies = {tenant.name: tenant.tally for tenant in now.tenants}
+        assert now.run is not None
+        kept = Preferences.recorded(now.run.about).words(tallies)
+        if kept:
+            parts.append("\n".join(line for words in kept for line in wrapped(words)))
         if whys:
             parts.append("\n".join(line for why in whys for line in wrapped(why)))
     if now.held and now.probe.state is not DaemonState.ENDED:

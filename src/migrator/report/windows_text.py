@@ -73,6 +73,8 @@ def _summary(run: RecordedRun) -> Iterator[str]:
         whole = sum(goodputs)
         difference = relation(whole, tally.goodput, "what was measured")
         yield f"plans predicted {whole:,.0f} in all, {difference}"
+    for words in run.preferences.words(run.totals):
+        yield from wrapped(words)
 
 
 def _window_group(window: RecordedWindow, run: RecordedRun) -> list[tuple[str, ...]]:

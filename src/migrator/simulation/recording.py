@@ -21,6 +21,7 @@ from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.control.window_clock import WindowClock
 from migrator.core.evidence import Evidence
+from migrator.core.preferences import Preferences
 from migrator.core.problem import Holding
 from migrator.core.scenario import Scenario
 from migrator.records.outcome import TenantOutcome, WindowOutcome
@@ -116,6 +117,7 @@ class SimulatedRecorder(Recorder):
             "tenants": [tenant.name for tenant in scenario.tenants],
             "fluid_goodput": self._fluid,
             "reconfigurations": dict(self._reconfigurations),
+            **Preferences.of(tenant.service for tenant in scenario.tenants).facts,
         }
         names = (scenario.name, scenario.board.name, SIMULATED, self._names[0])
         return self._rows.records(RunRow(1, BEGAN_S, ended_s, *names, scenario.seed, 0, about))

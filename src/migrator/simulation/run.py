@@ -43,6 +43,7 @@ from migrator.control.why_not_retrained import why_not_retrained
 from migrator.control.window_clock import WindowClock
 from migrator.core.batch import Batch
 from migrator.core.outcome import Tally
+from migrator.core.preferences import Preferences
 from migrator.core.problem import Holding, Kind, Problem, Task, bare
 from migrator.core.profiles import Service
 from migrator.core.scenario import Overlap, ResizedTraining, Scenario
@@ -129,6 +130,7 @@ def run(
         *(scenario.name, policy.name, forecaster.name, scenario.seed, tuple(windows)),
         labels=scenario.labels,
         records=None if recorder is None else recorder.end_run(),
+        preferences=Preferences.of(tenant.service for tenant in scenario.tenants),
     )
 
 

@@ -373,6 +373,17 @@ class TenantEntry(_Part):
         default=1,
         ge=1,
     )
+    weight: _Positive = _key(
+        "what its goodput counts in a plan beside that of the others, a number above 0",
+        2.0,
+        default=1.0,
+    )
+    floor: float = _number(
+        "the share of the expected requests of every slot that a plan is able to answer in time, "
+        "if any plan is",
+        *(0, 1, 0.9),
+        default=0.0,
+    )
     count: int = _integer(
         "of a cluster: how many tenants like this one there are, numbered NAME-001, NAME-002 with "
         "arrivals of their own",
@@ -463,7 +474,12 @@ class ScenarioEntry(_Part):
     policy: str = _key(
         "the name of a policy, as text", "migrator", "ekya", "paris", default="migrator"
     )
-    forecaster: str = _key("the name of a forecaster, as text", "auto", default="auto")
+    forecaster: str = _key(
+        "the name of a forecaster, as text, or a function or class of your own as "
+        "package.module:NAME",
+        *("auto", "my_forecasts:Forecast"),
+        default="auto",
+    )
     seed: int = _integer(
         "what generated arrivals and drawn answers follow", 0, HIGHEST_SEED, 0, default=0
     )

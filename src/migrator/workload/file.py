@@ -360,7 +360,8 @@ def tenant_service(entry: TenantEntry, location: Location, board: Board, folder:
     """The service of one tenant on the board, without a check that the board can serve it."""
     measured = _profile(entry, location, board, folder)
     name = short_name(measured.model) if entry.name is None else entry.name
-    return Service(name, measured, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
+    serving = entry.slo_ms / 1e3, entry.batch, entry.min_gpcs
+    return Service(name, measured, *serving, weight=entry.weight, floor=entry.floor)
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:

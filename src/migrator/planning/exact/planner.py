@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from migrator.core.errors import InfeasibleError, SolverError
 from migrator.core.problem import Plan, Problem
+from migrator.planning.check import valued
 from migrator.planning.exact.best_path import best_path
 from migrator.planning.exact.bounds import tabulate_bounds
 from migrator.planning.exact.label_search import LabelSearch
@@ -55,7 +56,7 @@ def plan_exact(problem: Problem, time_limit_s: float, steady: bool = False) -> P
         for m, start in enumerate(schedule)
         if start is not None
     )
-    return Plan(
+    plan = Plan(
         goodput=value - later,
         upper_bound=max(bound, value),
         solver="exact",
@@ -64,6 +65,7 @@ def plan_exact(problem: Problem, time_limit_s: float, steady: bool = False) -> P
         slots=slots,
         later_goodput=later,
     )
+    return valued(problem, plan) if problem.has_preferences else plan
 
 
 def find_schedule(

@@ -29,8 +29,9 @@ class GoodputTables(NamedTuple):
     patterns: Ints
     """[tenant]: how many patterns it has; further columns of the tables are NEVER"""
     keep: Floats
-    """[tenant, stage, slot, pattern]: goodput of the slot, pattern as in the slot before. Stage 0
-    is before the retraining, stage 1 + c after one in configuration c"""
+    """[tenant, stage, slot, pattern]: what the slot adds to the objective (its goodput times the
+    tenant's weight, less the penalty of its floor), pattern as in the slot before. Stage 0 is
+    before the retraining, stage 1 + c after one in configuration c"""
     change: Floats
     """[tenant, stage, slot, pattern]: the same when the pattern is new in this slot"""
     durations: Ints
@@ -43,7 +44,7 @@ class GoodputTables(NamedTuple):
     optional: Bools
     """[tenant]: its retraining may be left out"""
     later: Floats
-    """[tenant, stage]: goodput after the window that its completed retraining adds"""
+    """[tenant, stage]: goodput after the window that its completed retraining adds, weighted"""
 
 
 def stage_after(tables: GoodputTables, m: int, configuration: int) -> int:
@@ -65,8 +66,9 @@ def build_tables(problem: Problem, space: Space) -> GoodputTables:
         charged = total - tenant.overhead_s / problem.slot_s * total / count
         for table, capability in ((keep, total), (change, charged)):
             served = expected_throughput(tenant, capability)
+            lost = problem.penalty * requests_short(tenant, served)
             for stage, level in enumerate(accuracy[m]):
-                table[m, stage, :, : len(patterns)] = level * served
+                table[m, stage, :, : len(patterns)] = level * served - lost
     return GoodputTables(
         patterns=np.array([len(patterns) for patterns in space.patterns], np.int64),
         keep=keep,
@@ -89,16 +91,25 @@ def expected_throughput(tenant: Tenant, capability: Floats) -> Floats:
     return served / len(tenant.received)
 
 
+def requests_short(tenant: Tenant, served: Floats) -> Floats:
+    """[slot, n]: expected requests short of the tenant's floor; served [slot, n]: answered."""
+    if tenant.floor == 0:
+        return np.zeros_like(served)
+    enough = tenant.floor * expected_throughput(tenant, np.full(1, np.inf))
+    return np.maximum(enough - np.maximum(served, 0.0), 0.0)
+
+
 def stage_accuracies(problem: Problem) -> Floats:
-    """[tenant, stage]: its accuracy; where a stage cannot come, the present one.
+    """[tenant, stage]: its accuracy times its weight; where a stage cannot come, the present one.
 
     What runs already has one way to end, which is stage 1.
     """
     stages = 1 + most_configurations(problem)
-    accuracy = np.array([[t.accuracy_pre] * stages for t in problem.tenants], np.float64)
-    for m, tenant in enumerate(problem.tenants):
+    tenants = problem.tenants
+    accuracy = np.array([[t.weight * t.accuracy_pre] * stages for t in tenants], np.float64)
+    for m, tenant in enumerate(tenants):
         for c, choice in enumerate(_possible(problem, tenant)):
-            accuracy[m, 1 + c] = choice.accuracy
+            accuracy[m, 1 + c] = tenant.weight * choice.accuracy
     return accuracy
 
 
@@ -114,7 +125,7 @@ def _later_goodput(problem: Problem, shape: tuple[int, ...]) -> Floats:
     later = np.zeros(shape)
     for m, tenant in enumerate(problem.tenants):
         for c, choice in enumerate(_possible(problem, tenant)):
-            later[m, 1 + c] = tenant.later_goodput(choice)
+            later[m, 1 + c] = tenant.weight * tenant.later_goodput(choice)
     return later
 
 

@@ -33,6 +33,8 @@ those of the errors in print that the group corrects):
 - retrain_end -> `retrain_end` [constraints]: Completion.
 - Goodput of task and second -> `goodput` [constraints]: served at the accuracy that
   Completion names, without a product: the pattern is chosen per stage.
+- floors, which the paper does not have -> the objective's coefficients under `paper`, `floor`
+  [survivors] under `survivors`.
 
 Error 5 (requests still queued from the slot before) is no formula of the plan: the simulator
 carries the queue.
@@ -170,9 +172,29 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
         for tenant in [ilp.tables.problem.tenant(retraining.tenant)]
     )
     proven = bound - value <= _TOLERANCE * max(1.0, abs(value))
+    problem, goodput, weighted = ilp.tables.problem, value, value
+    if problem.has_preferences:
+        weighted = _value(_without_floors(problem), plan)
+        goodput = _value(_without_floors(problem, weighted=False), plan)
     return replace(
         plan,
-        goodput=value - later,
+        goodput=goodput - later,
+        weighting=weighted - goodput,
+        penalty=weighted - value,
         later_goodput=later,
         upper_bound=value if proven else bound,
     )
+
+
+def _without_floors(problem: Problem, *, weighted: bool = True) -> Problem:
+    tenants = tuple(
+        replace(tenant, floor=0.0, weight=tenant.weight if weighted else 1.0)
+        for tenant in problem.tenants
+    )
+    return replace(problem, tenants=tenants)
+
+
+def _value(problem: Problem, plan: Plan) -> float:
+    """What a plan is worth in the problem's ILP."""
+    ilp = build_ilp(problem)
+    return float(ilp.model.cost @ ilp.write(plan))

@@ -57,7 +57,7 @@ def add_retraining(builder: ModelBuilder, tables: Tables) -> RetrainingColumns:
             last = min(table.running.slots_left, tables.problem.slots)
             for s in range(last):
                 columns.running[m, s, 0, table.running.placement] = builder.constant(1.0)
-            later = table.tenant.later_goodput(table.choices[0])
+            later = table.later_goodput(table.choices[0])
             columns.completion[m, 0, -1] = builder.constant(1.0, later)
         elif tables.problem.may_retrain(table.tenant):
             _add_columns(builder, columns, m, table)
@@ -76,7 +76,7 @@ def _add_columns(
                 columns.start[m, s, c, i] = builder.binary()
     for c, choice in enumerate(table.choices):
         for s in range(slots + 1):
-            later = table.tenant.later_goodput(choice) if s == slots else 0.0
+            later = table.later_goodput(choice) if s == slots else 0.0
             columns.completion[m, c, s] = builder.continuous(1.0, later)
 
 
@@ -184,13 +184,20 @@ def _start_of(columns: RetrainingColumns, plan: Plan, table: TenantTable) -> tup
 
 
 def add_patterns(
-    builder: ModelBuilder, table: TenantTable, worth: FloatArray, allowed: BoolArray
+    builder: ModelBuilder,
+    table: TenantTable,
+    worth: FloatArray,
+    allowed: BoolArray,
+    penalty: FloatArray,
 ) -> IntArray:
-    """Binaries [slot, pattern, stage] where allowed[slot, pattern], worth accuracy x worth."""
+    """Binaries [slot, pattern, stage] where allowed[slot, pattern], worth accuracy x worth less
+    penalty[slot, pattern]."""
     columns = np.full((*worth.shape, max(2, len(table.accuracy))), ABSENT)
     for s, p in zip(*np.nonzero(allowed), strict=True):
         for c in table.stages(int(s)):
-            columns[s, p, c] = builder.binary(table.accuracy[c] * float(worth[s, p]))
+            columns[s, p, c] = builder.binary(
+                table.accuracy[c] * float(worth[s, p]) - float(penalty[s, p])
+            )
     return columns
 
 

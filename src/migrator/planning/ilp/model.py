@@ -37,6 +37,8 @@ class Group(StrEnum):
     RECONFIGURATION = "reconfiguration"
     THROUGHPUT = "throughput"
     GOODPUT = "goodput"
+    FLOOR = "floor"
+    """Not in the paper."""
 
 
 @dataclass(frozen=True)

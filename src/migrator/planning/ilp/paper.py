@@ -115,13 +115,22 @@ def build_paper(tables: Tables) -> PaperIlp:
     change: list[IntArray] = []
     for m, table in enumerate(tables.tenants):
         can_keep, can_change = _allowed(tables, table)
-        keep.append(add_patterns(builder, table, table.kept, can_keep))
-        change.append(add_patterns(builder, table, table.changed, can_change))
+        keep.append(_add_worth(builder, table, table.kept, can_keep))
+        change.append(_add_worth(builder, table, table.changed, can_change))
         add_choice(builder, table, (keep[m], change[m]), retraining.completion[m])
         _add_paper_reconfiguration(builder, table, keep[m], change[m])
     placed = _add_paper_feasibility(builder, tables, keep, change)
     add_instance_sharing(builder, retraining, [placed])
     return PaperIlp(tables, builder.build(), retraining, tuple(keep), tuple(change), placed)
+
+
+def _add_worth(
+    builder: ModelBuilder, table: TenantTable, served: FloatArray, allowed: BoolArray
+) -> IntArray:
+    """Pattern columns that are worth their goodput, less the penalty of the floor."""
+    enough = np.array([[table.enough(s)] for s in range(len(served))])
+    short = np.maximum(enough - np.maximum(served, 0.0), 0.0)
+    return add_patterns(builder, table, served, allowed, table.penalty * short)
 
 
 def _allowed(tables: Tables, table: TenantTable) -> tuple[BoolArray, BoolArray]:

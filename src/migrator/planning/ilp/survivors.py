@@ -56,6 +56,8 @@ class TenantColumns:
     """Age in slots -> [slot, placement]: held now by inference, and for that long before."""
     served: IntArray
     """[slot, stage] throughput."""
+    short: IntArray
+    """[slot] requests short of the floor."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,10 @@ class SurvivorsIlp:
                     values[columns.warm[age][s, i]] = 1.0
                     capability += share * table.tenant.capability[where.gpcs]
         received = np.array(table.tenant.received)[:, s : s + 1]
-        values[columns.served[s, stage]] = expected_throughput(received, np.array(capability))[0]
+        served = expected_throughput(received, np.array(capability))[0]
+        values[columns.served[s, stage]] = served
+        if columns.short[s] != ABSENT:
+            values[columns.short[s]] = max(0.0, table.enough(s) - served)
 
 
 def build_survivors(tables: Tables) -> SurvivorsIlp:
@@ -147,6 +152,7 @@ def _add_columns(builder: ModelBuilder, tables: Tables, table: TenantTable) -> T
     held = np.full(shape, ABSENT)
     warm = {age: np.full(shape, ABSENT) for age in _shares(tables, table)}
     served = np.full((shape[0], max(2, len(table.accuracy))), ABSENT)
+    short = np.full(shape[0], ABSENT)
     for s in range(shape[0]):
         for i in tables.of_sizes(table.serving):
             held[s, i] = builder.binary()
@@ -156,9 +162,12 @@ def _add_columns(builder: ModelBuilder, tables: Tables, table: TenantTable) -> T
         most = float(table.kept[s].max(initial=0.0))
         for c in table.stages(s):
             served[s, c] = builder.continuous(most, table.accuracy[c])
+        if table.enough(s) > 0:
+            short[s] = builder.continuous(table.enough(s), -table.penalty)
     worthless = np.zeros_like(table.kept)
     everywhere = np.ones(table.kept.shape, dtype=np.bool_)
-    return TenantColumns(add_patterns(builder, table, worthless, everywhere), held, warm, served)
+    patterns = add_patterns(builder, table, worthless, everywhere, worthless)
+    return TenantColumns(patterns, held, warm, served, short)
 
 
 def _add_survivors_feasibility(
@@ -211,6 +220,9 @@ def _add_throughput(
                     gain = share * table.tenant.capability[tables.placements[i].gpcs]
                     terms.add(columns.warm[age][s, i], -slope * gain)
             builder.at_most(Group.THROUGHPUT, [*key, f"slope {slope:.3g}"], terms, intercept)
+        if columns.short[s] != ABSENT:
+            terms = Terms().add(columns.short[s], -1.0).add(columns.served[s], -1.0)
+            builder.at_most(Group.FLOOR, key, terms, -table.enough(s))
         for c in table.stages(s):
             terms = Terms().add(columns.served[s, c])
             for p, worth in enumerate(table.kept[s]):

@@ -55,6 +55,8 @@ class TenantTable:
     """Placements that count as warm at slot 0 if the tenant holds them then."""
     choices: tuple[RetrainingConfiguration, ...]
     """What its retraining can be: one, if it runs already."""
+    penalty: float
+    """What a request short of its floor costs, 0 without a floor."""
     durations: dict[tuple[int, int], int]
     """(configuration, placement) -> slots of a retraining there that fits the window; {} if none
     is to start."""
@@ -62,8 +64,19 @@ class TenantTable:
 
     @property
     def accuracy(self) -> tuple[float, ...]:
-        """Its accuracy by stage."""
-        return (self.tenant.accuracy_pre, *(choice.accuracy for choice in self.choices))
+        """Its accuracy by stage, times its weight."""
+        weight = self.tenant.weight
+        accuracies = (self.tenant.accuracy_pre, *(choice.accuracy for choice in self.choices))
+        return tuple(weight * accuracy for accuracy in accuracies)
+
+    def later_goodput(self, choice: RetrainingConfiguration) -> float:
+        """What a completed retraining adds to the objective after the window."""
+        return self.tenant.weight * self.tenant.later_goodput(choice)
+
+    def enough(self, slot: int) -> float:
+        """Expected requests of a slot to answer for its floor."""
+        received = [scenario[slot] for scenario in self.tenant.received]
+        return self.tenant.floor * sum(received) / len(received)
 
     @property
     def serving(self) -> frozenset[int]:
@@ -90,7 +103,7 @@ class Tables:
     def most(self) -> float:
         """An objective no plan exceeds: every tenant alone on the board, at its best accuracy."""
         later = sum(
-            max(0.0, *map(table.tenant.later_goodput, table.choices))
+            max(0.0, *map(table.later_goodput, table.choices))
             for table in self.tenants
             if table.choices
         )
@@ -154,6 +167,7 @@ def _tenant_table(problem: Problem, tenant: Tenant) -> TenantTable:
         before=_before(problem, tenant),
         warm=_warm(problem, tenant),
         choices=_choices(problem, tenant),
+        penalty=problem.penalty if tenant.floor > 0 else 0.0,
         durations=_durations(problem, tenant),
         running=_running(problem, tenant),
     )

@@ -1,4 +1,4 @@
-"""Expected throughput of a capability, over the scenarios of a tenant's arrivals."""
+"""What a capability answers and is worth, over the scenarios of a tenant's arrivals."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Arrivals(NamedTuple):
 
     counts: Ints
     """[tenant]: how many scenarios it has; further columns are not used"""
+    enough: Floats
+    """[tenant, slot]: requests to answer for its floor, 0 without one"""
+    penalty: Floats
+    """[tenant]: what a request short of that costs, 0 without a floor"""
 
 
 def arrivals_of(problem: Problem) -> Arrivals:
@@ -32,7 +36,10 @@ def arrivals_of(problem: Problem) -> Arrivals:
         ordered[m, :, : counts[m]] = np.sort(np.array(tenant.received).T, axis=1)
         below[m, :, 0] = 0.0
         below[m, :, 1 : counts[m] + 1] = ordered[m, :, : counts[m]].cumsum(axis=1)
-    return Arrivals(ordered, below, counts)
+    floors = np.array([tenant.floor for tenant in problem.tenants], np.float64)
+    means = np.array([below[m, :, count] / count for m, count in enumerate(counts)])
+    penalty = np.where(floors > 0, problem.penalty, 0.0)
+    return Arrivals(ordered, below, counts, floors[:, None] * means, penalty)
 
 
 @compiled_inner
@@ -48,3 +55,27 @@ def expected(arrivals: Arrivals, m: int, slot: int, capability: float) -> float:
             high = middle
     mean: float = (below[m, slot, low] + capability * (count - low)) / count
     return mean
+
+
+@compiled_inner
+def worth_of(arrivals: Arrivals, m: int, slot: int, accuracy: float, capability: float) -> float:
+    """What a capability adds to the objective: goodput, less the penalty of the floor."""
+    served = expected(arrivals, m, slot, capability)
+    worth = accuracy * served
+    if arrivals.penalty[m] > 0.0:
+        worth -= arrivals.penalty[m] * max(0.0, arrivals.enough[m, slot] - served)
+    return worth
+
+
+@compiled_inner
+def missed_by(
+    arrivals: Arrivals, m: int, slot: int, accuracy: float, total: float, warm: float
+) -> float:
+    """What a capability of `warm` adds less than one of `total`, which is no smaller."""
+    more = expected(arrivals, m, slot, total)
+    less = expected(arrivals, m, slot, warm)
+    missed = accuracy * (more - less)
+    if arrivals.penalty[m] > 0.0:
+        enough = arrivals.enough[m, slot]
+        missed += arrivals.penalty[m] * (max(0.0, enough - less) - max(0.0, enough - more))
+    return missed

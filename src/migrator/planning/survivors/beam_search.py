@@ -19,7 +19,7 @@ from migrator.planning.exact.schedule import Schedule
 from migrator.planning.exact.space import Space
 from migrator.planning.kernels import compiled, compiled_inner
 from migrator.planning.ranking import descending
-from migrator.planning.survivors.arrivals import Arrivals, expected
+from migrator.planning.survivors.arrivals import Arrivals, missed_by, worth_of
 from migrator.planning.survivors.fixed_schedule import Around
 from migrator.planning.survivors.menus import Menu, Menus
 
@@ -411,7 +411,7 @@ def _worth(
         if states.owner[state, at] == m:
             steady += capability[m, at]
         count += 1
-    now = accuracy[m, slot] * expected(arrivals, m, slot, capability_now)
+    now = worth_of(arrivals, m, slot, accuracy[m, slot], capability_now)
     rank = now + STEADY * steady
     for later in range(1, min(costs.warm_age[m], accuracy.shape[1] - 1 - slot) + 1):
         warm = 0.0
@@ -419,7 +419,5 @@ def _worth(
             warm += parts[places[placement_set, n], later]
         if warm >= total:
             break
-        missed = expected(arrivals, m, slot + later, total)
-        missed -= expected(arrivals, m, slot + later, warm)
-        rank -= accuracy[m, slot + later] * missed
+        rank -= missed_by(arrivals, m, slot + later, accuracy[m, slot + later], total, warm)
     return now, rank

@@ -63,7 +63,7 @@ def empty_scratch(choices: Choices, costs: Costs) -> Scratch:
     (tenants, options), sets = choices.durations.shape, len(costs.set_places)
     places = len(choices.place_size)
     return Scratch(
-        brings=np.empty((tenants, sets, 2)),
+        brings=np.empty((tenants, sets, 3)),
         serves_with=np.empty((tenants, sets, 2), np.int64),
         score=np.empty((tenants, options + 1, sets)),
         top=np.empty((tenants, options + 1)),
@@ -327,8 +327,11 @@ def _look_at_sets(
             paid += serves[at, 1]
             code += size_weight[at, 0]
             closed_slots = min(closed_slots, size_weight[at, 1])
-        brings[m, placement_set, 0] = expected(arrivals, m, slot, capability)
+        served = expected(arrivals, m, slot, capability)
+        brings[m, placement_set, 0] = served
         brings[m, placement_set, 1] = paid
+        short = max(0.0, arrivals.enough[m, slot] - served)
+        brings[m, placement_set, 2] = arrivals.penalty[m] * short
         serves_with[m, placement_set, 0] = choices.pattern[m, code]
         serves_with[m, placement_set, 1] = closed_slots
 
@@ -376,9 +379,8 @@ def _score_sets(
             else:
                 closed = serves_with[m, placement_set, 1]
                 worth_after = ahead.values[stage_of(status), m, slot + 1, closed, p]
-            worth = (
-                accuracy * brings[m, placement_set, 0] + brings[m, placement_set, 1] + worth_after
-            )
+            goodput = accuracy * brings[m, placement_set, 0] - brings[m, placement_set, 2]
+            worth = goodput + brings[m, placement_set, 1] + worth_after
             top = max(top, worth)
         scratch.score[m, started, placement_set] = worth
     return top
@@ -408,6 +410,7 @@ def _add(
         for m in range(tenants):
             accuracy = choices.accuracy[m, stage_of(status_before[m])]
             value += accuracy * scratch.brings[m, shares[share, m], 0]
+            value -= scratch.brings[m, shares[share, m], 2]
         candidates.state[used], candidates.start[used], candidates.share[used] = state, start, share
         candidates.bound[used], candidates.value[used] = total, value
         used += 1

@@ -19,7 +19,7 @@ from migrator.planning.exact.schedule import Schedule, occupied_by
 from migrator.planning.exact.space import Space
 from migrator.planning.exact.tables import NEVER
 from migrator.planning.kernels import compiled, compiled_inner
-from migrator.planning.survivors.arrivals import Arrivals, expected
+from migrator.planning.survivors.arrivals import Arrivals, missed_by, worth_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,25 +30,25 @@ class Around:
     masks: Ints
     """[slot]: slices that retrainings occupy"""
     accuracy: Floats
-    """[tenant, slot]"""
+    """[tenant, slot]: times the tenant's weight"""
     ahead: Floats
     """[slot, joint pattern]: what is still to come, positions left aside"""
     later: float
-    """goodput after the window that the schedule's retrainings add"""
+    """goodput after the window that the schedule's retrainings add, weighted"""
 
 
 def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Schedule) -> Around:
     """The schedule with everything that ranks allocations around it."""
     tenants, sizes = problem.tenants, space.geometry.sizes
     masks = occupied_by(space, schedule, problem.slots)
-    accuracy = np.array([[tenant.accuracy_pre] * problem.slots for tenant in tenants], np.float64)
+    accuracy = np.array([[t.weight * t.accuracy_pre] * problem.slots for t in tenants], np.float64)
     endings, later = np.full((len(tenants), 2), -1, np.int64), 0.0
     for m, start in enumerate(schedule):
         if start is not None:
             chosen = tenants[m].configurations[start.configuration]
-            accuracy[m, start.end :] = chosen.accuracy
+            accuracy[m, start.end :] = tenants[m].weight * chosen.accuracy
             endings[m] = start.end, space.geometry.place_size[start.place]
-            later += tenants[m].later_goodput(chosen)
+            later += tenants[m].weight * tenants[m].later_goodput(chosen)
     ahead = np.zeros((problem.slots + 1, len(space.joint)))
     patterns = np.array(
         [len(patterns_of_tenant) for patterns_of_tenant in space.patterns], np.int64
@@ -245,12 +245,11 @@ def _gain(
     """Goodput of slot t with this capability, of which only `kept` is warm, less what it will
     miss."""
     share = min(1.0, max(0.0, 1.0 - over))
-    worth: float = accuracy[m, t] * expected(arrivals, m, t, kept + share * (total - kept))
+    worth = worth_of(arrivals, m, t, accuracy[m, t], kept + share * (total - kept))
     then, age = t + 1, 1
     while share < 1.0 and kept < total and then < accuracy.shape[1]:
         share = min(1.0, max(0.0, age + 1.0 - over))
-        missed = expected(arrivals, m, then, total)
-        missed -= expected(arrivals, m, then, kept + share * (total - kept))
-        worth -= accuracy[m, then] * missed
+        warm = kept + share * (total - kept)
+        worth -= missed_by(arrivals, m, then, accuracy[m, then], total, warm)
         then, age = then + 1, age + 1
     return worth

@@ -25,7 +25,7 @@ import numpy as np
 from migrator.core.catalogue import Placement, find_placement
 from migrator.core.problem import Allocation, Charge, Plan, Problem
 from migrator.planning.arrays import Ints
-from migrator.planning.check import goodput_of, later_goodput_of
+from migrator.planning.check import valued
 from migrator.planning.exact.best_path import best_path
 from migrator.planning.exact.geometry import Geometry
 from migrator.planning.exact.layout import lay_out
@@ -240,11 +240,7 @@ def _plan(
         retrainings=retrainings_of(problem, space, schedule),
         slots=slots,
     )
-    return replace(
-        plan,
-        goodput=goodput_of(problem, plan),
-        later_goodput=later_goodput_of(problem, plan),
-    )
+    return valued(problem, plan)
 
 
 def schedules_to_try(

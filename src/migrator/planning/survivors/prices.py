@@ -325,7 +325,7 @@ def _go_forward(m: int, serving: ServingTables, price: Floats, ways: _Ways) -> N
                 continue
             worth = (
                 rest[stays]
-                + accuracy * serving.served[m, t, s]
+                + (accuracy * serving.served[m, t, s] - serving.lost[m, t, s])
                 - price[m, t, serves]
                 - waited[t, begins]
             )
@@ -350,9 +350,8 @@ def _go_backward(m: int, c: int, serving: ServingTables, price: Floats, ways: _W
                 break
             if stays != serves and t < serving.first_new[m]:
                 continue
-            worth = (
-                accuracy * serving.served[m, t, s] - price[m, t, serves] - ways.waited[t, begins]
-            )
+            worth = accuracy * serving.served[m, t, s] - serving.lost[m, t, s]
+            worth = worth - price[m, t, serves] - ways.waited[t, begins]
             worth += backward[c, t + 1, serves]
             if worth > backward[c, t, stays]:
                 backward[c, t, stays], follow[c, t, stays] = worth, s

@@ -29,6 +29,7 @@ from migrator.core.problem import (
 )
 from migrator.planning.exact.schedule import Schedule, Start
 from migrator.planning.exact.space import Space, build_space
+from migrator.planning.exact.tables import requests_short
 from migrator.planning.survivors.arrivals import arrivals_of
 from migrator.planning.survivors.beam_search import ShareSearch, allocations_of
 from migrator.planning.survivors.fixed_schedule import Around, around_of
@@ -103,6 +104,7 @@ def _can_stay(
     if not _keeps_retraining(held, problem, space, around):
         return False
     chosen, stayed = [], np.zeros((len(problem.tenants), problem.slots))
+    lost = np.zeros(problem.slots)
     for m, tenant in enumerate(problem.tenants):
         serving = Task(tenant.name, Kind.INFERENCE)
         sizes = tuple(
@@ -114,12 +116,14 @@ def _can_stay(
         capability = sum(tenant.capability[size] for size in sizes)
         served = np.minimum(np.array(tenant.received), capability).mean(axis=0)
         stayed[m] = around.accuracy[m] * served
+        lost += problem.penalty * requests_short(tenant, served[:, None])[:, 0]
     joint = int((space.joint == chosen).all(axis=1).argmax())
     best = float(around.ahead[0, joint])
     # a tenant's own gain must be enough, however small the tenant is beside the others
-    enough = float(stayed.sum() + least_gain * stayed.sum(axis=1).min())
-    later = float(stayed[:, :again_in].sum() + around.ahead[again_in, joint])
-    return best <= max(later * (1 + _ROUNDING), enough)
+    enough = float(stayed.sum() - lost.sum() + least_gain * stayed.sum(axis=1).min())
+    now = stayed[:, :again_in].sum() - lost[:again_in].sum()
+    later = float(now + around.ahead[again_in, joint])
+    return best <= max(later + _ROUNDING * abs(later), enough)
 
 
 def _keeps_retraining(

@@ -390,7 +390,9 @@ def _can_change(
                 if share > 0.0:
                     missing += costs.capability[m, at] * share
             if missing > 0.0:
-                lead -= accuracy * expected(arrivals, m, t, missing)
+                served = expected(arrivals, m, t, missing)
+                lead -= accuracy * served
+                lead -= arrivals.penalty[m] * min(arrivals.enough[m, t], served)
                 if lead < 0.0:
                     return False
     return True

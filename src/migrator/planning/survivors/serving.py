@@ -16,7 +16,12 @@ from migrator.core.catalogue import Multiset
 from migrator.core.problem import Kind, Problem, Task, Tenant
 from migrator.planning.arrays import Bools, Floats, Ints
 from migrator.planning.exact.space import Space
-from migrator.planning.exact.tables import GoodputTables, expected_throughput, stage_accuracies
+from migrator.planning.exact.tables import (
+    GoodputTables,
+    expected_throughput,
+    requests_short,
+    stage_accuracies,
+)
 
 
 class ServingTables(NamedTuple):
@@ -37,8 +42,10 @@ class ServingTables(NamedTuple):
     instances that begin to serve); -1 ends"""
     served: Floats
     """[tenant, slot, step]: expected throughput"""
+    lost: Floats
+    """[tenant, slot, step]: the penalty of its floor"""
     accuracy: Floats
-    """[tenant, stage]: before the retraining, then after one in each configuration"""
+    """[tenant, stage]: before the retraining, then after one in each configuration, weighted"""
     with_size: Ints
     """[tenant, pattern, size]: plus one instance that was retrained on; itself if it can't"""
     lead: Ints
@@ -58,7 +65,7 @@ class ServingTables(NamedTuple):
     optional: Bools
     """[tenant]: its retraining may be left out"""
     later: Floats
-    """[tenant, stage]: goodput after the window that its completed retraining adds"""
+    """[tenant, stage]: goodput after the window that its completed retraining adds, weighted"""
 
 
 def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> ServingTables:
@@ -76,6 +83,7 @@ def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> Serv
         ),
         steps=np.full((len(patterns_of), longest + 1, 3), -1, np.int64),
         served=np.zeros((len(patterns_of), problem.slots, longest)),
+        lost=np.zeros((len(patterns_of), problem.slots, longest)),
         accuracy=stage_accuracies(problem),
         with_size=np.zeros((len(patterns_of), width, len(sizes)), np.int64),
         lead=np.zeros(len(patterns_of), np.int64),
@@ -100,9 +108,9 @@ def build_serving(problem: Problem, space: Space, tables: GoodputTables) -> Serv
         serving.first_new[m] = lead + (1 if problem.initial is None else 0)
         fresh = min(1.0, lead + 1.0 - slots_over)
         kept, then = total[steps[:, 0]], total[steps[:, 1]]
-        serving.served[m, :, : len(steps)] = expected_throughput(
-            tenant, kept + fresh * (then - kept)
-        )
+        served = expected_throughput(tenant, kept + fresh * (then - kept))
+        serving.served[m, :, : len(steps)] = served
+        serving.lost[m, :, : len(steps)] = problem.penalty * requests_short(tenant, served)
         for i, p in enumerate(patterns):
             for k, size in enumerate(sizes):
                 more = tuple(sorted((*p, size), reverse=True))

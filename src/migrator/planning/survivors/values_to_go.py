@@ -219,6 +219,7 @@ def _step_back(
             continue
         earned = (
             accuracy * serving.served[m, t, s]
+            - serving.lost[m, t, s]
             - price[m, t, serves]
             - waited[t, begins]
             + worth[AFTER, serves]

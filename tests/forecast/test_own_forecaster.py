@@ -1,0 +1,197 @@
+"""A forecaster of a user's own, named by its import path."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.scenarios import scenario, tenant
+
+import migrator
+from migrator.core.errors import InputError
+from migrator.forecast.own import OwnForecaster
+from migrator.forecast.selection import forecaster
+from migrator.records.outcome import RunOutcome
+
+MODULE = '''
+"""Forecasters."""
+
+import numpy as np
+
+from migrator.forecast.forecaster import PointForecaster
+
+
+class Level:
+    """The mean of all slots."""
+
+    def ahead(self, history, slots, window_slots):
+        return np.full((2, slots), history.mean())
+
+
+class Points(PointForecaster):
+    def points(self, history, origins, slots, window_slots):
+        return np.array([np.full(slots, history[:origin].mean()) for origin in origins])
+
+
+def flat(history, slots, window_slots):
+    """As the last slot, as a plain list."""
+    return [float(history[-1])] * slots
+
+
+def spoils(history, slots, window_slots):
+    history[:] = 0
+    return np.ones(slots)
+
+
+class Silent:
+    pass
+
+
+class Asking:
+    def __init__(self, more):
+        pass
+
+
+def narrow(history):
+    return history
+
+
+class Narrow:
+    def ahead(self, history, slots):
+        return history
+
+
+def short(history, slots, window_slots):
+    return np.ones(slots - 1)
+
+
+def nan(history, slots, window_slots):
+    return [1.0] * (slots - 1) + [float("nan")]
+
+
+def negative(history, slots, window_slots):
+    return np.vstack([np.ones(slots), np.full(slots, -2.0)])
+
+
+def words(history, slots, window_slots):
+    return "many"
+
+
+def nothing(history, slots, window_slots):
+    return None
+
+
+def empty(history, slots, window_slots):
+    return np.ones((0, slots))
+
+
+def cube(history, slots, window_slots):
+    return np.ones((2, 2, slots))
+
+
+def fails(history, slots, window_slots):
+    return history["yesterday"]
+
+
+NUMBER = 7
+'''
+HISTORY = np.array([1.0, 2.0, 3.0, 6.0])
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that Python finds."""
+    (tmp_path / "own_forecasts.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_class_and_a_function_forecast_under_their_path() -> None:
+    level, flat = forecaster("own_forecasts:Level"), forecaster("own_forecasts:flat")
+    assert (level.name, level.summary) == ("own_forecasts:Level", "The mean of all slots.")
+    assert level.ahead(HISTORY, 3, 2).tolist() == [[3.0] * 3] * 2
+    assert flat.ahead(HISTORY, 3, 2).tolist() == [[6.0] * 3]
+
+
+def test_one_that_derives_from_a_point_forecaster_has_scenarios() -> None:
+    rows = forecaster("own_forecasts:Points").ahead(np.arange(1.0, 41.0), 5, 5)
+    assert rows.shape == (16, 5)
+    assert rows.std() > 0
+
+
+def test_without_a_history_nothing_is_asked() -> None:
+    assert forecaster("own_forecasts:fails").ahead(np.empty(0), 2, 2).tolist() == [[1.0, 1.0]]
+
+
+def test_gaps_are_filled_and_the_history_stays_as_it_was() -> None:
+    gaps = np.array([2.0, np.nan, 4.0])
+    assert forecaster("own_forecasts:Level").ahead(gaps, 1, 1).tolist() == [[3.0]] * 2
+    forecaster("own_forecasts:spoils").ahead(HISTORY, 1, 1)
+    assert HISTORY.tolist() == [1.0, 2.0, 3.0, 6.0]
+
+
+def test_it_can_be_sent_to_another_process() -> None:
+    made = pickle.loads(pickle.dumps(forecaster("own_forecasts:Level")))
+    assert isinstance(made, OwnForecaster)
+    assert made.ahead(HISTORY, 1, 1).tolist() == [[3.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("own_forecasts:Absent", "forecaster: own_forecasts has no Absent"),
+        ("absent_forecasts:Level", "forecaster: absent_forecasts cannot be imported"),
+        ("own-forecasts:Level", "write package.module:Class"),
+        ("own_forecasts.py", "is a file; name what is in it: own_forecasts:NAME"),
+        ("own_forecasts:NUMBER", "is no function and no class"),
+        ("own_forecasts:Silent", "lacks a method ahead"),
+        ("own_forecasts:Asking", "it must take no arguments"),
+        ("own_forecasts:narrow", r"it must take \(history, slots, window_slots\)"),
+        ("own_forecasts:Narrow", r"its method ahead must take \(history, slots, window_slots\)"),
+    ],
+)
+def test_what_is_no_forecaster_is_refused(path: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        forecaster(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("short", "returned an array of 1 x 2 for 3 slots"),
+        ("nan", "returned nan for slot 2, which is not finite"),
+        ("negative", "returned -2 for slot 0, which is negative"),
+        ("words", "returned str, which is no array of numbers"),
+        ("nothing", "returned NoneType, which is no array of numbers"),
+        ("empty", "returned an array of 0 x 3 for 3 slots"),
+        ("cube", "returned an array of 2 x 2 x 3 for 3 slots"),
+        ("fails", r"failed with IndexError: .* \(own_forecasts.py, line \d+\); correct it"),
+    ],
+)
+def test_what_is_no_forecast_is_refused(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"forecaster: own_forecasts:{name} {said}"):
+        forecaster(f"own_forecasts:{name}").ahead(HISTORY, 3, 2)
+
+
+def test_python_simulates_with_it() -> None:
+    small = scenario(tenant("a", [20] * 60, offset_s=30), tenant("b", [40] * 60, offset_s=30))
+
+    def run(name: str) -> RunOutcome:
+        forecaster = f"own_forecasts:{name}"
+        return migrator.simulate(small, "migrator", forecaster=forecaster).outcome
+
+    assert run("flat").forecaster == "own_forecasts:flat"
+    with pytest.raises(InputError, match="own_forecasts:negative returned -2"):
+        run("negative")
+
+
+def test_the_example_repeats_what_each_place_of_a_window_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    ahead = forecaster("own_forecaster:SmoothedWindows").ahead
+    window = np.array([10.0, 10.0, 40.0, 10.0, 10.0])
+    mean = ahead(np.tile(window, 12), 5, 5).mean(axis=0)
+    assert mean.argmax() == 2
+    assert mean == pytest.approx(window, rel=0.2)

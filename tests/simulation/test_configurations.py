@@ -54,3 +54,13 @@ def test_migrator_takes_the_one_that_pays_with_its_own_time_and_accuracy(tmp_pat
 def test_a_peer_has_the_first_one(tmp_path: Path) -> None:
     (first, _) = simulated(tmp_path, "migrator-paper").windows
     assert first.tenants[0].accuracy_after == 0.9
+
+
+@pytest.mark.parametrize("name", ["ekya", "ekya-by-requests"])
+def test_ekya_takes_the_one_that_pays_with_its_own_time_and_accuracy(
+    tmp_path: Path, name: str
+) -> None:
+    first, second = (window.tenants[0] for window in simulated(tmp_path, name).windows)
+    assert (first.accuracy_after, second.accuracy_after) == (0.84, 0.78)
+    assert first.retrained_s is not None
+    assert first.retrained_s < 25

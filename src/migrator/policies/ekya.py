@@ -1,8 +1,13 @@
 """Ekya (NSDI'22): MPS, weighs retraining against inference, ignores arrivals within a window.
 
 The thief scheduler: from equal shares, every job in turn steals from every other, a tenth of the
-GPU at a time, as long as the accuracy of all tenants over the window rises. It runs at the window's
-start and whenever a retraining ends; a running retraining is never resized.
+GPU at a time, as long as the accuracy of all tenants over the window rises. In every step each
+tenant has the retraining configuration with the highest accuracy over the window on its share, or
+none. It runs at the window's start and whenever a retraining ends; a running retraining is never
+resized.
+
+`ekya` maximises the mean accuracy of the tenants, as in its paper; `ekya-by-requests` weights each
+tenant by the requests of its last window, as goodput does.
 
 Our adaptations, where the paper's video analytics and our requests differ:
 - A tenant's accuracy over the window is the share of its requests that it can serve, times the
@@ -11,9 +16,13 @@ Our adaptations, where the paper's video analytics and our requests differ:
 - The rate is the `QUANTILE` of the last window's slots, and what a share serves is what it serves
   beside neighbours that are busy for half of the time (`mps_workers.BUSY`), by the measured
   interference.
-- There is one retraining configuration per window, with its duration and its expected accuracy from
-  the observation, in place of micro-profiled 5, 15 and 30 epochs. There is none if it would outlast
-  the window or not raise the average. The start of its process counts as part of it.
+- The retraining configurations are those of the scenario, with durations and expected accuracies
+  from the observation, in place of 5, 15 and 30 epochs that it micro-profiles itself: all policies
+  get the same estimates. One is skipped if it would outlast the window, and none is chosen if none
+  raises the average; of equally good ones the first is. The start of the process counts as part of
+  it.
+- The requests that weight tenants are the mean of the last window's; all count the same while none
+  have been seen.
 - Before a rate has been observed, a tenant is assumed to need what an equal share serves.
 - With the runtime's shares the thief's step is the smallest of them (12% of an H200). If there are
   fewer steps than jobs, retrainings begin with nothing.
@@ -32,7 +41,16 @@ import numpy as np
 from migrator.core.catalogue import Board
 from migrator.core.problem import Kind, Share, Task
 from migrator.policies import mps_workers
-from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView, last_window
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Policy,
+    RetrainingChoice,
+    Sharing,
+    TenantView,
+    last_window,
+    mean_rate_rps,
+)
 
 STEP_PERCENT = 10.0
 """Percent of the GPU that a thief steals at a time."""
@@ -71,8 +89,9 @@ class Ekya(Policy):
                 _rate_rps(observation, view),
                 equal[Task(view.name, Kind.INFERENCE)],
                 running.get(view.name),
+                weight,
             )
-            for view in observation.tenants
+            for view, weight in zip(observation.tenants, self._weights(observation), strict=True)
         ]
         board, limits = observation.board, observation.limits
         shares = _steal(
@@ -82,7 +101,30 @@ class Ekya(Policy):
             limits.least_percent(board),
         )
         held = (_held(tenant, shares, board) for tenant in tenants)
-        return Decision((tuple(share for some in held for share in some),))
+        chosen = {tenant.view.name: tenant.retrained(shares)[1] for tenant in tenants}
+        return Decision(
+            (tuple(share for some in held for share in some),),
+            chosen={name: choice.configuration for name, choice in chosen.items() if choice},
+        )
+
+    def _weights(self, observation: Observation) -> list[float]:
+        """The weight of each tenant's accuracy."""
+        return [1.0] * len(observation.tenants)
+
+
+class EkyaByRequests(Ekya):
+    """The same for the accuracy of all requests."""
+
+    name = "ekya-by-requests"
+    summary = "Ekya that maximises the accuracy of all requests instead of the tenants' mean"
+
+    def _weights(self, observation: Observation) -> list[float]:
+        """The requests of each tenant in the last window, over their mean."""
+        views = observation.tenants
+        rates_rps = [mean_rate_rps(observation, view) or 0.0 for view in views]
+        if not any(rates_rps):
+            return super()._weights(observation)
+        return [len(views) * rate_rps / sum(rates_rps) for rate_rps in rates_rps]
 
 
 def _equal(jobs: list[Task], percent: float, observation: Observation) -> _Shares:
@@ -118,30 +160,38 @@ class _WeighedTenant:
     rate_rps: float | None
     equal_percent: float
     running: Share | None
+    weight: float
     known_rps: dict[float, float] = field(default_factory=dict)
 
     def accuracy(self, shares: _Shares) -> float:
         """The accuracy over the rest of the window with these shares, over all requests."""
         serving = shares[Task(self.view.name, Kind.INFERENCE)]
-        return self._keeps_up(serving) * max(self.view.accuracy, self.retrained(shares))
+        return self._keeps_up(serving) * self.retrained(shares)[0]
 
-    def retrained(self, shares: _Shares) -> float:
-        """The time-average of the model's accuracy with its retraining; 0 if that outlasts the
-        window."""
+    def retrained(self, shares: _Shares) -> tuple[float, RetrainingChoice | None]:
+        """The time-average of the model's accuracy, and the configuration in which it is retrained;
+        None if none raises it."""
+        best: tuple[float, RetrainingChoice | None] = self.view.accuracy, None
         state = self.view.retraining
-        if state is None:
-            return 0.0
         task = Task(self.view.name, Kind.RETRAINING)
         percent = self.running.percent if self.running else self.trains_on(shares.get(task, 0.0))
-        if percent < _TINY:
-            return 0.0
-        whole_s = state.seconds.at(mps_workers.sms_of(self.observation.board, percent))
-        needs_s = (1 - state.done) * whole_s + (0.0 if self.running else self.view.overhead_s)
+        if state is None or percent < _TINY:
+            return best
+        for choice in state.choices:
+            average = self._average(choice, state.done, percent)
+            if average > best[0]:
+                best = average, choice
+        return best
+
+    def _average(self, choice: RetrainingChoice, done: float, percent: float) -> float:
+        """The time-average of the model's accuracy; 0 if the retraining outlasts the window."""
+        whole_s = choice.seconds.at(mps_workers.sms_of(self.observation.board, percent))
+        needs_s = (1 - done) * whole_s + (0.0 if self.running else self.view.overhead_s)
         left_s = self.observation.slots_left * self.observation.slot_s
         if needs_s > left_s:
             return 0.0
         part = needs_s / left_s
-        return part * self.view.accuracy + (1 - part) * state.accuracy_post
+        return part * self.view.accuracy + (1 - part) * choice.accuracy_post
 
     def trains_on(self, percent: float) -> float:
         """The share of a retraining process within `percent`."""
@@ -197,8 +247,8 @@ def _steal_from(
 
 
 def _mean_accuracy(shares: _Shares, tenants: list[_WeighedTenant]) -> float:
-    """The mean over all tenants, with equal weights."""
-    return sum(tenant.accuracy(shares) for tenant in tenants) / len(tenants)
+    """The weighted mean over all tenants."""
+    return sum(tenant.weight * tenant.accuracy(shares) for tenant in tenants) / len(tenants)
 
 
 def _held(tenant: _WeighedTenant, shares: _Shares, board: Board) -> tuple[Share, ...]:
@@ -214,10 +264,10 @@ def _held(tenant: _WeighedTenant, shares: _Shares, board: Board) -> tuple[Share,
     if tenant.running:
         return (*served_on(serving), tenant.running)
     training = shares.get(Task(view.name, Kind.RETRAINING), 0.0)
-    if tenant.retrained(shares) <= view.accuracy:
+    if tenant.retrained(shares)[1] is None:
         return served_on(serving + training)
     trained = tenant.trains_on(training)
     return (*served_on(serving + training - trained), mps_workers.training(view.name, trained))
 
 
-POLICIES = (Ekya(),)
+POLICIES = (Ekya(), EkyaByRequests())

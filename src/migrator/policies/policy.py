@@ -6,7 +6,8 @@ layout of the following slots. The executor carries it out, in the simulator and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -163,12 +164,15 @@ class Decision:
     """The plan is kept at the policy's interval unless arrivals leave its forecast."""
     rehearsed_goodput: float | None = None
     """The plan's goodput with the gaps that no order of steps avoids; set by the controller."""
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    """Tenant -> the configuration that a policy without a plan chose for its retraining."""
 
     @property
     def configurations(self) -> dict[str, str]:
         """Tenant -> the configuration that its retraining has; others have their first."""
         retrainings = self.plan.retrainings if self.plan is not None else ()
-        return {retraining.tenant: retraining.configuration for retraining in retrainings}
+        planned = {retraining.tenant: retraining.configuration for retraining in retrainings}
+        return {**planned, **self.chosen}
 
     @property
     def predicted_goodput(self) -> float | None:

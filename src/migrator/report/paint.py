@@ -138,13 +138,14 @@ _POLICIES: Mapping[str, Paint] = {
         for hue, policy in enumerate((*_HATCHED, "best static split"))
     },
     **{policy: Paint(hue, light=True) for hue, policy in enumerate(("migrator-once", *_LIGHT))},
+    "ekya-by-requests": Paint(1, light=True, hatched=True),
     "oracle": Paint(None, dark=True),
     "oracle-required": Paint(None),
     "unpartitioned": Paint(None, hatched=True),
 }
 """The looks of the packaged policies. Those that are often compared have a hue each."""
 _OTHER_POLICIES = (
-    *(Paint(hue, light=True, hatched=True) for hue in range(HUES)),
+    *(Paint(hue, light=True, hatched=True) for hue in range(HUES) if hue != 1),
     *(Paint(hue, light=True) for hue in range(1, HUES)),
 )
 """The looks of all other policies: only the static splits may look the same."""

@@ -6,11 +6,10 @@ from support.scenarios import H200, profile, serves, share, tenant
 
 from migrator.core.batch import Batch
 from migrator.core.problem import Holding, Kind, Share, Task
-from migrator.core.profiles import INTERFERING_PART, Service
+from migrator.core.profiles import INTERFERING_PART, TRAINING_INTERFERENCE, Service
 from migrator.policies.policy import Sharing
 from migrator.simulation.gpu import SimulatedWorker
 from migrator.simulation.interference import (
-    TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
     BatchSlowdown,
     activities,

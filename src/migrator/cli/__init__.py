@@ -14,7 +14,7 @@ for _module in (
         "learn_verbs",
     ),
     *("serve_verbs", "load_verb", "admin_verbs", "live_verbs", "cluster_verbs", "gpu_verbs"),
-    *("gpu_layout_verbs", "reproduce_verb"),
+    *("gpu_layout_verbs", "gpu_measure_verb", "reproduce_verb"),
 ):
     import_module(f"migrator.cli.{_module}")
 

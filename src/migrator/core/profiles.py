@@ -201,6 +201,9 @@ steps before they were captured as a graph, and for the graph. On an H200 two mo
 4.1 to 4.2, and 1.6."""
 INTERFERING_PART = 64 / 132
 """The share of the SMs that the neighbour had when interference was measured."""
+TRAINING_INTERFERENCE = 0.145
+"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
+fraction."""
 
 
 def _of_batch(mib: Mapping[int, float], batch: int) -> float:

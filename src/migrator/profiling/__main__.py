@@ -27,8 +27,11 @@ def print_measurement(measurement: Measurement, row: Json) -> None:
         print(row.get("fault") or row["lost"], flush=True)
         return
     first = row["jobs"][0]
-    took = f"{first['p50_ms']:.3f} ms" if "p50_ms" in first else f"{first['first_s']:.2f} s"
-    eager = "" if first.get("graph") else " (eager)"
+    if "held_mib" in first:
+        took, eager = f"{first['held_mib']:.0f} MiB", ""
+    else:
+        took = f"{first['p50_ms']:.3f} ms" if "p50_ms" in first else f"{first['first_s']:.2f} s"
+        eager = "" if first.get("graph") else " (eager)"
     print(f"{measurement.study:<13}{measurement.description}: {took}{eager}", flush=True)
 
 

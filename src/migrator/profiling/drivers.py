@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -17,7 +18,15 @@ from migrator.core.catalogue import Board, MigProfile, Place
 from migrator.core.errors import InputError
 from migrator.core.registry import pick
 from migrator.gpu.drivers import nvidia_smi, registry
-from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, InUseError
+from migrator.gpu.drivers.base import (
+    DriverKind,
+    Gpu,
+    GpuInstance,
+    Holder,
+    InUseError,
+    TransientError,
+)
+from migrator.gpu.drivers.mig import MigDriver, open_mig
 from migrator.gpu.drivers.mps import (
     PERCENTAGE,
     MpsDaemon,
@@ -28,9 +37,10 @@ from migrator.gpu.drivers.mps import (
 from migrator.gpu.drivers.nvidia_smi import SmiGpu
 from migrator.gpu.drivers.nvml import INSTEAD
 from migrator.gpu.journal import Journal, journal_path
-from migrator.gpu.layout import BlockedError, Layout
-from migrator.gpu.partitioner import GpuLock, Partitioner
+from migrator.gpu.layout import BlockedError, Layout, arrangements
+from migrator.gpu.partitioner import PAUSES_S, GpuLock, Partitioner
 from migrator.io.folders import state_folder
+from migrator.io.processes import process_name
 
 Json = dict[str, Any]
 
@@ -68,7 +78,7 @@ class Driver(ABC):
     """Description of the division, for the provenance."""
 
     def __init__(self, board: Board, index: int, gpu_name: str, driver_version: str | None) -> None:
-        self.board, self._index = board, index
+        self.board, self.index = board, index
         self.about: Json = {"gpu": gpu_name, "driver_version": driver_version}
         """The hardware and its driver, the same in every run."""
         self.reconfigurations: list[Json] = []
@@ -95,8 +105,25 @@ class Driver(ABC):
         """Current clocks, temperature and power; empty without nvidia-smi."""
         if self.device == "cuda":
             with suppress(InputError):
-                return {**nvidia_smi.readings(self._index)}
+                return {**nvidia_smi.readings(self.index)}
         return {}
+
+    def instances(self) -> tuple[GpuInstance, ...]:
+        """The instances on the GPU; none where MIG does not divide it."""
+        return ()
+
+    def processes(self) -> tuple[Holder, ...]:
+        """The processes that compute on the GPU."""
+        return ()
+
+    def left_behind(self) -> str | None:
+        """What of this driver still runs after it was closed; None if nothing does."""
+        return None
+
+    def has_room(self, sizes: Sequence[int]) -> bool:
+        """Whether instances with these numbers of SMs fit beside those that are there."""
+        del sizes
+        return True
 
     def memory_gib(self, sms: int) -> float | None:
         """The smallest memory of an instance with this number of SMs."""
@@ -163,10 +190,8 @@ class Mps(Driver):
     @contextmanager
     def open(self) -> Iterator[None]:
         """Run a daemon in folders of its own, and prevent other changes to the GPU."""
-        state = state_folder()
-        folder = daemon_folder(state, OWNER, self._gpu)
-        daemon = MpsDaemon(folder, self._gpu.visible, self._end_s)
-        lock = GpuLock(state, self._gpu.uuid)
+        daemon = self._daemon()
+        lock = GpuLock(state_folder(), self._gpu.uuid)
         with ExitStack() as stack:
             lock.acquire()
             stack.callback(lock.release)
@@ -186,6 +211,20 @@ class Mps(Driver):
     def whole(self) -> GpuShare:
         """The whole GPU without MPS, which needs the daemon's folder in the environment."""
         return GpuShare(self._sms, None, self._gpu.visible)
+
+    def processes(self) -> tuple[Holder, ...]:
+        """Those that nvidia-smi lists."""
+        found = nvidia_smi.compute_processes(self._gpu.uuid)
+        return tuple(Holder(pid, process_name(pid)) for pid in found)
+
+    def left_behind(self) -> str | None:
+        """The daemon, if it has not quit."""
+        pid = self._daemon().running()
+        return None if pid is None else f"the MPS daemon (process {pid}) still runs"
+
+    def _daemon(self) -> MpsDaemon:
+        folder = daemon_folder(state_folder(), OWNER, self._gpu)
+        return MpsDaemon(folder, self._gpu.visible, self._end_s)
 
 
 class Mig(Driver):
@@ -223,7 +262,7 @@ class Mig(Driver):
         """Prevent other changes to the GPU, and first remove the instances of a killed run."""
         state = state_folder()
         with (
-            registry.open_driver(self.name, self._index, state=state) as driver,
+            registry.open_driver(self.name, self.index, state=state) as driver,
             Journal(journal_path(state)) as journal,
         ):
             partitioner = Partitioner(driver, journal, OWNER)
@@ -258,6 +297,53 @@ class Mig(Driver):
         """Raise InputError, because in MIG mode all work runs on instances."""
         raise InputError("--driver: in MIG mode nothing runs without instances; use --driver mps")
 
+    def instances(self) -> tuple[GpuInstance, ...]:
+        """All instances, also those of other programs."""
+        with open_mig(self.index) as driver:
+            return driver.instances()
+
+    def processes(self) -> tuple[Holder, ...]:
+        """On an instance or on the whole GPU."""
+        with open_mig(self.index) as driver:
+            on_instances = {
+                holder for instance in driver.instances() for holder in instance.holders
+            }
+            return tuple(sorted(on_instances | set(driver.holders())))
+
+    def has_room(self, sizes: Sequence[int]) -> bool:
+        """Whether instances with these numbers of SMs fit beside those that are there."""
+        there = tuple(instance.place for instance in self.instances())
+        wanted = Counter(self._profile(sms).name for sms in sizes)
+        try:
+            next(arrangements(self.board, Layout(there, wanted)))
+        except InputError:
+            return False
+        return True
+
+    def remove(self, instance: GpuInstance) -> None:
+        """Destroy an unused instance that may be of another program, at the operator's request.
+
+        `create_again` puts it back.
+        """
+        with self._changing() as driver:
+            _repeated(lambda: driver.destroy(instance))
+
+    def create_again(self, place: Place) -> None:
+        """Create an instance that `remove` destroyed."""
+        with self._changing() as driver:
+            _repeated(lambda: driver.create(place))
+
+    @contextmanager
+    def _changing(self) -> Iterator[MigDriver]:
+        """The GPU without its journal: instances of others have no entries of this owner."""
+        with open_mig(self.index) as driver:
+            lock = GpuLock.of(driver.gpu(), state_folder())
+            lock.acquire()
+            try:
+                yield driver
+            finally:
+                lock.release()
+
     def _profile(self, sms: int) -> MigProfile:
         for profile in self.board.plain_profiles.values():
             if profile.sms == sms:
@@ -283,7 +369,7 @@ class Mig(Driver):
             else:
                 return place
         raise BlockedError(
-            f"GPU {self._index} has no room for {profile.name}, which is to be measured: "
+            f"GPU {self.index} has no room for {profile.name}, which is to be measured: "
             f"{min(reasons, key=len)}"
         )
 
@@ -309,6 +395,18 @@ class Mig(Driver):
                     raise
                 time.sleep(_PAUSE_S)  # an ended process stays listed for a moment
         return None
+
+
+def _repeated(change: Callable[[], object]) -> None:
+    """A change of the GPU, again after refusals that pass."""
+    for pause_s in PAUSES_S:
+        try:
+            change()
+        except TransientError:
+            time.sleep(pause_s)
+        else:
+            return
+    change()
 
 
 DRIVERS: dict[str, type[Driver]] = {kind.name: kind for kind in (Mps, Mig, Cpu)}

@@ -3,8 +3,13 @@
 latency       one process alone on a share of each size, with each batch
 training      a training step on a share of each size, as in a retraining
 memory        what processes of a daemon hold, on the largest size
+bandwidth     a copy of device memory on a share of each size
 start         a cold process from its first line to its first answer, on the smallest size
 interference  the same inferences beside siblings and a training, with and without shares
+isolation     inferences and trainings on instances beside busy ones
+
+A model's profile needs no bandwidth and no isolation; `whole_gpu` lists them for `migrator gpu
+measure`.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from migrator.core.profiles import INTERFERING_PART
 from migrator.learn.retraining import BATCH
 
 TRAINING_BATCH = 32
+COPIED, COPY_MIB = "device memory", 256
+"""In place of the model and its batch, where a process copies device memory."""
 _MOST_BESIDE = 3
 _NEIGHBOURS = ("resnet-50", "convnext-b")
 """Models to train beside the others, if they are measured: a light and a heavy one."""
@@ -34,6 +41,8 @@ class Study(StrEnum):
     MEMORY = "memory"
     START = "start"
     INTERFERENCE = "interference"
+    BANDWIDTH = "bandwidth"
+    ISOLATION = "isolation"
 
 
 class WorkKind(StrEnum):
@@ -42,6 +51,8 @@ class WorkKind(StrEnum):
     INFERENCE = "inference"
     TRAINING = "training"
     """The model's own `train_step`."""
+    COPY = "copy"
+    """Reads and writes device memory, as much as the batch says in MiB."""
     START = "start"
     """Not repeated: build, copy, first answer."""
     WORKER = "worker"
@@ -105,6 +116,9 @@ class ProcessJob:
     model: str
     batch: int
     images: ImageSizes = ImageSizes()
+
+
+_COPY = ProcessJob(WorkKind.COPY, COPIED, COPY_MIB)
 
 
 @dataclass(frozen=True)
@@ -200,6 +214,35 @@ def measurements(
     ]
 
 
+def whole_gpu(
+    board: Board,
+    models: Sequence[str],
+    batches: Sequence[int],
+    *,
+    on_instances: bool,
+    pace: float = 1.0,
+) -> list[Measurement]:
+    """All that `migrator gpu measure` measures of a GPU, grouped by the shares that are open.
+
+    `on_instances`: of MIG, whose isolation is no figure of a profile; otherwise what shares of MPS
+    do to one another is the profile's interference.
+    """
+    sizes = [board.sms_of(gpcs) for gpcs in board.sizes]
+    few = sorted(batches)[:2]
+    beside = [*_siblings(board, models, few)]
+    for trained in _trained(models):
+        beside += _beside_training(board, trained, models, few)
+    if on_instances:
+        beside = [replace(measurement, study=Study.ISOLATION) for measurement in beside]
+    beside += _beside_copies(board, models, few)
+    beside.sort(key=lambda measurement: [-sms for sms, _ in measurement.jobs])
+    alone = measurements(board, models, batches)
+    alone += [_alone(Study.BANDWIDTH, sms, _COPY) for sms in sizes]
+    if on_instances:
+        alone.sort(key=lambda job: (job.study is Study.START, -job.jobs[0][0]))
+    return [replace(measurement, stretch=pace) for measurement in (*alone, *beside)]
+
+
 def _sized(
     jobs: Sequence[tuple[int, ProcessJob]], images: Mapping[str, ImageSizes]
 ) -> tuple[tuple[int, ProcessJob], ...]:
@@ -263,25 +306,50 @@ def _memory(sms: int, models: Sequence[str], batches: Sequence[int]) -> Iterator
 def _interference(
     board: Board, models: Sequence[str], batches: Sequence[int]
 ) -> Iterator[Measurement]:
+    yield from _siblings(board, models, batches)
+    for trained in _trained(models):
+        yield from _beside_training(board, trained, models, batches)
+    for model in models:
+        yield from _unpartitioned(board, _trained(models)[-1], model, batches)
+
+
+def _trained(models: Sequence[str]) -> Sequence[str]:
+    """The models that train beside the others."""
+    return [neighbour for neighbour in _NEIGHBOURS if neighbour in models] or models[:1]
+
+
+def _siblings(board: Board, models: Sequence[str], batches: Sequence[int]) -> Iterator[Measurement]:
     for model, batch, gpcs in product(models, batches, board.sizes):
         # As many processes of one size as instances can exist.
         number = board.compute_slices // gpcs
         if number > 1:
             share = (board.sms_of(gpcs), ProcessJob(WorkKind.INFERENCE, model, batch))
             yield Measurement(Study.INTERFERENCE, (share,) * number)
-    neighbours = [neighbour for neighbour in _NEIGHBOURS if neighbour in models]
-    for trained in neighbours or models[:1]:
-        yield from _beside_training(board, trained, models, batches)
-    for model in models:
-        yield from _unpartitioned(board, (neighbours or models)[-1], model, batches)
+
+
+def _beside_copies(
+    board: Board, models: Sequence[str], batches: Sequence[int]
+) -> Iterator[Measurement]:
+    """An inference on the smallest size, and a training on about half of the GPU, beside copies of
+    device memory on as many of the smallest size as fit, at most those beside a training.
+    """
+    smallest, held = board.sizes[0], _held(board)
+    copying = (board.sms_of(smallest), _COPY)
+    number = board.compute_slices // smallest - 1
+    for model, batch in product(models, batches if number else ()):
+        served = (board.sms_of(smallest), ProcessJob(WorkKind.INFERENCE, model, batch))
+        yield Measurement(Study.ISOLATION, (served, *(copying,) * number))
+    number = min(_MOST_BESIDE, (board.compute_slices - held) // smallest)
+    for model in _trained(models) if number else ():
+        training = (board.sms_of(held), ProcessJob(WorkKind.TRAINING, model, TRAINING_BATCH))
+        yield Measurement(Study.ISOLATION, (training, *(copying,) * number))
 
 
 def _beside_training(
     board: Board, trained: str, models: Sequence[str], batches: Sequence[int]
 ) -> Iterator[Measurement]:
     """One large or a few small processes beside a training on about half of the GPU."""
-    sizes = board.sizes
-    held = min(sizes, key=lambda gpcs: abs(board.sms_of(gpcs) / board.sms - INTERFERING_PART))
+    sizes, held = board.sizes, _held(board)
     neighbour = (board.sms_of(held), ProcessJob(WorkKind.TRAINING, trained, TRAINING_BATCH))
     left = board.compute_slices - held
     large = [(board.sms_of(gpcs),) for gpcs in sizes[::-1] if gpcs <= left][:1]
@@ -291,6 +359,11 @@ def _beside_training(
             for batch in batches if beside else ():
                 job = ProcessJob(WorkKind.INFERENCE, model, batch)
                 yield Measurement(Study.INTERFERENCE, (*((sms, job) for sms in beside), neighbour))
+
+
+def _held(board: Board) -> int:
+    """The size of a training beside others: about half of the GPU."""
+    return min(board.sizes, key=lambda gpcs: abs(board.sms_of(gpcs) / board.sms - INTERFERING_PART))
 
 
 def _unpartitioned(

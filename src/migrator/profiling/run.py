@@ -27,7 +27,7 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
 from migrator.profiling.drivers import Driver, Json
 from migrator.profiling.entries import VERSION, entry
-from migrator.profiling.measurements import Measurement, Study, on_instances
+from migrator.profiling.measurements import COPIED, Measurement, Study, on_instances
 from migrator.profiling.results import Results
 from migrator.profiling.workers import (
     Pool,
@@ -79,15 +79,37 @@ def profile(
     until_s = time.monotonic() + budget_s
     require_torch()
     todo = todo if driver.coexist else on_instances(todo)
+    taken_over = sum(results.has(job.key) for job in todo)
+    with ended_by_signals():
+        measured = measure(todo, driver, results, until_s, report)
+    entries = write_profiles(todo, driver, results, out)
+    left = sum(not results.has(job.key) for job in todo)
+    return Profiled(tuple(entries), measured, taken_over, left, faults_of(todo, results))
+
+
+def measure(
+    todo: Sequence[Measurement], driver: Driver, results: Results, until_s: float, report: Report
+) -> int:
+    """Measure what the results lack until `until_s` of the monotonic clock; return how many."""
     missing = [job for job in todo if not results.has(job.key)]
-    measured = 0
-    if missing:
-        with _ended_by_signals(), driver.open():
-            measured = Measuring(driver, results, report, until_s).measure(missing)
+    if not missing:
+        return 0
+    with driver.open():
+        return Measuring(driver, results, report, until_s).measure(missing)
+
+
+def faults_of(todo: Sequence[Measurement], results: Results) -> tuple[str, ...]:
+    """A sentence per measurement that was left out or lost."""
+    rows = (results.rows[job.key] for job in todo if job.key in results.rows)
+    said = (row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
+    return tuple(dict.fromkeys(said))
+
+
+def write_profiles(
+    todo: Sequence[Measurement], driver: Driver, results: Results, out: Path
+) -> list[Json]:
+    """Write the profiles of the models and return them; an error if none could be measured."""
     rows = [results.rows[job.key] for job in todo if job.key in results.rows]
-    faults = tuple(
-        dict.fromkeys(row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
-    )
     about = provenance(driver, results)
     where = f"{_hardware(about)}; {driver.description}"
     models = dict.fromkeys(job.model for job in todo)
@@ -96,12 +118,12 @@ def profile(
     ]
     entries = [model_entry for model_entry in by_model if model_entry is not None]
     if not entries:
+        faults = faults_of(todo, results)
         raise MigratorError(
             faults[0] if faults else "there was no time to measure anything; raise --budget-s"
         )
     _write(out, about, entries)
-    left = sum(not results.has(job.key) for job in todo)
-    return Profiled(tuple(entries), measured, len(todo) - len(missing), left, faults)
+    return entries
 
 
 class Measuring:
@@ -119,7 +141,7 @@ class Measuring:
     def measure(self, todo: Sequence[Measurement]) -> int:
         """Run the measurements and return how many were measured."""
         waiting = deque(todo)
-        models = list(dict.fromkeys(job.model for job in todo))
+        models = list(dict.fromkeys(job.model for job in todo if job.model != COPIED))
         try:
             while waiting and self._has_time(waiting[0].estimate_s):
                 together = self._driver.coexist and not self._driver.alike
@@ -331,16 +353,24 @@ def _write(out: Path, about: Json, entries: list[Json]) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that workers and daemons are stopped."""
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception, so that workers and daemons are stopped.
+
+    After the first signal, Ctrl-C included, no other one disturbs that.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
+        for later in ending:
+            signal.signal(later, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, end) for number in ending}
     try:
         yield
     finally:

@@ -138,6 +138,19 @@ def training(job: ProcessJob, device: str) -> PreparedStep:
     return PreparedStep(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
 
 
+def copying(job: ProcessJob, device: str) -> PreparedStep:
+    """Device memory that is read and written by a kernel, not by the copy engines."""
+    source = torch.ones(job.batch << 18, device=device)  # of 4 bytes each
+    target = torch.empty_like(source)
+
+    def step() -> None:
+        torch.mul(source, 2.0, out=target)
+        synchronize(device)
+
+    step()
+    return PreparedStep(step, False, "a kernel that reads and writes", bool(target[-1] == 2.0))
+
+
 def occupy(job: ProcessJob, device: str) -> None:
     """Do once what a process of the daemon does, so that its memory can be read afterwards."""
     model = _build(job)

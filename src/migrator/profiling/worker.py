@@ -80,11 +80,13 @@ class ProfileWorker:
         if job.task in (WorkKind.WORKER, WorkKind.RETRAINING, WorkKind.ESTIMATE):
             self._steps.occupy(job, self._device)
             return self._held()
-        prepared: PreparedStep = (
-            self._served(job).prepared(job.batch)
-            if job.task is WorkKind.INFERENCE
-            else self._steps.training(job, self._device)
-        )
+        prepared: PreparedStep
+        if job.task is WorkKind.INFERENCE:
+            prepared = self._served(job).prepared(job.batch)
+        elif job.task is WorkKind.COPY:
+            prepared = self._steps.copying(job, self._device)
+        else:
+            prepared = self._steps.training(job, self._device)
         self._job, self._step = job, prepared.step
         self._description = {"graph": prepared.graph, "finite": prepared.finite}
         if prepared.note is not None:
@@ -102,7 +104,7 @@ class ProfileWorker:
         assert self._step is not None, "nothing has been prepared"
         figures = percentiles(time_steps(self._step, start_s, pace))
         self._steps.synchronize(self._device)
-        return figures | self._memory()
+        return figures | self._memory() | self._device_memory()
 
     def start(self, job: ProcessJob) -> Json:
         """Measure the start from the class to the first answer, in parts.
@@ -177,6 +179,13 @@ class ProfileWorker:
         }
         self._make_room(None)
         return held
+
+    def _device_memory(self) -> Json:
+        """The memory of the instance; under MPS that of the whole GPU."""
+        if self._device != "cuda":
+            return {}
+        total = self._torch.cuda.get_device_properties(0).total_memory
+        return {"device_mib": round(total / 2**20, 1)}
 
     def _memory(self) -> Json:
         if self._device != "cuda":

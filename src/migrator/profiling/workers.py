@@ -107,7 +107,8 @@ class Pool:
         """
         needed = {key for measurement in wanted for key in self.keys(measurement)}
         self._make_room(needed)
-        for key in sorted(needed - self._open.keys()):
+        # The largest instances have the fewest places.
+        for key in sorted(needed - self._open.keys(), reverse=True):
             with ExitStack() as stack:
                 worker = self.start(key, stack)
                 self._open[key] = (worker, stack.pop_all())

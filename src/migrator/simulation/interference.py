@@ -25,12 +25,9 @@ from numpy.typing import NDArray
 
 from migrator.control.observation import Sharing
 from migrator.core.problem import Kind
-from migrator.core.profiles import INTERFERING_PART, Service
+from migrator.core.profiles import INTERFERING_PART, TRAINING_INTERFERENCE, Service
 from migrator.simulation.gpu import SimulatedWorker
 
-TRAINING_INTERFERENCE = 0.145
-"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
-fraction."""
 TURNS_OF_SERVING = 0.65
 """Turns per turn of a training that a neighbour takes if it always serves; measured without MPS."""
 _ROUNDS, _SETTLED = 30, 1e-4

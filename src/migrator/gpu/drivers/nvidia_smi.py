@@ -17,6 +17,10 @@ OTHERWISE = "use --driver emulated, which needs no GPU"
 """Suggestion in error messages. Callers without emulated GPUs pass another one."""
 
 _PATIENCE_S = 60.0
+_MODES = (
+    *("mig.mode.current", "compute_mode", "persistence_mode"),
+    *("power.limit", "clocks.max.sm"),
+)
 _COUNT_SMS = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -89,6 +93,19 @@ def compute_mode(index: int) -> str | None:
     except InputError:
         return None
     return rows[0]["compute_mode"] if rows else None
+
+
+def modes(index: int) -> dict[str, str]:
+    """Modes and limits of the GPU, which this project only reads."""
+    row = _query("gpu", _MODES, "-i", str(index))[0]
+    return {name: row[name] for name in _MODES}
+
+
+def compute_processes(uuid: str) -> tuple[int, ...]:
+    """The processes that compute on the GPU with this UUID."""
+    rows = _query("compute-apps", ("gpu_uuid", "pid"))
+    mine = (row["pid"] for row in rows if row["gpu_uuid"] == uuid)
+    return tuple(sorted(int(pid) for pid in mine if pid.isdecimal()))
 
 
 def used_mib(index: int) -> float | None:

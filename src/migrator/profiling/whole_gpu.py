@@ -1,0 +1,352 @@
+"""Measure a GPU as a whole and leave it as it was: `migrator gpu measure`.
+
+Beside what profiles need: every size's device memory and bandwidth, what busy neighbours do to an
+instance, and how long instances take to create and to destroy. The folder of results has
+
+measurements.jsonl  every measurement, written at once, so that the same command goes on
+profiles.json       a profile file
+report.md           one page with all figures beside what simulations assume (`gpu_report`)
+
+Needs only torch and numpy, and pynvml for MIG: `python -m migrator.profiling.whole_gpu` does the
+same where nothing else is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.core import catalogue
+from migrator.core.catalogue import Place
+from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.gpu.drivers import nvidia_smi
+from migrator.io.atomic_write import write_atomically
+from migrator.profiling import measurements
+from migrator.profiling.__main__ import print_measurement
+from migrator.profiling.drivers import DRIVERS, Cpu, Driver, Json, Mig, driver
+from migrator.profiling.gpu_report import render
+from migrator.profiling.measurements import Measurement
+from migrator.profiling.results import Results
+from migrator.profiling.run import (
+    Report,
+    ended_by_signals,
+    faults_of,
+    measure,
+    require_torch,
+    write_profiles,
+)
+
+MODELS = ("resnet-50", "convnext-b", "bert-base")
+BATCHES = (1, 4, 16)
+QUICK_MODELS, QUICK_PACE = MODELS[:1], 0.5
+BUDGET_S = 1500.0
+"""With what is under way when it ends, and the end itself, less than half an hour."""
+CYCLES = 5
+"""Creations of each size without a process."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Result of a run."""
+
+    folder: Path
+    measured: int
+    left: int
+    """Number of measurements without time left."""
+    faults: tuple[str, ...]
+    changed: tuple[str, ...]
+    """How the GPU differs from what it was before; empty if it does not."""
+
+
+def planned(
+    board: catalogue.Board, driver_name: str, models: Sequence[str], *, quick: bool = False
+) -> list[Measurement]:
+    """What is measured on a board; `quick`: one model, half the time for each measurement."""
+    return measurements.whole_gpu(
+        board,
+        models or (QUICK_MODELS if quick else MODELS),
+        BATCHES,
+        on_instances=not DRIVERS[driver_name].coexist,
+        pace=QUICK_PACE if quick else 1.0,
+    )
+
+
+def measure_gpu(
+    todo: Sequence[Measurement],
+    driver: Driver,
+    folder: Path,
+    *,
+    command: str,
+    budget_s: float = BUDGET_S,
+    make_room: bool = False,
+    beside_others: bool = False,
+    fresh: bool = False,
+    report: Report = lambda _measurement, _row: None,
+) -> Measured:
+    """Measure what the folder lacks within the budget; write the profiles and the page.
+
+    `make_room`: remove unused instances, and create them again at the end. `beside_others`: measure
+    although other programs use the GPU, on the instances that fit beside theirs. Raises GpuError
+    without one of them if the GPU is not empty.
+    """
+    until_s = time.monotonic() + budget_s
+    require_torch()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: {folder} cannot be made ({error.strerror})") from error
+    head = {"driver": driver.name, "board": driver.board.name, **driver.about}
+    results = _results(folder / "measurements.jsonl", head, fresh=fresh)
+    measured = 0
+    try:
+        with (
+            ended_by_signals(),
+            _left_as_found(driver, results, make_room=make_room, beside_others=beside_others),
+        ):
+            shares = {job: tuple(sms for sms, _ in job.jobs) for job in todo}
+            fit = {sizes for sizes in set(shares.values()) if driver.has_room(sizes)}
+            fitting = [job for job in todo if shares[job] in fit]
+            if not fitting:
+                raise GpuError("no instance fits beside those that are there; give --make-room")
+            _create_and_destroy(driver, fitting, results, until_s)
+            measured = measure(fitting, driver, results, until_s, report)
+    finally:
+        _write(todo, driver, results, folder, command)
+    return Measured(
+        folder,
+        measured,
+        sum(not results.has(job.key) for job in todo),
+        faults_of(todo, results),
+        tuple(results.rows["after"]["changed"]),
+    )
+
+
+def _results(path: Path, head: Json, *, fresh: bool) -> Results:
+    """The measurements; fresh ones still know what a killed run has to put back."""
+    kept: list[Json] = []
+    if fresh and path.exists():
+        with suppress(InputError):
+            rows = Results(path, head).rows
+            kept = [rows[key] for key in ("before", "after") if key in rows]
+    results = Results(path, head, fresh=fresh)
+    for row in kept:
+        results.add(row)
+    return results
+
+
+def _write(
+    todo: Sequence[Measurement], driver: Driver, results: Results, folder: Path, command: str
+) -> None:
+    """Write what there is, also of a run that was interrupted."""
+    if not any("jobs" in row for row in results.rows.values()):
+        return
+    profiles: list[Json] = []
+    with suppress(MigratorError):  # without a latency there is no profile
+        profiles = write_profiles(todo, driver, results, folder / "profiles.json")
+    with write_atomically(folder / "report.md") as unfinished:
+        page = render(driver, todo, results, profiles, command)
+        unfinished.write_text(page, encoding="utf-8")
+
+
+@contextmanager
+def _left_as_found(
+    driver: Driver, results: Results, *, make_room: bool, beside_others: bool
+) -> Iterator[None]:
+    """Save what is on the GPU, and have it there again at the end, also of an earlier run that was
+    killed.
+    """
+    if isinstance(driver, Mig):
+        with driver.open():
+            pass  # removes what a killed run created
+    before = _found(driver)
+    killed = _of_killed_run(results)
+    wanted: list[list[object]] = before["instances"] if killed is None else killed["instances"]
+    removed = _make_room(driver, make_room=make_room, beside_others=beside_others, dry=True)
+    run = results.rows.get("before", {}).get("run", 0) + 1
+    results.add({"key": "before", "run": run, **before, "instances": wanted})
+    try:
+        if removed:
+            _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
+        yield
+    finally:
+        faults = _create_missing(driver, wanted)
+        after = _found(driver)
+        changed = [*faults, *_differences({**before, "instances": wanted}, after)]
+        left = driver.left_behind()
+        changed += [] if left is None else [left]
+        restored = all(instance in after["instances"] for instance in wanted)
+        about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
+        results.add({"key": "after", **about, **after})
+
+
+def _of_killed_run(results: Results) -> Json | None:
+    """What was on the GPU before an earlier run that could not put it back; None without one."""
+    before, after = results.rows.get("before"), results.rows.get("after", {})
+    if before is None or (after.get("run") == before["run"] and after["restored"]):
+        return None
+    return before
+
+
+def _found(driver: Driver) -> Json:
+    """Instances, processes and modes."""
+    modes: dict[str, str] = {}
+    if not isinstance(driver, Cpu):
+        with suppress(InputError):  # MIG needs no nvidia-smi
+            modes = nvidia_smi.modes(driver.index)
+    return {
+        "instances": [
+            [instance.place.start, instance.place.profile] for instance in driver.instances()
+        ],
+        "processes": [str(process) for process in driver.processes()],
+        "modes": modes,
+    }
+
+
+def _make_room(driver: Driver, *, make_room: bool, beside_others: bool, dry: bool) -> list[str]:
+    """Remove unused instances and return their places. GpuError if the GPU is not empty then.
+
+    `dry`: change nothing.
+    """
+    there = driver.instances()
+    unused = [instance for instance in there if make_room and not instance.holders]
+    staying = [instance for instance in there if instance not in unused]
+    processes = driver.processes()
+    if processes and not beside_others:
+        raise GpuError(
+            f"GPU {driver.index} is in use by {', '.join(map(str, processes))}; end that, or give "
+            "--beside-others to measure beside it what it then disturbs"
+        )
+    if staying and not beside_others:
+        places = ", ".join(str(instance.place) for instance in staying)
+        raise GpuError(
+            f"GPU {driver.index} has instances ({places}); give --make-room to remove the unused "
+            "ones and create them again at the end, or --beside-others to measure what fits beside "
+            "them"
+        )
+    if not dry and isinstance(driver, Mig):
+        for instance in unused:
+            driver.remove(instance)
+    return [str(instance.place) for instance in unused]
+
+
+def _create_missing(driver: Driver, wanted: Sequence[Sequence[object]]) -> list[str]:
+    """Create the wanted instances that are not there; a sentence for each that cannot be."""
+    if not isinstance(driver, Mig):
+        return []
+    there = {instance.place for instance in driver.instances()}
+    faults = []
+    for start, profile in wanted:
+        place = Place(int(str(start)), str(profile))
+        if place not in there:
+            try:
+                driver.create_again(place)
+            except MigratorError as error:
+                faults.append(f"{place} could not be created again: {error}")
+    return faults
+
+
+def _differences(before: Json, after: Json) -> Iterator[str]:
+    for instance in before["instances"]:
+        if instance not in after["instances"]:
+            yield f"{instance[1]} at {instance[0]} was there before"
+    for instance in after["instances"]:
+        if instance not in before["instances"]:
+            yield f"{instance[1]} at {instance[0]} was not there before"
+    for name, value in before["modes"].items():
+        if after["modes"].get(name) != value:
+            yield f"{name} was {value} and is {after['modes'].get(name)}"
+
+
+def _create_and_destroy(
+    driver: Driver, todo: Sequence[Measurement], results: Results, until_s: float
+) -> None:
+    """Create and destroy each size several times, without processes."""
+    if not isinstance(driver, Mig):
+        return
+    sizes = {sms for job in todo for sms, _ in job.jobs}
+    made = [row["sms"] for row in results.reconfigurations()]
+    with driver.open():
+        for sms in sorted(sizes, reverse=True):
+            for _ in range(CYCLES - made.count(sms)):
+                if time.monotonic() > until_s:
+                    return
+                with driver.share(sms):
+                    pass
+                results.add_reconfiguration(driver.reconfigurations.pop())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command without the rest of MIGRator."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _main(_options(words), words)
+    except MigratorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _main(options: argparse.Namespace, words: Sequence[str]) -> int:
+    board = catalogue.board(options.board) if options.board else None
+    opened = driver(options.driver, options.gpu, board)
+    todo = planned(opened.board, options.driver, options.models, quick=options.quick)
+    if options.dry_run:
+        print("\n".join(f"{job.study:<13}{job.description}" for job in todo))
+        print(f"{len(todo)} measurements, about {measurements.estimate_s(todo):.0f} s")
+        return 0
+    done = measure_gpu(
+        todo,
+        opened,
+        options.out,
+        command=shlex.join(["python", "-m", "migrator.profiling.whole_gpu", *words]),
+        budget_s=options.budget_s,
+        make_room=options.make_room,
+        beside_others=options.beside_others,
+        fresh=options.fresh,
+        report=print_measurement,
+    )
+    return print_measured(done)
+
+
+def print_measured(done: Measured) -> int:
+    """Print what was done; return the exit code."""
+    for fault in done.faults:
+        print(f"note: {fault}", file=sys.stderr)
+    for line in done.changed:
+        print(f"error: the GPU is not as it was: {line}", file=sys.stderr)
+    if done.left:
+        print(f"{done.left} measurements are left; the same command goes on")
+    print(f"measured {done.measured}; send back {done.folder / 'report.md'} and profiles.json")
+    return 3 if done.changed else 0
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m migrator.profiling.whole_gpu",
+        description="Measure a GPU on every instance size and leave it as it was.",
+    )
+    add = parser.add_argument
+    add("models", nargs="*", metavar="MODEL", help=f"default: {', '.join(MODELS)}")
+    add("--driver", choices=tuple(DRIVERS), default="mig", help="what divides the GPU")
+    add("--gpu", type=int, default=0, help="the GPU's number")
+    add("--board", help="the expected board; required for --driver cpu")
+    add("--out", type=Path, default=Path("gpu-measured"), help="folder of the results")
+    add("--quick", action="store_true", help="one model, and half the time for each measurement")
+    add("--budget-s", type=float, default=BUDGET_S, help="start nothing that ends later")
+    add("--make-room", action="store_true", help="remove unused instances, and put them back")
+    add("--beside-others", action="store_true", help="measure although others use the GPU")
+    add("--fresh", action="store_true", help="discard the measurements of an earlier run")
+    add("--dry-run", action="store_true", help="list what would be measured")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""`migrator gpu measure`: what it measures, its page, and that the GPU is left as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import FakeNvml, FaultKind
+from support.gpu_cli import gpu
+from support.nvidia_programs import NvidiaPrograms
+from support.waiting import LIMIT_S, until
+
+from migrator.core.catalogue import board, boards
+from migrator.core.errors import GpuError
+from migrator.core.profiles import profile_of
+from migrator.profiling.drivers import Mig, Mps
+from migrator.profiling.measurements import Measurement, Study, WorkKind, whole_gpu
+from migrator.profiling.whole_gpu import measure_gpu, planned
+
+TINY = "support.tiny_model:Tiny"
+A30 = board("A30-24GB")
+QUICK = 0.02
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+    """A machine with one A30 in MIG mode; the CPU computes."""
+    monkeypatch.setattr(Mig, "device", "cpu")
+    with installed(tmp_path / "fake", ["A30-24GB"]) as machine:
+        yield machine
+
+
+def some(*wanted: Callable[[Measurement], bool]) -> list[Measurement]:
+    """The first measurement of each kind."""
+    listed = whole_gpu(A30, [TINY], [1, 4], on_instances=True, pace=QUICK)
+    return [next(filter(choose, listed)) for choose in wanted]
+
+
+def small() -> list[Measurement]:
+    """On the smallest size alone, beside its siblings, and its bandwidth."""
+    return some(
+        lambda job: job.study is Study.LATENCY and job.jobs[0][0] == 14,
+        lambda job: job.study is Study.BANDWIDTH and job.jobs[0][0] == 14,
+        lambda job: [sms for sms, _ in job.jobs] == [14] * 4,
+    )
+
+
+def layout(fake: FakeNvml) -> list[str]:
+    return [str(instance.place) for instance in fake.instances()]
+
+
+@pytest.mark.parametrize("name", sorted(boards()))
+@pytest.mark.parametrize("on_instances", [True, False])
+def test_every_size_is_measured_alone_and_beside_neighbours_that_fit(
+    name: str, on_instances: bool
+) -> None:
+    divided = boards()[name]
+    if any(profile.sms is None for profile in divided.plain_profiles.values()):
+        return
+    listed = whole_gpu(divided, ["resnet-50", TINY], [1, 4, 16], on_instances=on_instances)
+    assert len({job.key for job in listed}) == len(listed)
+    sizes = {divided.sms_of(gpcs) for gpcs in divided.sizes}
+    for study in (Study.LATENCY, Study.TRAINING, Study.BANDWIDTH):
+        assert {job.jobs[0][0] for job in listed if job.study is study} == sizes
+    together = [job for job in listed if len(job.jobs) > 1]
+    for job in together:
+        assert sum(sms for sms, _ in job.jobs) <= divided.sms
+    tasks = {task.task for job in together for _, task in job.jobs}
+    assert tasks == {WorkKind.INFERENCE, WorkKind.TRAINING, WorkKind.COPY}
+    # what instances do to one another is not the interference of a profile
+    assert any(job.study is Study.INTERFERENCE for job in listed) is not on_instances
+
+
+def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    listed = whole_gpu(A30, [TINY], [1, 4], on_instances=True, pace=QUICK)
+    done = measure_gpu(listed, Mig.find(0), out, command="measure")
+    assert (done.measured, done.left, done.faults, done.changed) == (len(listed), 0, (), ())
+    assert layout(fake) == []
+    (entry,) = json.loads((out / "profiles.json").read_text())["profiles"]
+    profile = profile_of(entry)
+    assert sorted(profile.latency_ms) == [1, 4]
+    assert "create_s measured" in profile.provenance
+    page = (out / "report.md").read_text()
+    assert page.startswith("# NVIDIA A30-24GB measured under mig\n\n`measure`, MIGRator")
+    assert "Unfinished" not in page
+    assert "Slowdown beside busy neighbours (assumed: none on MIG instances): median" in page
+    assert "- The GPU is as it was before." in page
+    (size,) = [line for line in page.splitlines() if line.startswith("| 2g.12gb |")]
+    assert "-" not in size.removeprefix("| 2g.12gb | 28 | - | 11.69 |"), size
+    assert f"| inference of {TINY}, batch 1, on 14 SMs beside 3 x copy of device memory" in page
+    assert f"| training of {TINY}, batch 32, on 28 SMs beside 2 x copy of device memory" in page
+    assert page.endswith("## Left out\n\nNothing.\n")
+    # a second time there is nothing to do
+    again = measure_gpu(listed, Mig.find(0), out, command="measure")
+    assert (again.measured, again.left) == (0, 0)
+
+
+def test_instances_are_created_and_destroyed_several_times(fake: FakeNvml, tmp_path: Path) -> None:
+    measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure")
+    rows = [json.loads(line) for line in (tmp_path / "measurements.jsonl").read_text().splitlines()]
+    made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
+    assert [row["sms"] for row in made] == [14] * 6
+    assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in made)
+    assert layout(fake) == []
+
+
+def test_a_gpu_in_use_is_refused(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.hold(None, os.getpid())
+    with pytest.raises(GpuError, match=rf"is in use by .*process {os.getpid()}.*--beside-others"):
+        measure_gpu(small(), Mig.find(0), tmp_path, command="measure")
+    fake.release()
+    fake.foreign(2, "2g.12gb")
+    with pytest.raises(GpuError, match=r"has instances \(2g.12gb at 2\); give --make-room"):
+        measure_gpu(small(), Mig.find(0), tmp_path, command="measure")
+    fake.hold(2, os.getpid())
+    with pytest.raises(GpuError, match="is in use by"):
+        measure_gpu(small(), Mig.find(0), tmp_path, command="measure", make_room=True)
+    assert layout(fake) == ["2g.12gb at 2"]
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_what_fits_beside_others_is_measured(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.foreign(2, "2g.12gb")
+    fake.hold(2, os.getpid())
+    done = measure_gpu(small(), Mig.find(0), tmp_path, command="measure", beside_others=True)
+    assert (done.measured, done.left, done.changed) == (2, 1, ())
+    assert layout(fake) == ["2g.12gb at 2"]
+    page = (tmp_path / "report.md").read_text()
+    assert "**Unfinished: 2 of 3 measurements.**" in page
+    assert f"- not measured: 4 times inference of {TINY}" in page
+
+
+def test_unused_instances_make_room_and_are_created_again(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.foreign(0, "1g.6gb")
+    fake.foreign(2, "2g.12gb")
+    seen: list[list[str]] = []
+    done = measure_gpu(
+        *(small()[2:], Mig.find(0), tmp_path),
+        command="measure",
+        make_room=True,
+        report=lambda *_: seen.append(layout(fake)),
+    )
+    assert seen == [["1g.6gb at 0", "1g.6gb at 1", "1g.6gb at 2", "1g.6gb at 3"]]
+    assert (done.measured, done.changed) == (1, ())
+    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
+
+
+def test_an_instance_that_cannot_be_created_again_is_named(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.foreign(0, "1g.6gb")
+
+    def refuse(*_: object) -> None:
+        fake.fault(FaultKind.INSUFFICIENT_RESOURCES)
+
+    done = measure_gpu(
+        *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
+    )
+    assert "1g.6gb at 0 could not be created again" in done.changed[0]
+    assert layout(fake) == []
+    # the next run knows
+    again = measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure", fresh=True)
+    assert again.changed == ()
+    assert layout(fake) == ["1g.6gb at 0"]
+
+
+def test_an_error_leaves_the_gpu_as_it_was(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.foreign(0, "1g.6gb")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        measure_gpu(
+            *(small(), Mig.find(0), tmp_path), command="measure", make_room=True, report=fail
+        )
+    assert layout(fake) == ["1g.6gb at 0"]
+    assert "**Unfinished: 1 of 3 measurements.**" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+)
+def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
+    fake: FakeNvml, tmp_path: Path, number: int, code: int
+) -> None:
+    fake.foreign(0, "1g.6gb")
+    out, rows = tmp_path / "out", tmp_path / "out" / "measurements.jsonl"
+    words = ["profiling.measuring", str(tmp_path / "fake"), TINY, "--make-room", "--out", str(out)]
+    run = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+    until(lambda: rows.exists() and '"study": "latency"' in rows.read_text())
+    assert layout(fake) == ["4g.24gb at 0"]
+    run.send_signal(number)
+    run.communicate(timeout=LIMIT_S)
+    assert run.returncode == code
+    if number == signal.SIGKILL:
+        assert layout(fake) == ["4g.24gb at 0"]
+        fake.release()
+        measure_gpu(small()[:1], Mig.find(0), out, command="measure")
+    else:
+        assert "**Unfinished: " in (out / "report.md").read_text()
+    assert layout(fake) == ["1g.6gb at 0"]
+
+
+def test_shares_need_no_instances_and_the_daemon_is_gone(
+    programs: NvidiaPrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mps, "device", "cpu")
+    listed = planned(board("H200-141GB"), "mps", [TINY], quick=True)
+    todo = [job for job in listed if [sms for sms, _ in job.jobs] == [16]][:2]
+    todo += [job for job in listed if job.study is Study.INTERFERENCE][:1]
+    done = measure_gpu(todo, Mps.find(0), tmp_path, command="measure")
+    assert (done.measured, done.faults, done.changed) == (3, (), ())
+    assert [line.partition(" ")[0] for line in programs.log()] == ["start", "quit"]
+    page = (tmp_path / "report.md").read_text()
+    assert "Shares are not created" in page
+    assert "mig.mode.current Disabled, compute_mode Default" in page
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    cpu = ("--driver", "cpu", "--board", "A30-24GB", TINY)
+    listed = gpu("measure", *cpu, "--dry-run", "--json").json
+    assert listed["seconds"] > 0
+    assert {job["study"] for job in listed["measurements"]} == {study.value for study in Study}
+    done = gpu("measure", *cpu, "--quick", "--budget-s", "6", "--out", tmp_path / "out", "--json")
+    assert done.code == 0, done.err
+    assert done.json["measured"] > 0
+    assert done.json["left"] > 0
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert f"`migrator gpu measure {TINY} --driver cpu --quick`" in page
+
+
+def test_a_folder_of_another_gpu_is_refused(tmp_path: Path, fake: FakeNvml) -> None:
+    del fake
+    measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure")
+    refused = gpu("measure", "--driver", "cpu", "--board", "A30-24GB", TINY, "--out", tmp_path)
+    assert "holds measurements of another GPU" in refused.refusal

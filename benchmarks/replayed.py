@@ -200,6 +200,10 @@ class MeasuredModel:
             state.adopt(None, made.judged)
         self._take_over(now_s + swap_s, job.window)
 
+    def expected_below_first(self, job: TenantRetraining) -> float:
+        """Nothing: live runs have one configuration."""
+        return 0.0
+
     def labelled(self, first: int, window: int) -> int:
         """The labels of the live run."""
         before = self.labelled_before if first < 0 else 0

@@ -31,7 +31,10 @@ class Judged:
     """A configuration in a window: estimates and what came."""
 
     pair: str
+    window: str
+    """The course and its window."""
     name: str
+    before: float
     expected: AccuracyEstimate
     came: float
     gain: float | None
@@ -68,7 +71,9 @@ def judge(key: str, course: Json) -> Iterator[Judged]:
             gained = longest_came - before
             yield Judged(
                 key.rpartition(":")[0],
+                f"{key} {row['window']}",
                 name,
+                before,
                 estimate,
                 came,
                 (came - before) / gained if gained > _LEAST_GAIN else None,

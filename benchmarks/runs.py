@@ -41,13 +41,20 @@ def setting_of(arguments: argparse.Namespace) -> Setting:
 
 
 def outcomes_of(
-    jobs: Sequence[SimulationJob], setting: Setting, arguments: argparse.Namespace
+    jobs: Sequence[SimulationJob],
+    setting: Setting,
+    arguments: argparse.Namespace,
+    **made_with: str,
 ) -> Mapping[SimulationJob, RunOutcome]:
-    """The outcome of every run; equal jobs are run once."""
+    """The outcome of every run; equal jobs are run once.
+
+    `made_with`: what the runs depend on besides the code and the traces. Runs that were kept are of
+    the same.
+    """
     wanted = tuple(dict.fromkeys(jobs))
     if arguments.keep is None:
         return run_jobs(wanted, processes=arguments.processes)
-    made_with = {"code": code_digest(), "traces": traces_digest(setting.data)}
+    made_with |= {"code": code_digest(), "traces": traces_digest(setting.data)}
     with open_results(arguments.keep, "runs", RunOutcome, made_with) as file:
         return run_jobs(wanted, processes=arguments.processes, results=file)
 

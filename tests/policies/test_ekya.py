@@ -15,9 +15,9 @@ from support.mps_observation import (
 
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
+from migrator.core.profiles import Curve
 from migrator.forecast.selection import forecaster
 from migrator.policies import mps_workers
-from migrator.core.profiles import Curve
 from migrator.policies.ekya import Ekya, EkyaByRequests
 from migrator.policies.policy import RetrainingChoice
 

@@ -64,3 +64,27 @@ def test_ekya_takes_the_one_that_pays_with_its_own_time_and_accuracy(
     assert (first.accuracy_after, second.accuracy_after) == (0.84, 0.78)
     assert first.retrained_s is not None
     assert first.retrained_s < 25
+
+
+def test_a_short_one_that_gained_as_estimated_does_not_correct_estimates(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    ahead = forecaster("last-mean")
+    outcome = run(read_scenario(path), policy("ekya"), ahead, record=True)
+    assert outcome.records is not None
+    estimated = [retraining.accuracy_estimated for retraining in outcome.records.retrainings]
+    assert estimated == pytest.approx([0.84, 0.78])  # those of the short one
+
+
+@pytest.mark.parametrize("name", ["migrator", "ekya", "ekya-by-requests"])
+def test_one_configuration_is_what_a_scenario_without_any_has(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "two.yaml"
+    alone, _, _ = SCENARIO.partition("      configurations:")
+    outcomes = []
+    for text in (alone, alone + "      configurations: [{name: all}]\n"):
+        path.write_text(text, encoding="utf-8")
+        outcomes.append(run(read_scenario(path), policy(name), forecaster("last-mean")))
+    one, named = (
+        [(window.tenants, window.slots) for window in outcome.windows] for outcome in outcomes
+    )
+    assert one == named

@@ -148,6 +148,11 @@ class Drift:
         others = (each.accuracy_post for each in self.others if each.name == configuration)
         return next(others, self.accuracy_post)
 
+    def expected_below_first(self, configuration: str) -> float:
+        """How much less accuracy is expected of a configuration than of the first."""
+        others = (each.accuracy_expected for each in self.others if each.name == configuration)
+        return self.accuracy_expected - next(others, self.accuracy_expected)
+
 
 @dataclass(frozen=True)
 class ServedTenant:

@@ -10,7 +10,14 @@ from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedT
 from migrator.reproduce.map_cells import Gain, with_gain
 from migrator.reproduce.traces import offset
 from migrator.workload.capacity import highest_rps
-from migrator.workload.workloads import LOAD, TRACES, WINDOW_S, workload, workloads
+from migrator.workload.workloads import (
+    LOAD,
+    TRACES,
+    WINDOW_S,
+    all_workloads,
+    workload,
+    workloads,
+)
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
 ALIBABA, AZURE = TRACES
@@ -23,7 +30,7 @@ _STRIDE = 7
 
 @dataclass(frozen=True)
 class WorkloadSource:
-    """One of the paper's workloads with the given parameters.
+    """One of the packaged workloads with the given parameters.
 
     On real traces every workload begins at another place of them and, where there is room, at
     another window of its data set, so that an average covers all of both. The load is that of the
@@ -71,7 +78,7 @@ class WorkloadSource:
 
 def _place(name: str, seed: int) -> int:
     """The place of a workload; with another seed all workloads move on by one."""
-    return (list(workloads()).index(name) * _STRIDE + seed) % _PLACES
+    return (list(all_workloads()).index(name) * _STRIDE + seed) % _PLACES
 
 
 def _moved(tenant: ServedTenant, mean_rps: float, number: int, windows: int) -> ServedTenant:

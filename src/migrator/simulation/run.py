@@ -494,7 +494,9 @@ class _Simulation:
         model.finish(state, job, self.gpu.now_s, swap_s)
         # the accuracies of a retraining that outlasted its window are those on newer data
         is_late = job.window < self.clock.number
-        state.compare(before, state.accuracy, None if is_late else job.estimated)
+        # estimates and gains of earlier retrainings are those of the first configuration
+        after = min(1.0, state.accuracy + model.expected_below_first(job))
+        state.compare(before, after, None if is_late else job.estimated)
         if self.recorder is not None:
             worker = training.worker
             start_s = worker.ready_s - worker.since_s

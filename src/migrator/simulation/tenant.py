@@ -47,6 +47,10 @@ class TenantModel(Protocol):
     ) -> None:
         """End a retraining. Its model serves after `swap_s`, unless it is refused."""
 
+    def expected_below_first(self, job: TenantRetraining) -> float:
+        """How much less accuracy was expected of a retraining than of one in the first
+        configuration."""
+
     def labelled(self, first: int, window: int) -> int:
         """Number of labels that a retraining in a window can learn, if `first` is the first window
         whose labels are not learned."""
@@ -106,6 +110,10 @@ class DriftingModel:
         self.accuracy = after
         state.adopt(None, after)
         self.switches.append((now_s + swap_s, after))
+
+    def expected_below_first(self, job: TenantRetraining) -> float:
+        """By the estimates that the scenario gives."""
+        return self._drifts[job.window].expected_below_first(job.configuration)
 
     def labelled(self, first: int, window: int) -> int:
         """Enough, if the window's data can be learned."""

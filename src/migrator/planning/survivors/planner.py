@@ -9,7 +9,8 @@
    where that leaves a gap.
 4. With few tenants, real allocations and retrainings are searched together, pruned by the prices
    and by what the best plan is worth, in widening passes: they improve the plan, the bound, or
-   prove the optimum. With many tenants the best schedule gets a wide beam instead.
+   prove the optimum. Configurations of which the prices say that no better plan has them are left
+   out. With many tenants the best schedule gets a wide beam instead.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ from migrator.planning.survivors.beam_search import Shared, ShareSearch, States,
 from migrator.planning.survivors.board import build_shares
 from migrator.planning.survivors.fixed_schedule import Around, around_of
 from migrator.planning.survivors.menus import menus_of
-from migrator.planning.survivors.prices import find_prices
-from migrator.planning.survivors.serving import build_serving
+from migrator.planning.survivors.prices import (
+    ServingPrices,
+    bounds_by_configuration,
+    find_prices,
+)
+from migrator.planning.survivors.serving import ServingTables, build_serving
 from migrator.planning.survivors.state_search import SearchPass, StateSearch
 
 FEW = 3
@@ -112,6 +117,13 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         is_open = bound > enough(value) and not late()
         if many or (not is_open and len(problem.tenants) > 1):
             break
+        promising = _promising(problem, prices, serving, best_plan)
+        if promising is not problem:
+            problem, space = promising, build_space(promising)
+            menus = menus_of(problem, space)
+            search = ShareSearch(problem, space, menus, arrivals)
+            serving = build_serving(problem, space, build_tables(problem, space))
+            shares, running = build_shares(problem, space), running_of(problem, space)
         tabulated = serving, shares, prices, menus, arrivals, search.costs, running
         states = StateSearch(problem, space, *tabulated)
         outcome, bound = widen(states, search.before(), value, bound, budget_now, hopeful, late)
@@ -120,6 +132,28 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         if bound <= enough(best_plan.objective):
             break
     return _with_bound(best_plan, bound, began)
+
+
+def _promising(
+    problem: Problem, prices: ServingPrices, serving: ServingTables, plan: Plan
+) -> Problem:
+    """The problem without configurations that no better plan than this one has; the same problem if
+    there are none."""
+    bounds = bounds_by_configuration(serving, prices)
+    used = {(retraining.tenant, retraining.configuration) for retraining in plan.retrainings}
+    tenants = []
+    for tenant, bound_of in zip(problem.tenants, bounds, strict=True):
+        kept = tenant.configurations
+        if len(kept) > 1:
+            kept = tuple(
+                choice
+                for choice, bound in zip(kept, bound_of, strict=False)
+                if bound >= plan.objective or (tenant.name, choice.name) in used
+            )
+        same = len(kept) == len(tenant.configurations)
+        tenants.append(tenant if same else replace(tenant, configurations=kept))
+    same = all(new is old for new, old in zip(tenants, problem.tenants, strict=True))
+    return problem if same else replace(problem, tenants=tuple(tenants))
 
 
 def _plan_of_beams(

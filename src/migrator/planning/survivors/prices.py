@@ -139,6 +139,17 @@ def _ascend(
     return best
 
 
+def bounds_by_configuration(serving: ServingTables, prices: ServingPrices) -> Floats:
+    """[tenant, configuration]: no plan in which the tenant starts a retraining in the configuration
+    is worth more."""
+    slots, width = prices.pattern.shape[1:]
+    configurations = serving.accuracy.shape[1] - 1
+    ways = _empty_ways(configurations, slots, width)
+    lost = np.empty((len(serving.patterns), configurations))
+    _fill_lost(serving, prices.pattern, sums_before(prices.beside), ways, lost)
+    return np.asarray(prices.bound - lost)
+
+
 def _rows(values: Floats) -> Floats:
     """The same values as a table."""
     return values.reshape(-1, values.shape[2])
@@ -363,9 +374,8 @@ def _completion(
     Where an optional retraining is left out, the end is the window's and the option is -1.
     """
     forward, backward, with_size = ways.forward, ways.backward, serving.with_size
-    slots, patterns, sizes = rents.shape[2] - 1, serving.patterns[m], rents.shape[1]
+    slots, patterns = rents.shape[2] - 1, serving.patterns[m]
     value, at, option, before, after = NEVER, slots, -1, 0, 0
-    # both ways meet in the slot in which the retraining ends: a maximum over all of those
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
         at, option = fixed, serving.end_size[m]
@@ -379,8 +389,21 @@ def _completion(
         for p in range(patterns):
             if forward[slots, p] > value:
                 value, before, after = forward[slots, p], p, p
+    best = _best_end(m, 0, durations.shape[1], serving, rents, ways)
+    return best if best[0] > value else (value, at, option, before, after)
+
+
+@compiled_inner
+def _best_end(
+    m: int, first: int, last: int, serving: ServingTables, rents: Floats, ways: _Ways
+) -> tuple[float, int, int, int, int]:
+    """The same where one of the options `first` to `last` - 1 is retrained."""
+    forward, backward, with_size = ways.forward, ways.backward, serving.with_size
+    slots, patterns, sizes = rents.shape[2] - 1, serving.patterns[m], rents.shape[1]
+    value, at, option, before, after, durations = NEVER, slots, -1, 0, 0, serving.durations
+    # both ways meet in the slot in which the retraining ends: a maximum over all of those
     for end in range(1, slots + 1):
-        for n in range(durations.shape[1]):
+        for n in range(first, last):
             duration, c, k = durations[m, n], n // sizes, n % sizes
             if duration == 0 or duration > end:
                 continue
@@ -394,3 +417,21 @@ def _completion(
                 if worth > value:
                     value, at, option, before, after = worth, end, n, p, then
     return value, at, option, before, after
+
+
+@compiled
+def _fill_lost(
+    serving: ServingTables, pattern: Floats, rents: Floats, ways: _Ways, lost: Floats
+) -> None:
+    """lost [tenant, configuration]: how much less a tenant has at most if it retrains in it."""
+    (tenants, configurations), sizes = lost.shape, rents.shape[1]
+    for m in range(tenants):
+        fill_waited(m, serving, rents, ways.waited)
+        _go_forward(m, serving, pattern, ways)
+        for c in range(configurations):
+            if is_used(m, c, serving):
+                _go_backward(m, c, serving, pattern, ways)
+        most = _completion(m, serving, rents, ways)[0]
+        for c in range(configurations):
+            first = c * sizes
+            lost[m, c] = most - _best_end(m, first, first + sizes, serving, rents, ways)[0]

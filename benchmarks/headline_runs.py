@@ -1,377 +1,125 @@
-"""The runs of the headline: workloads, conditions and policies of docs/evaluation-protocol.md.
-
-Every workload keeps its own models, accuracies and durations. The seed gives the place of the
-traces, the window of the data at which the run begins, and all that is random.
-"""
+"""Which runs each part of the evaluation has, as docs/evaluation-protocol.md fixes them."""
 
 from __future__ import annotations
 
-import copy
-import json
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from itertools import chain
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
-
+from benchmarks.headline_scenarios import (
+    BUSY,
+    LENDING,
+    NO_PASS,
+    OWN_SLICES,
+    SHARES,
+    Condition,
+    Run,
+)
 from migrator.advise.leads import STATIC
-from migrator.advise.static_layouts import static_policies
-from migrator.core.catalogue import board
-from migrator.core.profiles import INTERFERING_PART, Curve, Profile, Service, profile
-from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
-from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.selection import forecaster
-from migrator.policies.policy import Policy, Sharing, Sight, sharing_on
-from migrator.policies.registry import policy as policy_named
-from migrator.records.outcome import RunOutcome
-from migrator.reproduce.evaluation import AUTO
-from migrator.reproduce.experiment import PAPER_WITHOUT_PASS
-from migrator.reproduce.traces import arrivals
-from migrator.simulation.compare import prepare
-from migrator.simulation.run import run
-from migrator.workload.arrivals import HISTORY_S
-from migrator.workload.capacity import highest_rps
-from migrator.workload.datasets import datasets
-from migrator.workload.datasets import drifts as packaged_drifts
-from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, all_workloads
-
-WINDOWS = 4
-SHARES = f"{GPU}-MPS"
-"""The same GPU divided by MPS, on which slices can be lent."""
-TRACES = (*[("alibaba", "azure")] * 3, *[("alibaba-steady", "twitter")] * 2)
-"""Kinds of arrivals by seed, which tenants take in turn. The hour of Azure has room for three
-runs that do not overlap; further seeds take other traces."""
-SHIFT_S = 60
-"""Copies of a trace are shifted by less than this. In 60 s Azure has 330 requests, whose Poisson
-noise is 5%: what is slower than that is kept, what is faster becomes that of many users."""
-NEW_SAMPLES = {"nc-cifar-10": 5000, "nc-core50": 8 * 300}
-"""Training samples of a class in the whole data set: CIFAR-10, and the frames of an object of
-CORe50 in 8 of 11 sessions. 20 Newsgroups is used as a whole."""
-REPLAYED = 200
-"""Samples of each earlier class."""
-MASKED_WORDS = Path("docs/results/h200-published.json"), "bert-base nc-20-newsgroups 0 masked words"
-"""BERT-base after a pre-training on masked words: its published weights could not be had."""
-BUSY = -1.0
-"""`Condition.instances`: as slow as an MPS share whose neighbours are all busy."""
-LENDING, OWN_SLICES = "+lending", "-lending"
-"""After a policy's name: its slices are lent, or not."""
-NO_PASS = PAPER_WITHOUT_PASS.name
-Counts = NDArray[np.int64]
+from migrator.workload.workloads import all_workloads
 
 
-@dataclass(frozen=True)
-class Condition:
-    """What is varied; the defaults are those of the protocol."""
+class Part(StrEnum):
+    """A part of the evaluation, and the name of its page."""
 
-    load: float = 0.8
-    whole: bool = True
-    """Whether retrainings are as long as the whole data sets give; else those of the cut data."""
-    tenants: int = 2
-    board: str = GPU
-    slo_ms: float = SLO_MS
-    window_s: int = WINDOW_S
-    slot_s: float = 1.0
-    length: float = 1.0
-    """Factor on retrainings, known to policies."""
-    longer: float = 1.0
-    """Factor on retrainings that policies do not know."""
-    slower: float = 1.0
-    """Factor on batches that profiles do not tell."""
-    instances: float = 0.0
-    """The part by which batches and training steps on MIG instances are slower than on an MPS
-    share of their SMs alone; `BUSY`: than with busy neighbours. Profiles have it."""
-    interference: float = 1.0
-    """Factor on the measured interference under MPS."""
-    estimates: float = 0.0
-    """Added to every estimate of the accuracy after a retraining."""
-    bias: float = 0.0
-    """The part by which forecasts are too high."""
-    error: float = 0.0
-    """Standard deviation of a factor on the forecast of a tenant in a window."""
-    configurations: bool = False
-    """Whether retrainings have four configurations instead of one."""
-
-    @property
-    def changed(self) -> dict[str, object]:
-        """What differs from the protocol."""
-        default = Condition()
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(default, field.name)
-        }
-
-    def seen_by(self, policy: Policy) -> Condition:
-        """The condition without what the policy does not notice."""
-        default = Condition()
-        same: dict[str, object] = {}
-        if sharing_on(policy, board(self.board)) is Sharing.MIG:
-            same["interference"] = default.interference
-        else:
-            same["instances"] = default.instances
-        if not policy.estimates:
-            same["estimates"] = default.estimates
-        if policy.sight not in (Sight.START, Sight.FORECAST):
-            same |= {"bias": default.bias, "error": default.error}
-        return replace(self, **same)  # type: ignore[arg-type]
+    HEADLINE = "headline"
+    ABLATION = "ablation"
+    SENSITIVITY = "sensitivity"
 
 
-def chosen(name: str) -> Policy:
-    """A registered policy, the plan without pass, or one with or without lending."""
-    if name == NO_PASS:
-        return PAPER_WITHOUT_PASS
-    for ending in (LENDING, OWN_SLICES):
-        if name.endswith(ending):
-            one = copy.copy(policy_named(name.removesuffix(ending)))
-            one.lends = ending == LENDING  # type: ignore[attr-defined]
-            return one
-    return policy_named("equal-mig" if name == STATIC else name)
+POLICIES = (
+    *("migrator", "equal-mig", STATIC, "miso", "paris", "paris-reconfiguring"),
+    *("ekya", "ekya-by-requests", "astraea", "migrator-paper", "oracle"),
+)
+LOADS = (0.6, 0.8, 1.0)
+SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 2, Part.SENSITIVITY: 1}
+"""Number of seeds of each part."""
+ORACLE_SEEDS = 2
+"""The oracle takes as long as all others together: it runs with the first seeds only."""
+CUT_SEEDS = 1
+"""So do all with the cut data, at load 0.8."""
+BASE = Condition()
+EVERY = 5
+"""Conditions are varied on every fifth workload."""
+VARIED_POLICIES = ("migrator", STATIC, "ekya", "astraea", "paris-reconfiguring")
+INSTANCE_POLICIES = ("equal-mig", "miso", "paris", "paris-reconfiguring")
+STEPS = ("equal-mig", NO_PASS, "migrator-paper", "migrator-required", "migrator-once", "migrator")
+VARIED: dict[str, dict[str, Condition]] = {
+    "instances slower by": {
+        **{f"{part:.0%}": replace(BASE, instances=part) for part in (0.1, 0.2)},
+        "as shares with busy neighbours": replace(BASE, instances=BUSY),
+    },
+    "interference under MPS x": {
+        f"{factor:g}": replace(BASE, interference=factor) for factor in (0.0, 0.5, 1.5)
+    },
+    "estimates of accuracy, points": {
+        f"{points:+d}": replace(BASE, estimates=points / 100)
+        for points in (-20, -10, -5, 5, 10, 20)
+    },
+    "retrainings longer than known by": {
+        f"{part:+.0%}": replace(BASE, longer=1 + part) for part in (-0.25, -0.1, 0.1, 0.25)
+    },
+    "batches longer than profiled by": {
+        f"{part:+.0%}": replace(BASE, slower=1 + part) for part in (-0.1, 0.1)
+    },
+    "forecasts": {
+        **{f"{bias:+.0%}": replace(BASE, bias=bias) for bias in (-0.25, 0.25)},
+        **{f"error {error:.0%}": replace(BASE, error=error) for error in (0.25, 0.5)},
+    },
+    "objective, ms": {f"{ms:g}": replace(BASE, slo_ms=ms) for ms in (20, 50, 300)},
+    "window, s": {f"{s}": replace(BASE, window_s=s) for s in (60, 100, 400)},
+    "slot, s": {f"{s:g}": replace(BASE, slot_s=s) for s in (0.5, 2.0, 5.0, 10.0)},
+    "tenants": {f"{count}": replace(BASE, tenants=count) for count in (3, 5, 7)},
+    "retraining x": {f"{length:g}": replace(BASE, length=length) for length in (0.5, 2, 4)},
+    "board": {name: replace(BASE, board=name) for name in ("A100-40GB", "H100-80GB-SXM")},
+}
+"""What is varied -> value -> condition."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run; for the best static split, one of each split that is worth it."""
-
-    workload: str
-    condition: Condition
-    policy: str
-    seed: int
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Its name among finished runs."""
-        seen = self.condition.seen_by(chosen(self.policy)).changed
-        return f"{self.workload}, {self.policy}, {json.dumps(seen, sort_keys=True)}", self.seed
-
-    def result(self, data: Path) -> Result:
-        """Run it."""
-        began_s = time.process_time()
-        scenario = scenario_of(self, data)
-        layouts = static_policies(scenario) if self.policy == STATIC else (chosen(self.policy),)
-        best = max((self._outcome(scenario, one) for one in layouts), key=_goodput)
-        tally = best.tally
-        tenants = [tenant for window in best.windows for tenant in window.tenants]
-        return Result(
-            received=tally.received,
-            goodput=round(tally.goodput, 2),
-            in_time=round(tally.goodput + tally.wrong, 2),
-            retrained=sum(tenant.retrained_s is not None for tenant in tenants),
-            layout=best.policy if self.policy == STATIC else "",
-            cpu_s=round(time.process_time() - began_s, 2),
-        )
-
-    def _outcome(self, scenario: Scenario, policy: Policy) -> RunOutcome:
-        prepare(policy)
-        plans = policy.sight in (Sight.START, Sight.FORECAST)
-        ahead = forecaster(AUTO if plans else "last-mean")
-        if plans and (self.condition.bias or self.condition.error):
-            ahead = _WrongForecaster(ahead, self.condition, self.seed)
-        return run(
-            *(scenario, policy, ahead), longer=self.condition.longer, slower=self.condition.slower
-        )
+def _headline(seeds: Sequence[int]) -> Iterator[Run]:
+    """Every policy at every load, and with the cut data."""
+    for seed in seeds:
+        for condition in (
+            *(replace(BASE, load=load) for load in LOADS),
+            *((replace(BASE, whole=False),) if seed < CUT_SEEDS else ()),
+        ):
+            for policy in POLICIES:
+                if policy != "oracle" or seed < ORACLE_SEEDS:
+                    yield from (Run(name, condition, policy, seed) for name in all_workloads())
 
 
-@dataclass(frozen=True)
-class Result:
-    """What is kept of a run."""
-
-    received: int
-    goodput: float
-    in_time: float
-    retrained: int
-    """Tenants times windows in which a retrained model began to serve."""
-    layout: str
-    """The best static split."""
-    cpu_s: float
-
-
-def row(one: Run, result: Result) -> dict[str, object]:
-    """A run with its result, for JSON."""
-    about = {"workload": one.workload, "seed": one.seed, "policy": one.policy}
-    seen = one.condition.seen_by(chosen(one.policy))
-    return {**about, "changed": seen.changed, **asdict(result)}
+def _ablation(seeds: Sequence[int]) -> Iterator[Run]:
+    """The steps, and the peers with what can be given to them."""
+    shares, several = replace(BASE, board=SHARES), replace(BASE, configurations=True)
+    kinds = [(BASE, name) for name in (*STEPS, "ekya", "ekya-by-requests", *INSTANCE_POLICIES)]
+    kinds += [
+        (shares, f"{name}{ending}")
+        for name in ("migrator", *INSTANCE_POLICIES)
+        for ending in (OWN_SLICES, LENDING)
+    ]
+    kinds += [(several, name) for name in ("migrator", "ekya", "ekya-by-requests")]
+    for seed in seeds:
+        for condition, policy in dict.fromkeys(kinds):
+            yield from (Run(name, condition, policy, seed) for name in all_workloads())
 
 
-def _goodput(outcome: RunOutcome) -> float:
-    return outcome.tally.goodput
+def _sensitivity(seeds: Sequence[int]) -> Iterator[Run]:
+    """One condition at a time."""
+    conditions = [BASE, *(one for values in VARIED.values() for one in values.values())]
+    for seed in seeds:
+        for condition in conditions:
+            for policy in VARIED_POLICIES:
+                for name in list(all_workloads())[::EVERY]:
+                    yield Run(name, condition, policy, seed)
 
 
-class _WrongForecaster:
-    """A forecaster whose forecasts are off by a factor, another one in every window."""
-
-    summary = "a forecaster that is wrong"
-
-    def __init__(self, right: Forecaster, condition: Condition, seed: int) -> None:
-        self.name = f"{right.name} that is wrong"
-        self._right, self._condition, self._seed = right, condition, seed
-
-    def ahead(
-        self, history: NDArray[np.float64], slots: int, window_slots: int
-    ) -> NDArray[np.float64]:
-        """The right forecast times the factor."""
-        drawn = np.random.default_rng([self._seed, len(history), int(history.sum())])
-        sigma = np.sqrt(np.log1p(self._condition.error**2))
-        factor = (1 + self._condition.bias) * float(drawn.lognormal(-(sigma**2) / 2, sigma))
-        wrong: NDArray[np.float64] = factor * self._right.ahead(history, slots, window_slots)
-        return wrong
+_RUNS = {
+    Part.HEADLINE: _headline,
+    Part.ABLATION: _ablation,
+    Part.SENSITIVITY: _sensitivity,
+}
 
 
-def scenario_of(one: Run, data: Path) -> Scenario:
-    """The scenario of a run."""
-    condition, names = one.condition, list(all_workloads())
-    gpu, number = board(condition.board), names.index(one.workload)
-    pairs = chain.from_iterable(
-        zip(workload.models, workload.datasets, strict=True)
-        for name in (*names[number:], *names[:number])
-        for workload in [all_workloads()[name]]
-    )
-    models: dict[str, str] = {}
-    for model, dataset in pairs:
-        if len(models) < condition.tenants:
-            models.setdefault(model, dataset)
-    on_mig = sharing_on(chosen(one.policy), gpu) is Sharing.MIG
-    rates_of = board(GPU) if gpu.is_of_shares else gpu
-    tenants = []
-    for place, (model, dataset) in enumerate(models.items()):
-        measured = profile(model, gpu.name)
-        given = Service(model, measured, condition.slo_ms / 1e3, 1)
-        mean_rps = condition.load / condition.tenants * highest_rps(given, rates_of)
-        trace, offset_s = _arrivals(one, place, number, mean_rps, data)
-        slower = condition.instances if on_mig else 0.0
-        windows = _drifts(measured, dataset, whole=condition.whole)
-        first = one.seed % (len(windows) - WINDOWS + 1)
-        seen = tuple(_as_seen(drift, measured, condition, slower) for drift in windows[first:])
-        if condition.configurations:
-            seen = _configured(seen, model, number + one.seed + place)
-        service = replace(given, profile=_supposed(measured, condition, slower))
-        tenants.append(ServedTenant(service, trace, offset_s, seen))
-    return Scenario(
-        f"{one.workload}, {json.dumps(condition.changed)}",
-        *(gpu, float(condition.window_s), condition.slot_s, WINDOWS, tuple(tenants)),
-        *("migrator", "last-mean", one.seed, True),
-    )
-
-
-# Arrivals.
-
-
-def _arrivals(
-    one: Run, place: int, number: int, mean_rps: float, data: Path
-) -> tuple[Trace, int]:
-    """A tenant's trace with this mean in the run, and the second at which the run begins."""
-    kinds = TRACES[one.seed % len(TRACES)]
-    trace = arrivals(kinds[place % len(kinds)], data, 0)
-    run_s = WINDOWS * one.condition.window_s
-    places = max(1, (trace.seconds - HISTORY_S) // run_s)
-    at = (7 * number + one.seed + 11 * (place // len(kinds))) % places
-    begin = HISTORY_S + at * run_s
-    drawn = np.random.default_rng([one.seed, number, place])
-    copied = superposed(trace, mean_rps / _mean(trace.counts, begin, run_s), drawn)
-    return copied.scaled(mean_rps / _mean(copied.counts, begin, run_s)), begin
-
-
-def superposed(trace: Trace, times: float, drawn: np.random.Generator) -> Trace:
-    """About `times` copies of a trace, each shifted by up to `SHIFT_S`."""
-    copies = max(1, round(times))
-    shifts = np.bincount(drawn.integers(0, SHIFT_S, copies), minlength=SHIFT_S)
-    counts = sum(
-        many * np.roll(trace.counts, -shift) for shift, many in enumerate(shifts.tolist()) if many
-    )
-    return Trace(trace.name, np.asarray(counts, np.int64))
-
-
-def _mean(counts: Counts, begin: int, seconds: int) -> float:
-    return max(1e-3, float(counts[begin : begin + seconds].mean()))
-
-
-# Retrainings and profiles.
-
-
-def _drifts(measured: Profile, dataset: str, *, whole: bool) -> tuple[Drift, ...]:
-    """The windows of a model on its data, with its own accuracies and durations."""
-    of = datasets()[dataset]
-    if measured.model == "bert-base":
-        return tuple(_after_masked_words(measured))
-    windows = packaged_drifts(dataset, measured)
-    if not whole or dataset not in NEW_SAMPLES:
-        return windows
-    epochs = of.measured[measured.model].epochs or of.epochs
-    return tuple(
-        replace(
-            drift,
-            seconds=measured.training_s(
-                epochs * of.classes * (NEW_SAMPLES[dataset] + REPLAYED * (window + 1))
-            ),
-        )
-        for window, drift in enumerate(windows)
-    )
-
-
-def _after_masked_words(measured: Profile) -> Iterator[Drift]:
-    course = _masked_words()
-    for window in course["rows"]:
-        yield Drift(
-            window["accuracy_pre"],
-            window["accuracy_post"],
-            measured.training_s(window["samples"] * course["epochs"]),
-            window["accuracy_estimated"],
-        )
-
-
-@cache
-def _masked_words() -> Mapping[str, object]:
-    file, key = MASKED_WORDS
-    path = Path(__file__).parent.parent / file
-    courses = json.loads(path.read_text(encoding="utf-8"))["courses"]
-    return next(course for course in courses if course["key"] == key)
-
-
-def _as_seen(drift: Drift, measured: Profile, condition: Condition, slower: float) -> Drift:
-    """The window under a condition."""
-    assert drift.seconds is not None
-    interference = condition.interference * measured.training_interference
-    seconds = _on_instances(drift.seconds.scaled(condition.length), slower, interference, measured)
-    expected = min(1.0, max(0.0, drift.accuracy_expected + condition.estimates))
-    return replace(drift, seconds=seconds, accuracy_estimated=expected)
-
-
-def _supposed(measured: Profile, condition: Condition, slower: float) -> Profile:
-    """The profile under a condition."""
-    interference = condition.interference * measured.interference
-    return replace(
-        measured,
-        latency_ms={
-            batch: _on_instances(curve, slower, interference, measured)
-            for batch, curve in measured.latency_ms.items()
-        },
-        interference=interference,
-        training_interference=condition.interference * measured.training_interference,
-    )
-
-
-def _on_instances(curve: Curve, slower: float, interference: float, measured: Profile) -> Curve:
-    """The curve on MIG instances; the whole board shares its bandwidth with nobody."""
-    sms = board(measured.board).sms
-    by = {
-        size: interference * (1 - min(1.0, size / sms)) / INTERFERING_PART
-        if slower == BUSY
-        else slower * (size < sms)
-        for size, _ in curve.points
-    }
-    return Curve(tuple((size, value * (1 + by[size])) for size, value in curve.points))
-
-
-def _configured(windows: tuple[Drift, ...], model: str, first: int) -> tuple[Drift, ...]:
-    """The windows with the shorter configurations that were measured of small models."""
-    # needs torch
-    from benchmarks.configurations import IMAGES, TEXTS, measured_windows, with_configurations
-
-    parts = measured_windows()[TEXTS if model == "bert-base" else IMAGES]
-    return tuple(
-        with_configurations(drift, parts[(first + window) % len(parts)])
-        for window, drift in enumerate(windows)
-    )
+def runs_of(part: Part, seeds: int) -> list[Run]:
+    """The runs of a part, seed by seed."""
+    return list(_RUNS[part](range(seeds)))

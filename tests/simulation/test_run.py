@@ -241,6 +241,20 @@ def test_retrainings_take_longer_or_shorter_than_their_profile_alike_for_every_p
     assert len(set(ends[0])) == 3
 
 
+def test_retrainings_may_be_longer_than_anybody_knows() -> None:
+    this = scenario(tenant("a", [10] * 30, drifts=(drift(),)), window_s=30)
+    layout = (serves("a", 0, 1), trains("a", 4, 3))
+    (window,) = run(this, Fixed(layout), Flat(), spread=0.0, longer=1.25).windows
+    assert window.tenants[0].retrained_s == pytest.approx(1.5 + 1.25 * 40 * 16 / 60)
+
+
+def test_batches_may_be_longer_than_profiled() -> None:
+    this = scenario(tenant("a", [150] * 10))  # of 10 ms each: one worker answers 100 a second
+    layout = Fixed((serves("a", 0, 1),))
+    in_time = [run(this, layout, Flat(), slower=slower).tally.in_time for slower in (1.0, 2.0)]
+    assert in_time[1] == pytest.approx(in_time[0] / 2, rel=0.05)
+
+
 def estimated_run(
     seconds: float, *, estimates: bool, rps: int = 10, trains_first: bool = False
 ) -> tuple[Fixed, RunOutcome]:

@@ -98,6 +98,11 @@ class Overhead:
         return self.create_s * mig + self.start_s * (not prepared) + self.load_s
 
 
+TRAINING_INTERFERENCE = 0.145
+"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
+fraction."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """Measurements of one model on one board."""
@@ -125,6 +130,9 @@ class Profile:
     estimate_held_mib: float | None = None
     """Memory that a process of a retraining or of its estimate holds; None if it was not measured.
     """
+    training_interference: float = TRAINING_INTERFERENCE
+    """Slowdown of a training under MPS beside neighbours that serve on `INTERFERING_PART` of the
+    SMs."""
 
     def serving_mib(self, batch: int) -> float:
         """Memory without which a process cannot serve batches of this size; 0 if unknown."""
@@ -201,9 +209,6 @@ steps before they were captured as a graph, and for the graph. On an H200 two mo
 4.1 to 4.2, and 1.6."""
 INTERFERING_PART = 64 / 132
 """The share of the SMs that the neighbour had when interference was measured."""
-TRAINING_INTERFERENCE = 0.145
-"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
-fraction."""
 
 
 def _of_batch(mib: Mapping[int, float], batch: int) -> float:

@@ -84,6 +84,8 @@ class ProfileDurations:
     answer_s: float = 0.0
     spread: float = 0.0
     seed: int = 0
+    longer: float = 1.0
+    """Factor on retrainings, which policies do not know."""
 
     def plan_s(self, window: int) -> float:
         """The same for every question."""
@@ -118,12 +120,12 @@ class ProfileDurations:
         return None
 
     def slower(self, window: int, tenant: str) -> float:
-        """A lognormal factor with mean 1."""
+        """A lognormal factor with mean `longer`."""
         if not self.spread:
-            return 1.0
+            return self.longer
         drawn = np.random.default_rng([self.seed, window, *tenant.encode()])
         sigma = math.sqrt(math.log1p(self.spread**2))
-        return float(drawn.lognormal(-(sigma**2) / 2, sigma))
+        return self.longer * float(drawn.lognormal(-(sigma**2) / 2, sigma))
 
     def swap_s(self, window: int, tenant: str) -> float:
         """Zero: swapping weights takes milliseconds."""
@@ -148,8 +150,10 @@ def _has_prepared_workers(scenario: Scenario, policy: Policy) -> bool:
     return scenario.prepared and (scenario.peers.prepared or policy.sight is not Sight.NOTHING)
 
 
-def profile_durations(scenario: Scenario, policy: Policy, spread: float) -> ProfileDurations:
-    """Durations from the profiles of the tenants. `spread`: of those of retrainings."""
+def profile_durations(
+    scenario: Scenario, policy: Policy, spread: float, longer: float = 1.0
+) -> ProfileDurations:
+    """Durations from the profiles of the tenants. `spread`, `longer`: of those of retrainings."""
     return ProfileDurations(
         {tenant.name: tenant.service.profile.overhead for tenant in scenario.tenants},
         sharing_on(policy, scenario.board) is Sharing.MIG,
@@ -157,4 +161,5 @@ def profile_durations(scenario: Scenario, policy: Policy, spread: float) -> Prof
         DECISION_S if policy.sight is Sight.NOTHING else PLAN_S,
         spread,
         scenario.seed,
+        longer,
     )

@@ -53,10 +53,12 @@ def training_speed(
     active: Mapping[str, float],
     *,
     limited: bool = True,
+    interference: float = TRAINING_INTERFERENCE,
 ) -> float:
     """The share of its full speed at which a training runs. `active`: busy share of each tenant.
 
-    `limited`: MPS processes have no more SMs together than the GPU has.
+    `limited`: MPS processes have no more SMs together than the GPU has. `interference`: that of
+    the model's profile.
     """
     if sharing is Sharing.MIG and worker.estimating:
         return 1 / (1 + TURNS_OF_SERVING * active[worker.task.tenant])
@@ -72,7 +74,7 @@ def training_speed(
         return 1 / (1 + others + TURNS_OF_SERVING * serving)
     busy = sum(_pressure(board_sms, alive, active).values())
     beside = max(0.0, busy - worker.sms / board_sms * worker.duty)
-    slower = 1 + TRAINING_INTERFERENCE * beside / INTERFERING_PART
+    slower = 1 + interference * beside / INTERFERING_PART
     return worker.duty / slower / (max(1.0, busy) if limited else 1.0)
 
 

@@ -103,6 +103,8 @@ def run(
     measured: MeasuredRun | None = None,
     models: Mapping[str, TenantModel] | None = None,
     spread: float = RETRAINING_SPREAD,
+    longer: float = 1.0,
+    slower: float = 1.0,
     record: bool = False,
     batches: Callable[[Batch], None] | None = None,
     step: Callable[[], None] = lambda: None,
@@ -112,12 +114,13 @@ def run(
     `drawn`: draw the correctness of each request instead of using its expected value. `even_start`:
     split the board evenly before the first decision; otherwise the first decision's layout exists
     at once. `models`: by tenant, in place of those with the accuracies of the scenario. `spread`:
-    relative standard deviation of the durations of retrainings. `record`: the outcome has records.
-    `batches`: gets every batch. `step`: called after every window.
+    relative standard deviation of the durations of retrainings. `longer`, `slower`: factors on the
+    durations of retrainings and batches that the profiles do not tell. `record`: the outcome has
+    records. `batches`: gets every batch. `step`: called after every window.
     """
     models = models or (measured.models if measured else {})
     simulation = _Simulation(
-        *(scenario, policy, forecaster, drawn, measured, models, spread),
+        *(scenario, policy, forecaster, drawn, measured, models, spread, longer, slower),
         record=record,
         batches=batches,
     )
@@ -164,12 +167,14 @@ class _Simulation:
         measured: MeasuredRun | None,
         models: Mapping[str, TenantModel],
         spread: float,
+        longer: float,
+        slower: float,
         *,
         record: bool,
         batches: Callable[[Batch], None] | None,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
-        self.measured, self.batches = measured is not None, batches
+        self.measured, self.batches, self.slower = measured is not None, batches, slower
         self.tenants = [
             RunningTenant(
                 *(tenant, scenario.slot_s, scenario.seed, number, models.get(tenant.name)),
@@ -186,7 +191,7 @@ class _Simulation:
         self.gpu = SimulatedGpu(
             scenario.board,
             {tenant.name: tenant.service for tenant in self.tenants},
-            measured.durations if measured else profile_durations(scenario, policy, spread),
+            measured.durations if measured else profile_durations(scenario, policy, spread, longer),
             (measured.sharing if measured else None) or sharing_on(policy, scenario.board),
             lambda tenant, holding: self.states[tenant].start_retraining(holding),
             lambda tenant, event: self.states[tenant].on(event),
@@ -531,6 +536,7 @@ class _Simulation:
             alive,
             active,
             limited=self._is_overlap_limited,
+            interference=self.by_name[worker.task.tenant].service.profile.training_interference,
         )
 
     @property
@@ -550,7 +556,7 @@ class _Simulation:
             else []
             for now_s in starts_s
         ]
-        return slowdowns(
+        factors = slowdowns(
             self.gpu.sharing,
             self.scenario.board.sms,
             [tenant.service for tenant in self.tenants],
@@ -560,6 +566,7 @@ class _Simulation:
             lends=self.lends and bool(self.gpu.standbys),
             measured=self.slowdown,
         )
+        return {name: self.slower * factor for name, factor in factors.items()}
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:
         """The plan's goodput in the planner's model with the requests that actually arrived."""

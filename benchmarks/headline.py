@@ -1,0 +1,125 @@
+"""The evaluation under docs/evaluation-protocol.md, resumable.
+
+    MIGRATOR_DATA=FOLDER python -m benchmarks.headline --keep FILE.jsonl [--processes N]
+    MIGRATOR_DATA=FOLDER python -m benchmarks.headline --ablation --keep FILE.jsonl
+    MIGRATOR_DATA=FOLDER python -m benchmarks.headline --sensitivity --keep FILE.jsonl
+
+The first runs every policy on W1 to W16 and P1 to P4 at three loads, the second adds one part of
+`migrator` after the other, the third varies one condition at a time on every fifth workload. All
+take the same FILE and share equal runs. Runs go seed by seed, so that an interrupted call has
+whole seeds. `--rows` writes the rows and the page of what is finished and runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from benchmarks import headline_scenarios
+from benchmarks.configurations import commit
+from benchmarks.headline_page import Json, page
+from benchmarks.headline_runs import SEEDS, Part, runs_of
+from benchmarks.headline_scenarios import WINDOWS, Result, Run, row
+from benchmarks.machine import describe_machine
+from migrator.core.errors import InputError
+from migrator.io.task_pool import open_workers
+from migrator.reproduce.results_file import code_digest, open_results, traces_digest
+from migrator.simulation import tenant
+from migrator.workload.traces.generator import VARIABLE
+
+
+def made_with(data: Path) -> dict[str, str]:
+    """What kept runs depend on besides their keys."""
+    own = hashlib.sha256(Path(headline_scenarios.__file__).read_bytes()).hexdigest()[:16]
+    return {"code": code_digest(), "runs": own, "traces": traces_digest(data)}
+
+
+def run_part(part: Part, asked: argparse.Namespace, data: Path) -> Json:
+    """Run what is missing of a part; its record."""
+    seeds = asked.seeds or SEEDS[part]
+    wanted = [
+        one
+        for one in runs_of(part, seeds)
+        if (not asked.only or one.workload in asked.only.split(","))
+        and (not asked.policies or one.policy in asked.policies.split(","))
+    ]
+    settings = made_with(data)
+    with open_results(asked.keep, "headline", Result, settings, to_read=asked.rows) as file:
+        left = list({one.key: one for one in wanted if one.key not in file.finished}.values())
+        if left and not asked.rows:
+            tenant.ready()
+            work = partial(Run.result, data=data)
+            with open_workers(asked.processes) as workers:
+                for done, (place, result) in enumerate(workers.as_completed(work, left), 1):
+                    file.add(left[place].key, result)
+                    print(f"\r{part}: {done} of {len(left)}", end="", file=sys.stderr)
+            print(file=sys.stderr)
+        rows = {
+            one.key: row(one, file.finished[one.key]) for one in wanted if one.key in file.finished
+        }
+        settings = dict(file.settings)
+    flag = "" if part is Part.HEADLINE else f" --{part}"
+    limits = "".join(
+        f" --{name} {value}"
+        for name in ("only", "policies", "seeds")
+        for value in [getattr(asked, name)]
+        if value
+    )
+    return {
+        "command": f"{VARIABLE}=FOLDER python -m benchmarks.headline{flag}{limits}",
+        "commit": commit(),
+        **settings,
+        "seeds": seeds,
+        "windows": WINDOWS,
+        "wanted": len({one.key for one in wanted}),
+        "machine": describe_machine(),
+        "rows": list(rows.values()),
+    }
+
+
+def _text(record: Json) -> str:
+    """The record as JSON, a line per row."""
+    about = json.dumps({**record, "rows": []}, indent=1).removesuffix('"rows": []\n}')
+    rows = ",\n  ".join(map(json.dumps, record["rows"]))
+    return f'{about}"rows": [\n  {rows}\n ]\n}}\n'
+
+
+def main() -> int:
+    """Run a part and write its rows and its page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--ablation", action="store_true", help="add one part of migrator after the other")
+    add("--sensitivity", action="store_true", help="vary one condition at a time")
+    add("--keep", type=Path, default=Path("out/headline.jsonl"), help="finished runs, to continue")
+    add("--processes", type=int, help="runs in parallel; default: one per core")
+    add("--only", default="", metavar="W1,P1,...", help="workloads; default: all")
+    add("--policies", default="", metavar="NAME,...", help="default: all")
+    add("--seeds", type=int, help="number of seeds; default: that of the protocol")
+    add("--rows", action="store_true", help="run nothing: write rows and page of what is finished")
+    add("--out", type=Path, default=Path("docs/results"))
+    asked = parser.parse_args()
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        print(f"error: {VARIABLE} names no folder of real traces", file=sys.stderr)
+        return 2
+    part = Part.HEADLINE
+    if asked.ablation or asked.sensitivity:
+        part = Part.ABLATION if asked.ablation else Part.SENSITIVITY
+    asked.keep.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        record = run_part(part, asked, Path(folder))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    (asked.out / f"{part}.json").write_text(_text(record), encoding="utf-8")
+    (asked.out / f"{part}.md").write_text(page(part, record), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

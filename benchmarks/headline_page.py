@@ -1,0 +1,224 @@
+"""The pages of the evaluation, from the rows that benchmarks.headline keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.headline_runs import (
+    BASE,
+    INSTANCE_POLICIES,
+    LOADS,
+    POLICIES,
+    STEPS,
+    VARIED,
+    VARIED_POLICIES,
+    Part,
+)
+from benchmarks.headline_scenarios import (
+    LENDING,
+    OWN_SLICES,
+    SHARES,
+    Condition,
+    chosen,
+)
+from benchmarks.runs import table
+from migrator.advise.leads import paired_lead
+from migrator.core.comparison import SeedMean
+from migrator.reproduce.experiment import interval
+from migrator.reproduce.gains import BOUND, OURS, REPORTED
+from migrator.workload.workloads import WINDOW_S, published_workloads
+
+Json = dict[str, Any]
+RunId = tuple[str, int]
+"""Workload and seed."""
+_STEP_NAMES = (
+    *("even split", "+ plan (paper's charge)", "+ pre-initialization", "+ survivors"),
+    *("+ optional retraining", "+ replanning"),
+)
+_EKYAS = ("ekya", "ekya-by-requests")
+_ABOUT = (
+    "Settings: [evaluation protocol](../evaluation-protocol.md). ± is a 95% confidence interval "
+    "over independent runs, each a workload with a seed (Student's t on the pairs of runs). Gains "
+    "are relative. Every workload has its own models, accuracies and durations."
+)
+_WEIGHTS = (
+    "EfficientNet-Lite (P1 to P4) begins with published weights, BERT-base with a pre-training on "
+    "masked words, all others with random weights: their published weights could not be had. "
+    "Accuracies were measured with cut data, durations are those of the whole data sets unless a "
+    "table says otherwise."
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a part."""
+
+    rows: Sequence[Json]
+
+    def of(self, policy: str, condition: Condition) -> dict[RunId, Json]:
+        """The runs of a policy under a condition."""
+        changed = json.loads(json.dumps(condition.seen_by(chosen(policy)).changed))
+        return {
+            (row["workload"], row["seed"]): row
+            for row in self.rows
+            if row["policy"] == policy and row["changed"] == changed
+        }
+
+    def only(self, wanted: Callable[[Json], bool]) -> Rows:
+        """Some of the rows."""
+        return Rows([row for row in self.rows if wanted(row)])
+
+    def gain(self, ours: tuple[str, Condition], theirs: tuple[str, Condition]) -> SeedMean | None:
+        """The relative gain in goodput over the runs that both have; None without any."""
+        one, other = self.of(*ours), self.of(*theirs)
+        both = [key for key in one if key in other]
+        if not both:
+            return None
+        return paired_lead([_share(one[key]) for key in both], [_share(other[key]) for key in both])
+
+    def goodput(self, policy: str, condition: Condition) -> str:
+        """Its mean goodput in percent."""
+        return _mean([_share(row) for row in self.of(policy, condition).values()])
+
+
+def page(part: Part, record: Json) -> str:
+    """The page of a part."""
+    title, body = _PARTS[part]
+    unfinished = record["wanted"] - len(record["rows"])
+    lines = [
+        f"# {title}",
+        "",
+        f"`{record['command']}`, code {record['code']}, commit {record['commit']}; traces "
+        f"{record['traces']}; {record['windows']} windows of {WINDOW_S} s; seeds 0 to "
+        f"{record['seeds'] - 1}. Rows: [{part}.json]({part}.json)"
+        + (f"; **{unfinished} of {record['wanted']} runs are missing**." if unfinished else "."),
+        "",
+        _ABOUT,
+        "",
+        *body(Rows(record["rows"])),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _headline(rows: Rows) -> Iterator[str]:
+    yield _WEIGHTS
+    for load in LOADS:
+        yield from _policies(f"Load {load:g}", rows, replace(BASE, load=load))
+    published = rows.only(lambda row: row["workload"] in published_workloads())
+    yield from _policies("Load 0.8, P1 to P4 alone (published weights)", published, BASE)
+    papers = rows.only(lambda row: row["workload"] not in published_workloads())
+    yield from _policies("Load 0.8, W1 to W16 alone", papers, BASE)
+    cut = replace(BASE, whole=False)
+    yield from _policies("Load 0.8, retrainings as short as the cut data gives", rows, cut)
+
+
+def _policies(title: str, rows: Rows, condition: Condition) -> Iterator[str]:
+    """A row per policy."""
+    lines = []
+    for policy in POLICIES:
+        runs = list(rows.of(policy, condition).values())
+        if not runs:
+            continue
+        gain = rows.gain((OURS, condition), (policy, condition))
+        lines.append(
+            [
+                policy,
+                f"{len(runs)}",
+                _mean([_share(row) for row in runs]),
+                _mean([row["in_time"] / row["received"] for row in runs]),
+                _mean([row["goodput"] / row["in_time"] for row in runs if row["in_time"]]),
+                "" if policy == OURS or gain is None else interval(gain),
+                f"{REPORTED[policy]:+.0%}" if policy in REPORTED else "",
+            ]
+        )
+    if not lines:
+        return
+    lines.sort(key=lambda line: -float(line[2].rstrip("%")))
+    heads = ["policy", "runs", "goodput", "in time", "accuracy of these", "migrator's gain"]
+    yield from ("", f"## {title}", "", *table([*heads, "the paper's"], lines))
+    oracle = rows.gain((OURS, condition), (BOUND, condition))
+    if oracle is not None:
+        width = "" if oracle.half_width is None else f" ± {100 * oracle.half_width:.1f}"
+        yield from ("", f"`migrator` reaches {100 * (1 + oracle.mean):.1f}%{width} of the oracle.")
+
+
+def _ablation(rows: Rows) -> Iterator[str]:
+    shares, several = replace(BASE, board=SHARES), replace(BASE, configurations=True)
+    steps = [(name, (policy, BASE)) for name, policy in zip(_STEP_NAMES, STEPS, strict=True)]
+    lines = []
+    for number, (name, step) in enumerate(steps):
+        before = steps[number - 1][1] if number else None
+        lines.append(_step(rows, name, step, before))
+    own, lent = (f"{OURS}{OWN_SLICES}", shares), (f"{OURS}{LENDING}", shares)
+    lines.append(_step(rows, "the same on MPS shares", own, None))
+    lines.append(_step(rows, "+ lending (on MPS shares)", lent, own))
+    lines.append(_step(rows, "+ configurations (on MIG)", (OURS, several), (OURS, BASE)))
+    yield (
+        "Load 0.8. *Gain*: over the line before; that of lending over the same policy on MPS "
+        "shares, that of configurations over replanning. A slice can be lent on MPS shares only, "
+        "which have interference and eight slices instead of seven."
+    )
+    yield from ("", *table(["step", "policy", "runs", "goodput", "gain"], lines))
+    yield from ("", "## What the same gives to others", "")
+    others = []
+    for policy in (OURS, *INSTANCE_POLICIES, *_EKYAS):
+        lending = rows.gain((f"{policy}{LENDING}", shares), (f"{policy}{OWN_SLICES}", shares))
+        choosing = rows.gain((policy, several), (policy, BASE))
+        ahead = rows.gain((OURS, BASE), (policy, BASE))
+        ahead_lent = rows.gain((f"{OURS}{LENDING}", shares), (f"{policy}{LENDING}", shares))
+        ahead_several = rows.gain((OURS, several), (policy, several))
+        gains = (lending, choosing, *((ahead, ahead_lent, ahead_several) if policy != OURS else ()))
+        others.append([policy, *("" if one is None else interval(one) for one in gains)])
+    heads = ["policy", "gains by lending", "by configurations", "migrator's lead"]
+    full = [[*line, *[""] * (6 - len(line))] for line in others]
+    yield from table([*heads, "both with lending", "both with configurations"], full)
+
+
+def _step(
+    rows: Rows, name: str, step: tuple[str, Condition], before: tuple[str, Condition] | None
+) -> list[str]:
+    gain = None if before is None else rows.gain(step, before)
+    shown = "" if gain is None else interval(gain)
+    return [name, f"`{step[0]}`", f"{len(rows.of(*step))}", rows.goodput(*step), shown]
+
+
+def _sensitivity(rows: Rows) -> Iterator[str]:
+    names = list(dict.fromkeys(row["workload"] for row in rows.rows))
+    rivals = [policy for policy in VARIED_POLICIES if policy != OURS]
+    yield (
+        f"Workloads: {', '.join(names)}; load 0.8. One condition at a time; `migrator`'s goodput "
+        "and its leads. What a policy does not notice (interference on MIG instances, forecasts "
+        "without a plan) is not run again."
+    )
+    lines = [_leads(rows, "**as in the protocol**", "", BASE, rivals)]
+    for what, values in VARIED.items():
+        lines += [_leads(rows, what, value, one, rivals) for value, one in values.items()]
+    heads = ["varied", "value", "migrator", *(f"over {rival}" for rival in rivals)]
+    yield from ("", *table(heads, lines))
+
+
+def _leads(
+    rows: Rows, what: str, value: str, condition: Condition, rivals: Sequence[str]
+) -> list[str]:
+    leads = (rows.gain((OURS, condition), (rival, condition)) for rival in rivals)
+    cells = ("" if lead is None else interval(lead) for lead in leads)
+    return [what, value, rows.goodput(OURS, condition), *cells]
+
+
+_PARTS: dict[Part, tuple[str, Callable[[Rows], Iterator[str]]]] = {
+    Part.HEADLINE: ("All policies under one protocol", _headline),
+    Part.ABLATION: ("What each part of MIGRator adds", _ablation),
+    Part.SENSITIVITY: ("How the leads depend on what was assumed", _sensitivity),
+}
+
+
+def _share(row: Json) -> float:
+    return float(row["goodput"] / row["received"]) if row["received"] else 0.0
+
+
+def _mean(shares: Sequence[float]) -> str:
+    return f"{sum(shares) / len(shares):.1%}" if shares else ""

@@ -1,0 +1,189 @@
+"""The evaluation under one protocol: what its runs are, and pages that are made of their rows."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import headline
+from benchmarks.headline_page import page
+from benchmarks.headline_runs import LOADS, POLICIES, VARIED, Part, runs_of
+from benchmarks.headline_scenarios import (
+    BUSY,
+    LENDING,
+    SHARES,
+    SHIFT_S,
+    TRACES,
+    WINDOWS,
+    Condition,
+    Result,
+    Run,
+    chosen,
+    row,
+    scenario_of,
+    superposed,
+)
+from migrator.core.profiles import INTERFERING_PART, profile
+from migrator.core.scenario import Trace
+from migrator.workload.workloads import GPU, all_workloads
+
+NAMES = list(all_workloads())
+
+
+def of(workload: str, policy: str = "migrator", seed: int = 0, **changed: object) -> Run:
+    return Run(workload, Condition(**changed), policy, seed)  # type: ignore[arg-type]
+
+
+def result(policy: str, goodput: float = 0.5) -> Result:
+    ahead = 0.1 if policy == "migrator" else 0.0
+    return Result(1000, 1000 * (goodput + ahead), 900.0, 4, "", 1.0)
+
+
+def record(part: Part, seeds: int = 1) -> dict[str, object]:
+    wanted = runs_of(part, seeds)
+    kept = {one.key: row(one, result(one.policy)) for one in wanted}
+    about = {"command": "made up", "commit": "c", "code": "d", "traces": "t", "seeds": seeds}
+    return {**about, "windows": WINDOWS, "wanted": len(kept), "rows": list(kept.values())}
+
+
+def test_every_table_of_the_headline_has_all_policies() -> None:
+    text = page(Part.HEADLINE, record(Part.HEADLINE, 2))
+    tables = text.split("\n## ")[1:]
+    assert len(tables) == len(LOADS) + 3
+    for section in tables:
+        lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+        assert {line.split(" | ")[0].removeprefix("| ") for line in lines} == set(POLICIES)
+        gains = [line.split(" | ")[5] for line in lines if "| migrator |" not in line]
+        assert {gain for gain in gains if gain} == {
+            "+20.0\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.0%"
+        }
+    assert "runs are missing" not in text
+
+
+def test_a_page_says_how_many_runs_it_lacks() -> None:
+    part = record(Part.ABLATION)
+    rows = part["rows"]
+    assert isinstance(rows, list)
+    text = page(Part.ABLATION, {**part, "rows": rows[:-7]})
+    assert f"**7 of {len(rows)} runs are missing**" in text
+
+
+def test_the_sensitivity_has_a_line_per_value() -> None:
+    text = page(Part.SENSITIVITY, record(Part.SENSITIVITY))
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 3 + sum(map(len, VARIED.values()))
+    assert all("+20.0" in line for line in lines[2:])
+
+
+def test_retrainings_are_as_long_as_the_whole_data_gives(tmp_path: Path) -> None:
+    whole, cut = (scenario_of(of("W7", whole=whole), tmp_path) for whole in (True, False))
+    for tenant, other in zip(whole.tenants, cut.tenants, strict=True):
+        long, short = tenant.drifts[0].seconds, other.drifts[0].seconds
+        assert long is not None
+        assert short is not None
+        assert long.at(16) == pytest.approx(profile(tenant.name, GPU).training_s(12 * 10400).at(16))
+        assert short.at(16) == pytest.approx(profile(tenant.name, GPU).training_s(12 * 2400).at(16))
+
+
+def test_every_model_has_its_own_accuracies(tmp_path: Path) -> None:
+    after = {
+        (tenant.name, tenant.drifts[0].accuracy_post)
+        for name in NAMES[:8]
+        for tenant in scenario_of(of(name), tmp_path).tenants
+    }
+    assert len(after) == 6
+
+
+def test_places_of_a_workloads_runs_do_not_overlap(tmp_path: Path) -> None:
+    runs = [scenario_of(of("W3", seed=seed), tmp_path) for seed in range(len(TRACES))]
+    for place in (0, 1):
+        begins = sorted(
+            (TRACES[s][place], run.tenants[place].offset_s) for s, run in enumerate(runs)
+        )
+        for (kind, begin), (other, later) in pairwise(begins):
+            assert kind != other or later - begin >= WINDOWS * 200
+
+
+def test_every_tenant_has_its_part_of_the_load(tmp_path: Path) -> None:
+    for count in (2, 5):
+        made = scenario_of(of("P4", tenants=count), tmp_path)
+        assert len({tenant.name for tenant in made.tenants}) == count
+        for tenant in made.tenants:
+            whole = tenant.service.capability_rps(16) * 7
+            came = tenant.trace.counts[tenant.offset_s : tenant.offset_s + 800].mean()
+            assert came == pytest.approx(0.8 / count * whole, rel=0.01)
+
+
+def test_superposed_copies_have_the_noise_of_many_users() -> None:
+    drawn = np.random.default_rng(0)
+    trace = Trace("poisson", drawn.poisson(5.0, 3000).astype(np.int64))
+    copied = superposed(trace, 100.0, drawn)
+    assert copied.counts.sum() == 100 * trace.counts.sum()
+    spread = copied.counts.std() / copied.counts.mean()
+    assert spread < 0.25 * trace.counts.std() / trace.counts.mean()
+
+
+def test_superposed_copies_keep_what_is_slower_than_the_shifts() -> None:
+    rates = np.repeat([2, 10], 10 * SHIFT_S)
+    copied = superposed(Trace("step", rates), 50.0, np.random.default_rng(0))
+    assert copied.counts[: 9 * SHIFT_S].tolist() == [100] * 9 * SHIFT_S
+    assert copied.counts[10 * SHIFT_S : -SHIFT_S].tolist() == [500] * 9 * SHIFT_S
+
+
+def test_policies_are_not_run_again_under_what_they_do_not_notice() -> None:
+    for policy, unnoticed, noticed in (
+        ("migrator", {"interference": 0.0}, {"instances": 0.1}),
+        ("ekya", {"instances": 0.1}, {"interference": 0.0}),
+        ("paris", {"error": 0.5, "estimates": 0.1}, {"slower": 1.1}),
+        ("migrator", {}, {"error": 0.5}),
+    ):
+        assert of("W1", policy, **unnoticed).key == of("W1", policy).key
+        assert of("W1", policy, **noticed).key != of("W1", policy).key
+
+
+def test_instances_as_slow_as_shares_with_busy_neighbours(tmp_path: Path) -> None:
+    plain, busy = (
+        scenario_of(of("P1", instances=part), tmp_path).tenants[0] for part in (0.0, BUSY)
+    )
+    measured = plain.service.profile
+    small = busy.service.latency_s(1, 16) / plain.service.latency_s(1, 16)
+    assert small == pytest.approx(1 + measured.interference * (116 / 132) / INTERFERING_PART)
+    assert busy.service.latency_s(1, 132) == plain.service.latency_s(1, 132)
+    assert busy.trace.counts.tolist() == plain.trace.counts.tolist()
+
+
+def test_lending_is_the_same_policy_with_and_without() -> None:
+    assert getattr(chosen(f"miso{LENDING}"), "lends")  # noqa: B009
+    assert not getattr(chosen("miso"), "lends", False)
+    assert of("W1", f"miso{LENDING}", board=SHARES).key != of("W1", "miso", board=SHARES).key
+
+
+def test_a_small_run_is_kept_and_rendered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
+    words = ["headline", "--only", "P1", "--policies", "equal-mig,ekya", "--seeds", "1"]
+    words += ["--keep", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path), "--processes", "1"]
+    monkeypatch.setattr("sys.argv", words)
+    assert headline.main() == 0
+    made = (tmp_path / "headline.md").read_text()
+    rows = json.loads((tmp_path / "headline.json").read_text())
+    assert len(rows["rows"]) == rows["wanted"] == 8
+    assert {one["policy"] for one in rows["rows"]} == {"equal-mig", "ekya"}
+    assert rows["code"] in made
+    kept = (tmp_path / "kept.jsonl").read_bytes()
+    monkeypatch.setattr("sys.argv", [*words, "--rows"])
+    assert headline.main() == 0
+    assert (tmp_path / "kept.jsonl").read_bytes() == kept
+    assert (tmp_path / "headline.md").read_text() == made
+
+
+def test_without_traces_it_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MIGRATOR_DATA", raising=False)
+    monkeypatch.setattr("sys.argv", ["headline"])
+    assert headline.main() == 2
+    assert "MIGRATOR_DATA" in capsys.readouterr().err

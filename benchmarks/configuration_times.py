@@ -60,8 +60,8 @@ def main() -> int:
     print(summary(rows))
     if options.out is not None:
         record = {
-            "command": f"python -m benchmarks.configuration_times --windows {options.windows} --tenants {options.tenants} "
-            f"--charge {options.charge}",
+            "command": f"python -m benchmarks.configuration_times --windows {options.windows} "
+            f"--tenants {options.tenants} --charge {options.charge}",
             "machine": describe_machine(),
             "rows": rows,
         }

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.configuration_times import summary
 from benchmarks.machine import describe_machine
@@ -37,6 +37,9 @@ from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import all_workloads, workloads
 
+if TYPE_CHECKING:
+    from benchmarks.retraining_configurations_page import Judged
+
 OURS, MEAN, BY_REQUESTS = POLICIES = ("migrator", "ekya", "ekya-by-requests")
 LOAD = 0.8
 LENGTHS = (1, 2, 4)
@@ -44,14 +47,16 @@ WINDOWS, SEEDS = 4, (0, 1)
 TIMES = Path("docs/results/configuration_times.json")
 MEASURED = Path("docs/results/retraining_configurations.json")
 LONGEST = "all, 8 epochs"
+IMAGES = ("efficientnet-lite2:nc-cifar-10", "efficientnet-lite1:nc-core50")
+TEXTS = ("small-text:nc-20-newsgroups",)
+"""Measured models and data: of images on an H200, of texts on a CPU."""
 SHORTER = {
-    "small-cnn:nc-cifar-10": ("all, 4 epochs", "all, 2 epochs", "last block, 4 epochs"),
-    "small-text:nc-20-newsgroups": ("all, 4 epochs", "all, 2 epochs", "head, 2 epochs"),
+    IMAGES: ("all, 4 epochs", "all, 2 epochs", "last block, 4 epochs"),
+    TEXTS: ("all, 4 epochs", "all, 2 epochs", "head, 2 epochs"),
 }
-"""Measured model and data -> configurations beside the longest: half and a quarter of its epochs,
-and a training of fewer layers that takes no longer than these. Half of the samples is left
-out, because half of the epochs gain as much in less time."""
-IMAGES, TEXTS = SHORTER
+"""Configurations beside the longest: half and a quarter of its epochs, and a training of fewer
+layers that takes no longer than these. Half of the samples is left out, because half of the epochs
+gain as much in less time."""
 Figures = dict[str, Any]
 
 
@@ -72,34 +77,36 @@ MeasuredWindow = tuple[Part, ...]
 
 
 @cache
-def measured_windows() -> Mapping[str, tuple[MeasuredWindow, ...]]:
-    """Measured model and data -> its windows in which the longest configuration gained."""
+def measured_windows() -> Mapping[tuple[str, ...], tuple[MeasuredWindow, ...]]:
+    """Measured models and data -> their windows in which the longest configuration gained."""
     # they import torch, which the processes that simulate do not need
     from benchmarks.retraining_configurations import read_courses
-    from benchmarks.retraining_configurations_page import Judged, judge
+    from benchmarks.retraining_configurations_page import judge
 
     windows: dict[str, dict[str, Judged]] = {}
     for key, course in read_courses(MEASURED).items():
         for one in judge(key, course):
             if one.gain is not None:
                 windows.setdefault(one.window, {})[one.name] = one
-    found: dict[str, list[MeasuredWindow]] = {pair: [] for pair in SHORTER}
+    found: dict[tuple[str, ...], list[MeasuredWindow]] = {pairs: [] for pairs in SHORTER}
     for by_name in windows.values():
         longest = by_name[LONGEST]
         gained = longest.came - longest.before
-        if longest.pair in found:
-            parts = (
-                Part(
-                    name,
-                    round((one.came - one.before) / gained, 4),
-                    round(1 + (one.expected.accuracy - longest.expected.accuracy) / gained, 4),
-                    round(one.duration, 4),
+        for pairs, shorter in SHORTER.items():
+            if longest.pair in pairs:
+                found[pairs].append(
+                    tuple(_relative(by_name[name], longest, gained) for name in shorter)
                 )
-                for name in SHORTER[longest.pair]
-                for one in [by_name[name]]
-            )
-            found[longest.pair].append(tuple(parts))
-    return {pair: tuple(each) for pair, each in found.items()}
+    return {pairs: tuple(measured) for pairs, measured in found.items()}
+
+
+def _relative(one: Judged, longest: Judged, gained: float) -> Part:
+    return Part(
+        one.name,
+        round((one.came - one.before) / gained, 4),
+        round(1 + (one.expected.accuracy - longest.expected.accuracy) / gained, 4),
+        round(one.duration, 4),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,7 +115,7 @@ class ConfiguredSource:
 
     source: WorkloadSource
     length: int
-    several: Mapping[str, tuple[MeasuredWindow, ...]] | None = field(hash=False)
+    several: Mapping[tuple[str, ...], tuple[MeasuredWindow, ...]] | None = field(hash=False)
     """The measured windows of the other configurations; None: there is one."""
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WARM := $(BIN)/python -c "from migrator.planning.planners import Charge, ready; from migrator.simulation import tenant; \
 	[ready(charge) for charge in Charge]; tenant.ready()"
 
-.PHONY: demo test check format bench reproduce package newest clean
+.PHONY: demo test check format bench results reproduce package newest clean
 
 demo: $(STAMP)
 	@mkdir -p out
@@ -36,6 +36,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.planner --out docs/results
+
+# Every page of docs/results whose rows are older than their code; goes on where it was interrupted.
+results: $(STAMP)
+	$(BIN)/python -m benchmarks.results --run
 
 reproduce: $(STAMP)
 	@mkdir -p out

@@ -32,7 +32,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.live import PROFILES, adapt, asked_for, set_rates
-from benchmarks.live_cells import PROFILE, Cell, cell_document, cells, documents
+from benchmarks.live_cells import (
+    LOADS,
+    PROFILE,
+    RETRAININGS,
+    TENANTS,
+    TRACES,
+    Cell,
+    cell_document,
+    cells,
+    documents,
+)
 from benchmarks.live_daemon import environment, write_scenario
 from benchmarks.machine import describe_machine
 from migrator.advise.static_layouts import static_policies
@@ -285,6 +295,25 @@ def table(found: Sequence[Result]) -> Iterator[str]:
             *(f"{ours.jain_index:.2f}", f"{best.jain_index:.2f}"),
         )
         yield f"| {' | '.join(cells_of_line)} |"
+
+
+def page_table(found: Sequence[Result]) -> list[str]:
+    """The lines of the page: mean leads over all cells, and over those with a value of an axis."""
+    parts = [set(result.cell.split("-")) for result in found]
+    others = (*PEERS, STATIC)
+    axes = [*TENANTS, *TRACES, *map(str, LOADS), *map(str, RETRAININGS)]
+    chosen = {"all": list(found)}
+    for value in axes:
+        label = f"{value}%" if value in map(str, RETRAININGS) else value
+        chosen[label] = [one for one, of in zip(found, parts, strict=True) if value in of]
+    lines = []
+    for label, cells_of_line in chosen.items():
+        over_best = [one.lead(one.best) for one in cells_of_line]
+        over = (statistics.mean(one.lead(peer) for one in cells_of_line) for peer in others)
+        cells = [label, str(len(cells_of_line)), *(f"{lead:+.1%}" for lead in over)]
+        cells += [f"{statistics.mean(over_best):+.1%}", f"{min(over_best):+.1%}"]
+        lines.append(f"| {' | '.join([*cells, str(sum(lead < -BELOW for lead in over_best))])} |")
+    return lines
 
 
 def summary(found: Sequence[Result]) -> dict[str, Any]:

@@ -133,6 +133,14 @@ def times_row(pair: Pair, windows: int, data: Path, load: float, retrain: bool) 
     return f"| {pair_name(pair)} | {len(taken)} | {' | '.join(cells)} |"
 
 
+def page_table(rows: Sequence[Row]) -> list[str]:
+    """The lines of the page: load 0.8, ten windows, inference alone."""
+    kept = [row for row in rows if (row["load"], row["of"]) == (0.8, 10) and not row["retrain"]]
+    pairs = dict.fromkeys(row["pair"] for row in kept)
+    lines = (table_row([row for row in kept if row["pair"] == pair]) for pair in pairs)
+    return [f"{line.rpartition(' | ')[0]} |" for line in lines]
+
+
 def table_row(rows: Sequence[Row], policies: Sequence[str] = POLICIES) -> str:
     """A line of the table: sums over the windows, compared with one plan per window and oracle."""
     received = sum(row["received"] for row in rows)

@@ -327,6 +327,21 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def page_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The lines of the page's first table: one per setting, of the first rows' commit and seed."""
+    lines = []
+    kept = ("commit", "seed")
+    for row in rows:
+        if "best" not in row or any(row.get(key) != rows[0].get(key) for key in kept):
+            continue
+        goodput = row["goodput"]
+        shown = ("migrator", "migrator-once", "oracle")
+        cells = [f"{goodput[name]:.1f}" if name in goodput else "" for name in shown]
+        cells += [f"{row['best']} {goodput[row['best']]:.1f}", f"{row['lead']:+.1f}%"]
+        lines.append(f"| {row['setting']} | {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     """Run the settings and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")

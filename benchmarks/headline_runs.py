@@ -32,7 +32,7 @@ POLICIES = (
     *("ekya", "ekya-by-requests", "astraea", "migrator-paper", "oracle"),
 )
 LOADS = (0.6, 0.8, 1.0)
-SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 2, Part.SENSITIVITY: 1}
+SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 1, Part.SENSITIVITY: 1}
 """Number of seeds of each part."""
 ORACLE_SEEDS = 2
 """The oracle takes as long as all others together: it runs with the first seeds only."""

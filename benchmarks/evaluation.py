@@ -1,7 +1,8 @@
-"""The evaluation's figures for the docs: python -m benchmarks.evaluation FIGURES.json [--out DIR].
+"""The evaluation's figures for the docs: python -m benchmarks.evaluation [--out DIR].
 
-FIGURES.json is what `migrator reproduce all --json` printed; evaluation.md and evaluation.png
-are made from it, so that no figure in the docs is typed in.
+Runs `migrator reproduce all`, or continues it, and writes evaluation.json, evaluation.md and
+evaluation.png, so that no figure in the docs is typed in. `--figures FILE` takes what
+`migrator reproduce all --json` printed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,8 +52,8 @@ def text(figures: Json) -> str:
         "",
         _LIMITS,
         "",
-        f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(figures)} --json > FIGURES.json`, "
-        "then `python -m benchmarks.evaluation FIGURES.json --out docs/results`. "
+        f"`MIGRATOR_DATA=FOLDER python -m benchmarks.evaluation{_windows(figures)} --out "
+        "docs/results` runs `migrator reproduce all`. "
         f"Traces: {figures['traces']}; seeds: {', '.join(map(str, figures['seeds']))}; forecaster: "
         f"`{goodput['forecaster']}`. [All figures and tables of the paper](paper-figures.md), ours "
         "beside them.",
@@ -169,10 +172,27 @@ def draw(figures: Json, path: Path) -> None:
 def main() -> None:
     """Write both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("figures", type=Path, help="what `migrator reproduce all --json` printed")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder")
+    add = parser.add_argument
+    add("--figures", type=Path, help="what `migrator reproduce all --json` printed; nothing runs")
+    add("--work", type=Path, default=Path("out"), help="where finished runs are kept")
+    add("--windows", help="most windows of a run")
+    add("--processes", help="runs in parallel")
+    add("--out", type=Path, default=Path("out"), help="folder")
     options = parser.parse_args()
-    parsed_json = json.loads(options.figures.read_text(encoding="utf-8"))
+    if options.figures is None:
+        command = [sys.executable, "-m", "migrator", "reproduce", "all", "--json"]
+        command += ["--out", str(options.work / "evaluation.html")]
+        command += ["--results", str(options.work / "evaluation.jsonl")]
+        for name in ("windows", "processes"):
+            value = getattr(options, name)
+            command += [] if value is None else [f"--{name}", value]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        parsed_json = json.loads(done.stdout.splitlines()[-1])
+    else:
+        parsed_json = json.loads(options.figures.read_text(encoding="utf-8"))
+    (options.out / "evaluation.json").write_text(
+        json.dumps(parsed_json, indent=1) + "\n", encoding="utf-8"
+    )
     (options.out / "evaluation.md").write_text(text(parsed_json), encoding="utf-8")
     draw(parsed_json, options.out / "evaluation.png")
 

@@ -5,7 +5,7 @@
     MIGRATOR_DATA=FOLDER python -m benchmarks.headline --sensitivity --keep FILE.jsonl
 
 The first runs every policy on W1 to W16 and P1 to P4 at three loads, the second adds one part of
-`migrator` after the other, the third varies one condition at a time on every fifth workload. All
+`migrator` after the other, the third varies one condition at a time on every third workload. All
 take the same FILE and share equal runs. Runs go seed by seed, so that an interrupted call has
 whole seeds. `--rows` writes the rows and the page of what is finished and runs nothing.
 """
@@ -60,7 +60,9 @@ def run_part(part: Part, asked: argparse.Namespace, data: Path) -> Json:
                     print(f"\r{part}: {done} of {len(left)}", end="", file=sys.stderr)
             print(file=sys.stderr)
         rows = {
-            one.key: row(one, file.finished[one.key]) for one in wanted if one.key in file.finished
+            one.key: row(one, file.finished[one.key], data)
+            for one in wanted
+            if one.key in file.finished
         }
         settings = dict(file.settings)
     flag = "" if part is Part.HEADLINE else f" --{part}"

@@ -32,15 +32,15 @@ POLICIES = (
     *("ekya", "ekya-by-requests", "astraea", "migrator-paper", "oracle"),
 )
 LOADS = (0.6, 0.8, 1.0)
-SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 2, Part.SENSITIVITY: 1}
+SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 1, Part.SENSITIVITY: 1}
 """Number of seeds of each part."""
 ORACLE_SEEDS = 2
 """The oracle takes as long as all others together: it runs with the first seeds only."""
 CUT_SEEDS = 1
 """So do all with the cut data, at load 0.8."""
 BASE = Condition()
-EVERY = 5
-"""Conditions are varied on every fifth workload."""
+EVERY = 3
+"""Conditions are varied on every third workload, which have all models among them."""
 VARIED_POLICIES = ("migrator", STATIC, "ekya", "astraea", "paris-reconfiguring")
 INSTANCE_POLICIES = ("equal-mig", "miso", "paris", "paris-reconfiguring")
 STEPS = ("equal-mig", NO_PASS, "migrator-paper", "migrator-required", "migrator-once", "migrator")
@@ -71,6 +71,7 @@ VARIED: dict[str, dict[str, Condition]] = {
     "slot, s": {f"{s:g}": replace(BASE, slot_s=s) for s in (0.5, 2.0, 5.0, 10.0)},
     "tenants": {f"{count}": replace(BASE, tenants=count) for count in (3, 5, 7)},
     "retraining x": {f"{length:g}": replace(BASE, length=length) for length in (0.5, 2, 4)},
+    "rates": {"multiplied": replace(BASE, multiplied=True)},
     "board": {name: replace(BASE, board=name) for name in ("A100-40GB", "H100-80GB-SXM")},
 }
 """What is varied -> value -> condition."""

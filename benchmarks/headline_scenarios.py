@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,6 +23,7 @@ from benchmarks.configurations import IMAGES, TEXTS, measured_windows, with_conf
 from migrator.advise.leads import STATIC
 from migrator.advise.static_layouts import static_policies
 from migrator.core.catalogue import board
+from migrator.core.errors import InputError
 from migrator.core.profiles import INTERFERING_PART, Curve, Profile, Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
 from migrator.forecast.forecaster import Forecaster
@@ -31,10 +33,9 @@ from migrator.policies.registry import policy as policy_named
 from migrator.records.outcome import RunOutcome
 from migrator.reproduce.evaluation import AUTO
 from migrator.reproduce.experiment import PAPER_WITHOUT_PASS
-from migrator.reproduce.traces import arrivals
+from migrator.reproduce.traces import arrivals, separate_offsets
 from migrator.simulation.compare import prepare
 from migrator.simulation.run import run
-from migrator.workload.arrivals import HISTORY_S
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import datasets
 from migrator.workload.datasets import drifts as packaged_drifts
@@ -43,12 +44,11 @@ from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, all_workloads
 WINDOWS = 4
 SHARES = f"{GPU}-MPS"
 """The same GPU divided by MPS, on which slices can be lent."""
-TRACES = (*[("alibaba", "azure")] * 3, *[("alibaba-steady", "twitter")] * 2)
-"""Kinds of arrivals by seed, which tenants take in turn. The hour of Azure has room for three
-runs that do not overlap; further seeds take other traces."""
-SHIFT_S = 60
-"""Copies of a trace are shifted by less than this. In 60 s Azure has 330 requests, whose Poisson
-noise is 5%: what is slower than that is kept, what is faster becomes that of many users."""
+KINDS = ("alibaba", "alibaba-steady", "twitter"), ("azure", "azure-bursty", "batch")
+"""Steady and bursty arrivals, which tenants have in turn."""
+SPREAD_S = 60
+"""Most seconds by which the copies of a trace are late that are added up for a rate."""
+SEEDS_OF_A_WORKLOAD = 5
 NEW_SAMPLES = {"nc-cifar-10": 5000, "nc-core50": 8 * 300}
 """Training samples of a class in the whole data set: CIFAR-10, and the frames of an object of
 CORe50 in 8 of 11 sessions. 20 Newsgroups is used as a whole."""
@@ -61,7 +61,6 @@ BUSY = -1.0
 LENDING, OWN_SLICES = "+lending", "-lending"
 """After a policy's name: its slices are lent, or not."""
 NO_PASS = PAPER_WITHOUT_PASS.name
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,15 @@ class Condition:
     """The part by which forecasts are too high."""
     error: float = 0.0
     """Standard deviation of a factor on the forecast of a tenant in a window."""
+    multiplied: bool = False
+    """Whether rates are multiplied for the load instead of copies added up."""
     configurations: bool = False
     """Whether retrainings have four configurations instead of one."""
+
+    @property
+    def run_s(self) -> int:
+        """The length of a run."""
+        return WINDOWS * self.window_s
 
     @property
     def changed(self) -> dict[str, object]:
@@ -160,6 +166,8 @@ class Run:
             received=tally.received,
             goodput=round(tally.goodput, 2),
             in_time=round(tally.goodput + tally.wrong, 2),
+            worst=round(best.fairness.worst_share, 4),
+            jain=round(best.fairness.jain_index, 4),
             retrained=sum(tenant.retrained_s is not None for tenant in tenants),
             layout=best.policy if self.policy == STATIC else "",
             cpu_s=round(time.process_time() - began_s, 2),
@@ -183,6 +191,10 @@ class Result:
     received: int
     goodput: float
     in_time: float
+    worst: float
+    """Goodput over received of the tenant that has least of it."""
+    jain: float
+    """How even the tenants' shares are."""
     retrained: int
     """Tenants times windows in which a retrained model began to serve."""
     layout: str
@@ -190,9 +202,11 @@ class Result:
     cpu_s: float
 
 
-def row(one: Run, result: Result) -> dict[str, object]:
-    """A run with its result, for JSON."""
+def row(one: Run, result: Result, data: Path) -> dict[str, object]:
+    """A run with its result, for JSON; `place`: that of its bursty trace."""
+    kind, begin_s = place_of(one, 1, data)
     about = {"workload": one.workload, "seed": one.seed, "policy": one.policy}
+    about["place"] = f"{kind} {begin_s}"
     seen = one.condition.seen_by(chosen(one.policy))
     return {**about, "changed": seen.changed, **asdict(result)}
 
@@ -241,7 +255,7 @@ def scenario_of(one: Run, data: Path) -> Scenario:
         measured = profile(model, gpu.name)
         given = Service(model, measured, condition.slo_ms / 1e3, 1)
         mean_rps = condition.load / condition.tenants * highest_rps(given, rates_of)
-        trace, offset_s = _arrivals(one, place, number, mean_rps, data)
+        trace, offset_s = _arrivals(one, place, mean_rps, data)
         slower = condition.instances if on_mig else 0.0
         windows = _drifts(measured, dataset, whole=condition.whole)
         first = one.seed % (len(windows) - WINDOWS + 1)
@@ -260,31 +274,41 @@ def scenario_of(one: Run, data: Path) -> Scenario:
 # Arrivals.
 
 
-def _arrivals(one: Run, place: int, number: int, mean_rps: float, data: Path) -> tuple[Trace, int]:
+def place_of(one: Run, place: int, data: Path) -> tuple[str, int]:
+    """The kind of a tenant's arrivals, and the second at which the run begins.
+
+    Places of steady and of bursty traces are counted through; workload and seed give the number.
+    """
+    names, run_windows = list(all_workloads()), one.condition.run_s / WINDOW_S
+    offsets = [
+        (kind, offset_s)
+        for kind in KINDS[place % len(KINDS)]
+        for offset_s in separate_offsets(
+            arrivals(kind, data, 0), max(WINDOWS, math.ceil(run_windows))
+        )
+    ]
+    # further tenants of a kind are far from the first
+    number = SEEDS_OF_A_WORKLOAD * names.index(one.workload) + one.seed
+    return offsets[(number + place // len(KINDS) * len(offsets) // 4) % len(offsets)]
+
+
+def _arrivals(one: Run, place: int, mean_rps: float, data: Path) -> tuple[Trace, int]:
     """A tenant's trace with this mean in the run, and the second at which the run begins."""
-    kinds = TRACES[one.seed % len(TRACES)]
-    trace = arrivals(kinds[place % len(kinds)], data, 0)
-    run_s = WINDOWS * one.condition.window_s
-    places = max(1, (trace.seconds - HISTORY_S) // run_s)
-    at = (7 * number + one.seed + 11 * (place // len(kinds))) % places
-    begin = HISTORY_S + at * run_s
-    drawn = np.random.default_rng([one.seed, number, place])
-    copied = superposed(trace, mean_rps / _mean(trace.counts, begin, run_s), drawn)
-    return copied.scaled(mean_rps / _mean(copied.counts, begin, run_s)), begin
+    kind, begin_s = place_of(one, place, data)
+    trace = arrivals(kind, data, 0)
+    factor = mean_rps / _mean(trace, begin_s, one.condition.run_s)
+    if one.condition.multiplied:
+        return trace.scaled(factor), begin_s
+    copied = trace.superposed(factor, SPREAD_S, one.seed)
+    factor *= mean_rps / _mean(copied, begin_s, one.condition.run_s)
+    return trace.superposed(factor, SPREAD_S, one.seed), begin_s
 
 
-def superposed(trace: Trace, times: float, drawn: np.random.Generator) -> Trace:
-    """About `times` copies of a trace, each shifted by up to `SHIFT_S`."""
-    copies = max(1, round(times))
-    shifts = np.bincount(drawn.integers(0, SHIFT_S, copies), minlength=SHIFT_S)
-    counts = sum(
-        many * np.roll(trace.counts, -shift) for shift, many in enumerate(shifts.tolist()) if many
-    )
-    return Trace(trace.name, np.asarray(counts, np.int64))
-
-
-def _mean(counts: Counts, begin: int, seconds: int) -> float:
-    return max(1e-3, float(counts[begin : begin + seconds].mean()))
+def _mean(trace: Trace, begin_s: int, seconds: int) -> float:
+    mean_rps = float(trace.counts[begin_s : begin_s + seconds].mean())
+    if mean_rps == 0:
+        raise InputError(f"{trace.name}: nothing comes in {seconds} s from second {begin_s}")
+    return mean_rps
 
 
 # Retrainings and profiles.

@@ -81,8 +81,6 @@ class Page:
     """Renders the lines of a table; text and other tables are written by hand."""
     command: tuple[str, ...] = ()
     """Measures the rows into the folder {work}; empty: needs a GPU, or another page's rows."""
-    prints: str | None = None
-    """The file that gets what the command prints."""
     more: tuple[str, ...] = ()
     """Files that it makes beside the rows."""
     code: tuple[str, ...] = ()
@@ -94,10 +92,20 @@ class Page:
         """Whether the rows were measured with the code of this checkout."""
         if not all((folder / file).exists() for file in self.rows) or not self.rows:
             return Age.NOT_KEPT
+        others = self.measured_by()
+        if others:
+            ages = [other.age(folder) for other in others]
+            return next(age for age in (*list(Age)[1:], Age.SAME) if age in ages)
         recorded = provenance(folder).get(self.name, {})
         if recorded.get("code") is None or recorded.get("rows") != rows_digest(folder, self.rows):
             return Age.UNKNOWN
         return Age.SAME if recorded["code"] == self.digest() else Age.OLDER
+
+    def measured_by(self) -> list[Page]:
+        """The pages whose commands measure the rows of one that has no command."""
+        if self.command:
+            return []
+        return [other for other in PAGES if other.command and set(other.rows) & set(self.rows)]
 
     def digest(self) -> str:
         """A digest of the code that its figures depend on."""
@@ -115,6 +123,9 @@ class Page:
             return f"The rows of this page were not kept. {self.note}".strip()
         recorded = provenance(folder).get(self.name, {})
         links = ", ".join(f"[{file}]({file})" for file in self.rows)
+        others = [f"[{other.name}]({other.name}.md)" for other in self.measured_by()]
+        if others:
+            return f"Rows: {links}; measured as {' and '.join(others)} say."
         known = [f"`{recorded['command']}`"] if recorded.get("command") else []
         for name in ("commit", "code"):
             value = recorded.get(name)
@@ -174,19 +185,8 @@ PAGES = (
         "evaluation",
         ("evaluation.json",),
         lambda folder: evaluation.text(_read(folder, "evaluation.json")),
-        command=(
-            *(
-                *_PYTHON,
-                "migrator",
-                "reproduce",
-                "all",
-                "--json",
-                "--out",
-                "{work}/evaluation.html",
-            ),
-            *("--results", "{work}/evaluation.jsonl"),
-        ),
-        prints="evaluation.json",
+        command=(*_PYTHON, "benchmarks.evaluation", "--work", "{work}", "--out", "{work}"),
+        more=("evaluation.png",),
         note=_AGAIN,
     ),
     Page(
@@ -350,20 +350,12 @@ def run(page: Page, folder: Path) -> bool:
     shown = shlex.join(word.format(work="FOLDER") for word in page.command)
     spent = work / f"{page.name}.seconds"
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, *words[1:]],
-        cwd=ROOT,
-        check=False,
-        text=True,
-        stdout=subprocess.PIPE if page.prints else None,
-    )
+    done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=False)
     took_s = time.monotonic() - began + (float(spent.read_text()) if spent.exists() else 0.0)
     spent.write_text(f"{took_s:.1f}")
     if done.returncode:
         print(f"{page.name}: ended with {done.returncode} after {took_s:.0f} s", flush=True)
         return False
-    if page.prints:
-        (work / page.prints).write_text(f"{done.stdout.splitlines()[-1]}\n", encoding="utf-8")
     for file in (*page.rows, *page.more):
         shutil.copyfile(work / file, folder / file)
     record(page, folder, shown, round(took_s, 1))

@@ -286,6 +286,16 @@ def test_the_rate_of_the_run_decides_not_that_of_the_trace(tmp_path: Path) -> No
     assert parsed(changed(data, "tenants", 0, "arrivals", "scale", offered), tmp_path)
 
 
+def test_copies_of_a_trace_are_added_up_where_their_delay_is_given(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.csv", [10] * 700 + [20] * 100)
+    arrivals = {"trace": "trace.csv", "scale": 3, "spread_s": 20}
+    data = changed(smallest(), "tenants", 0, "arrivals", arrivals)
+    counts = parsed(data, tmp_path).tenants[0].trace.counts
+    assert counts[[699, 700, 706, 707, 713, 714]].tolist() == [30, 40, 40, 50, 50, 60]
+    data = changed(smallest(), "tenants", 0, "arrivals", "spread_s", 20)
+    assert "tenants[0].arrivals.spread_s: this goes with trace" in refusal(data)
+
+
 def test_the_largest_mean_that_is_offered_is_taken() -> None:
     data = changed(smallest(), "tenants", 0, "arrivals", "mean_rps", 1e6)
     sentence = refusal(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -218,3 +219,21 @@ class Trace:
         """Every rate times `factor`; rounding errors are carried over to later seconds."""
         total = np.floor(np.cumsum(self.counts * factor) + 0.5).astype(np.int64)
         return Trace(self.name, np.diff(total, prepend=0))
+
+    def superposed(self, factor: float, spread_s: int, seed: int = 0) -> Trace:
+        """`factor` times as many requests from copies of the trace that are up to `spread_s` late.
+
+        The chance of single requests does not become a burst of `factor` requests, as it does if
+        counts are multiplied; what changes faster than `spread_s` is smoothed. Of the copies that
+        are more than `factor` a random part of the requests is left out. Before its begin a copy
+        is the mirrored trace, so that no second knows a later one than itself, but the first
+        `spread_s`.
+        """
+        copies = max(1, math.ceil(factor))
+        seconds, total = np.arange(self.seconds), np.zeros(self.seconds, np.int64)
+        delays = np.arange(copies) * min(spread_s + 1, self.seconds) // copies
+        for delay_s, number in zip(*np.unique(delays, return_counts=True), strict=True):
+            total += int(number) * self.counts[np.abs(seconds - int(delay_s))]
+        if copies > factor:
+            total = np.random.default_rng(seed).binomial(total, factor / copies)
+        return Trace(self.name, total)

@@ -12,10 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from migrator.core.catalogue import board
-from migrator.core.errors import InputError
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.reproduce.traces import arrivals, offset
+from migrator.reproduce.traces import arrivals, at_rate, offset
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import datasets, drifts
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, workloads
@@ -127,6 +126,8 @@ class CellSource:
     of: int
     data: Path | None = None
     """Folder with real traces; missing traces are generated, all of them if it is None."""
+    spread_s: int | None = None
+    """How late the copies of a trace are that are added up for the load; None: multiplied."""
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
@@ -147,16 +148,10 @@ class CellSource:
             # tenants with the same trace begin at different places of it
             number = (self.number + place * max(1, self.of // cell.tenants)) % self.of
             begin = offset(trace, number, self.of, windows)
-            mean_rps = float(trace.counts[begin : begin + windows * WINDOW_S].mean())
-            if mean_rps == 0:
-                raise InputError(
-                    f"{trace.name}: nothing comes in {windows} windows from second {begin}; give "
-                    "the whole trace"
-                )
             wanted_rps = cell.load / cell.tenants * highest_rps(service, board(GPU))
             yield ServedTenant(
                 service,
-                trace.scaled(wanted_rps / mean_rps),
+                at_rate(trace, wanted_rps, begin, windows, self.spread_s, place),
                 begin,
                 self._drifts(_drifts(cell, model, place)),
             )

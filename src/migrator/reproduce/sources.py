@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.core.errors import InputError
 from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
 from migrator.reproduce.map_cells import Gain, with_gain
-from migrator.reproduce.traces import offset
+from migrator.reproduce.traces import arrivals, at_rate, offset
 from migrator.workload.capacity import highest_rps
-from migrator.workload.workloads import (
-    LOAD,
-    TRACES,
-    WINDOW_S,
-    all_workloads,
-    workload,
-    workloads,
-)
+from migrator.workload.workloads import LOAD, TRACES, all_workloads, workload, workloads
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
 ALIBABA, AZURE = TRACES
@@ -46,6 +38,8 @@ class WorkloadSource:
     gain: Gain | None = None
     """What retrainings gain; None: what was measured of these models."""
     peers: PeerLimits = DEFAULT_LIMITS
+    spread_s: int | None = None
+    """Real traces: how late the copies are that are added up for the load; None: multiplied."""
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
@@ -66,12 +60,17 @@ class WorkloadSource:
         place = _place(self.name, seed or 0)
         tenants = (
             _moved(
-                tenant,
+                # multiplied rates are not to be added up
+                tenant
+                if self.spread_s is None
+                else replace(tenant, trace=arrivals(kind, self.data, 0)),
                 self.load / 2 * highest_rps(tenant.service, scenario.board),
                 place,
                 scenario.windows,
+                self.spread_s,
+                seed or 0,
             )
-            for tenant in scenario.tenants
+            for tenant, kind in zip(scenario.tenants, TRACES, strict=True)
         )
         return replace(scenario, tenants=tuple(tenants))
 
@@ -81,17 +80,18 @@ def _place(name: str, seed: int) -> int:
     return (list(all_workloads()).index(name) * _STRIDE + seed) % _PLACES
 
 
-def _moved(tenant: ServedTenant, mean_rps: float, number: int, windows: int) -> ServedTenant:
+def _moved(
+    tenant: ServedTenant,
+    mean_rps: float,
+    number: int,
+    windows: int,
+    spread_s: int | None,
+    seed: int,
+) -> ServedTenant:
     """The tenant at a place of its trace, with this mean rate in the windows of the run."""
     begin = offset(tenant.trace, number, _PLACES, windows)
-    found_rps = float(tenant.trace.counts[begin : begin + windows * WINDOW_S].mean())
-    if found_rps == 0:
-        raise InputError(
-            f"{tenant.trace.name}: nothing comes in {windows} windows from second {begin}; give "
-            "the whole trace"
-        )
     first = number % max(1, len(tenant.drifts) - windows + 1)
-    trace = tenant.trace.scaled(mean_rps / found_rps)
+    trace = at_rate(tenant.trace, mean_rps, begin, windows, spread_s, seed)
     return replace(tenant, trace=trace, offset_s=begin, drifts=tenant.drifts[first:])
 
 

@@ -88,7 +88,7 @@ def scaled_arrivals(
         return _generated(source, service, board, run, seed), offset_s
     if source.loaded.seconds < run.stop:
         _refuse_short(source, source.loaded, window_s, windows)
-    return _scaled(source, source.loaded, service, board, run), offset_s
+    return _scaled(source, source.loaded, service, board, run, seed), offset_s
 
 
 def _require_generator(entry: ArrivalsEntry, location: Location) -> None:
@@ -100,8 +100,9 @@ def _require_generator(entry: ArrivalsEntry, location: Location) -> None:
             "the key is missing beside generator",
             "give the mean in requests per second, a number above 0",
         )
-    if "scale" in entry.model_fields_set:
-        refuse((*location, "scale"), "this goes with trace", "raise or lower mean_rps")
+    for name in ("scale", "spread_s"):
+        if name in entry.model_fields_set:
+            refuse((*location, name), "this goes with trace", "raise or lower mean_rps")
 
 
 def _require_trace(entry: ArrivalsEntry, location: Location) -> None:
@@ -142,9 +143,8 @@ def _generated(
     most = highest_rps(service, board)
     if mean_rps > most and not source.entry.overload:
         _refuse_rate((*source.location, "mean_rps"), mean_rps, most, board, most)
-    number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     try:
-        trace = generate(kind, mean_rps=mean_rps, seconds=run.stop, seed=number)
+        trace = generate(kind, mean_rps=mean_rps, seconds=run.stop, seed=_number(seed))
     except InputError as error:
         reason = str(error).removeprefix("arrivals: ")
         raise InputError(f"{key_path((*source.location, 'generator'))}: {reason}") from error
@@ -154,15 +154,29 @@ def _generated(
     return trace.scaled(min(max(factor, 0.5), 2.0))
 
 
+def _number(seed: Sequence[int]) -> int:
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
 def _scaled(
-    source: ArrivalSource, trace: Trace, service: Service, board: Board, run: slice
+    source: ArrivalSource,
+    trace: Trace,
+    service: Service,
+    board: Board,
+    run: slice,
+    seed: Sequence[int],
 ) -> Trace:
     scale, location = source.entry.scale, (*source.location, "scale")
     mean_rps = float(trace.counts[run].mean())
     most = highest_rps(service, board)
     if mean_rps * scale > most and not source.entry.overload:
         _refuse_rate(location, mean_rps * scale, most, board, most / mean_rps)
-    scaled = trace.scaled(scale)
+    spread_s = source.entry.spread_s
+    scaled = (
+        trace.scaled(scale)
+        if spread_s is None
+        else trace.superposed(scale, spread_s, _number(seed))
+    )
     if not scaled.counts[run].any():
         refuse(
             location,

@@ -211,6 +211,12 @@ class ArrivalsEntry(_Part):
     scale: _Positive = _key(
         "the factor on every rate of the trace, a number above 0", 120.0, default=1.0
     )
+    spread_s: int | None = _integer(
+        "the most seconds by which copies of the trace are late that are added up for scale",
+        *(0, MAX_WINDOW_S, 60),
+        default=None,
+        note="; its rates are multiplied unless given",
+    )
     generator: str | None = _key(
         "the kind of generated arrivals, as text", "alibaba", "azure", default=None
     )
@@ -397,7 +403,7 @@ class TenantEntry(_Part):
         words="a number of at least 0",
     )
     arrivals: ArrivalsEntry = _key(
-        "{trace, scale, offset_s} or {generator, mean_rps, offset_s}, and overload"
+        "{trace, scale, spread_s, offset_s} or {generator, mean_rps, offset_s}, and overload"
     )
     retraining: RetrainingEntry | None = _key(
         "{dataset} or {windows}, and configurations, or null where nothing is retrained",

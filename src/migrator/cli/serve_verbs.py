@@ -168,7 +168,7 @@ def serve(
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
-    from migrator.live.options import EMULATED, DaemonOptions
+    from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
@@ -184,18 +184,27 @@ def serve(
     live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
+    stored = stored_tenants(state_folder(state), live)
+    live = stored.live
     with naming(scenario):
-        tokens_by_name = (
-            read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
-        )
+        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
+        stored=stored,
     )
     configure(log_format, log_level)
+    for name, why in stored.unusable.items():
+        _log.warning("%s was added and is not served: %s", name, why)
+    if stored.removed:
+        _log.warning(
+            "not served, as an operator removed them: %s; `migrator admin load NAME` serves one "
+            "again",
+            ", ".join(stored.removed),
+        )
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
     report = say if log_format == "text" else _log.info
     _announce(serving, report, scenario)

@@ -9,6 +9,7 @@ from pathlib import Path
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
+from migrator.live.stored_tenants import StoredTenants
 from migrator.live.tenant_store import TenantStore
 from migrator.records.batches import check_batches_path
 from migrator.serving.http.access import Tokens
@@ -34,7 +35,9 @@ class DaemonOptions:
     from_first_request: bool = False
     """The first window begins with the first request instead of immediately."""
     reader: Callable[[object], LiveScenario] | None = None
-    """Reads one tenant entry of a scenario; None: tenants cannot be added at run time."""
+    """Reads one tenant entry of a scenario of a cluster; None: it is not part of one."""
+    stored: StoredTenants | None = None
+    """Which tenants operators have added and removed; None: they cannot."""
     shared: TenantStore | None = None
     """Stores weights and labels outside this machine."""
     ahead: tuple[str, ...] = ()
@@ -72,7 +75,7 @@ class DaemonOptions:
 
     @property
     def folder(self) -> Path:
-        return self.state / "live" / self.live.scenario.name
+        return folder_of(self.state, self.live)
 
     @property
     def records(self) -> Path:
@@ -82,6 +85,16 @@ class DaemonOptions:
     @property
     def models(self) -> dict[str, ModelSpec]:
         return {tenant.name: model_spec(tenant) for tenant in self.live.tenants}
+
+
+def folder_of(state: Path, live: LiveScenario) -> Path:
+    """The folder of everything that a daemon of this scenario stores."""
+    return state / "live" / live.scenario.name
+
+
+def stored_tenants(state: Path, live: LiveScenario) -> StoredTenants:
+    """The tenants of a scenario with those that operators have added and removed."""
+    return StoredTenants(folder_of(state, live) / "tenants.json", live)
 
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:

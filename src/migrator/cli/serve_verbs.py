@@ -184,27 +184,18 @@ def serve(
     live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
-    stored = stored_tenants(state_folder(state), live)
-    live = stored.live
+    live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
         tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
-    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    tokens = Tokens(digests, digests.pop(ADMIN, None))
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
         stored=stored,
     )
     configure(log_format, log_level)
-    for name, why in stored.unusable.items():
-        _log.warning("%s was added and is not served: %s", name, why)
-    if stored.removed:
-        _log.warning(
-            "not served, as an operator removed them: %s; `migrator admin load NAME` serves one "
-            "again",
-            ", ".join(stored.removed),
-        )
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
     report = say if log_format == "text" else _log.info
     _announce(serving, report, scenario)
@@ -225,6 +216,14 @@ def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: P
             "profiles; use your GPU with --driver mig or --driver mps"
         )
     report(sentence)
+    stored = serving.stored
+    for name, why in stored.unusable.items() if stored else ():
+        _log.warning("%s was added and is not served: %s", name, why)
+    for name in stored.removed if stored else ():
+        _log.warning(
+            "%s is not served, as an operator removed it; `migrator admin load %s` serves it again",
+            *(name, name),
+        )
     with naming(scenario):
         warning = benchmark_warning(serving.live)
     if warning:

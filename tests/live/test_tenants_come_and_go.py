@@ -191,8 +191,8 @@ def test_unknown_models_and_other_tokens_are_refused(daemon: Served) -> None:
     assert control(daemon, "photos", "load", {"slo_ms": 100})[0] == 409
     url = f"{daemon.url}/v2/repository/models/photos/unload"
     for sent, status in (("the-token-of-photos-itself", 403), ("guess", 401)):
-        answer = daemon.client.post(url, headers={"authorization": f"Bearer {sent}"})
-        assert answer.status_code == status
+        refused = daemon.client.post(url, headers={"authorization": f"Bearer {sent}"})
+        assert refused.status_code == status
     url = f"{daemon.url}/v2/repository/models/more/load"
     for body in (b"[]", b'{"parameters": {"config": "no JSON"}}', b'{"parameters": {"config": 3}}'):
         assert daemon.client.post(url, content=body).status_code == 400

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -346,11 +347,12 @@ def _after_masked_words(measured: Profile) -> Iterator[Drift]:
 
 
 @cache
-def _masked_words() -> Mapping[str, object]:
+def _masked_words() -> Mapping[str, Any]:
     file, key = MASKED_WORDS
     path = Path(__file__).parent.parent / file
     courses = json.loads(path.read_text(encoding="utf-8"))["courses"]
-    return next(course for course in courses if course["key"] == key)
+    course: Mapping[str, Any] = next(course for course in courses if course["key"] == key)
+    return course
 
 
 def _as_seen(drift: Drift, measured: Profile, condition: Condition, slower: float) -> Drift:

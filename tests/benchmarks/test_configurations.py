@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.reproduction import outcome_of
 
@@ -76,9 +78,11 @@ def test_the_page_has_the_figures_of_the_rows() -> None:
     assert four == pytest.approx(1.1 * (1 + one) - 1)
     record = {
         **{"command": "COMMAND", "commit": "c0ffee", "code": "d", "traces": "real", "seeds": [0]},
-        **{"rows": rows, "measured": configurations.measured_windows()},
+        **{"rows": rows, "measured": configurations.measured_record()},
     }
-    page = configurations.text(record)
+    page = configurations.text(json.loads(json.dumps(record)))
+    images, texts = (len(configurations.measured_windows()[pairs]) for pairs in (IMAGES, TEXTS))
+    assert f"one of {images} measured windows of images or {texts} of texts" in page
     assert "Workloads: W1, W2." in page
     assert "Workloads: P1." in page
     assert page.count("+10.0\u00a0±\u00a00.0%") == len(LENGTHS)

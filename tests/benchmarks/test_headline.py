@@ -111,14 +111,19 @@ def test_every_tenant_has_its_part_of_the_load(tmp_path: Path) -> None:
 
 
 def test_policies_are_not_run_again_under_what_they_do_not_notice() -> None:
-    for policy, unnoticed, noticed in (
-        ("migrator", {"interference": 0.0}, {"instances": 0.1}),
-        ("ekya", {"instances": 0.1}, {"interference": 0.0}),
-        ("paris", {"error": 0.5, "estimates": 0.1}, {"slower": 1.1}),
-        ("migrator", {}, {"error": 0.5}),
+    for unnoticed in (
+        of("W1", "migrator", interference=0.0),
+        of("W1", "ekya", instances=0.1),
+        of("W1", "paris", error=0.5, estimates=0.1),
     ):
-        assert of("W1", policy, **unnoticed).key == of("W1", policy).key
-        assert of("W1", policy, **noticed).key != of("W1", policy).key
+        assert unnoticed.key == of("W1", unnoticed.policy).key
+    for noticed in (
+        of("W1", "migrator", instances=0.1),
+        of("W1", "migrator", error=0.5),
+        of("W1", "ekya", interference=0.0),
+        of("W1", "paris", slower=1.1),
+    ):
+        assert noticed.key != of("W1", noticed.policy).key
 
 
 def test_instances_as_slow_as_shares_with_busy_neighbours(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ def window(*tenants: Tenant, charge: Charge = Charge.PAPER) -> Problem:
     return Problem(board("A30-24GB"), 1.0, SLOTS, charge, tenants)
 
 
-def pair(charge: Charge = Charge.PAPER, **of_bursty: float) -> Problem:
+def pair(charge: Charge = Charge.PAPER, *, floor: float = 0.0, weight: float = 1.0) -> Problem:
     """A steady tenant that could use the whole board, and a less accurate one with a burst."""
-    changes = {"capability": {1: 10.0, 2: 20.0, 4: 40.0}, "overhead_s": 0.2}
-    steady = tenant("steady", STEADY, **{**changes, "accuracy_pre": 0.9})
-    bursty = tenant("bursty", BURSTY, **{**changes, "accuracy_pre": 0.3})
-    return window(steady, replace(bursty, **of_bursty), charge=charge)
+    able = {1: 10.0, 2: 20.0, 4: 40.0}
+    steady = tenant("steady", STEADY, capability=able, overhead_s=0.2, accuracy_pre=0.9)
+    bursty = tenant("bursty", BURSTY, capability=able, overhead_s=0.2, accuracy_pre=0.3)
+    return window(steady, replace(bursty, floor=floor, weight=weight), charge=charge)
 
 
 def solve(problem: Problem, solver: str) -> Plan:

@@ -45,7 +45,7 @@ def solve(problem: Problem, solver: str) -> Plan:
 def served(problem: Problem, plan: Plan, name: str, share: float) -> bool:
     """Whether the plan answers this share of a tenant's requests in every slot."""
     tenants = tuple(
-        replace(each, floor=share if each.name == name else 0.0) for each in problem.tenants
+        replace(tenant, floor=share if tenant.name == name else 0.0) for tenant in problem.tenants
     )
     return requests_short(replace(problem, tenants=tenants), plan)[name] < 1e-6
 
@@ -112,7 +112,7 @@ def test_where_no_plan_meets_all_floors_the_fewest_requests_are_short(
 def test_the_same_weight_for_all_changes_no_plan(charge: Charge) -> None:
     for seed in range(6):
         drawn = random_problem(seed, tenants=2, slots=4, charge=charge, optional=True)
-        doubled = tuple(replace(each, weight=2.0) for each in drawn.tenants)
+        doubled = tuple(replace(tenant, weight=2.0) for tenant in drawn.tenants)
         try:
             plan = solve(drawn, "exact")
         except InfeasibleError:
@@ -142,4 +142,6 @@ def test_claims_about_weights_and_floors_are_checked() -> None:
     assert parse_problem(json.loads(json.dumps(problem_to_json(problem)))) == problem
     for name in ("weighting", "penalty"):
         wrong = replace(plan, **{name: getattr(plan, name) + 1}, upper_bound=plan.upper_bound + 1)
-        assert [f"the plan claims {name} " in each for each in violations(problem, wrong)] == [True]
+        assert [
+            f"the plan claims {name} " in violation for violation in violations(problem, wrong)
+        ] == [True]

@@ -128,7 +128,7 @@ class Learning:
         self._expect_gains(tenant, usual_fractions(self._every_settings(tenant), past))
 
     def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
-        names = (each.name for each in tenant.training.configurations)
+        names = (configuration.name for configuration in tenant.training.configurations)
         tenant.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
@@ -181,7 +181,7 @@ class Learning:
         estimates = result.estimates
         every = self._every_settings(tenant)
         estimate = estimates[every.index(longest_of(every))]
-        fractions = [each.fraction for each in estimates]
+        fractions = [trial.fraction for trial in estimates]
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
             self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
@@ -401,7 +401,9 @@ class Learning:
     def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
         """How the tenant's configurations are carried out, in their order."""
         seed = self._context.live_tenants[tenant.name].seed
-        return tuple(_settings(each, seed) for each in tenant.training.configurations)
+        return tuple(
+            _settings(configuration, seed) for configuration in tenant.training.configurations
+        )
 
     def _job(
         self,
@@ -435,7 +437,7 @@ class Learning:
 
 def _position(tenant: TenantState, configuration: str) -> int:
     """Of the configuration with this name among the tenant's."""
-    return [each.name for each in tenant.training.configurations].index(configuration)
+    return [one.name for one in tenant.training.configurations].index(configuration)
 
 
 def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:

@@ -142,7 +142,7 @@ def page(part: Part, record: Json) -> str:
         "",
         f"`{record['command']}`, code {record['code']}, commit {record['commit']}; traces "
         f"{record['traces']}; {record['windows']} windows of {WINDOW_S} s; seeds 0 to "
-        f"{record['seeds'] - 1}. Rows: [{part}.json]({part}.json)"
+        f"{record['seeds'] - 1}"
         + (f"; **{unfinished} of {record['wanted']} runs are missing**." if unfinished else "."),
         "",
         _ABOUT,

@@ -45,7 +45,7 @@ BASE = Condition()
 ALIKE = {arrivals: replace(BASE, arrivals=arrivals) for arrivals in ("steady", "bursty")}
 """Both tenants on traces of this kind."""
 EVERY = 3
-"""Conditions are varied on every third workload, which have all models among them."""
+"""Conditions are varied on every third workload, which have all models of W1 to W16."""
 STRIDE = 3
 """Workloads run in the order of every third one, so that the first few have all models."""
 VARIED_POLICIES = ("migrator", STATIC, "ekya", "astraea", "paris-reconfiguring")

@@ -355,10 +355,14 @@ async def _serve_gateway(
     stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
+    import asyncio
+
     from migrator.cluster.fleet.gateway import Gateway, follow_map
     from migrator.serving.http.access import Tokens
     from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
+    from migrator.serving.tracing import open_tracing
 
+    tracing = open_tracing("migrator-gateway")
     following = await follow_map(source)
     if not source.current.order > (0, 0):
         following.cancel()
@@ -369,7 +373,7 @@ async def _serve_gateway(
     protocols = 1 if ports[1] is None else 2
     # the client's connection and the daemon's
     limits = affordable(limits, files_each=2 * protocols)
-    app = Gateway(source, limits)
+    app = Gateway(source, limits, tracing)
     tokens = Tokens(admin=source.current.admin)
     server = ApiServer(app, tokens=tokens, host=host, port=ports[0], limits=limits)
     try:
@@ -387,6 +391,8 @@ async def _serve_gateway(
     finally:
         following.cancel()
         app.forwarder.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:

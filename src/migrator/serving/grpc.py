@@ -34,12 +34,13 @@ from migrator.serving.http.protocol import TEXTS
 from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits
 from migrator.serving.http.tensors import DTYPES
 from migrator.serving.logs import LineLimiter
+from migrator.serving.tracing import HEADERS as TRACE_HEADERS
 
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 HEALTH_SERVICE = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = 1, 2
 """Statuses of the health checking protocol."""
-_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
+_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER, *TRACE_HEADERS)
 _ENVELOPE_BYTES = 64 * 2**10
 """Of a message beside its tensors."""
 _MAX_FIELDS = 2**13

@@ -126,6 +126,11 @@ def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) 
             return f"New requests of {name} are refused with 503, its instances go to others."
         case ActionKind.UNDRAIN:
             return f"Requests of {name} are accepted again, and it gets instances."
+        case ActionKind.RETRAIN:
+            return (
+                f"{name} is retrained on its labels up to now as soon as there is room, whether a "
+                "plan expects it to pay or not."
+            )
 
 
 _on_all(
@@ -146,3 +151,8 @@ _on_one(
     "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
 )
 _on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
+_on_one(
+    ActionKind.RETRAIN,
+    "Retrain a tenant on its labels up to now, as soon as there is room.\n\nPlans contain it "
+    "whether it pays or not; labels that come later are learned in the next window.",
+)

@@ -227,7 +227,7 @@ class Learning:
             pace_s = profile_s if self._context.serving.emulated else None
             settings = self._every_settings(tenant)[_position(tenant, job.configuration)]
             training = replace(
-                self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
+                self._job(JobKind.RETRAIN, tenant, job.last_window, environment, pace_s),
                 settings=settings,
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
@@ -304,7 +304,7 @@ class Learning:
                 versions.add, result.weights, result.accuracy_after, about
             )
             tenant.adopt(version, result.accuracy_after)
-        tenant.learn_labels(job.window)
+        tenant.learn_labels(job.window, job.learns_now or 0)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, job, result, version, ended_s))

@@ -48,11 +48,18 @@ def planned(
     """The window's problem and plan.
 
     With `optional`, the plan retrains those tenants for which it pays, in this window and after
-    it, and keeps the present layout unless it is better than that. Otherwise it retrains as many
+    it, and those whose retraining was requested, if they all fit. It keeps the present layout
+    unless it is better than that. Otherwise it retrains as many
     as fit: if not all do, they are added one after the other while the rest still fits. Those with
     the highest value (accuracy gained x requests) per GPC and slot come first.
     """
     if optional:
+        try:
+            return _planned_beyond(observation, charge, _horizon(observation))
+        except InfeasibleError:
+            if not any(map(_is_requested, observation.tenants)):
+                raise
+        observation = replace(observation, tenants=tuple(map(_unrequested, observation.tenants)))
         return _planned_beyond(observation, charge, _horizon(observation))
     problem = problem_of(observation, charge)
     try:
@@ -67,14 +74,16 @@ def planned(
 def _horizon(observation: Observation) -> int:
     """Slots to plan: the rest of the window, or more if a waiting retraining may outlast it.
 
-    Within the window only one that its plan has already chosen: of the others, the one of the next
-    window learns newer data. And only for gains that are worth something after the window.
+    Within the window only one that was requested, or that its plan has already chosen: of the
+    others, the one of the next window learns newer data. Unless it was requested, only for gains
+    that are worth something after the window.
     """
     slots = observation.slots_left
     chosen = [
         view
         for view in waiting(observation)
-        if view.value_after > 0 and (observation.slot == 0 or _is_planned(observation, view))
+        if _is_requested(view)
+        or (view.value_after > 0 and (observation.slot == 0 or _is_planned(observation, view)))
     ]
     most = slots + (LONGEST_WINDOWS - 1) * observation.slots
     lengths = (
@@ -85,6 +94,19 @@ def _horizon(observation: Observation) -> int:
         for gpcs in view.service.training_sizes(observation.board)
     )
     return max((length for length in lengths if length <= most), default=slots)
+
+
+def _is_requested(view: TenantView) -> bool:
+    """Whether the tenant has a waiting retraining that was requested."""
+    state = view.retraining
+    return state is not None and state.requested and state.holding is None
+
+
+def _unrequested(view: TenantView) -> TenantView:
+    """The tenant with a retraining that a plan may leave out."""
+    if view.retraining is None:
+        return view
+    return replace(view, retraining=replace(view.retraining, requested=False))
 
 
 def _is_planned(observation: Observation, view: TenantView) -> bool:
@@ -137,7 +159,8 @@ def _within_window(
     if window.slots_left(tenant) is not None:
         return tenant
     if begun is None:
-        return replace(tenant, configurations=longer.configurations)
+        configurations = longer.configurations
+        return replace(tenant, configurations=configurations, retraining_optional=True)
     inside = min(begun.end, window.slots) - begun.start
     late = (begun.end - begun.start - inside) / observation.slots
     value = observation.tenant(tenant.name).value_after
@@ -332,7 +355,7 @@ def _tenant(observation: Observation, view: TenantView, optional: bool, answered
         configurations=_configurations(observation, view, optional),
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
-        retraining_optional=optional,
+        retraining_optional=optional and not _is_requested(view),
         # per request of the rest of the window
         value_after=answered * view.value_after * observation.slots / observation.slots_left,
         weight=view.service.weight,

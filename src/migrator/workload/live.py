@@ -83,6 +83,10 @@ class LiveTenant:
     """Size of the images that clients send; None for that of the network."""
     ways: tuple[TrainingConfiguration, ...] = ()
     """The ways to retrain that the scenario names; empty: one, with `epochs`."""
+    retrain_after_labels: int | None = None
+    """New labels with which it is retrained within a window; None: never."""
+    retrain_after_drop: float | None = None
+    """Loss of accuracy with which it is retrained within a window; None: never."""
 
     @property
     def configurations(self) -> tuple[TrainingConfiguration, ...]:
@@ -196,6 +200,8 @@ def _tenant(
         replay=live.replay,
         held_out=live.held_out,
         ways=_ways(entry, live.epochs, (*location, "retraining", "configurations")),
+        retrain_after_labels=live.retrain_after_labels,
+        retrain_after_drop=live.retrain_after_drop,
     )
 
 

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed
+from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed, Trust
 from migrator.cluster.fleet.gateway_metrics import ClusterMetrics
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
@@ -49,10 +49,12 @@ _RETRY = {"retry-after": "1"}
 class Gateway:
     """The ASGI application of a gateway."""
 
-    def __init__(self, source: MapSource, limits: ClientLimits | None = None) -> None:
+    def __init__(
+        self, source: MapSource, limits: ClientLimits | None = None, trust: Trust | None = None
+    ) -> None:
         self._source, self._limits = source, limits or ClientLimits()
         self._bodies = BodyBudget(self._limits)
-        self.forwarder = Forwarder(source)
+        self.forwarder = Forwarder(source, trust)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"

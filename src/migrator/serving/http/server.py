@@ -30,7 +30,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from migrator.core.errors import InputError
-from migrator.serving.http.access import Tokens, require_safe
+from migrator.io.tls import ServerCertificate
+from migrator.serving.http.access import Tokens, is_loopback, require_safe
 from migrator.serving.http.bodies import SLOW_S
 from migrator.serving.http.protocol import ErrorAnswer
 from migrator.serving.http.requests import ClientLimits, cancel_on_disconnect
@@ -40,6 +41,8 @@ _TOO_LARGE_REASON = "headers too large; send fewer or shorter ones"
 _DISCARDED_BYTES, _ALL = 2**20, 2**62
 """Bytes that are read and discarded after a refusal: some of what is not HTTP, all of a body."""
 
+_HANDSHAKES = 32
+"""That may be under way even when all connections are used; their files are of the reserve."""
 _WRITE_BUFFER_BYTES = 16 * 2**10
 """Beyond it an answer waits for its client to read; the kernel has another buffer."""
 GRACE_S = 5
@@ -234,7 +237,8 @@ class _GuardedConnection(HttpToolsProtocol):
         self.ending, self._discarding = True, most
         self._stop_waiting()
         self._deadline = self.loop.call_later(self.limits.body_s, self._real.abort)
-        self._real.write_eof()
+        if self._real.can_write_eof():  # not with TLS
+            self._real.write_eof()
         self.flow.resume_reading()
 
     def _close(self) -> None:
@@ -295,7 +299,8 @@ class _GuardedConnection(HttpToolsProtocol):
     def _unsent_bytes(self) -> int:
         """Bytes that wait here and in the kernel; the client has acknowledged the rest."""
         buffered = self._real.get_write_buffer_size()
-        number = self._real.get_extra_info("socket").fileno()
+        connected = self._real.get_extra_info("socket")
+        number = -1 if connected is None else connected.fileno()
         if number < 0:  # closed
             return buffered
         return buffered + int(
@@ -303,9 +308,75 @@ class _GuardedConnection(HttpToolsProtocol):
         )
 
 
-def guarded_connection(limits: ClientLimits) -> type[asyncio.Protocol]:
+class _TlsConnection(asyncio.Protocol):
+    """A connection until its handshake is done; then it is one of HTTP.
+
+    asyncio itself would accept any number of connections that never begin a handshake.
+    """
+
+    http: type[_GuardedConnection]
+    certificate: ServerCertificate
+    handshakes: dict[_TlsConnection, asyncio.Transport]
+    """Those that are not done, the oldest first."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._http = self.http(**settings)
+        self._early: list[bytes] = []
+        """What the client has sent right behind its handshake."""
+        self._begun, self._lost = False, False
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake; while there are too many, the oldest one is ended."""
+        plain = cast("asyncio.Transport", transport)
+        plain.pause_reading()
+        self.handshakes[self] = plain
+        most = max(self.http.limits.connections - len(self._http.connections), _HANDSHAKES)
+        if len(self.handshakes) > most:
+            self.handshakes.pop(next(iter(self.handshakes))).abort()
+        self._task = self._http.loop.create_task(self._shake_hands(plain))
+
+    def data_received(self, data: bytes) -> None:
+        self._early.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._begun:  # the event loop had scheduled this before
+            self._http.connection_lost(exc)
+
+    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        limits = self.http.limits
+        try:
+            secure = await self._http.loop.start_tls(
+                *(plain, self, self.certificate.current.context),
+                server_side=True,
+                ssl_handshake_timeout=limits.header_s,
+                ssl_shutdown_timeout=limits.write_s,
+            )
+        except OSError:  # also whatever is wrong with the client's handshake
+            plain.abort()
+            return
+        finally:
+            self.handshakes.pop(self, None)
+        if secure is None or self._lost:
+            return
+        self._begun = True
+        secure.set_protocol(self._http)
+        self._http.connection_made(secure)
+        for data in self._early:
+            if not secure.is_closing():
+                self._http.data_received(data)
+
+
+def guarded_connection(
+    limits: ClientLimits, certificate: ServerCertificate | None = None
+) -> type[asyncio.Protocol]:
     """A class of connections with these limits, for uvicorn's `http` setting."""
-    return type("GuardedConnection", (_GuardedConnection,), {"limits": limits})
+    http = type("GuardedConnection", (_GuardedConnection,), {"limits": limits})
+    if certificate is None:
+        return http
+    own = {"http": http, "certificate": certificate, "handshakes": {}}
+    return type("TlsConnection", (_TlsConnection,), own)
 
 
 class _UvicornServer(uvicorn.Server):
@@ -328,18 +399,26 @@ class ApiServer:
         port: int = 8000,
         limits: ClientLimits | None = None,
         closing: Callable[[], None] = lambda: None,
+        certificate: ServerCertificate | None = None,
     ) -> None:
+        """`certificate`: for TLS; it follows its files while this serves. None: in clear."""
         require_safe(host, tokens)
+        if certificate is None and tokens.configured and not is_loopback(host):
+            _log.warning(
+                "host: tokens, inputs and answers are sent in clear to other machines; give a "
+                "certificate and its key, or put a proxy with TLS in front"
+            )
         self.app = app
-        self._closing = closing
+        self._closing, self._certificate = closing, certificate
         limits = limits or ClientLimits()
+        self._protocol = guarded_connection(limits, certificate)
         self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._server = _UvicornServer(
             uvicorn.Config(
                 app,
                 interface="asgi3",
-                http=guarded_connection(limits),
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -352,11 +431,12 @@ class ApiServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self._certificate is None else 'https'}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Returns when it listens."""
@@ -365,11 +445,18 @@ class ApiServer:
             await asyncio.sleep(0.001)
         if self._task.done():
             self._task.result()
+        if self._certificate is not None:
+            self._following = asyncio.create_task(self._certificate.follow())
 
     async def stop(self) -> None:
         """Accept nothing new; open requests are answered within some seconds."""
         self._closing()
         self._server.should_exit = True
+        if self._following is not None:
+            self._following.cancel()
+        if issubclass(self._protocol, _TlsConnection):
+            for transport in self._protocol.handshakes.values():
+                transport.abort()
         if self._task is not None:
             await self._task
         self._socket.close()
@@ -382,7 +469,12 @@ def require_address(host: str, port: int, tokens: Tokens, key: str = "port") -> 
 
 
 def new_grpc_server(
-    app: ASGIApp, host: str, port: int, limits: ClientLimits, tokens: Tokens
+    app: ASGIApp,
+    host: str,
+    port: int,
+    limits: ClientLimits,
+    tokens: Tokens,
+    certificate: ServerCertificate | None = None,
 ) -> GrpcServer:
     """The same application over gRPC; InputError if the extra is not installed."""
     try:
@@ -393,7 +485,7 @@ def new_grpc_server(
             "it out"
         ) from error
     grpc_server: GrpcServer = server.GrpcServer(
-        app, host=host, port=port, limits=limits, tokens=tokens
+        app, host=host, port=port, limits=limits, tokens=tokens, certificate=certificate
     )
     return grpc_server
 

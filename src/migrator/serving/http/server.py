@@ -43,6 +43,8 @@ _DISCARDED_BYTES, _ALL = 2**20, 2**62
 
 _HANDSHAKES = 32
 """That may be under way even when all connections are used; their files are of the reserve."""
+_AGAIN_S = 1.0
+"""Seconds until connections are accepted again."""
 _WRITE_BUFFER_BYTES = 16 * 2**10
 """Beyond it an answer waits for its client to read; the kernel has another buffer."""
 GRACE_S = 5
@@ -308,75 +310,9 @@ class _GuardedConnection(HttpToolsProtocol):
         )
 
 
-class _TlsConnection(asyncio.Protocol):
-    """A connection until its handshake is done; then it is one of HTTP.
-
-    asyncio itself would accept any number of connections that never begin a handshake.
-    """
-
-    http: type[_GuardedConnection]
-    certificate: ServerCertificate
-    handshakes: dict[_TlsConnection, asyncio.Transport]
-    """Those that are not done, the oldest first."""
-
-    def __init__(self, **settings: Any) -> None:
-        self._http = self.http(**settings)
-        self._early: list[bytes] = []
-        """What the client has sent right behind its handshake."""
-        self._begun, self._lost = False, False
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake; while there are too many, the oldest one is ended."""
-        plain = cast("asyncio.Transport", transport)
-        plain.pause_reading()
-        self.handshakes[self] = plain
-        most = max(self.http.limits.connections - len(self._http.connections), _HANDSHAKES)
-        if len(self.handshakes) > most:
-            self.handshakes.pop(next(iter(self.handshakes))).abort()
-        self._task = self._http.loop.create_task(self._shake_hands(plain))
-
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-        if self._begun:  # the event loop had scheduled this before
-            self._http.connection_lost(exc)
-
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
-        limits = self.http.limits
-        try:
-            secure = await self._http.loop.start_tls(
-                *(plain, self, self.certificate.current.context),
-                server_side=True,
-                ssl_handshake_timeout=limits.header_s,
-                ssl_shutdown_timeout=limits.write_s,
-            )
-        except OSError:  # also whatever is wrong with the client's handshake
-            plain.abort()
-            return
-        finally:
-            self.handshakes.pop(self, None)
-        if secure is None or self._lost:
-            return
-        self._begun = True
-        secure.set_protocol(self._http)
-        self._http.connection_made(secure)
-        for data in self._early:
-            if not secure.is_closing():
-                self._http.data_received(data)
-
-
-def guarded_connection(
-    limits: ClientLimits, certificate: ServerCertificate | None = None
-) -> type[asyncio.Protocol]:
+def guarded_connection(limits: ClientLimits) -> type[asyncio.Protocol]:
     """A class of connections with these limits, for uvicorn's `http` setting."""
-    http = type("GuardedConnection", (_GuardedConnection,), {"limits": limits})
-    if certificate is None:
-        return http
-    own = {"http": http, "certificate": certificate, "handshakes": {}}
-    return type("TlsConnection", (_TlsConnection,), own)
+    return type("GuardedConnection", (_GuardedConnection,), {"limits": limits})
 
 
 class _UvicornServer(uvicorn.Server):
@@ -385,6 +321,71 @@ class _UvicornServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _TlsListener:
+    """Accepts connections with TLS, each with the newest certificate.
+
+    A server of asyncio would accept any number of connections that never begin a handshake.
+    """
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        certificate: ServerCertificate,
+        server: uvicorn.Server,
+        limits: ClientLimits,
+    ) -> None:
+        self._socket, self._certificate = bound, certificate
+        self._server, self._limits = server, limits
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        """Those under way, the oldest first."""
+        bound.setblocking(False)
+        bound.listen(server.config.backlog)
+
+    async def run(self) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(self._socket)
+                except OSError as error:  # such as no file left, or the client has gone
+                    _log.warning("a connection could not be accepted (%s)", error)
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                self._make_room()
+                task = loop.create_task(self._shake_hands(client))
+                self._handshakes[task] = None
+                task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        finally:
+            for handshake in self._handshakes:
+                handshake.cancel()
+
+    def _make_room(self) -> None:
+        """End the oldest handshake while there are too many."""
+        connections = len(self._server.server_state.connections)
+        if len(self._handshakes) >= max(self._limits.connections - connections, _HANDSHAKES):
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+
+    async def _shake_hands(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # whatever is wrong with a handshake is the client's concern
+            await loop.connect_accepted_socket(
+                *(self._connection, client),
+                ssl=self._certificate.current.context,
+                ssl_handshake_timeout=self._limits.header_s,
+                ssl_shutdown_timeout=self._limits.write_s,
+            )
+
+    def _connection(self) -> asyncio.Protocol:
+        config = self._server.config
+        connection: asyncio.Protocol = guarded_connection(self._limits)(
+            config=config, server_state=self._server.server_state, app_state={}
+        )
+        return connection
 
 
 class ApiServer:
@@ -410,15 +411,14 @@ class ApiServer:
             )
         self.app = app
         self._closing, self._certificate = closing, certificate
-        limits = limits or ClientLimits()
-        self._protocol = guarded_connection(limits, certificate)
+        self._limits = limits = limits or ClientLimits()
         self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._server = _UvicornServer(
             uvicorn.Config(
                 app,
                 interface="asgi3",
-                http=self._protocol,
+                http=guarded_connection(limits),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -431,7 +431,7 @@ class ApiServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._tls: list[asyncio.Task[None]] = []
 
     @property
     def url(self) -> str:
@@ -440,23 +440,23 @@ class ApiServer:
 
     async def start(self) -> None:
         """Returns when it listens."""
-        self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+        loop, certificate = asyncio.get_running_loop(), self._certificate
+        sockets = [self._socket] if certificate is None else []
+        self._task = loop.create_task(self._server.serve(sockets))
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.001)
         if self._task.done():
             self._task.result()
-        if self._certificate is not None:
-            self._following = asyncio.create_task(self._certificate.follow())
+        if certificate is not None:
+            listener = _TlsListener(self._socket, certificate, self._server, self._limits)
+            self._tls += map(loop.create_task, (certificate.follow(), listener.run()))
 
     async def stop(self) -> None:
         """Accept nothing new; open requests are answered within some seconds."""
         self._closing()
         self._server.should_exit = True
-        if self._following is not None:
-            self._following.cancel()
-        if issubclass(self._protocol, _TlsConnection):
-            for transport in self._protocol.handshakes.values():
-                transport.abort()
+        for task in self._tls:
+            task.cancel()
         if self._task is not None:
             await self._task
         self._socket.close()

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from migrator.core.errors import HttpError, InputError
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.io.database import FileMovedError
+from migrator.io.tls import ServerCertificate
 from migrator.live.admission import Admission
 from migrator.live.context import Context
 from migrator.live.instruments import CONFLICTING, FAILED, REPEATED, STORED
@@ -48,7 +49,7 @@ class Api:
         self.url: str | None = None
         """The address of the server."""
 
-    def server(self, limits: ClientLimits) -> ApiServer:
+    def server(self, limits: ClientLimits, certificate: ServerCertificate | None) -> ApiServer:
         """The server, which does not listen yet."""
         serving, clock = self._context.serving, self._context.clock
         changes = None
@@ -75,6 +76,7 @@ class Api:
             port=live.port,
             limits=limits,
             closing=page.close,
+            certificate=certificate,
         )
 
     async def store_label(self, feedback: Feedback) -> bool:

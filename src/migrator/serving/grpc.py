@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import HttpError, InputError
+from migrator.io.tls import LoadedCertificate, ServerCertificate
 from migrator.serving.grpc_messages import PACKAGE, message_classes
 from migrator.serving.http.access import Tokens
 from migrator.serving.http.bodies import JSON_LENGTH_HEADER, SLOW_S
@@ -131,11 +132,19 @@ class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, limits: ClientLimits, tokens: Tokens
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        limits: ClientLimits,
+        tokens: Tokens,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`.
 
         `tokens`: checked before a message is received; the application checks them once more.
+        `certificate`: for TLS, which the HTTP server beside it keeps up to date.
         """
         self._app, self._tokens = app, tokens
         self._messages = message_classes()
@@ -173,7 +182,12 @@ class GrpcServer:
         )
         name = f"[{host}]" if ":" in host else host
         try:
-            self.port = self._server.add_insecure_port(f"{name}:{port}")
+            if certificate is None:
+                self.port = self._server.add_insecure_port(f"{name}:{port}")
+            else:
+                self.port = self._server.add_secure_port(
+                    f"{name}:{port}", _credentials(certificate)
+                )
         except RuntimeError:
             self.port = 0
         if self.port == 0:
@@ -401,6 +415,25 @@ class GrpcServer:
             answered,
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+def _credentials(certificate: ServerCertificate) -> Any:
+    """gRPC asks for the newest certificate before every handshake."""
+    given = certificate.current
+
+    def newest() -> Any:
+        nonlocal given
+        if certificate.current is given:
+            return None
+        given = certificate.current
+        return _configuration(given)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), newest)
+
+
+def _configuration(loaded: LoadedCertificate) -> Any:
+    pair = loaded.pair
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)])
 
 
 def _serialize(answer: Any) -> bytes:

@@ -161,6 +161,15 @@ class LiveTenantEntry(_Part):
     )
 
 
+class TlsEntry(_Part):
+    """The files of the certificate that the API shows to its clients."""
+
+    certificate: str = _key(
+        "the path of the certificate and its chain in PEM, relative to the scenario", "tls.crt"
+    )
+    key: str = _key("the path of its private key in PEM, relative to the scenario", "tls.key")
+
+
 class LiveEntry(_Part):
     """Address, access and limits of the live runtime."""
 
@@ -188,6 +197,11 @@ class LiveEntry(_Part):
         "the environment variables that hold the tokens, by tenant and for admin, such as "
         '{"admin": "ADMIN_TOKEN"}',
         {"admin": "ADMIN_TOKEN", "photos": "PHOTOS_TOKEN"},
+        default=None,
+    )
+    tls: TlsEntry | None = _key(
+        "the files {certificate, key}, read again when they change, or null to serve in clear",
+        {"certificate": "tls.crt", "key": "tls.key"},
         default=None,
     )
     max_body_mib: float = _key(

@@ -17,11 +17,13 @@ from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.data_file import beside, read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, refuse, shown
+from migrator.io.tls import TlsFiles
 from migrator.workload.entries import (
     ConfigurationEntry,
     LiveEntry,
     LiveTenantEntry,
     TenantEntry,
+    TlsEntry,
     scenario_entry,
 )
 from migrator.workload.file import parse_scenario
@@ -56,6 +58,8 @@ class Live:
     connections: int
     grpc_port: int | None = None
     """None: no API over gRPC; 0 selects any free port."""
+    tls: TlsFiles | None = None
+    """None: the API is not encrypted."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,15 @@ def _live(entry: LiveEntry, folder: Path) -> Live:
         queue_limit=entry.queue_limit,
         connections=entry.connections,
         grpc_port=entry.grpc_port,
+        tls=None if entry.tls is None else _tls(entry.tls, folder),
+    )
+
+
+def _tls(entry: TlsEntry, folder: Path) -> TlsFiles:
+    location = ("live", "tls")
+    return TlsFiles(
+        beside(folder, entry.certificate, (*location, "certificate")),
+        beside(folder, entry.key, (*location, "key")),
     )
 
 

@@ -29,7 +29,6 @@ from opentelemetry.trace import (
     Span,
     SpanKind,
     StatusCode,
-    TracerProvider as AnyProvider,
     get_current_span,
     set_span_in_context,
 )
@@ -57,7 +56,7 @@ def exporting(service: str, exporters: Sequence[str]) -> Tracing:
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     for name in exporters:
         provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
-    return Tracing(provider, provider)
+    return Tracing(provider)
 
 
 def _exporter(name: str) -> Any:
@@ -119,15 +118,13 @@ class BatchSpans:
 class Tracing:
     """Makes the spans of one process."""
 
-    def __init__(self, provider: AnyProvider, owned: TracerProvider | None = None) -> None:
-        """`owned`: the provider that `close` shuts down."""
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
         self._tracer = provider.get_tracer("migrator", migrator.__version__)
-        self._owned = owned
 
     def close(self) -> None:
         """Export the last spans, which may take seconds."""
-        if self._owned is not None:
-            self._owned.shutdown()
+        self._provider.shutdown()
 
     @contextmanager
     def request(self, name: str, headers: Mapping[bytes, bytes], tenant: str) -> Iterator[Span]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 
 from migrator.core.catalogue import Board, Multiset
-from migrator.core.errors import InfeasibleError
+from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.problem import (
     Allocation,
     Charge,
@@ -26,7 +27,14 @@ from migrator.core.problem import (
 from migrator.core.profiles import Service
 from migrator.planning.check import check_plan, valued, violations
 from migrator.planning.solve import make_plan
-from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish
+from migrator.policies.layouts import (
+    Wish,
+    Worth,
+    best_allocation,
+    fit_at,
+    inference_wish,
+    retraining_wish,
+)
 from migrator.policies.mps_workers import BUSY, beside_busy
 from migrator.policies.policy import (
     Observation,
@@ -52,7 +60,12 @@ def planned(
     unless it is better than that. Otherwise it retrains as many
     as fit: if not all do, they are added one after the other while the rest still fits. Those with
     the highest value (accuracy gained x requests) per GPC and slot come first.
+
+    Requested retrainings begin at once, if there is room for them.
     """
+    for view in observation.tenants:
+        if view.retraining is not None and view.retraining.requested:
+            observation = _with_begun(observation, view.name)
     if optional:
         try:
             return _planned_beyond(observation, charge, _horizon(observation))
@@ -69,6 +82,65 @@ def planned(
             raise
     problem = _with_what_fits(problem)
     return problem, make_plan(problem, steady=True)
+
+
+def _with_begun(observation: Observation, tenant: str) -> Observation:
+    """The observation as if the waiting retraining of a tenant had just begun.
+
+    On the size with which the fewest requests are lost until it ends, and on the slices that keep
+    most instances. Unchanged if there is no room beside the smallest instances of all tenants.
+    """
+    board, view = observation.board, observation.tenant(tenant)
+    if view not in waiting(observation):
+        return observation
+    wishes = [
+        inference_wish(other.service, board, board.compute_slices) for other in observation.tenants
+    ]
+    rows = list(zip(observation.tenants, wishes, strict=True))
+    answered = [_answered(observation, other, wish) for other, wish in rows]
+    received = sum(
+        other.service.weight * float(other.ahead.mean(axis=0).sum())
+        for other in observation.tenants
+        if other.ahead is not None
+    )
+    state = view.retraining
+    least_mib = 0.0 if state is None else 1024 * state.memory_gib
+    length = {
+        gpcs: remaining_s(view, board.sms_of(gpcs))
+        for gpcs in view.service.training_sizes(board)
+        if board.memory_mib_of(gpcs) >= least_mib
+    }
+    training = retraining_wish(tenant, length)
+    training = replace(training, choices=tuple(filter(None, training.choices)))
+
+    def worth(chosen: tuple[Multiset, ...]) -> Worth:
+        served = zip(observation.tenants, answered, chosen, strict=False)
+        able = sum(other.service.weight * answers[sizes] for other, answers, sizes in served)
+        seconds = length[chosen[-1][0]]
+        return -(received - able) * seconds, -seconds
+
+    try:
+        layout = best_allocation(observation, [*wishes, training], worth)
+    except InputError:
+        return observation
+    task = Task(tenant, Kind.RETRAINING)
+    begun = next(instance for instance in layout if instance.task == task)
+    views = tuple(
+        replace(other, retraining=replace(other.retraining, holding=begun))
+        if other.name == tenant and other.retraining is not None
+        else other
+        for other in observation.tenants
+    )
+    stays = [begun, *running(observation).values()]
+    left = [
+        isinstance(held, Instance) and fit_at(board, [*stays, held]) for held in observation.held
+    ]
+    return replace(
+        observation,
+        tenants=views,
+        held=tuple(compress(observation.held, left)),
+        cold_s=tuple(compress(observation.cold_s, left)),
+    )
 
 
 def _horizon(observation: Observation) -> int:

@@ -87,8 +87,8 @@ class RetrainingState:
     memory_gib: float = 0.0
     """Memory that its instance has at least in the first one."""
     requested: bool = False
-    """Whether it was asked for, by an operator or by the scenario's limits: a plan contains it,
-    whether it pays or not, if any plan can."""
+    """Whether it was asked for, by an operator or by the scenario's limits: a plan begins with it,
+    whether it pays or not, if there is room."""
 
     @property
     def choices(self) -> tuple[RetrainingChoice, ...]:

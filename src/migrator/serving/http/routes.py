@@ -41,7 +41,7 @@ CLI_AGENT = "migrator-cli"
 
 
 class ActionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """pause, resume, replan, or one of roll-back, drain, undrain with its tenant."""
+    """pause, resume, replan, or one of roll-back, drain, undrain, retrain with its tenant."""
 
     action: Identifier
     tenant: Identifier | None = None
@@ -158,7 +158,7 @@ async def status(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Pause, resume or replan; roll back, drain or undrain one tenant."""
+    """Pause, resume or replan; roll back, drain, undrain or retrain one tenant."""
     state = state_of(request)
     with state.bodies.hold() as held:
         body = await read_body(request, held, state.limits.body_bytes)

@@ -13,6 +13,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Plan, Problem, Tenant
 from migrator.planning.check import check_plan, goodput_of, requests_short, violations
+from migrator.planning.ilp import solve_ilp
 from migrator.planning.plan_file import parse_plan, plan_to_json
 from migrator.planning.problem_file import parse_problem, problem_to_json
 from migrator.planning.solve import make_plan
@@ -145,3 +146,24 @@ def test_claims_about_weights_and_floors_are_checked() -> None:
         assert [
             f"the plan claims {name} " in violation for violation in violations(problem, wrong)
         ] == [True]
+
+
+@pytest.mark.parametrize("seed", [126, 218])
+def test_the_ilp_proves_what_is_earned_and_not_a_small_part_of_a_large_penalty(seed: int) -> None:
+    charge = Charge.PAPER if seed == 126 else Charge.SURVIVORS
+    drawn = random_problem(seed, tenants=2, slots=4, charge=charge, preferences=True)
+    problem = replace(drawn, tenants=tuple(map(busy, drawn.tenants)))
+    best = make_plan(problem, time_limit_s=PLENTY_S)
+    plan = solve_ilp(problem, gap=1e-6).plan
+    assert plan is not None
+    assert plan.penalty > 1e4 * plan.goodput
+    assert plan.objective < best.objective
+    assert plan.upper_bound > plan.objective
+    assert plan.status != "proven optimal"
+
+
+def busy(drawn: Tenant) -> Tenant:
+    """With far more requests than any plan answers."""
+    rows = tuple(tuple(3000 * count for count in row) for row in drawn.received)
+    capability = {gpcs: 3000 * count for gpcs, count in drawn.capability.items()}
+    return replace(drawn, received=rows, capability=capability, floor=1.0)

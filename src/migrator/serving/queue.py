@@ -156,7 +156,8 @@ class QueueSettings:
 class Routed(NamedTuple):
     """The answer to one request."""
 
-    scores: NDArray[np.float32]
+    scores: NDArray[Any]
+    """Records of the outputs where a model names them."""
     version: int
     waited_s: float
     served_s: float

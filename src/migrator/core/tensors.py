@@ -1,7 +1,7 @@
 """Named tensors: their types as the Open Inference Protocol names them, and batches as records.
 
-A batch of named tensors is one numpy array of records: a field per tensor, a record per row. Queues,
-files and processes handle it like any other batch.
+A batch of named tensors is one numpy array of records: a field per tensor, a record per row.
+Queues, files and processes handle it like any other batch.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TensorSpec:
             isinstance(size, int) and size > 0 for size in self.shape
         ):
             raise InputError(
-                f"tensor {self.name}: its shape is {self.shape}; give up to {_MAX_DIMENSIONS} sizes "
-                "of 1 or more, without the batch axis"
+                f"tensor {self.name}: its shape is {self.shape}; give up to {_MAX_DIMENSIONS} "
+                "sizes of 1 or more, without the batch axis"
             )
         if math.prod(self.shape) * self.dtype.itemsize > _MAX_ROW_BYTES:
             raise InputError(

@@ -146,7 +146,11 @@ def encode_array(array: NDArray[Any]) -> tuple[tuple[int, ...], str, memoryview]
         raise TypeError(f"arrays of {array.dtype} cannot be sent; use a numeric type")
     # a buffer of records has a format that cannot be cast
     content = array.data if array.dtype.names is None else array.view(np.uint8).data
-    return array.shape, dtype_text(array.dtype), content.cast("B") if array.size else memoryview(b"")
+    return (
+        array.shape,
+        dtype_text(array.dtype),
+        content.cast("B") if array.size else memoryview(b""),
+    )
 
 
 def decode_array(shape: tuple[int, ...], dtype: str, payload: memoryview) -> NDArray[Any]:

@@ -36,8 +36,8 @@ class NamedTensorModel:
         names = [spec.name for spec in (*self.inputs, *self.labels)]
         if not self.inputs or not self.outputs or len(set(names)) < len(names):
             raise InputError(
-                f"model: {self.name} declares inputs and labels {names}; declare at least one input "
-                "and one output, and give inputs and labels different names"
+                f"model: {self.name} declares inputs and labels {names}; declare at least one "
+                "input and one output, and give inputs and labels different names"
             )
         if len({spec.name for spec in self.outputs}) < len(self.outputs):
             raise InputError(f"model: two outputs of {self.name} have one name; rename one")
@@ -55,7 +55,8 @@ class NamedTensorModel:
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        raise InputError("build the user's class, then wrap it")
+        del classes, seed
+        raise InputError(f"{cls.__name__} adapts a model of a user's class; build that class")
 
     def to(self, device: str) -> None:
         self.model.to(device)

@@ -227,8 +227,9 @@ class Work:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
         if self.built.modality is Modality.TENSORS:
             raise InputError(
-                f"{job.tenant}: {job.model.model} declares tensors of its own, which {job.benchmark} "
-                "does not have; leave the benchmark out and give classes, and weights if it has any"
+                f"{job.tenant}: {job.model.model} declares tensors of its own, which "
+                f"{job.benchmark} does not have; leave the benchmark out and give classes, and "
+                "weights if it has any"
             )
         data_set = benchmark(job.benchmark)
         origin = Origin(

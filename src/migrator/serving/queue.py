@@ -17,7 +17,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from migrator.serving.workers.messages import WorkerLink

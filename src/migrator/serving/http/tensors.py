@@ -107,9 +107,7 @@ def read_records(
         )
     counts = {tensor.shape[0] for tensor, _ in parts}
     if len(counts) > 1:
-        raise HttpError(
-            400, f"inputs: tensors of {sorted(counts)} rows; send equally many of each"
-        )
+        raise HttpError(400, f"inputs: tensors of {sorted(counts)} rows; send equally many of each")
     return to_records({spec.name: _read_tensor(*sent[spec.name], spec, name) for spec in specs})
 
 
@@ -268,21 +266,25 @@ def _from_json(
     else:
         values = _decode_data(tensor.data, datatype, row, size)
     if len(values) != size:
-        what = _kind_of(datatype)[0]
-        raise HttpError(
-            400, f"inputs: data is {len(values)} and not {size} {what}; send one per element"
-        )
+        raise _wrong_count(len(values), size, datatype)
     # bytes() is six times faster for pixels
     if dtype == np.uint8:
         return np.ndarray(tensor.shape, dtype, bytes(values))
-    with np.errstate(over="ignore"):  # the caller refuses infinity
-        rows = np.array(values, dtype)
+    try:
+        with np.errstate(over="ignore"):  # the caller refuses infinity
+            rows = np.array(values, dtype)
+    except OverflowError as error:
+        raise HttpError(
+            400, f"inputs: data is not {size} {' '.join(_kind_of(datatype))}; correct it"
+        ) from error
     rows.shape = tensor.shape  # not a view of the flat array
     return rows
 
 
 def _decode_data(data: Raw, datatype: str, row: tuple[int, ...], size: int) -> list[Any]:
     row = row if _NESTED.match(memoryview(data)) else ()
+    if (count := bytes(data).count(b",") + 1) > size:  # before memory is taken for them
+        raise _wrong_count(count, size, datatype)
     try:
         values = _data_decoder(datatype, row).decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -294,6 +296,11 @@ def _decode_data(data: Raw, datatype: str, row: tuple[int, ...], size: int) -> l
     for _ in row:
         values = list(chain.from_iterable(values))
     return values
+
+
+def _wrong_count(count: int, size: int, datatype: str) -> HttpError:
+    what = _kind_of(datatype)[0]
+    return HttpError(400, f"inputs: data is {count} and not {size} {what}; send one per element")
 
 
 @cache

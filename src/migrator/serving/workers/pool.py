@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 

@@ -223,7 +223,7 @@ def test_the_dra_driver_with_dynamic_mig_removes_instances_that_it_does_not_know
         (folder / "environ").unlink()  # of another user
     (check,) = manager_checks(files.machine)
     assert check.severity is severity
-    assert ("removes all instances that it does not know" in check.message) == removes
+    assert ("removing all instances that it does not know" in check.message) == removes
 
 
 def test_a_layout_that_is_applied_at_boot_and_what_a_pod_cannot_see(tmp_path: Path) -> None:

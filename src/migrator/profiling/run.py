@@ -25,6 +25,7 @@ from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
+from migrator.profiling.changes import figures_by_change, make_changes
 from migrator.profiling.drivers import Driver, Json
 from migrator.profiling.entries import VERSION, entry
 from migrator.profiling.measurements import COPIED, Measurement, Study, on_instances
@@ -37,6 +38,7 @@ from migrator.profiling.workers import (
 )
 
 MOST_LOST = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEAD_S = 0.02
 """Seconds between the request to start together and the start."""
 
@@ -135,6 +137,8 @@ class Measuring:
         self._pool = Pool(driver)
         self._alone: set[str] = set()
         """Keys of measurements to retry while no other process uses the GPU."""
+        self._took_s: dict[Study, float] = {}
+        """The longest measurement of each kind, from its preparation on."""
         self._lost = 0
         self._measured = 0
 
@@ -143,7 +147,7 @@ class Measuring:
         waiting = deque(todo)
         models = list(dict.fromkeys(job.model for job in todo if job.model != COPIED))
         try:
-            while waiting and self._has_time(waiting[0].estimate_s):
+            while waiting and self._has_time(self._needed_s(waiting[0])):
                 together = self._driver.coexist and not self._driver.alike
                 group = next_group(waiting, self._alone, coexist=together)
                 if group[0].study is not Study.START and not self._pool.hello:
@@ -175,9 +179,12 @@ class Measuring:
             if group[0].key in self._alone:
                 self._pool.forget()
             if group[0].study is Study.START:
+                began_s = time.monotonic()
                 self._save(left[0], [self._start(left[0])])
+                self._note(Study.START, time.monotonic() - began_s)
                 return []
             workers = self._pool.workers(group)
+            began_s = time.monotonic()
             for measurement, at in zip(group, workers, strict=True):
                 for (_, job), worker in zip(measurement.jobs, at, strict=True):
                     worker.ask("prepare", job)
@@ -190,6 +197,7 @@ class Measuring:
                 done = self._run(measurement, at, prepared)
                 left.remove(measurement)
                 left += [] if done else [measurement]
+            self._note(group[0].study, (time.monotonic() - began_s) / len(group))
         except ProfileWorkerLostError as error:
             culprit = error.measurement or left[0]
             left.remove(culprit)
@@ -202,7 +210,10 @@ class Measuring:
         """Run a measurement and save its result; return False if it is to be retried alone."""
         answers = prepared
         repeats = measurement.study is not Study.MEMORY
-        if repeats and not any("fault" in answer for answer in prepared):
+        usable = not any("fault" in answer for answer in prepared)
+        if usable and measurement.study is Study.CHANGES:
+            answers = [self._run_beside_changes(measurement, at[0])]
+        elif usable and repeats:
             start_s = time.monotonic() + _LEAD_S
             for worker in at:
                 worker.ask("run", start_s, measurement.pace)
@@ -215,6 +226,19 @@ class Measuring:
         pairs = zip(prepared, answers, strict=True)
         self._save(measurement, [{**before, **after} for before, after in pairs])
         return True
+
+    def _run_beside_changes(
+        self, measurement: Measurement, neighbour: ProfileWorkerProcess
+    ) -> Json:
+        pace, start_s = measurement.pace, time.monotonic() + _LEAD_S
+        neighbour.ask("watch", start_s, pace.total_s)
+        quiet_s = start_s + pace.warm_s
+        time.sleep(max(0.0, quiet_s + pace.measured_s - time.monotonic()))
+        changes, started = make_changes(self._driver, measurement, start_s + pace.total_s)
+        steps = neighbour.answer()
+        if "fault" in started or "fault" in steps:
+            return started if "fault" in started else steps
+        return figures_by_change(steps["began_s"], steps["took_s"], quiet_s, changes)
 
     def _start(self, measurement: Measurement) -> Json:
         if not self._driver.coexist:
@@ -264,6 +288,18 @@ class Measuring:
     def _save_reconfigurations(self) -> None:
         while self._driver.reconfigurations:
             self._results.add_reconfiguration(self._driver.reconfigurations.pop(0))
+
+    def _needed_s(self, measurement: Measurement) -> float:
+        """The time of a measurement: estimated, or the longest of its kind so far if that is more.
+
+        Processes that do not run yet have to start.
+        """
+        took_s = max(measurement.estimate_s, self._took_s.get(measurement.study, 0.0))
+        started = measurement.study is Study.START or self._pool.has_started(measurement)
+        return took_s if started else took_s + self._pool.start_s
+
+    def _note(self, study: Study, took_s: float) -> None:
+        self._took_s[study] = max(took_s, self._took_s.get(study, 0.0))
 
     def _has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds <= self._until_s
@@ -361,18 +397,36 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for later in ending:
+        for later in _ENDING:
             signal.signal(later, signal.SIG_IGN)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in ending}
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Finish what is inside before a signal that came meanwhile ends the program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with _handled_by(lambda number, _frame: came.append(number)):
+        yield
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -17,7 +17,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from migrator.serving.workers.messages import WorkerLink
@@ -159,7 +158,8 @@ class QueueSettings:
 class Routed(NamedTuple):
     """The answer to one request."""
 
-    scores: NDArray[np.float32]
+    scores: NDArray[Any]
+    """Records of the outputs where a model names them."""
     version: int
     waited_s: float
     served_s: float

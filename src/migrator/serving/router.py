@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from migrator.core.batch import Batch, BatchKind
 from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.core.tensors import to_records
 from migrator.serving.logs import LineLimiter
 from migrator.serving.queue import (
     AttachedWorker,
@@ -237,6 +238,19 @@ class Router:
         finally:
             attached.evaluates = False
             self._free(queue, attached)
+
+    async def judge(
+        self, tenant: str, outputs: NDArray[Any], labels: NDArray[Any]
+    ) -> tuple[bool, ...] | None:
+        """Let a worker of the tenant decide which outputs are correct, after its present batch.
+
+        None without a worker. Raises what the worker raises.
+        """
+        taking = self._queue(tenant).taking
+        if not taking:
+            return None
+        attached = next((worker for worker in taking if not worker.busy), taking[0])
+        return await attached.worker.judge(to_records({"outputs": outputs, "label": labels}))
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed
+from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed, Trust
 from migrator.cluster.fleet.gateway_metrics import ClusterMetrics
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
@@ -57,12 +57,13 @@ class Gateway:
         source: MapSource,
         limits: ClientLimits | None = None,
         tracing: Tracing | None = None,
+        trust: Trust | None = None,
     ) -> None:
         """`tracing`: None forwards the trace context of a client unchanged."""
         self._source, self._limits = source, limits or ClientLimits()
         self._tracing = tracing
         self._bodies = BodyBudget(self._limits)
-        self.forwarder = Forwarder(source)
+        self.forwarder = Forwarder(source, trust)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"

@@ -63,13 +63,16 @@ class Feedback:
     window: int
     """The window to which the label belongs: the one after it learns the label."""
     inputs: NDArray[Any]
-    label: int
+    label: int | NDArray[Any]
+    """A class, or a record of tensors."""
     predicted: int | None
-    """The label that the model gave; None where it was not asked."""
+    """The label that the model gave; None where it was not asked, or decides itself."""
     request_id: str
     """A label that is sent twice has the same id and counts once; another label is refused."""
     second: Second | None = None
     """In which the request arrived, if it was answered in time."""
+    outputs: NDArray[Any] | None = None
+    """The answer, where the model itself decides whether it is correct."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -27,6 +26,7 @@ from migrator.serving.workers.messages import (
     Fork,
     FromWorker,
     Infer,
+    Judge,
     ModelFaultError,
     ModelInterface,
     ModelSpec,
@@ -109,8 +109,17 @@ class ServingWorker:
         )
         answer = frame.message
         # a copy: scores are small, the buffer they came in is not
-        scores: NDArray[np.float32] = decode_array(answer.shape, "<f4", frame.payload).copy()
+        scores = decode_array(answer.shape, answer.dtype, frame.payload).copy()
         return Answered(scores, answer.version, answer.began_s, answer.ended_s)
+
+    async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
+        """Which answers are correct; raises what `infer` raises."""
+        shape, dtype, payload = encode_array(answers)
+        frame = await self._process.request(
+            Judge(shape, dtype), payload, limit_s=self.assignment.limit_s or self._hang_s
+        )
+        correct: tuple[bool, ...] = frame.message.correct
+        return correct
 
     async def swap(self, weights: Path, version: int) -> float:
         """Serve these weights from the next batch on; the seconds. InputError: unusable."""

@@ -278,7 +278,7 @@ def test_the_verb(tmp_path: Path) -> None:
     listed = gpu("measure", *cpu, "--dry-run", "--json").json
     assert listed["seconds"] > 0
     assert {job["study"] for job in listed["measurements"]} == {study.value for study in Study}
-    done = gpu("measure", *cpu, "--quick", "--budget-s", "6", "--out", tmp_path / "out", "--json")
+    done = gpu("measure", *cpu, "--quick", "--budget-s", "15", "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     assert done.json["measured"] > 0
     assert done.json["left"] > 0

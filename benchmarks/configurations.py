@@ -256,7 +256,7 @@ class Results:
         ]
         names = sorted({row["workload"] for row in chosen})
         of_names = [[row for row in chosen if row["workload"] == name] for name in names]
-        return [_total(each, "goodput") / _total(each, "received") for each in of_names]
+        return [_total(rows, "goodput") / _total(rows, "received") for rows in of_names]
 
     def total(self, length: int, configurations: int, policy: str, key: str) -> float:
         """The sum of a count over these runs."""

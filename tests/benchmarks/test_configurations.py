@@ -51,7 +51,7 @@ def test_others_are_relative_to_the_retraining_of_the_workload() -> None:
 def test_one_configuration_is_the_workload_with_its_length() -> None:
     plain = WorkloadSource("W1", load=configurations.LOAD)(0, 1)
     same = ConfiguredSource(WorkloadSource("W1", load=configurations.LOAD), 1, None)(0, 1)
-    assert [tenant.drifts for tenant in same.tenants] == [each.drifts for each in plain.tenants]
+    assert [tenant.drifts for tenant in same.tenants] == [tenant.drifts for tenant in plain.tenants]
     measured = configurations.measured_windows()
     longer = ConfiguredSource(WorkloadSource("W1"), 4, measured)(0, 1)
     for tenant, before in zip(longer.tenants, plain.tenants, strict=True):

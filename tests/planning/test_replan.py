@@ -158,8 +158,8 @@ def worth(
 ) -> float:
     """Goodput of the slots for those who hold `held` before."""
     tenants = tuple(
-        replace(each, received=((rate,) * len(slots),), configurations=())
-        for each, rate in zip(window.tenants, (a, b), strict=True)
+        replace(tenant, received=((rate,) * len(slots),), configurations=())
+        for tenant, rate in zip(window.tenants, (a, b), strict=True)
     )
     rest = replace(window, slots=len(slots), tenants=tenants, initial=Initial(held))
     return goodput_of(rest, Plan(0.0, 0.0, "by hand", 0.0, (), slots))

@@ -19,7 +19,7 @@ from support.gpu_cli import gpu
 from support.nvidia_programs import NvidiaPrograms
 from support.waiting import LIMIT_S, until
 
-from migrator.core.catalogue import board, boards
+from migrator.core.catalogue import Place, board, boards
 from migrator.core.errors import GpuError
 from migrator.core.profiles import profile_of
 from migrator.profiling.drivers import Mig, Mps
@@ -252,6 +252,44 @@ def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     else:
         assert "**Unfinished: " in (out / "report.md").read_text()
     assert layout(fake) == ["1g.6gb at 0"]
+
+
+class Interrupted(Mig):
+    """Ctrl-C at the end, while instances are created again."""
+
+    def create_again(self, place: Place) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().create_again(place)
+
+
+def test_ctrl_c_while_instances_are_created_again_leaves_none_out(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    fake.foreign(0, "1g.6gb")
+    fake.foreign(2, "2g.12gb")
+    with pytest.raises(KeyboardInterrupt):
+        measure_gpu(
+            *(small()[:1], Interrupted.find(0), tmp_path), command="measure", make_room=True
+        )
+    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
+    assert "- The GPU is as it was before." in (tmp_path / "report.md").read_text()
+
+
+def test_what_was_created_since_a_killed_run_is_created_again_too(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    fake.foreign(0, "1g.6gb")
+
+    def refuse(*_: object) -> None:
+        fake.fault(FaultKind.INSUFFICIENT_RESOURCES)
+
+    measure_gpu(
+        *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
+    )
+    fake.foreign(2, "2g.12gb")
+    again = measure_gpu(*(small()[1:], Mig.find(0), tmp_path), command="measure", make_room=True)
+    assert again.changed == ()
+    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
 
 
 def test_shares_need_no_instances_and_the_daemon_is_gone(

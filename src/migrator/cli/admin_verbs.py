@@ -11,6 +11,7 @@ import typer
 from migrator.cli.app import (
     FAILED,
     AsJson,
+    Ca,
     ScenarioName,
     State,
     TokenFile,
@@ -51,10 +52,11 @@ def _on_all(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, None, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, None, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _on_one(kind: ActionKind, help_text: str) -> None:
@@ -67,16 +69,17 @@ def _on_one(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, tenant, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, tenant, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _act(
     kind: ActionKind,
     tenant: str | None,
-    where: tuple[str | None, Path | None, str | None, Path | None],
+    where: tuple[str | None, Path | None, str | None, Path | None, Path | None],
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -126,6 +129,11 @@ def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) 
             return f"New requests of {name} are refused with 503, its instances go to others."
         case ActionKind.UNDRAIN:
             return f"Requests of {name} are accepted again, and it gets instances."
+        case ActionKind.RETRAIN:
+            return (
+                f"{name} is retrained on its labels up to now as soon as there is room, whether a "
+                "plan expects it to pay or not."
+            )
 
 
 _on_all(
@@ -146,3 +154,8 @@ _on_one(
     "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
 )
 _on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
+_on_one(
+    ActionKind.RETRAIN,
+    "Retrain a tenant on its labels up to now, as soon as there is room.\n\nPlans contain it "
+    "whether it pays or not; labels that come later are learned in the next window.",
+)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
+from migrator.io.folders import CERTIFICATES, live_folder
 from migrator.learn.registry import benchmark
 from migrator.live.tenant_store import TenantStore
 from migrator.records.batches import check_batches_path
@@ -72,12 +73,17 @@ class DaemonOptions:
 
     @property
     def folder(self) -> Path:
-        return self.state / "live" / self.live.scenario.name
+        return live_folder(self.state, self.live.scenario.name)
 
     @property
     def records(self) -> Path:
         """The file that status, windows and report read."""
         return self.folder / "records.db"
+
+    @property
+    def certificates(self) -> Path:
+        """The file with the certificates in use, which verbs and agents of this machine trust."""
+        return self.folder / CERTIFICATES
 
     @property
     def models(self) -> dict[str, ModelSpec]:

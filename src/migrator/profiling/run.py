@@ -40,6 +40,7 @@ from migrator.profiling.workers import (
 )
 
 MOST_LOST = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEAD_S = 0.02
 """Seconds between the request to start together and the start."""
 _WATCHED_S = 0.5
@@ -418,18 +419,36 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for later in ending:
+        for later in _ENDING:
             signal.signal(later, signal.SIG_IGN)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in ending}
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Finish what is inside before a signal that came meanwhile ends the program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with _handled_by(lambda number, _frame: came.append(number)):
+        yield
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -41,6 +41,7 @@ from migrator.profiling.run import (
     faults_of,
     measure,
     require_torch,
+    undisturbed,
     write_profiles,
 )
 
@@ -162,36 +163,46 @@ def _left_as_found(
     """Save what is on the GPU, and have it there again at the end, also of an earlier run that was
     killed.
     """
-    if isinstance(driver, Mig):
-        with driver.open():
-            pass  # removes what a killed run created
+    _remove_own(driver)
     before = _found(driver)
-    killed = _of_killed_run(results)
-    wanted: list[list[object]] = before["instances"] if killed is None else killed["instances"]
+    wanted = [*before["instances"]]
+    wanted += [there for there in _removed_by_killed_run(results) if there not in wanted]
     removed = _make_room(driver, make_room=make_room, beside_others=beside_others, dry=True)
     run = results.rows.get("before", {}).get("run", 0) + 1
     results.add({"key": "before", "run": run, **before, "instances": wanted})
     try:
-        if removed:
-            _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
+        with undisturbed():
+            if removed:
+                _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
         yield
     finally:
-        faults = _create_missing(driver, wanted)
-        after = _found(driver)
-        changed = [*faults, *_differences({**before, "instances": wanted}, after)]
-        left = driver.left_behind()
-        changed += [] if left is None else [left]
-        restored = all(instance in after["instances"] for instance in wanted)
-        about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
-        results.add({"key": "after", **about, **after})
+        with undisturbed():
+            with suppress(MigratorError):  # what is left is named below
+                _remove_own(driver)
+            faults = _create_missing(driver, wanted)
+            after = _found(driver)
+            changed = [*faults, *_differences({**before, "instances": wanted}, after)]
+            left = driver.left_behind()
+            changed += [] if left is None else [left]
+            restored = all(instance in after["instances"] for instance in wanted)
+            about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
+            results.add({"key": "after", **about, **after})
 
 
-def _of_killed_run(results: Results) -> Json | None:
-    """What was on the GPU before an earlier run that could not put it back; None without one."""
+def _remove_own(driver: Driver) -> None:
+    """Remove what this run or a killed one created and could not destroy."""
+    if isinstance(driver, Mig):
+        with driver.open():
+            pass
+
+
+def _removed_by_killed_run(results: Results) -> list[list[object]]:
+    """The instances before an earlier run that could not put them back; none without one."""
     before, after = results.rows.get("before"), results.rows.get("after", {})
     if before is None or (after.get("run") == before["run"] and after["restored"]):
-        return None
-    return before
+        return []
+    instances: list[list[object]] = before["instances"]
+    return instances
 
 
 def _found(driver: Driver) -> Json:

@@ -607,11 +607,8 @@ class TenantState:
         it was made is to be learned."""
         self._version, self._estimate = version, None
         self._since = int(version.about.get("window", _NOTHING_LEARNED))
-        self.duration.restore(
-            float(version.about.get("slower", self.duration.slower)),
-            float(version.about.get("fixed_s", self.duration.fixed_s)),
-            version.about.get("slower_by_layers", {}),
-        )
+        self.duration.restore(version.about)
+        self.gains.restore(version.about.get("gains", {}))
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
             self.gains.made = version.accuracy

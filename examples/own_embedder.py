@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from migrator.core.tensors import TensorSpec
@@ -76,13 +77,8 @@ class Embedder:
         return loss.item()
 
     def save(self, path: Path, training: bool = False) -> None:
-        state = {"network": self.network.state_dict()}
-        if training:
-            state["optimiser"] = self.optimiser.state_dict()
-        torch.save(state, path)
+        del training  # a resumed training begins with a new optimiser
+        save_file(self.network.state_dict(), path)
 
     def load(self, path: Path) -> None:
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        self.network.load_state_dict(state["network"])
-        if "optimiser" in state:
-            self.optimiser.load_state_dict(state["optimiser"])
+        self.network.load_state_dict(load_file(path, self.device))

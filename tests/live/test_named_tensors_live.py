@@ -178,7 +178,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "another name": ({"name": "image"}, "one tensor each named picture, price; not image, price"),
     "another datatype": ({"datatype": "FP32"}, "picture of shop is UINT8; not FP32"),
     "another shape": ({"shape": [1, 3, 8, 32]}, r"takes \[rows, 3, 16, 16\]"),
-    "no rows": ({"shape": [0, 3, 16, 16]}, "inputs: shape"),
+    "no rows": ({"shape": [0, 3, 16, 16]}, r"tensors of \[0, 1\] rows"),
     "huge sizes": ({"shape": [1, 2**31, 2**31, 2**31]}, r"takes \[rows, 3, 16, 16\]"),
     "huge rows": ({"shape": [2**31, 3, 16, 16]}, "rows where shop takes 1 to 4"),
     "too many values": ({"data": [1] * 10_000}, "data is 10000 and not 768"),

@@ -84,7 +84,7 @@ def to_columns(records: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()}
 
 
-def has_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:
+def has_nan(rows: NDArray[Any]) -> Any:
     """Which rows, plain or records, contain NaN."""
     if rows.dtype.names is not None:
         invalid = np.zeros(len(rows), np.bool_)
@@ -93,8 +93,7 @@ def has_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:
         return invalid
     if rows.dtype.kind != "f":
         return np.zeros(len(rows), np.bool_)
-    invalid = np.isnan(rows).any(axis=tuple(range(1, rows.ndim)))
-    return invalid
+    return np.isnan(rows).any(axis=tuple(range(1, rows.ndim)))
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:

@@ -12,6 +12,7 @@ import typer
 from migrator.cli.app import (
     FAILED,
     AsJson,
+    Ca,
     ScenarioName,
     State,
     TokenFile,
@@ -55,10 +56,11 @@ def _on_all(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, None, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, None, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _on_one(kind: ActionKind, help_text: str) -> None:
@@ -71,16 +73,17 @@ def _on_one(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, tenant, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, tenant, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _act(
     kind: ActionKind,
     tenant: str | None,
-    where: tuple[str | None, Path | None, str | None, Path | None],
+    where: tuple[str | None, Path | None, str | None, Path | None, Path | None],
     yes: bool,
     as_json: bool,
 ) -> None:

@@ -104,7 +104,7 @@ class TenantRetraining:
                 mine = RetrainingChoice(
                     self.configuration, self.expected, self.seconds, self.memory_gib
                 )
-                rest = tuple(each for each in self.others if each is not choice)
+                rest = tuple(other for other in self.others if other is not choice)
                 return replace(
                     self,
                     configuration=configuration,

@@ -368,12 +368,12 @@ class TenantState:
         samples = min(most, self.samples(labelled))
         first, *others = (
             RetrainingChoice(
-                each.name,
-                self.expected_accuracy(window, each.name),
-                self._expected_s(samples, each),
-                each.memory_gib,
+                configuration.name,
+                self.expected_accuracy(window, configuration.name),
+                self._expected_s(samples, configuration),
+                configuration.memory_gib,
             )
-            for each in self.training.configurations
+            for configuration in self.training.configurations
         )
         self._plan_retraining(
             window,
@@ -582,7 +582,7 @@ class TenantState:
     def _configuration(self, name: str) -> TrainingConfiguration:
         """The configuration of this name, else the first one."""
         every = self.training.configurations
-        return next((each for each in every if each.name == name), every[0])
+        return next((one for one in every if one.name == name), every[0])
 
     def _expected_s(self, samples: int, configuration: TrainingConfiguration) -> Curve:
         """The same with what is measured of its layers, relative to those retrained last."""
@@ -644,11 +644,8 @@ class TenantState:
         self._version, self._estimate = version, None
         self._since = int(version.about.get("window", _NOTHING_LEARNED))
         self._learned_of_since = 0
-        self.duration.restore(
-            float(version.about.get("slower", self.duration.slower)),
-            float(version.about.get("fixed_s", self.duration.fixed_s)),
-            version.about.get("slower_by_layers", {}),
-        )
+        self.duration.restore(version.about)
+        self.gains.restore(version.about.get("gains", {}))
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
             self.gains.made = version.accuracy

@@ -23,6 +23,7 @@ from migrator.control.retraining_triggers import RetrainingTriggers
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
+from migrator.io.tls import ServerCertificate
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.api import Api, limits_of
@@ -59,20 +60,26 @@ class Daemon:
         require_address(where.host, where.port, self._serving.tokens)
         if where.grpc_port is not None:
             require_address(where.host, where.grpc_port, self._serving.tokens, "grpc_port")
+        certificate = None if where.tls is None else ServerCertificate(where.tls)
         async with AsyncExitStack() as stack:
             context = await stack.enter_async_context(open_context(self._serving))
             run = _Run(context, self._report)
             stack.callback(run.controller.planning.close)
             stack.push_async_callback(run.actuation.close)
             await run.prepare_models()
-            server = run.api.server(limits)
+            server = run.api.server(limits, certificate)
+            about = {"url": server.url}
+            if certificate is not None:
+                certificate.publish(self._serving.certificates)
+                about["certificates"] = str(self._serving.certificates.absolute())
             await server.start()
             stack.push_async_callback(server.stop)
             run.api.url = server.url
-            context.records.add_about(url=server.url)
+            context.records.add_about(**about)
             if where.grpc_port is not None:
                 beside = new_grpc_server(
-                    server.app, where.host, where.grpc_port, limits, self._serving.tokens
+                    *(server.app, where.host, where.grpc_port, limits),
+                    *(self._serving.tokens, certificate),
                 )
                 await beside.start()
                 stack.push_async_callback(beside.stop)

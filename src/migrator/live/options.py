@@ -8,6 +8,7 @@ from pathlib import Path
 
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
+from migrator.io.folders import CERTIFICATES, live_folder
 from migrator.learn.registry import benchmark
 from migrator.live.stored_tenants import StoredTenants
 from migrator.live.tenant_store import TenantStore
@@ -75,7 +76,7 @@ class DaemonOptions:
 
     @property
     def folder(self) -> Path:
-        return folder_of(self.state, self.live)
+        return live_folder(self.state, self.live.scenario.name)
 
     @property
     def records(self) -> Path:
@@ -83,18 +84,18 @@ class DaemonOptions:
         return self.folder / "records.db"
 
     @property
+    def certificates(self) -> Path:
+        """The file with the certificates in use, which verbs and agents of this machine trust."""
+        return self.folder / CERTIFICATES
+
+    @property
     def models(self) -> dict[str, ModelSpec]:
         return {tenant.name: model_spec(tenant) for tenant in self.live.tenants}
 
 
-def folder_of(state: Path, live: LiveScenario) -> Path:
-    """The folder of everything that a daemon of this scenario stores."""
-    return state / "live" / live.scenario.name
-
-
 def stored_tenants(state: Path, live: LiveScenario) -> StoredTenants:
     """The tenants of a scenario with those that operators have added and removed."""
-    return StoredTenants(folder_of(state, live) / "tenants.json", live)
+    return StoredTenants(live_folder(state, live.scenario.name) / "tenants.json", live)
 
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:

@@ -105,9 +105,9 @@ class LiveTenantEntry(_Part):
 
     classes: int | None = _integer(
         "the classes its model tells apart",
-        *(2, 100_000, 10),
+        *(1, 100_000, 10),
         default=None,
-        note="; those of the benchmark unless given",
+        note="; those of the benchmark unless given, and 1 for a model whose labels are tensors",
     )
     pixels: int | None = _integer(
         "the side of the images its network sees",
@@ -161,6 +161,15 @@ class LiveTenantEntry(_Part):
     )
 
 
+class TlsEntry(_Part):
+    """The files of the certificate that the API shows to its clients."""
+
+    certificate: str = _key(
+        "the path of the certificate and its chain in PEM, relative to the scenario", "tls.crt"
+    )
+    key: str = _key("the path of its private key in PEM, relative to the scenario", "tls.key")
+
+
 class LiveEntry(_Part):
     """Address, access and limits of the live runtime."""
 
@@ -188,6 +197,11 @@ class LiveEntry(_Part):
         "the environment variables that hold the tokens, by tenant and for admin, such as "
         '{"admin": "ADMIN_TOKEN"}',
         {"admin": "ADMIN_TOKEN", "photos": "PHOTOS_TOKEN"},
+        default=None,
+    )
+    tls: TlsEntry | None = _key(
+        "the files {certificate, key}, read again when they change, or null to serve in clear",
+        {"certificate": "tls.crt", "key": "tls.key"},
         default=None,
     )
     max_body_mib: float = _key(

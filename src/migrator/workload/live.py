@@ -18,11 +18,13 @@ from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.data_file import beside, read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, refuse, shown
+from migrator.io.tls import TlsFiles
 from migrator.workload.entries import (
     ConfigurationEntry,
     LiveEntry,
     LiveTenantEntry,
     TenantEntry,
+    TlsEntry,
     scenario_entry,
 )
 from migrator.workload.file import parse_scenario
@@ -57,6 +59,8 @@ class Live:
     connections: int
     grpc_port: int | None = None
     """None: no API over gRPC; 0 selects any free port."""
+    tls: TlsFiles | None = None
+    """None: the API is not encrypted."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,15 @@ def _live(entry: LiveEntry, folder: Path) -> Live:
         queue_limit=entry.queue_limit,
         connections=entry.connections,
         grpc_port=entry.grpc_port,
+        tls=None if entry.tls is None else _tls(entry.tls, folder),
+    )
+
+
+def _tls(entry: TlsEntry, folder: Path) -> TlsFiles:
+    location = ("live", "tls")
+    return TlsFiles(
+        beside(folder, entry.certificate, (*location, "certificate")),
+        beside(folder, entry.key, (*location, "key")),
     )
 
 
@@ -234,13 +247,13 @@ def _ways(entry: TenantEntry, epochs: int, location: Location) -> tuple[Training
     """The configurations as the live runtime carries them out; no two may be the same there."""
     entries = (entry.retraining.configurations if entry.retraining else None) or []
     ways: list[TrainingConfiguration] = []
-    for index, each in enumerate(entries):
-        way = _way(each, epochs)
+    for index, written in enumerate(entries):
+        way = _way(written, epochs)
         for earlier in ways:
             if (way.epochs, way.part, way.layers) == (earlier.epochs, earlier.part, earlier.layers):
                 refuse(
                     (*location, index),
-                    f"{shown(each.name)} is carried out as {shown(earlier.name)} is",
+                    f"{shown(written.name)} is carried out as {shown(earlier.name)} is",
                     "give it other epochs, another part or other layers",
                 )
         ways.append(way)

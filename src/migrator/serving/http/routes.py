@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from hmac import compare_digest
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.responses import Response
 import migrator
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
+from migrator.core.tensors import TensorSpec
 from migrator.serving.http.access import ORDER_KEY
 from migrator.serving.http.bodies import read_body
 from migrator.serving.http.inference import model_of
@@ -36,6 +37,7 @@ from migrator.serving.http.protocol import (
 )
 from migrator.serving.http.requests import header_of
 from migrator.serving.router import DRAINED_RETRY_S
+from migrator.serving.workers.messages import ModelInterface
 
 _OF_HEAD = (
     "tenants: only the cluster's head moves them between GPUs; change them in the scenario of the "
@@ -114,7 +116,7 @@ async def ready(request: Request) -> Response:
 
 
 async def model_metadata(request: Request) -> Response:
-    """Inputs and outputs of a model, and the names of its classes."""
+    """Inputs and outputs of a model, and what its labels are."""
     model = model_of(request)
     version = state_of(request).backend.version(model.name)
     return json_response(
@@ -122,15 +124,34 @@ async def model_metadata(request: Request) -> Response:
             name=model.name,
             versions=[] if version is None else [str(version)],
             platform="migrator",
-            inputs=[TensorMetadata(name=INPUT, datatype=model.datatype, shape=[-1, *model.shape])],
-            outputs=[
-                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
-                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
-                TensorMetadata(name=CLASS_NAME, datatype=TEXTS, shape=[-1]),
-            ],
-            parameters=ModelParameters(class_names=model.class_names),
+            inputs=_input_metadata(model),
+            outputs=_output_metadata(model),
+            parameters=ModelParameters(labels=_metadata(model.labels))
+            if model.labels
+            else ModelParameters(class_names=model.class_names),
         )
     )
+
+
+def _metadata(specs: Sequence[TensorSpec]) -> list[TensorMetadata]:
+    return [
+        TensorMetadata(name=spec.name, datatype=spec.datatype, shape=[-1, *spec.shape])
+        for spec in specs
+    ]
+
+
+def _input_metadata(model: ModelInterface) -> list[TensorMetadata]:
+    return _metadata(model.inputs or [TensorSpec(INPUT, model.datatype, model.shape)])
+
+
+def _output_metadata(model: ModelInterface) -> list[TensorMetadata]:
+    if model.outputs:
+        return _metadata(model.outputs)
+    return [
+        TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
+        TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
+        TensorMetadata(name=CLASS_NAME, datatype=TEXTS, shape=[-1]),
+    ]
 
 
 async def model_ready(request: Request) -> Response:
@@ -334,7 +355,7 @@ class ModelConfig(Struct, kw_only=True):
     output: list[TensorConfig]
     dynamic_batching: DynamicBatching
     parameters: dict[str, ConfigParameter]
-    """`class_names`: a list in JSON."""
+    """`class_names` or `labels`, as in the metadata: a list in JSON."""
     model_transaction_policy: TransactionPolicy = field(default_factory=TransactionPolicy)
 
 
@@ -389,22 +410,24 @@ async def model_config(request: Request) -> Response:
             platform="migrator",
             backend="migrator",
             max_batch_size=batch,
-            input=[
-                TensorConfig(name=INPUT, data_type=f"TYPE_{model.datatype}", dims=list(model.shape))
-            ],
-            output=[
-                TensorConfig(name=SCORES, data_type="TYPE_FP32", dims=[model.classes]),
-                TensorConfig(name=LABEL, data_type="TYPE_INT64", dims=[]),
-                TensorConfig(name=CLASS_NAME, data_type="TYPE_STRING", dims=[]),
-            ],
+            input=[_tensor_config(tensor) for tensor in _input_metadata(model)],
+            output=[_tensor_config(tensor) for tensor in _output_metadata(model)],
             parameters={
-                "class_names": ConfigParameter(
-                    string_value=msgspec.json.encode(model.class_names).decode()
-                )
+                key: ConfigParameter(string_value=msgspec.json.encode(value).decode())
+                for key, value in (
+                    {"labels": _metadata(model.labels)}
+                    if model.labels
+                    else {"class_names": model.class_names}
+                ).items()
             },
             dynamic_batching=DynamicBatching(preferred_batch_size=[batch]),
         )
     )
+
+
+def _tensor_config(tensor: TensorMetadata) -> TensorConfig:
+    kind = "STRING" if tensor.datatype == TEXTS else tensor.datatype
+    return TensorConfig(name=tensor.name, data_type=f"TYPE_{kind}", dims=tensor.shape[1:])
 
 
 async def model_statistics(request: Request) -> Response:

@@ -129,7 +129,7 @@ def test_load_sends_its_requests_over_tls(daemon: Encrypted) -> None:
     assert "its certificate is not trusted" in str(refused.exception)
 
 
-@pytest.mark.parametrize("kind", ["check", "serve"])
+@pytest.mark.parametrize("kind", ["validate", "serve"])
 def test_a_scenario_with_bad_files_is_refused_before_anything_starts(
     kind: str, ca: Authority, tmp_path: Path
 ) -> None:

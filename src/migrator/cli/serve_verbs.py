@@ -170,7 +170,7 @@ def serve(
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
-    from migrator.live.options import EMULATED, DaemonOptions
+    from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
@@ -186,16 +186,16 @@ def serve(
     live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
+    live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens_by_name = (
-            read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
-        )
+        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
-    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    tokens = Tokens(digests, digests.pop(ADMIN, None))
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
+        stored=stored,
     )
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
@@ -218,6 +218,14 @@ def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: P
             "profiles; use your GPU with --driver mig or --driver mps"
         )
     report(sentence)
+    stored = serving.stored
+    for name, why in stored.unusable.items() if stored else ():
+        _log.warning("%s was added and is not served: %s", name, why)
+    for name in stored.removed if stored else ():
+        _log.warning(
+            "%s is not served, as an operator removed it; `migrator admin load %s` serves it again",
+            *(name, name),
+        )
     with naming(scenario):
         warning = benchmark_warning(serving.live)
     if warning:
@@ -387,10 +395,14 @@ async def _serve_gateway(
     stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
+    import asyncio
+
     from migrator.cluster.fleet.gateway import Gateway, follow_map
     from migrator.serving.http.access import Tokens
     from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
+    from migrator.serving.tracing import open_tracing
 
+    tracing = open_tracing("migrator-gateway")
     following = await follow_map(source)
     if not source.current.order > (0, 0):
         following.cancel()
@@ -401,7 +413,7 @@ async def _serve_gateway(
     protocols = 1 if ports[1] is None else 2
     # the client's connection and the daemon's
     limits = affordable(limits, files_each=2 * protocols)
-    app = Gateway(source, limits, trust)
+    app = Gateway(source, limits, tracing, trust)
     tokens = Tokens(admin=source.current.admin)
     server = ApiServer(
         app, tokens=tokens, host=host, port=ports[0], limits=limits, certificate=certificate
@@ -421,6 +433,8 @@ async def _serve_gateway(
     finally:
         following.cancel()
         app.forwarder.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:

@@ -19,6 +19,7 @@ from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
 from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.retraining_triggers import RetrainingTriggers
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
@@ -113,11 +114,16 @@ class _Run:
             controller,
             on_instances=not context.serving.emulated,
         )
+        self.triggers = RetrainingTriggers(
+            context.tenants, context.clock, context.labels, self.retrainings
+        )
         rollout = Rollout(context, recorder)
         self.learning = learning = Learning(context, rollout, recorder)
         self.actuation = actuation = Actuation(context, controller, learning, recorder)
         self.evaluations = Evaluations(context, recorder)
-        actions = OperatorActions(context, controller, actuation, learning, recorder)
+        self.actions = actions = OperatorActions(
+            context, controller, actuation, learning, self.retrainings, recorder
+        )
         actions.restore_drained()
         self.admission = Admission(context, controller, actuation, learning, rollout, recorder)
         metrics = collectors(context, controller, recorder)
@@ -219,6 +225,8 @@ class _Run:
                 self._begin_window()
         for estimate in self.retrainings.due():
             self.actuation.estimate(estimate)
+        for tenant, reason in self.triggers.due():
+            self.actions.request_retraining(tenant, reason)
         self._evaluate()
         self.actuation.tick()
         await self.recorder.flush()

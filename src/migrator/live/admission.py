@@ -15,6 +15,7 @@ from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import HttpError, MigratorError
 from migrator.core.preferences import Preferences
+from migrator.core.profiles import Service
 from migrator.live.actuation import Actuation
 from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning
@@ -54,6 +55,8 @@ class Admission:
         """Number of plans that had been followed when the board was last split evenly."""
         self._leaving: dict[str, bool] = {}
         """Tenants that are being removed, and whether an operator had drained them before."""
+        self._removed: dict[str, Service] = {}
+        """By name; one that was added again is among the tenants too."""
         self._without_shared: dict[str, str] = {}
         """Tenants that started without their shared weights and labels, and why."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -92,7 +95,8 @@ class Admission:
                 message = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
                 self._recorder.event("tenant", message, tenant=name)
         # removed tenants stay in the records as well
-        preferences = Preferences.of(tenant.service for tenant in self._tenants.values())
+        present = {tenant.name: tenant.service for tenant in self._tenants.values()}
+        preferences = Preferences.of((self._removed | present).values())
         self._context.records.add_about(
             tenants=list(self._router.counts),
             weights=preferences.weights,
@@ -219,6 +223,7 @@ class Admission:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
         await wait_until(lambda: not self._has_instance(name), EMPTY_S)
         await self._workers.prepare(name, 0)
+        self._removed[name] = tenant.service
         del self._tenants[name]
         context.offered.pop(name, None)
         del self._leaving[name]

@@ -33,7 +33,7 @@ from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.weights_folder import knows_classes
 from migrator.learn.estimation import AccuracyEstimate, Past, longest_of, usual_fractions
-from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
+from migrator.learn.retraining import DATA, SAVE, TRIAL, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
@@ -375,8 +375,8 @@ class Learning:
         if environment is not None:
             live = self._context.live_tenants[tenant.name]
             whole_s = live.training_s(result.samples).at(self._board.sms)
-            # several share the GPU now, and only a pre-training reads a benchmark: a hint
-            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
+            # several share the GPU now; only a pre-training reads a benchmark and tries: a hint
+            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, TRIAL, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
             tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         past = []

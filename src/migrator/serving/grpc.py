@@ -571,7 +571,8 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[str, dict[str, s
             400,
             f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each",
         )
-    inputs, parts = [], []
+    inputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
     for number, tensor in enumerate(request.inputs):
         tensor_parts = [raw[number]] if raw else _typed(tensor)
         tensor_parameters = {key: _value(value) for key, value in tensor.parameters.items()}

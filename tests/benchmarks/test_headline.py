@@ -57,10 +57,10 @@ def test_every_table_of_the_headline_has_all_policies() -> None:
         assert {line.split(" | ")[0].removeprefix("| ") for line in lines} == set(POLICIES)
         gains = [line.split(" | ")[7] for line in lines if "| migrator |" not in line]
         assert set(gains) == {"+20.0% (+20.0 to +20.0)"}
-    lines = [line.split(" | ") for line in of_oracle.splitlines() if "migrator" in line]
-    assert len(lines) == 2 * (2 + len(LOADS))
-    assert lines[0][:4] == ["| both steady, load 0.8", "migrator", "40", "120.0% (120.0 to 120.0)"]
-    assert {line[3] for line in lines if line[1] == "migrator-paper"} == {"100.0% (100.0 to 100.0)"}
+    cells = [line.split(" | ") for line in of_oracle.splitlines() if "migrator" in line]
+    assert len(cells) == 2 * (2 + len(LOADS))
+    assert cells[0][:4] == ["| both steady, load 0.8", "migrator", "40", "120.0% (120.0 to 120.0)"]
+    assert {line[3] for line in cells if line[1] == "migrator-paper"} == {"100.0% (100.0 to 100.0)"}
     assert "runs are missing" not in text
 
 

@@ -271,9 +271,10 @@ def test_requests_right_behind_the_handshake_are_answered(ca: Authority, tmp_pat
                 plain.sendall(outgoing.read())
                 answer = b""
                 while b"}" not in answer:
-                    incoming.write(plain.recv(65536))
                     try:
                         answer += client.read(65536)
                     except ssl.SSLWantReadError:
-                        continue
+                        part = plain.recv(65536)
+                        assert part, answer
+                        incoming.write(part)
                 assert json.loads(answer.partition(b"\r\n\r\n")[2])["ready"]

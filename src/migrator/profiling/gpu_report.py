@@ -148,8 +148,8 @@ class _GpuReport:
         )
         yield (
             "While a share beside it changes",
-            "Assumed: no effect. Inferences of batch 1 on the smallest size, while a process of the "
-            "same model starts and stops on another share of that size"
+            "Assumed: no effect. Inferences of batch 1 on the smallest size, while a process of "
+            "the same model starts and stops on another share of that size"
             + ("." if self._driver.coexist else ", which is created and destroyed.")
             + " Steps during each change; over the median of a quiet time before.",
             [*self._change_rows()],

@@ -15,12 +15,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
@@ -41,6 +43,8 @@ MOST_LOST = 3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEAD_S = 0.02
 """Seconds between the request to start together and the start."""
+_WATCHED_S = 0.5
+"""Seconds after which a watched process is asked whether to go on."""
 
 Report = Callable[[Measurement, Json], object]
 """Called with each measurement and its row of results."""
@@ -230,12 +234,17 @@ class Measuring:
     def _run_beside_changes(
         self, measurement: Measurement, neighbour: ProfileWorkerProcess
     ) -> Json:
-        pace, start_s = measurement.pace, time.monotonic() + _LEAD_S
-        neighbour.ask("watch", start_s, pace.total_s)
-        quiet_s = start_s + pace.warm_s
-        time.sleep(max(0.0, quiet_s + pace.measured_s - time.monotonic()))
-        changes, started = make_changes(self._driver, measurement, start_s + pace.total_s)
-        steps = neighbour.answer()
+        pace, ended = measurement.pace, Event()
+        with ThreadPoolExecutor(1) as beside:
+            quiet_s = time.monotonic() + pace.warm_s
+            watched = beside.submit(_watched, neighbour, ended)
+            try:
+                time.sleep(pace.warm_s + pace.measured_s)
+                until_s = time.monotonic() + pace.after_s
+                changes, started = make_changes(self._driver, measurement, until_s)
+            finally:
+                ended.set()
+            steps = watched.result()
         if "fault" in started or "fault" in steps:
             return started if "fault" in started else steps
         return figures_by_change(steps["began_s"], steps["took_s"], quiet_s, changes)
@@ -320,6 +329,19 @@ def next_group(
         used |= needed
         group.append(waiting.popleft())
     return group
+
+
+def _watched(neighbour: ProfileWorkerProcess, ended: Event) -> Json:
+    """When each of its steps began and how long it took, until `ended`."""
+    steps: dict[str, list[float]] = {"began_s": [], "took_s": []}
+    while not ended.is_set():
+        neighbour.ask("watch", _WATCHED_S)
+        answer = neighbour.answer()
+        if "fault" in answer:
+            return answer
+        for name in steps:
+            steps[name] += answer[name]
+    return steps
 
 
 def _answers(measurement: Measurement, at: list[ProfileWorkerProcess]) -> list[Json]:

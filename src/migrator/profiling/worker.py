@@ -106,14 +106,14 @@ class ProfileWorker:
         self._steps.synchronize(self._device)
         return figures | self._memory() | self._device_memory()
 
-    def watch(self, start_s: float, seconds: float) -> Json:
-        """Repeat the job from `start_s` on; when every step began and how long it took."""
+    def watch(self, seconds: float) -> Json:
+        """Repeat the job for some time; when every step began and how long it took."""
         assert self._step is not None, "nothing has been prepared"
         began_s: list[float] = []
         took_s: list[float] = []
-        time.sleep(max(0.0, start_s - time.monotonic()))
         now = time.monotonic()
-        while now < start_s + seconds or not began_s:
+        until_s = now + seconds
+        while now < until_s:
             began_s.append(now)
             self._step()
             now = time.monotonic()

@@ -190,6 +190,15 @@ def test_invalid_orders_are_refused_and_disturb_no_tenant(pair: Pair) -> None:
         status, answer = ordered(pair.second, {"remove": "c"}, wrong)
         assert status == 403, answer
         assert "only the cluster's head" in answer["error"]
+    for path, sent in (("c/unload", None), ("z/load", key)):
+        status, answer = call_daemon(
+            pair.second.url,
+            "POST",
+            f"/v2/repository/models/{path}",
+            token=None,
+            order_key=sent,
+        )
+        assert (status, "only the cluster's head" in answer["error"]) == (403, True), answer
     assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
     assert infer(pair.second.url, "c").status_code == 200
 

@@ -380,6 +380,11 @@ class Labels:
         """Accuracy by the labels of a window; None if there are less than `fewest`."""
         return self.counts(tenant, window).accuracy(fewest)
 
+    def judged(self, tenant: str, window: int) -> tuple[int, int]:
+        """Labels of a window whose answer is known, and how many of these answers were wrong."""
+        counts = self.counts(tenant, window)
+        return counts.judged, counts.wrong
+
     def kept(self, tenant: str, first: int, before: int) -> int:
         """Number of stored labels of the windows from `first` to `before` - 1."""
         windows = tuple(self._kept.get(tenant, {}).items())  # the writer thread adds to it

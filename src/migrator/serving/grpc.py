@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import HttpError, InputError
 from migrator.core.tensors import DTYPES
+from migrator.io.tls import LoadedCertificate, ServerCertificate
 from migrator.serving.grpc_messages import PACKAGE, message_classes
 from migrator.serving.http.access import Tokens
 from migrator.serving.http.bodies import JSON_LENGTH_HEADER, SLOW_S
@@ -34,12 +35,13 @@ from migrator.serving.http.operations import MAX_REASON
 from migrator.serving.http.protocol import MAX_TENSORS, TEXTS
 from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits
 from migrator.serving.logs import LineLimiter
+from migrator.serving.tracing import HEADERS as TRACE_HEADERS
 
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 HEALTH_SERVICE = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = 1, 2
 """Statuses of the health checking protocol."""
-_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
+_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER, *TRACE_HEADERS)
 _ENVELOPE_BYTES = 64 * 2**10
 """Of a message beside its tensors."""
 _MAX_FIELDS = 2**13
@@ -64,7 +66,7 @@ _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
-    409: grpc.StatusCode.ALREADY_EXISTS,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -140,11 +142,19 @@ class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, limits: ClientLimits, tokens: Tokens
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        limits: ClientLimits,
+        tokens: Tokens,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`.
 
         `tokens`: checked before a message is received; the application checks them once more.
+        `certificate`: for TLS, which the HTTP server beside it keeps up to date.
         """
         self._app, self._tokens = app, tokens
         self._messages = message_classes()
@@ -182,7 +192,12 @@ class GrpcServer:
         )
         name = f"[{host}]" if ":" in host else host
         try:
-            self.port = self._server.add_insecure_port(f"{name}:{port}")
+            if certificate is None:
+                self.port = self._server.add_insecure_port(f"{name}:{port}")
+            else:
+                self.port = self._server.add_secure_port(
+                    f"{name}:{port}", _credentials(certificate)
+                )
         except RuntimeError:
             self.port = 0
         if self.port == 0:
@@ -209,6 +224,8 @@ class GrpcServer:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._get("ModelStatisticsResponse", _statistics_path),
             "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._control("load"),
+            "RepositoryModelUnload": self._control("unload"),
             "ModelInfer": self._infer,
         }
 
@@ -318,6 +335,22 @@ class GrpcServer:
         content = await self._json("POST", "/v2/repository/index", context)
         return ParseDict({"models": content}, self._messages["RepositoryIndexResponse"]())
 
+    def _control(self, verb: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def call(request: Any, context: Any) -> Any:
+            texts = {
+                key: parameter.string_param
+                for key, parameter in request.parameters.items()
+                if parameter.WhichOneof("choice") == "string_param"
+            }
+            path = f"/v2/repository/models/{request.model_name}/{verb}"
+            body = json.dumps({"parameters": texts}).encode()
+            status, _, answer = await self._ask("POST", path, context, parts=[body])
+            if status != 200:
+                await _abort(context, status, answer)
+            return self._messages[f"RepositoryModel{verb.title()}Response"]()
+
+        return call
+
     # Inference.
 
     async def _infer(self, request: Any, context: Any) -> Any:
@@ -418,6 +451,25 @@ class GrpcServer:
             answered,
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+def _credentials(certificate: ServerCertificate) -> Any:
+    """gRPC asks for the newest certificate before every handshake."""
+    given = certificate.current
+
+    def newest() -> Any:
+        nonlocal given
+        if certificate.current is given:
+            return None
+        given = certificate.current
+        return _configuration(given)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), newest)
+
+
+def _configuration(loaded: LoadedCertificate) -> Any:
+    pair = loaded.pair
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)])
 
 
 def _serialize(answer: Any) -> bytes:

@@ -150,7 +150,12 @@ class WorkerLink(Protocol):
         """Unique within one run of the daemon."""
         ...
 
-    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+    async def infer(
+        self,
+        inputs: NDArray[Any],
+        request_ids: str = "",
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Answered:
         """One batch; `request_ids` are for the log of the worker."""
         ...
 
@@ -166,6 +171,8 @@ class Infer(Struct, tag=True, frozen=True):
     dtype: str
     request_ids: str = ""
     """For the worker's log."""
+    trace_context: dict[str, str] | None = None
+    """Headers of the W3C's trace context; None: it is not traced."""
 
 
 class Scores(Struct, tag=True, frozen=True):

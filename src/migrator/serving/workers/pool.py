@@ -94,11 +94,16 @@ class ServingWorker:
     def pid(self) -> int:
         return self._process.pid
 
-    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+    async def infer(
+        self,
+        inputs: NDArray[Any],
+        request_ids: str = "",
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Answered:
         """One batch; WorkerLostError, ModelFaultError where the model raises, InputError."""
         shape, dtype, payload = encode_array(inputs)
         frame = await self._process.request(
-            Infer(shape, dtype, request_ids),
+            Infer(shape, dtype, request_ids, dict(trace_context) if trace_context else None),
             payload,
             limit_s=self.assignment.limit_s or self._hang_s,
         )

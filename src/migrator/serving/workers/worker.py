@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Model
 from migrator.learn.named_tensors import compare
 from migrator.serving.logs import LineLimiter
+from migrator.serving.tracing import exporters
 from migrator.serving.workers.messages import (
     Assignment,
     FromWorker,
@@ -121,6 +122,8 @@ class Worker:
 
     def _take(self, assignment: Assignment) -> FromWorker:
         try:
+            if exporters():  # imported now, not for the first traced batch
+                import_module("migrator.serving.spans")
             os.environ.update(assignment.environment)
             self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
             take_memory(*assignment.emulated_mib)
@@ -146,7 +149,7 @@ class Worker:
             return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
         inputs = decode_array(request.shape, request.dtype, payload)
         try:
-            with self._answering:
+            with self._answering, _in_trace(request.trace_context):
                 served = self._served or served
                 outputs = np.asarray(served.model.infer(inputs))
                 if outputs.dtype.names is None:
@@ -249,6 +252,16 @@ class Worker:
     def _send(self, number: int, message: FromWorker, payload: memoryview) -> None:
         with self._sending, suppress(ConnectionError):  # the reader sees the end of the stream
             self._channel.send(number, message, payload)
+
+
+def _in_trace(trace_context: Mapping[str, str] | None) -> AbstractContextManager[None]:
+    """What the model calls through OpenTelemetry's API belongs to the trace of its batch."""
+    if not trace_context:
+        return nullcontext()
+    within: AbstractContextManager[None] = import_module("migrator.serving.spans").continued(
+        trace_context
+    )
+    return within
 
 
 def load_weights(model: Model, weights: Path | None) -> None:

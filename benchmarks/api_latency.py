@@ -74,6 +74,9 @@ class InstantWorker:
         del request_ids, trace_context
         return Answered(np.zeros((len(inputs), CLASSES), np.float32), 1)
 
+    async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
+        return (True,) * len(answers)
+
 
 def served_application() -> Starlette:
     router = Router({"images": QueueSettings("images", 0.2, 8)})

@@ -33,7 +33,9 @@ from typing import Any
 
 from benchmarks import (
     conditions,
+    configuration_times,
     evaluation,
+    floors,
     headline_page,
     ladder,
     live_grid,
@@ -263,6 +265,19 @@ PAGES = (
             *("--out", "{work}/retraining_configurations.json"),
         ),
         code=("core", "learn"),
+    ),
+    Page(
+        "configuration_times",
+        ("configuration_times.json",),
+        lambda folder: configuration_times.text(_read(folder, "configuration_times.json")),
+        command=(*_PYTHON, "benchmarks.configuration_times", "--out", "{work}"),
+        code=("core", "planning"),
+    ),
+    Page(
+        "floors",
+        ("floors.json",),
+        lambda folder: floors.text(_read(folder, "floors.json")),
+        command=(*_PYTHON, "benchmarks.floors", "--out", "{work}"),
     ),
     Page(
         "survivors_gap",

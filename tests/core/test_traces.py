@@ -60,3 +60,8 @@ def test_a_copy_knows_nothing_of_later_seconds() -> None:
     after = trace([3, 1, 4, 1, 5, 9, 8, 8])
     one, other = (seen.superposed(3, 2).counts for seen in (before, after))
     assert one[:6].tolist() == other[:6].tolist()
+
+
+def test_any_factor_needs_the_memory_of_one_trace() -> None:
+    found = trace([1, 2, 3]).superposed(3e12, 2).counts
+    assert found.tolist() == [6e12, 5e12, 6e12]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -80,10 +83,11 @@ def learning(
     trainings: Trainings,
     driver: str = "emulated",
     weights: Path | None = None,
+    **replaced: Any,
 ) -> Learning:
     serving = DaemonOptions(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
-    context = idle_context(serving, trainings=trainings, labels=table)
+    context = idle_context(serving, trainings=trainings, labels=table, **replaced)
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
@@ -313,6 +317,29 @@ async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
     await models.estimate("photos", 0, None, 100)
     (past,) = trainings.past
     assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
+
+
+@asynccontextmanager
+async def _whole() -> AsyncIterator[dict[str, str]]:
+    yield {}
+
+
+async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    class Trying(_Pretraining):
+        async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+            result = await super().train(job, progress)
+            parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
+            return msgspec.structs.replace(
+                result, seconds=35.0, start_s=1.0, parts_s=parts_s, steps=10
+            )
+
+    gpu_thread = SimpleNamespace(whole=_whole)
+    trainings = Trying(tmp_path / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
+    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
+    assert tenant.duration.fixed_s == pytest.approx(2.0)
 
 
 class _Timed(Trainings):

@@ -316,12 +316,13 @@ def test_the_verb(tmp_path: Path) -> None:
     listed = gpu("measure", *cpu, "--dry-run", "--json").json
     assert listed["seconds"] > 0
     assert {job["study"] for job in listed["measurements"]} == {study.value for study in Study}
+    assert gpu("measure", *cpu, TINY, "--dry-run", "--json").json == listed
     done = gpu("measure", *cpu, "--quick", "--budget-s", "15", "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     assert done.json["measured"] > 0
     assert done.json["left"] > 0
     page = (tmp_path / "out" / "report.md").read_text()
-    assert f"`migrator gpu measure {TINY} --driver cpu --quick`" in page
+    assert f"`migrator gpu measure {TINY} --driver cpu --board A30-24GB --quick`" in page
 
 
 def test_a_folder_of_another_gpu_is_refused(tmp_path: Path, fake: FakeNvml) -> None:

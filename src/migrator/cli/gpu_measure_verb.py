@@ -94,6 +94,7 @@ def measure(
         return
     words = ["migrator", "gpu", "measure", *(models or ()), "--driver", driver]
     words += ["--gpu", str(index)] if index else []
+    words += [] if board is None else ["--board", board]
     words += ["--quick"] if quick else []
     with progress(len(todo), "measuring") as step:
         done = whole_gpu.measure_gpu(

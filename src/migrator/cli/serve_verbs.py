@@ -170,7 +170,7 @@ def serve(
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
-    from migrator.live.options import EMULATED, DaemonOptions
+    from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
@@ -186,16 +186,16 @@ def serve(
     live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
+    live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens_by_name = (
-            read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
-        )
+        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
-    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    tokens = Tokens(digests, digests.pop(ADMIN, None))
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
+        stored=stored,
     )
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
@@ -218,6 +218,14 @@ def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: P
             "profiles; use your GPU with --driver mig or --driver mps"
         )
     report(sentence)
+    stored = serving.stored
+    for name, why in stored.unusable.items() if stored else ():
+        _log.warning("%s was added and is not served: %s", name, why)
+    for name in stored.removed if stored else ():
+        _log.warning(
+            "%s is not served, as an operator removed it; `migrator admin load %s` serves it again",
+            *(name, name),
+        )
     with naming(scenario):
         warning = benchmark_warning(serving.live)
     if warning:

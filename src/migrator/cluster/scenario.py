@@ -10,7 +10,6 @@ from migrator.core.errors import InputError
 from migrator.core.profiles import Service
 from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
 
-
 _SHORT = 100.0
 """Answers of the tenant with the most weight that a request short of a floor costs a placement."""
 

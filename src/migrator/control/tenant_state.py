@@ -644,11 +644,8 @@ class TenantState:
         self._version, self._estimate = version, None
         self._since = int(version.about.get("window", _NOTHING_LEARNED))
         self._learned_of_since = 0
-        self.duration.restore(
-            float(version.about.get("slower", self.duration.slower)),
-            float(version.about.get("fixed_s", self.duration.fixed_s)),
-            version.about.get("slower_by_layers", {}),
-        )
+        self.duration.restore(version.about)
+        self.gains.restore(version.about.get("gains", {}))
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
             self.gains.made = version.accuracy

@@ -231,9 +231,11 @@ class Trace:
         """
         copies = max(1, math.ceil(factor))
         seconds, total = np.arange(self.seconds), np.zeros(self.seconds, np.int64)
-        delays = np.arange(copies) * min(spread_s + 1, self.seconds) // copies
-        for delay_s, number in zip(*np.unique(delays, return_counts=True), strict=True):
-            total += int(number) * self.counts[np.abs(seconds - int(delay_s))]
+        # copy k is k * spread // copies late
+        spread = min(spread_s + 1, self.seconds)
+        numbers = np.diff(-(-np.arange(spread + 1) * copies // spread))
+        for delay_s in np.flatnonzero(numbers):
+            total += numbers[delay_s] * self.counts[np.abs(seconds - delay_s)]
         if copies > factor:
             total = np.random.default_rng(seed).binomial(total, factor / copies)
         return Trace(self.name, total)

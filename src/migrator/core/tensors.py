@@ -84,15 +84,16 @@ def to_columns(records: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()}
 
 
-def has_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:
+def has_nan(rows: NDArray[Any]) -> Any:
     """Which rows, plain or records, contain NaN."""
     if rows.dtype.names is not None:
-        columns = [has_nan(rows[name]) for name in rows.dtype.names]
-        return np.logical_or.reduce(columns)
+        invalid = np.zeros(len(rows), np.bool_)
+        for name in rows.dtype.names:
+            invalid |= has_nan(rows[name])
+        return invalid
     if rows.dtype.kind != "f":
         return np.zeros(len(rows), np.bool_)
-    invalid: NDArray[np.bool_] = np.isnan(rows).any(axis=tuple(range(1, rows.ndim)))
-    return invalid
+    return np.isnan(rows).any(axis=tuple(range(1, rows.ndim)))
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:

@@ -30,6 +30,7 @@ class NamedTensorModel:
         """InputError if the declared tensors are unusable."""
         self.model = model
         self.name = type(model).__name__
+        self.learning_rate: float = model.learning_rate
         self.inputs = _specs(self.name, "inputs", model.inputs)
         self.outputs = _specs(self.name, "outputs", model.outputs)
         self.labels = _specs(self.name, "labels", getattr(model, "labels", ()))
@@ -47,11 +48,6 @@ class NamedTensorModel:
                 "has one score per class, and labels are classes, is the highest score compared "
                 "with the label"
             )
-
-    @property
-    def learning_rate(self) -> float:
-        rate: float = self.model.learning_rate
-        return rate
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
@@ -91,7 +87,7 @@ class NamedTensorModel:
     def is_correct(self, outputs: Any, label: Any) -> bool:
         """Whether the outputs of one row are correct."""
         if not hasattr(self.model, "is_correct"):
-            return int(np.argmax(outputs[self.outputs[0].name])) == label
+            return bool(np.argmax(outputs[self.outputs[0].name]) == label)
         columns = {spec.name: outputs[spec.name] for spec in self.outputs}
         label = {spec.name: label[spec.name] for spec in self.labels} if self.labels else label
         return bool(self.model.is_correct(columns, label))

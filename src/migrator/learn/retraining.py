@@ -22,9 +22,10 @@ from migrator.learn.model import Labels, Model
 from migrator.learn.named_tensors import compare
 from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
-START, DATA, FIRST, EPOCHS = "start_s", "data_s", "first_s", "epochs_s"
+START, DATA, TRIAL, FIRST, EPOCHS = "start_s", "data_s", "trial_s", "first_s", "epochs_s"
 EVALUATION, CHECKPOINTS, SAVE, HAND_OVER = "evaluation_s", "checkpoints_s", "save_s", "hand_over_s"
-"""Names of the parts. Start: process and model on its instance. First: the steps in which a GPU
+"""Names of the parts. Start: process and model on its instance. Trial: the estimate that a
+pre-training is compared with. First: the steps in which a GPU
 chooses kernels and captures the step; epochs: the other steps. Handing over: after the
 retraining, until the workers have the new model."""
 FIRST_STEPS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from migrator.live.labels import ConflictingLabelError, NotKeptError, judged_as
 from migrator.live.operator_actions import OperatorActions
 from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
+from migrator.live.repository import Repository
 from migrator.records.recorder import extent
 from migrator.serving.http.access import require_admin
 from migrator.serving.http.app import application
@@ -59,8 +60,15 @@ class Api:
         serving, clock = self._context.serving, self._context.clock
         changes = None
         if serving.reader is not None:
+
+            def admit(entry: object, _folder: str | None) -> Awaitable[str]:
+                return self._admission.admit(entry)
+
+            changes = TenantChanges(admit, self._admission.remove, order_key=serving.order_key)
+        elif serving.stored is not None:
+            repository = Repository(self._context, self._admission, self._actions, serving.stored)
             changes = TenantChanges(
-                self._admission.admit, self._admission.remove, serving.order_key
+                repository.add, repository.remove, repository.load, lambda: repository.removed
             )
         backend = Backend(
             self._context.router,

@@ -103,6 +103,11 @@ class OperatorActions:
                 tenant.drain()
                 self._router.refuse(name, REFUSAL)
 
+    def forget(self, tenant: str) -> None:
+        """A removed tenant is not drained when it comes back; InputError if that is not stored."""
+        if tenant in self._drained:
+            self._drained.set(tenant, drained=False)
+
     async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
         """Carry out an action, and record its origin and outcome."""
         try:

@@ -37,6 +37,7 @@ from migrator.learn.retraining import (
     EVALUATION,
     SAVE,
     START,
+    TRIAL,
     Laps,
     Retrained,
     accuracy,
@@ -136,10 +137,11 @@ class Work:
         _expect(model, steps)
         laps.end(DATA)
         before = accuracy(model, data.held_out, job.settings.batch)
+        laps.end(EVALUATION)
         expected = None
         if job.kind is JobKind.PRETRAIN:
             expected = estimate(model, data, before, job.settings, ())
-        laps.end(EVALUATION)
+            laps.end(TRIAL)
         done = resumed * steps // job.settings.epochs
         pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
         steps_made = 0

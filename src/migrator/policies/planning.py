@@ -47,6 +47,9 @@ from migrator.policies.policy import (
 
 LONGEST_WINDOWS = 2
 """Windows within which a retraining that outlasts its own must be over."""
+_LATE_S = 10.0
+"""Seconds that the plan with which a requested retraining begins may be late. It keeps the instance
+for so much longer; a retraining that ends before is worth a new plan."""
 _ROUNDING = 1e-9
 
 
@@ -562,4 +565,6 @@ def _slots_left(observation: Observation, tenant: str, instance: Instance) -> in
     """Slots until a running retraining ends; limited to the window's end."""
     view = observation.tenant(tenant)
     left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
+    if view.retraining is not None and view.retraining.requested and not view.retraining.done:
+        left_s += _LATE_S
     return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

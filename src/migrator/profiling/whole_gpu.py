@@ -73,7 +73,7 @@ def planned(
     """What is measured on a board; `quick`: one model, half the time for each measurement."""
     return measurements.whole_gpu(
         board,
-        models or (QUICK_MODELS if quick else MODELS),
+        list(dict.fromkeys(models)) or (QUICK_MODELS if quick else MODELS),
         BATCHES,
         on_instances=not DRIVERS[driver_name].coexist,
         pace=QUICK_PACE if quick else 1.0,

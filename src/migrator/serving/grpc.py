@@ -66,7 +66,7 @@ _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
-    409: grpc.StatusCode.ALREADY_EXISTS,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -224,6 +224,8 @@ class GrpcServer:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._get("ModelStatisticsResponse", _statistics_path),
             "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._control("load"),
+            "RepositoryModelUnload": self._control("unload"),
             "ModelInfer": self._infer,
         }
 
@@ -332,6 +334,22 @@ class GrpcServer:
     async def _index(self, _request: Any, context: Any) -> Any:
         content = await self._json("POST", "/v2/repository/index", context)
         return ParseDict({"models": content}, self._messages["RepositoryIndexResponse"]())
+
+    def _control(self, verb: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def call(request: Any, context: Any) -> Any:
+            texts = {
+                key: parameter.string_param
+                for key, parameter in request.parameters.items()
+                if parameter.WhichOneof("choice") == "string_param"
+            }
+            path = f"/v2/repository/models/{request.model_name}/{verb}"
+            body = json.dumps({"parameters": texts}).encode()
+            status, _, answer = await self._ask("POST", path, context, parts=[body])
+            if status != 200:
+                await _abort(context, status, answer)
+            return self._messages[f"RepositoryModel{verb.title()}Response"]()
+
+        return call
 
     # Inference.
 
@@ -553,7 +571,8 @@ def _infer_request(request: Any, left_s: float | None) -> tuple[str, dict[str, s
             400,
             f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each",
         )
-    inputs, parts = [], []
+    inputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
     for number, tensor in enumerate(request.inputs):
         tensor_parts = [raw[number]] if raw else _typed(tensor)
         tensor_parameters = {key: _value(value) for key, value in tensor.parameters.items()}

@@ -69,8 +69,9 @@ class Router:
             self.add(tenant)
 
     def add(self, settings: QueueSettings) -> None:
-        """Add a tenant; one that was here before gets its old queue."""
+        """Add a tenant; one that was here before goes on with its counts."""
         queue = self._queues.setdefault(settings.name, TenantQueue(settings))
+        queue.settings = settings
         self.counts[settings.name] = queue.counts
         queue.refusal = None
 

@@ -105,9 +105,9 @@ class LiveTenantEntry(_Part):
 
     classes: int | None = _integer(
         "the classes its model tells apart",
-        *(2, 100_000, 10),
+        *(1, 100_000, 10),
         default=None,
-        note="; those of the benchmark unless given",
+        note="; those of the benchmark unless given, and 1 for a model whose labels are tensors",
     )
     pixels: int | None = _integer(
         "the side of the images its network sees",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import HIGHEST_SEED, Scenario
 from migrator.core.training import Layers, TrainingConfiguration
@@ -162,6 +163,30 @@ def parse_live(
         for index, (entry, served) in enumerate(zip(file.tenants, scenario.tenants, strict=True))
     )
     return LiveScenario(scenario, _live(file.live or LiveEntry(), folder), tenants)
+
+
+def parse_tenant(section: object, beside_it: LiveScenario, folder: Path) -> LiveScenario:
+    """A scenario with the settings of another one and the tenant of this section alone.
+
+    Paths in the section are relative to `folder`. Raises InputError with the key and the remedy.
+    """
+    others = beside_it.scenario
+    data = {
+        "version": 1,
+        "gpu": others.board.name,
+        "window_s": others.window_s,
+        "slot_s": others.slot_s,
+        "windows": 1,
+        # as it has at the end of the scenario's list
+        "seed": min(others.seed + len(others.tenants), HIGHEST_SEED),
+        "tenants": [section],
+    }
+    try:
+        alone = parse_live(data, folder=folder, name=others.name)
+    except InputError as error:
+        raise InputError(str(error).removeprefix("tenants[0].")) from error
+    scenario = replace(others, tenants=alone.scenario.tenants)
+    return replace(beside_it, scenario=scenario, tenants=alone.tenants)
 
 
 def _live(entry: LiveEntry, folder: Path) -> Live:

@@ -148,7 +148,7 @@ def _homes(
 
 
 def _move_costs(scenario: ClusterScenario, problem: PlacementProblem) -> Floats:
-    """[item]: goodput lost, times weights, when a unit moves; at least one, so that no move is free."""
+    """[item]: weighted goodput lost when a unit moves; at least one, so that no move is free."""
     views = [next(iter(kind.views.values())) for kind in problem.kinds]
     rates = [
         view.service.weight * kind.mean_rps * view.accuracy

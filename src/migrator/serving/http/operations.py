@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,12 +77,18 @@ class Feedback:
 
 @dataclass(frozen=True, eq=False)
 class TenantChanges:
-    """How tenants are added and removed on a GPU of a cluster, and the key that permits it."""
+    """How tenants are added and removed."""
 
-    admit: Callable[[object], Awaitable[str]]
-    """Add a tenant, given as in a scenario."""
+    admit: Callable[[object, str | None], Awaitable[str]]
+    """Add a tenant, given as in a scenario. Paths in it are relative to the folder."""
     remove: Callable[[str], Awaitable[str]]
-    order_key: str
+    load: Callable[[str, object | None], Awaitable[str]] | None = None
+    """Add a removed tenant again, or one with this section; None: only a cluster's head does."""
+    removed: Callable[[], Sequence[str]] = tuple
+    """Tenants that can be loaded by name."""
+    order_key: str | None = None
+    """Requests must carry this key, which only the agent of a cluster has; None: administrators
+    may change tenants."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +107,7 @@ class Backend:
     act: Callable[[ActionKind, str | None, str], Awaitable[Acted]] | None = None
     """Carry out an operator's action for a tenant, requested by page, cli or api."""
     tenants: TenantChanges | None = None
-    """None: this daemon is not part of a cluster."""
+    """None: they stay as they are."""
 
 
 class AccessLog:
@@ -190,6 +196,8 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     binary: bool = True
     """Whether tensor data may follow the JSON of the body."""
+    typed: bool = True
+    """Whether JSON alone must come with its content type. Triton's clients send some without."""
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = ()
     """Refusals beyond those of its access and body."""
@@ -212,13 +220,14 @@ class GuardedOperation:
         self._handler, self._access = operation.handler, operation.access
         self._json_only = operation.body is not None and not operation.binary
         self._traced = operation.access == "tenant"
+        self._missing = "" if operation.typed else "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             _authorize(request, self._access)
             if self._json_only:  # other types may come from a page of another site
-                require_media_type(request, "application/json")
+                require_media_type(request, "application/json", missing=self._missing)
             tracing = state_of(request).backend.router.tracing
             if tracing is None or not self._traced:
                 response = await self._handler(request)

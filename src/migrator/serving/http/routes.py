@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from hmac import compare_digest
 from typing import Any
 
@@ -58,12 +58,24 @@ class ActionAnswer(Struct, kw_only=True):
 
 
 class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of `admit`, a tenant as in a scenario, and `remove`, the name of a tenant."""
+    """Exactly one of `admit`, a tenant as in a scenario, and `remove`, the name of a tenant.
+
+    `folder`: paths of `admit` are relative to this folder of the daemon's machine.
+    """
 
     admit: dict[str, Any] | None = None
+    folder: str | None = None
     remove: Identifier | None = None
 
 
+class ModelControl(Struct, kw_only=True):
+    """As Triton has it. `parameters`: to load, `config` may be a tenant as in a scenario, as JSON
+    in a text; others are ignored."""
+
+    parameters: dict[str, Any] = {}
+
+
+_CONTROL_DECODER = msgspec.json.Decoder(ModelControl)
 _ACTION_DECODER = msgspec.json.Decoder(ActionRequest)
 _TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
 
@@ -74,7 +86,9 @@ async def server_metadata(request: Request) -> Response:
         ServerMetadata(
             name="migrator",
             version=migrator.__version__,
-            extensions=["binary_tensor_data", "model_configuration", "statistics"],
+            extensions=[
+                *("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+            ],
             window=state_of(request).backend.window(),
         )
     )
@@ -164,6 +178,9 @@ async def model_index(request: Request) -> Response:
                 reason="" if usable else reason,
             )
         )
+    changes = state.backend.tenants
+    for name in filter(holder.may_use, () if changes is None else changes.removed()):
+        entries.append(IndexEntry(name=name, version="", state="UNAVAILABLE", reason="unloaded"))
     return json_response(entries)
 
 
@@ -221,20 +238,57 @@ def _origin(request: Request) -> str:
     return "cli" if agent.startswith(CLI_AGENT) else "api"
 
 
-async def change_tenants(request: Request) -> Response:
-    """Add or remove a tenant; only where this GPU is part of a cluster."""
+async def load_model(request: Request) -> Response:
+    """Serve a model again that was unloaded, or a new one with its section; returns once it is
+    served."""
+    changes = _require_changes(request, state_of(request).backend)
+    message, name = await _control(request), request.path_params["name"]
+    config = message.parameters.get("config")
+    section = None
+    if config is not None:
+        try:
+            section = msgspec.json.decode(config if isinstance(config, str) else b"", type=dict)
+        except msgspec.MsgspecError as error:
+            raise HttpError(
+                400, f"config: this is no JSON object in a text ({error}); give a tenant's section"
+            ) from error
+    assert changes.load is not None, "only a cluster's agent has a key, and no load"
+    return await _changed(changes.load(name, section))
+
+
+async def unload_model(request: Request) -> Response:
+    """Answer the waiting requests of a model and serve it no longer; its labels and versions are
+    kept."""
+    changes = _require_changes(request, state_of(request).backend)
+    await _control(request)
+    return await _changed(changes.remove(request.path_params["name"]))
+
+
+async def _control(request: Request) -> ModelControl:
     state = state_of(request)
-    tenants = _require_order_key(request, state.backend)
+    with state.bodies.hold() as held:
+        body = await read_body(request, held, state.limits.body_bytes)
+        return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
+
+
+async def change_tenants(request: Request) -> Response:
+    """Add or remove a tenant. On a GPU of a cluster only its agent may."""
+    state = state_of(request)
+    tenants = _require_changes(request, state.backend)
     with state.bodies.hold() as held:
         body = await read_body(request, held, state.limits.body_bytes)
         message = decode(_TENANT_DECODER, body)
     if (message.admit is None) == (message.remove is None):
         raise HttpError(400, "set exactly one of `admit` or `remove`")
+    if message.remove is not None:
+        return await _changed(tenants.remove(message.remove))
+    return await _changed(tenants.admit(message.admit, message.folder))
+
+
+async def _changed(change: Awaitable[str]) -> Response:
+    """The answer to a change of tenants."""
     try:
-        if message.remove is not None:
-            done = await tenants.remove(message.remove)
-        else:
-            done = await tenants.admit(message.admit)
+        done = await change
     except HttpError:
         raise
     except MigratorError as error:
@@ -244,15 +298,14 @@ async def change_tenants(request: Request) -> Response:
     return json_response(ActionAnswer(outcome=Outcome.DONE, words=done))
 
 
-def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
-    """Only the agent of this GPU, which carries out the head's orders, knows the key."""
+def _require_changes(request: Request, backend: Backend) -> TenantChanges:
+    """Changes of tenants. In a cluster only the agent of this GPU, which carries out the head's
+    orders, knows the key."""
     tenants = backend.tenants
     if tenants is None:
-        raise HttpError(
-            403,
-            "tenants: this daemon is not part of a cluster; change them in the scenario and "
-            "restart it",
-        )
+        raise HttpError(403, "tenants: this server does not change them; send it to a daemon")
+    if tenants.order_key is None:
+        return tenants
     sent = (header_of(request, ORDER_KEY) or "").encode()
     if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
         raise HttpError(

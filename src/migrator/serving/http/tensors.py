@@ -331,8 +331,9 @@ def _number(datatype: str) -> Any:
         return bool if dtype.kind == "b" else float
     limits = np.iinfo(dtype)
     # msgspec compares with numbers of 64 bits with a sign, and reads larger ones
-    highest = {} if limits.max >= 2**63 else {"le": int(limits.max)}
-    return Annotated[int, Meta(ge=int(limits.min), **highest)]
+    if limits.max >= 2**63:
+        return Annotated[int, Meta(ge=0)]
+    return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
 
 
 def _kind_of(datatype: str) -> tuple[str, ...]:

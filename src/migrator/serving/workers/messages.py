@@ -179,11 +179,11 @@ class Scores(Struct, tag=True, frozen=True):
     """The scores of a batch, or records of its outputs, are in the payload."""
 
     shape: tuple[int, ...]
-    dtype: str
     version: int
     began_s: float
     """On the monotonic clock, which all processes share."""
     ended_s: float
+    dtype: str = "<f4"
 
 
 class Judge(Struct, tag=True, frozen=True):

@@ -164,7 +164,7 @@ class Worker:
         if assignment.latency_ms is not None:
             least_s = emulated_s(assignment.latency_ms, len(inputs))
             time.sleep(max(0.0, least_s - (time.monotonic() - began_s)))
-        return Scores(shape, dtype, served.version, began_s, time.monotonic()), scores
+        return Scores(shape, served.version, began_s, time.monotonic(), dtype), scores
 
     def _judge(self, request: Judge, payload: memoryview) -> FromWorker:
         served = self._served

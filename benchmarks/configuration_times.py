@@ -54,7 +54,7 @@ def main() -> int:
                 "cpu_s": round(seconds, 3),
                 "gap": plan.gap,
                 "goodput": plan.goodput,
-                "configurations": [each.configuration for each in plan.retrainings],
+                "configurations": [retraining.configuration for retraining in plan.retrainings],
             }
         rows.append(row)
         print(_line(row), flush=True)

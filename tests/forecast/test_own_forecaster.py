@@ -94,6 +94,15 @@ def cube(history, slots, window_slots):
     return np.ones((2, 2, slots))
 
 
+class Tensor:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("detach it first")
+
+
+def gradient(history, slots, window_slots):
+    return Tensor()
+
+
 def fails(history, slots, window_slots):
     return history["yesterday"]
 
@@ -169,6 +178,7 @@ def test_what_is_no_forecaster_is_refused(path: str, said: str) -> None:
         ("words", "returned str, which is no array of numbers"),
         ("nothing", "returned NoneType, which is no array of numbers"),
         ("empty", "returned an array of 0 x 3 for 3 slots"),
+        ("gradient", r"returned Tensor, which is no array of numbers \(detach it first\)"),
         ("cube", "returned an array of 2 x 2 x 3 for 3 slots"),
         ("fails", r"failed with IndexError: .* \(own_forecasts.py, line \d+\); correct it"),
     ],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -80,10 +83,11 @@ def learning(
     trainings: Trainings,
     driver: str = "emulated",
     weights: Path | None = None,
+    **replaced: Any,
 ) -> Learning:
     serving = DaemonOptions(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
-    context = idle_context(serving, trainings=trainings, labels=table)
+    context = idle_context(serving, trainings=trainings, labels=table, **replaced)
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
@@ -253,12 +257,12 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
     assert tenant.retraining.expected == pytest.approx(0.8)
-    expected = {each.configuration: each.accuracy_post for each in tenant.retraining.others}
+    expected = {other.configuration: other.accuracy_post for other in tenant.retraining.others}
     assert expected == pytest.approx({"half": 0.56, "head": 0.5})
     tenant.choose("half")
     await models.train("photos", Instance(0, 1), {})
     estimated, trained = trainings.jobs
-    assert [(each.epochs, each.part, each.layers) for each in estimated.configurations] == [
+    assert [(one.epochs, one.part, one.layers) for one in estimated.configurations] == [
         (8, 1.0, "all"),
         (4, 0.5, "all"),
         (2, 1.0, "head"),
@@ -279,7 +283,7 @@ async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_les
     )
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
-    half, head = (each.accuracy_post for each in tenant.retraining.others)
+    half, head = (other.accuracy_post for other in tenant.retraining.others)
     assert 0.2 < head < half < tenant.retraining.expected
 
 
@@ -313,6 +317,29 @@ async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
     await models.estimate("photos", 0, None, 100)
     (past,) = trainings.past
     assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
+
+
+@asynccontextmanager
+async def _whole() -> AsyncIterator[dict[str, str]]:
+    yield {}
+
+
+async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    class Trying(_Pretraining):
+        async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+            result = await super().train(job, progress)
+            parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
+            return msgspec.structs.replace(
+                result, seconds=35.0, start_s=1.0, parts_s=parts_s, steps=10
+            )
+
+    gpu_thread = SimpleNamespace(whole=_whole)
+    trainings = Trying(tmp_path / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
+    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
+    assert tenant.duration.fixed_s == pytest.approx(2.0)
 
 
 class _Timed(Trainings):

@@ -33,7 +33,7 @@ from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.weights_folder import knows_classes
 from migrator.learn.estimation import AccuracyEstimate, Past, longest_of, usual_fractions
-from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
+from migrator.learn.retraining import DATA, SAVE, TRIAL, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
@@ -128,7 +128,7 @@ class Learning:
         self._expect_gains(tenant, usual_fractions(self._every_settings(tenant), past))
 
     def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
-        names = (each.name for each in tenant.training.configurations)
+        names = (configuration.name for configuration in tenant.training.configurations)
         tenant.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
@@ -181,7 +181,7 @@ class Learning:
         estimates = result.estimates
         every = self._every_settings(tenant)
         estimate = estimates[every.index(longest_of(every))]
-        fractions = [each.fraction for each in estimates]
+        fractions = [trial.fraction for trial in estimates]
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
             self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
@@ -227,7 +227,7 @@ class Learning:
             pace_s = profile_s if self._context.serving.emulated else None
             settings = self._every_settings(tenant)[_position(tenant, job.configuration)]
             training = replace(
-                self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
+                self._job(JobKind.RETRAIN, tenant, job.last_window, environment, pace_s),
                 settings=settings,
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
@@ -306,7 +306,7 @@ class Learning:
                 versions.add, result.weights, result.accuracy_after, about
             )
             tenant.adopt(version, result.accuracy_after)
-        tenant.learn_labels(job.window)
+        tenant.learn_labels(job.window, job.learns_now or 0)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, job, result, version, ended_s))
@@ -375,8 +375,8 @@ class Learning:
         if environment is not None:
             live = self._context.live_tenants[tenant.name]
             whole_s = live.training_s(result.samples).at(self._board.sms)
-            # several share the GPU now, and only a pre-training reads a benchmark: a hint
-            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
+            # several share the GPU now; only a pre-training reads a benchmark and tries: a hint
+            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, TRIAL, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
             tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         past = []
@@ -412,7 +412,9 @@ class Learning:
     def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
         """How the tenant's configurations are carried out, in their order."""
         seed = self._context.live_tenants[tenant.name].seed
-        return tuple(_settings(each, seed) for each in tenant.training.configurations)
+        return tuple(
+            _settings(configuration, seed) for configuration in tenant.training.configurations
+        )
 
     def _job(
         self,
@@ -446,7 +448,7 @@ class Learning:
 
 def _position(tenant: TenantState, configuration: str) -> int:
     """Of the configuration with this name among the tenant's."""
-    return [each.name for each in tenant.training.configurations].index(configuration)
+    return [one.name for one in tenant.training.configurations].index(configuration)
 
 
 def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:

@@ -335,7 +335,11 @@ def print_measured(done: Measured) -> int:
         print(f"error: the GPU is not as it was: {line}", file=sys.stderr)
     if done.left:
         print(f"{done.left} measurements are left; the same command goes on")
-    print(f"measured {done.measured}; send back {done.folder / 'report.md'} and profiles.json")
+    page = done.folder / "report.md"
+    if page.exists():
+        print(f"measured {done.measured}; send back {page} and profiles.json")
+    else:
+        print("nothing was measured; raise --budget-s")
     return 3 if done.changed else 0
 
 

@@ -242,9 +242,7 @@ def test_what_was_created_since_a_killed_run_is_created_again_too(
         *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
     )
     fake.foreign(2, "2g.12gb")
-    again = measure_gpu(
-        *(small()[1:], Mig.find(0), tmp_path), command="measure", make_room=True
-    )
+    again = measure_gpu(*(small()[1:], Mig.find(0), tmp_path), command="measure", make_room=True)
     assert again.changed == ()
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
 

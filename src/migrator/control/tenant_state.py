@@ -338,12 +338,12 @@ class TenantState:
         samples = min(most, self.samples(labelled))
         first, *others = (
             RetrainingChoice(
-                each.name,
-                self.expected_accuracy(window, each.name),
-                self._expected_s(samples, each),
-                each.memory_gib,
+                way.name,
+                self.expected_accuracy(window, way.name),
+                self._expected_s(samples, way),
+                way.memory_gib,
             )
-            for each in self.training.configurations
+            for way in self.training.configurations
         )
         self._plan_retraining(
             window,
@@ -545,8 +545,8 @@ class TenantState:
 
     def _configuration(self, name: str) -> TrainingConfiguration:
         """The configuration of this name, else the first one."""
-        every = self.training.configurations
-        return next((each for each in every if each.name == name), every[0])
+        ways = self.training.configurations
+        return next((way for way in ways if way.name == name), ways[0])
 
     def _expected_s(self, samples: int, configuration: TrainingConfiguration) -> Curve:
         """The same with what is measured of its layers, relative to those retrained last."""

@@ -146,12 +146,12 @@ class Drift:
 
     def accuracy_after(self, configuration: str) -> float:
         """Accuracy on this window's data after retraining on it in a configuration."""
-        others = (each.accuracy_post for each in self.others if each.name == configuration)
+        others = (other.accuracy_post for other in self.others if other.name == configuration)
         return next(others, self.accuracy_post)
 
     def expected_below_first(self, configuration: str) -> float:
         """How much less accuracy is expected of a configuration than of the first."""
-        others = (each.accuracy_expected for each in self.others if each.name == configuration)
+        others = (other.accuracy_expected for other in self.others if other.name == configuration)
         return self.accuracy_expected - next(others, self.accuracy_expected)
 
 

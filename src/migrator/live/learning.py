@@ -128,7 +128,7 @@ class Learning:
         self._expect_gains(tenant, usual_fractions(self._every_settings(tenant), past))
 
     def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
-        names = (each.name for each in tenant.training.configurations)
+        names = (way.name for way in tenant.training.configurations)
         tenant.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
@@ -181,7 +181,7 @@ class Learning:
         estimates = result.estimates
         every = self._every_settings(tenant)
         estimate = estimates[every.index(longest_of(every))]
-        fractions = [each.fraction for each in estimates]
+        fractions = [expected.fraction for expected in estimates]
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
             self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
@@ -401,7 +401,7 @@ class Learning:
     def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
         """How the tenant's configurations are carried out, in their order."""
         seed = self._context.live_tenants[tenant.name].seed
-        return tuple(_settings(each, seed) for each in tenant.training.configurations)
+        return tuple(_settings(way, seed) for way in tenant.training.configurations)
 
     def _job(
         self,
@@ -435,7 +435,7 @@ class Learning:
 
 def _position(tenant: TenantState, configuration: str) -> int:
     """Of the configuration with this name among the tenant's."""
-    return [each.name for each in tenant.training.configurations].index(configuration)
+    return [way.name for way in tenant.training.configurations].index(configuration)
 
 
 def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:
@@ -474,11 +474,11 @@ def _past_of(version: Version) -> list[Past]:
 def _durations(tenant: TenantState) -> dict[str, Any]:
     """What retrainings take, for the next daemon."""
     duration = tenant.duration
-    found: dict[str, Any] = {
+    about: dict[str, Any] = {
         "slower": round(duration.slower, 3),
         "fixed_s": round(duration.fixed_s, 3),
     }
     if len(duration.by_layers) > 1:
         by_layers = {layers.value: round(ratio, 3) for layers, ratio in duration.by_layers.items()}
-        found["slower_by_layers"] = by_layers
-    return found
+        about["slower_by_layers"] = by_layers
+    return about

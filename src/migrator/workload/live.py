@@ -203,13 +203,13 @@ def _ways(entry: TenantEntry, epochs: int, location: Location) -> tuple[Training
     """The configurations as the live runtime carries them out; no two may be the same there."""
     entries = (entry.retraining.configurations if entry.retraining else None) or []
     ways: list[TrainingConfiguration] = []
-    for index, each in enumerate(entries):
-        way = _way(each, epochs)
+    for index, described in enumerate(entries):
+        way = _way(described, epochs)
         for earlier in ways:
             if (way.epochs, way.part, way.layers) == (earlier.epochs, earlier.part, earlier.layers):
                 refuse(
                     (*location, index),
-                    f"{shown(each.name)} is carried out as {shown(earlier.name)} is",
+                    f"{shown(described.name)} is carried out as {shown(earlier.name)} is",
                     "give it other epochs, another part or other layers",
                 )
         ways.append(way)

@@ -163,7 +163,8 @@ def _better(window: Problem, made: Plan, search_s: float | None) -> list[str]:
     compile_first(window.charge)
     best = make_plan(window, time_limit_s=search_s)
     better = []
-    if best.objective > made.upper_bound + TOLERANCE * max(1.0, abs(made.upper_bound)):
+    # relative to what is earned: a penalty may be far larger
+    if best.objective > made.upper_bound + TOLERANCE * max(1.0, best.objective + best.penalty):
         better.append(
             f"the plan claims upper_bound {made.upper_bound!r}, but a plan of {best.objective!r} "
             "exists"

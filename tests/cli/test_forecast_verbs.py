@@ -1,7 +1,6 @@
 """`migrator forecast train` and `evaluate`, as typed, with quick training."""
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.forecast.informer import training
 from migrator.forecast.informer.trained import load
 from migrator.forecast.selection import forecaster
@@ -50,7 +49,7 @@ def test_train_writes_a_model_that_forecasts(trace: Path, tmp_path: Path) -> Non
     out = tmp_path / "model"
     trained = _answer("train", trace, "--out", out, "--slot-s", 2, *WINDOW, "--seconds", 240)
     assert (trained["slots"], trained["slot_s"], trained["model"]) == (120, 2.0, str(out))
-    assert {"wape", "wape_ridge", "wape_last_mean", "data_hash", "train_s", "trust"} <= set(trained)
+    assert {"wape", "wape_last_mean", "data_hash", "train_s", "best_step"} <= set(trained)
     assert load(out).shape.ahead == 5
     assert forecaster(f"informer:{out}").ahead(np.full(90, 4.0), 5, 5).shape[1] == 5
 
@@ -59,7 +58,11 @@ def test_train_says_how_it_went(trace: Path, tmp_path: Path) -> None:
     text = _ran("train", trace, "--out", tmp_path / "model", *WINDOW)
     assert "trained on   300 slots of 1 s" in text
     assert "validation   WAPE" in text
-    assert "correction" in text
+
+
+def test_train_takes_several_traces(trace: Path, tmp_path: Path) -> None:
+    other, out = _written(tmp_path / "other.csv", 250), tmp_path / "model"
+    assert _answer("train", trace, other, "--out", out, *WINDOW)["slots"] == 550
 
 
 def test_seconds_left_out_are_never_read(trace: Path, tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_evaluate_gives_every_figure_and_the_split(trace: Path, tmp_path: Path) 
         {"trace": "steady", "slots": 300, "from_slot": 180},
         {"trace": "other", "slots": 250, "from_slot": 150},
     ]
-    names = ["last-mean", "ewma", "ridge", "auto", "informer"]
+    names = ["last-mean", "ewma", "ridge", "auto"]
     assert [row["forecaster"] for row in evaluation["rows"]] == 2 * names
     for row in evaluation["rows"]:
         assert {"mae", "wape", "pinball", "coverage", "ms", "windows"} <= set(row)
@@ -93,18 +96,7 @@ def test_evaluate_as_a_table(trace: Path) -> None:
     ]
     assert first.split()[:3] == ["steady", "last-mean", "12"]
     assert second.split()[:2] == ["steady", "ridge"]
-    assert "steady: trained before slot 180, evaluated on the 120 slots from there on." in text
-
-
-def test_where_too_little_is_before_the_split_it_is_said(trace: Path) -> None:
-    options = ("--forecasters", "last-mean,informer", "--train-seconds", 40, *WINDOW)
-    evaluation = _answer("evaluate", trace, *options)
-    simple, informer = evaluation["rows"]
-    assert (
-        "last-mean forecasts instead (informer: 40 slots of history are too few"
-        in (informer["note"])
-    )
-    assert informer["wape"] == simple["wape"]
+    assert "steady: evaluated on the 120 slots from 180." in text
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])
@@ -115,7 +107,7 @@ def test_a_figure(trace: Path, tmp_path: Path, suffix: str) -> None:
     assert content.startswith(b"\x89PNG" if suffix == ".png" else b"<!DOCTYPE html>")
     if suffix == ".html":
         assert b"Coverage: slots inside the nominal 80% interval" in content
-        assert b"trained before slot 180" in content
+        assert b"evaluated on the 120 slots from 180" in content
 
 
 def test_a_saved_model_is_measured_as_it_is(trace: Path, tmp_path: Path) -> None:
@@ -167,36 +159,18 @@ def test_where_nothing_came_no_ratio_is_given(tmp_path: Path, suffix: str) -> No
     assert _ran(*options).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
 
 
-def test_without_torch_only_who_names_the_informer_is_refused(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    evaluation = _answer("evaluate", trace, *WINDOW)
-    assert [row["forecaster"] for row in evaluation["rows"]] == [
-        "last-mean",
-        "ewma",
-        "ridge",
-        "auto",
-    ]
-    assert evaluation["notes"][0].startswith(
-        "Left out: informer needs torch, which is not installed"
-    )
-    for options in (("--forecasters", "ewma,informer"), ("--model", "m")):
-        with pytest.raises(MigratorError, match=r"pip install 'migrator-gpu\[forecast\]'"):
-            _ran("evaluate", trace, *options, *WINDOW)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("train", "TRACE", "--out", "none/model"), "--out: none/model cannot be written"),
         (("train", "TRACE", "--out", "m", "--slot-s", "0.3"), "--slot-s: must be 0.5 or"),
         (("train", "TRACE", "--out", "m", "--seconds", "50"), "50 slots of history are too few"),
+        (("train", "TRACE", "--out", "m", "--device", "gpu"), "--device: there is no 'gpu'"),
         (("evaluate", "TRACE", "--forecasters", "ridg"), "did you mean ridge"),
         (("evaluate", "TRACE", "--forecasters", ","), "--forecasters: no name given"),
         (("evaluate", "TRACE", "--model", "none"), "none: cannot be read"),
         (("evaluate", "TRACE", "--figure", "a.pdf"), "must end in .html or .png"),
-        (("evaluate", "TRACE", "--train-seconds", "295"), "leave no window of 10"),
+        (("evaluate", "TRACE", "--skip-seconds", "295"), "leave no window of 10"),
         (("evaluate", "none.csv"), "none.csv"),
     ],
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",

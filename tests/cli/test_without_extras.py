@@ -46,7 +46,8 @@ NEEDS = {
     "retrain nc-synthetic --model small-cnn": "learn",
     "profile live.yaml --driver cpu": "learn",
     "forecast train trace.csv --out model": "forecast",
-    "simulate quickstart.yaml --windows 1 --forecaster informer": "forecast",
+    "simulate quickstart.yaml --windows 1 --forecaster informer:model": "forecast",
+    "simulate quickstart.yaml --forecaster migrator.forecast.auto_ets:AutoEts": "statsforecast",
     "simulate quickstart.yaml --windows 1 --report run.html": "figures",
     "compare quickstart.yaml --figure compare.png": "figures",
     "advise quickstart.yaml --figure advice.png": "figures",
@@ -90,7 +91,7 @@ NEEDS_BESIDES_OTHERS = {
 }
 """Commands that need an extra and others: the others are installed, and this one is named."""
 
-NO_VERB = {"dev", "pandas"}
+NO_VERB = {"dev", "otel", "pandas"}
 """Extras that no verb needs."""
 
 NO_DAEMON = {

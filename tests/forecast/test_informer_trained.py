@@ -7,16 +7,16 @@ import pytest
 
 from migrator.core.errors import InputError
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer, load, save
+from migrator.forecast.informer.trained import TrainedInformer, load, save, scales
 from migrator.forecast.informer.training import Settings, train
 
-TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2)
+TINY = Shape(lookback=60, start=10, ahead=20, width=8, heads=2)
 HISTORY = np.random.default_rng(1).poisson(30, 400).astype(float)
 
 
 @pytest.fixture(scope="module")
 def model() -> TrainedInformer:
-    return train(HISTORY, 0.5, TINY, Settings(steps=6, batch=8, every=3))
+    return train([HISTORY], 0.5, TINY, Settings(steps=6, batch=8, every=3))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def path(model: TrainedInformer, tmp_path: Path) -> Path:
 
 def test_it_comes_back_as_it_was(model: TrainedInformer, path: Path) -> None:
     again = load(path)
-    assert (again.shape, again.slot_s, again.trust) == (model.shape, 0.5, model.trust)
+    assert (again.shape, again.slot_s) == (model.shape, 0.5)
     assert (again.data_hash, again.summary) == (model.data_hash, model.summary)
     for name, tensor in model.network.state_dict().items():
         assert again.network.state_dict()[name].equal(tensor)
@@ -54,9 +54,9 @@ def test_every_cut_and_changed_byte_is_noticed(path: Path) -> None:
 
 def test_another_version_is_named(path: Path) -> None:
     whole = path.read_bytes()
-    for other in (1, 3):
-        path.write_bytes(whole.replace(b"informer 2\n", b"informer %d\n" % other, 1))
-        sentence = rf"version {other}, and this release reads 2; train it again"
+    for other in (2, 4):
+        path.write_bytes(whole.replace(b"informer 3\n", b"informer %d\n" % other, 1))
+        sentence = rf"version {other}, and this release reads 3; train it again"
         with pytest.raises(InputError, match=sentence):
             load(path)
 
@@ -76,3 +76,26 @@ def test_nothing_is_unpickled(path: Path) -> None:
 def test_a_folder_that_is_not_there(model: TrainedInformer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         save(model, tmp_path / "none" / "model")
+
+
+def test_a_forecast_is_that_of_the_same_arrivals_at_another_rate(model: TrainedInformer) -> None:
+    now = np.array([400])
+    once, thrice = (model.points(rate * HISTORY, now, 20, 20) for rate in (1, 3))
+    np.testing.assert_allclose(3 * once, thrice, rtol=1e-4)
+
+
+def test_where_the_network_has_no_answer_it_is_the_last_windows_mean(
+    model: TrainedInformer,
+) -> None:
+    short, able = model.points(HISTORY, np.array([59, 60]), 30, 20)
+    assert set(short) == {HISTORY[39:59].mean()}
+    assert len(set(able[:20])) == 20
+    assert set(able[20:]) == {HISTORY[40:60].mean()}
+
+
+def test_the_scale_of_a_moment_is_of_what_came_before_it() -> None:
+    bursty = np.array([0.0, 0.0, 400.0, 0.0])
+    assert scales(bursty)[2] < 0.01
+    np.testing.assert_allclose(scales(bursty)[[3, 4]], [bursty[:3].std(), bursty.std()])
+    # nothing but chance: at least the root of the mean
+    assert scales(np.full(9, 25.0))[9] == 5.0

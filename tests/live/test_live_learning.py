@@ -257,12 +257,12 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
     assert tenant.retraining.expected == pytest.approx(0.8)
-    expected = {each.configuration: each.accuracy_post for each in tenant.retraining.others}
+    expected = {other.configuration: other.accuracy_post for other in tenant.retraining.others}
     assert expected == pytest.approx({"half": 0.56, "head": 0.5})
     tenant.choose("half")
     await models.train("photos", Instance(0, 1), {})
     estimated, trained = trainings.jobs
-    assert [(each.epochs, each.part, each.layers) for each in estimated.configurations] == [
+    assert [(one.epochs, one.part, one.layers) for one in estimated.configurations] == [
         (8, 1.0, "all"),
         (4, 0.5, "all"),
         (2, 1.0, "head"),
@@ -283,7 +283,7 @@ async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_les
     )
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
-    half, head = (each.accuracy_post for each in tenant.retraining.others)
+    half, head = (other.accuracy_post for other in tenant.retraining.others)
     assert 0.2 < head < half < tenant.retraining.expected
 
 

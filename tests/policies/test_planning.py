@@ -74,7 +74,7 @@ def test_a_running_retraining_is_planned_in_its_configuration() -> None:
     problem = problem_of(seen, Charge.SURVIVORS, optional=True)
     assert problem.tenants[0].configurations == (RetrainingConfiguration(0.9, {}, "all"),)
     assert problem.initial is not None
-    assert [each.configuration for each in problem.initial.retrainings] == ["all"]
+    assert [retraining.configuration for retraining in problem.initial.retrainings] == ["all"]
 
 
 def test_shares_are_counted_on_beside_busy_neighbours() -> None:

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_nvml.library import installed
@@ -50,6 +52,10 @@ def small() -> list[Measurement]:
         lambda job: job.study is Study.BANDWIDTH and job.jobs[0][0] == 14,
         lambda job: [sms for sms, _ in job.jobs] == [14] * 4,
     )
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
 
 
 def layout(fake: FakeNvml) -> list[str]:
@@ -97,6 +103,9 @@ def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> Non
     assert "-" not in size.removeprefix("| 2g.12gb | 28 | - | 11.69 |"), size
     assert f"| inference of {TINY}, batch 1, on 14 SMs beside 3 x copy of device memory" in page
     assert f"| training of {TINY}, batch 32, on 28 SMs beside 2 x copy of device memory" in page
+    for what in ("quiet", "create", "start"):
+        assert f"| {TINY} | {what} | " in page
+    assert "Slowdown while a share beside it changes (assumed: none): median" in page
     assert page.endswith("## Left out\n\nNothing.\n")
     # a second time there is nothing to do
     again = measure_gpu(listed, Mig.find(0), out, command="measure")
@@ -105,10 +114,46 @@ def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> Non
 
 def test_instances_are_created_and_destroyed_several_times(fake: FakeNvml, tmp_path: Path) -> None:
     measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure")
-    rows = [json.loads(line) for line in (tmp_path / "measurements.jsonl").read_text().splitlines()]
+    rows = rows_in(tmp_path)
     made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
     assert [row["sms"] for row in made] == [14] * 6
     assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in made)
+    assert layout(fake) == []
+
+
+def test_an_inference_is_watched_while_instances_beside_it_change(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    todo = some(lambda job: job.study is Study.CHANGES)
+    done = measure_gpu(todo, Mig.find(0), tmp_path, command="measure")
+    assert (done.measured, done.left, done.faults, done.changed) == (1, 0, (), ())
+    (row,) = [row for row in rows_in(tmp_path) if row.get("study") == "changes"]
+    (neighbour,) = row["jobs"]
+    assert neighbour["p50_ms"] > 0
+    # five without a process, and then with one
+    during = neighbour["during"]
+    assert [during[what]["changes"] for what in ("create", "start", "stop", "destroy")] == [
+        *(6, 1, 1, 6)
+    ]
+    for figures in neighbour["during"].values():
+        assert figures["steps"] > 0
+        assert figures["longest_ms"] >= figures["p99_ms"] >= figures["p50_ms"] > 0
+    assert layout(fake) == []
+
+
+@pytest.mark.parametrize(("budget_s", "created"), [(0.1, 0), (200.0, 5)])
+def test_nothing_begins_that_cannot_end_within_the_budget(
+    fake: FakeNvml, tmp_path: Path, budget_s: float, created: int
+) -> None:
+    """0.1 s are too short to create an instance, 200 s for measurements that take longer."""
+    todo = some(lambda job: job.study is Study.CHANGES) + small()
+    todo = [replace(job, stretch=1000) for job in todo]
+    done = measure_gpu(todo, Mig.find(0), tmp_path, command="measure", budget_s=budget_s)
+    assert (done.measured, done.left, done.changed) == (0, 4, ())
+    rows = rows_in(tmp_path)
+    assert not any("study" in row for row in rows)
+    made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
+    assert len(made) == created
     assert layout(fake) == []
 
 
@@ -254,10 +299,14 @@ def test_shares_need_no_instances_and_the_daemon_is_gone(
     listed = planned(board("H200-141GB"), "mps", [TINY], quick=True)
     todo = [job for job in listed if [sms for sms, _ in job.jobs] == [16]][:2]
     todo += [job for job in listed if job.study is Study.INTERFERENCE][:1]
+    (change,) = (job for job in listed if job.study is Study.CHANGES)
+    todo.append(replace(change, stretch=QUICK))
     done = measure_gpu(todo, Mps.find(0), tmp_path, command="measure")
-    assert (done.measured, done.faults, done.changed) == (3, (), ())
+    assert (done.measured, done.faults, done.changed) == (4, (), ())
     assert [line.partition(" ")[0] for line in programs.log()] == ["start", "quit"]
     page = (tmp_path / "report.md").read_text()
+    assert f"| {TINY} | start | " in page
+    assert f"| {TINY} | create | " not in page
     assert "Shares are not created" in page
     assert "mig.mode.current Disabled, compute_mode Default" in page
 

@@ -1,13 +1,12 @@
 """What a job checks before it runs."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.scenarios import scenario, tenant
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
 from migrator.forecast.informer.network import Shape
 from migrator.forecast.informer.trained import save
@@ -20,23 +19,13 @@ def _source(seed: int | None, windows: int | None) -> Scenario:
     return scenario(tenant("a", [10] * 30), window_s=30)
 
 
-@pytest.mark.parametrize("name", ["informer", "auto-informer"])
-def test_without_torch_the_informer_is_refused_before_the_run(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MigratorError, match=rf"^{name} needs torch.*'migrator-gpu\[forecast\]'"):
-        SimulationJob(_source, "equal-mig", name).scenario()
-    assert SimulationJob(_source, "equal-mig", "auto").scenario().forecaster == "auto"
-
-
 @pytest.mark.parametrize(("window_slots", "fits"), [(30, True), (20, False)])
 def test_a_model_is_for_windows_as_long_as_the_scenarios(
     window_slots: int, fits: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "model"
     history = np.random.default_rng(1).poisson(9, 400).astype(float)
-    save(train(history, 1.0, Shape.for_window(window_slots), Settings(steps=2)), path)
+    save(train([history], 1.0, Shape.for_window(window_slots), Settings(steps=2)), path)
     job = SimulationJob(_source, "equal-mig", f"informer:{path}")
     if fits:
         assert job.scenario().forecaster == f"informer:{path}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import AsJson, Figure, app, print_json, progress
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from migrator.report.forecasts import ForecastRow
 
 WINDOW_S = 200
-TRAINING_PART = 0.6
-"""The share of a trace used for training; the rest is for evaluation."""
-MEASURED = ("last-mean", "ewma", "ridge", "auto", "informer")
-"""Default forecasters; without torch all but the last."""
+HISTORY_PART = 0.6
+"""The share of a trace that is history only; the rest is for evaluation."""
+MEASURED = ("last-mean", "ewma", "ridge", "auto")
+"""Default forecasters."""
 _FIGURES = ("windows", "mean", "mae", "wape", "pinball", "coverage", "ms")
 
 forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; evaluate forecasters.")
@@ -37,43 +37,40 @@ WindowS = Annotated[
 
 @forecast.command()
 def train(
-    trace: Annotated[Path, typer.Argument(help="Trace in any known format.")],
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Traces in any known format.")
+    ],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="File for the trained model.")],
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
     seconds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Train on the first N seconds only.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Train on the first N seconds of each only."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the training.")] = 0,
+    device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Train the Informer on a trace; use the model as `--forecaster informer:MODEL`."""
+    """Train the Informer on traces; use the model as `--forecaster informer:MODEL`."""
     from migrator.workload.traces.formats import load_trace
 
     if not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
-    read = load_trace(trace)
-    history = _slots(read, slot_s)
-    if seconds is not None:
-        history = history[: round(seconds / slot_s)]
+    until = None if seconds is None else round(seconds / slot_s)
+    histories = [_slots(load_trace(trace), slot_s)[:until] for trace in traces]
     began = time.perf_counter()
-    model = _trained(history, slot_s, window_s, seed)
+    model = _trained(histories, slot_s, window_s, seed, device)
     taken_s = time.perf_counter() - began
     from migrator.forecast.informer.trained import save
 
     save(model, out)
     summary = model.summary
     if as_json:
-        about = {"slot_s": slot_s, "trust": model.trust, "data_hash": model.data_hash}
+        about = {"slot_s": slot_s, "data_hash": model.data_hash}
         print_json({"model": str(out), **about, **asdict(summary), "train_s": taken_s})
         return
     print(f"trained on   {summary.slots} slots of {slot_s:g} s in {taken_s:.1f} s")
-    print(f"validation   WAPE {summary.wape:.3f}, last-mean {summary.wape_last_mean:.3f}, ", end="")
-    print(f"ridge {summary.wape_ridge:.3f}")
-    if model.trust == 0:
-        print("correction   none: the network gained nothing on the validation part")
-    else:
-        print(f"correction   {model.trust:.0%} of what the network says")
+    print(f"validation   WAPE {summary.wape:.3f}, last-mean {summary.wape_last_mean:.3f}")
     print(f"model        {out}")
 
 
@@ -88,11 +85,11 @@ def evaluate(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Saved Informer, instead of training one per trace."),
+        typer.Option(metavar="MODEL", help="Saved Informer to evaluate as well."),
     ] = None,
-    train_seconds: Annotated[
+    skip_seconds: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Train on the first N s; default: 60% of a trace."),
+        typer.Option(min=1, metavar="N", help="The first N s are history; default: 60%."),
     ] = None,
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
@@ -107,13 +104,11 @@ def evaluate(
 
     if figure is not None:
         check_figure_path(figure)
-    names, notes = _names(forecasters, model)
-    chosen = _known(names, model)
-    read = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
+    chosen = _chosen(forecasters, model)
+    read = [_job(load_trace(path), path, slot_s, window_s, skip_seconds) for path in traces]
     jobs = [_unseen(job, chosen) for job in read]
-    rows = _measured(jobs, chosen, model is None)
-    notes += [job.words() for job in jobs]
-    notes += [f"{row.trace}: {row.forecaster}: {row.note}." for row in rows if row.note]
+    rows = _measured(jobs, chosen)
+    notes = [job.words() for job in jobs]
     if figure is not None:
         draw_forecasts(rows, notes, figure)
     if as_json:
@@ -129,31 +124,15 @@ def evaluate(
         print(f"figure  {figure}")
 
 
-def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]:
-    """The forecasters to evaluate, and a note if the default Informer is not available."""
+def _chosen(given: str | None, model: Path | None) -> dict[str, Forecaster]:
+    """The forecasters by displayed name."""
+    from migrator.forecast.selection import forecaster
+
+    names = list(MEASURED)
     if given is not None:
         names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
         if not names:
             raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
-        return names, []
-    from migrator.forecast.informer import require_torch
-
-    try:
-        require_torch("informer")
-    except MigratorError as error:
-        if model is not None:
-            raise
-        return [name for name in MEASURED if name != "informer"], [f"Left out: {error}."]
-    return list(MEASURED), []
-
-
-def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
-    """The forecasters by displayed name."""
-    from migrator.forecast.informer import require_torch
-    from migrator.forecast.selection import forecaster
-
-    if {"informer", "auto-informer"} & set(names):
-        require_torch("informer")
     chosen = {name: forecaster(name) for name in names}
     if model is not None:
         chosen["informer"] = forecaster(f"informer:{model}")
@@ -175,26 +154,22 @@ class _EvaluationJob:
     def words(self) -> str:
         """The split in one sentence."""
         left = len(self.counts) - self.first
-        if self.trained:
-            return f"{self.name}: {self.trained}, evaluated on the {left} slots from {self.first}."
-        return (
-            f"{self.name}: trained before slot {self.first}, evaluated on the {left} slots from "
-            "there on."
-        )
+        trained = f"{self.trained}, " if self.trained else ""
+        return f"{self.name}: {trained}evaluated on the {left} slots from {self.first}."
 
 
 def _job(
-    trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: int | None
+    trace: Trace, path: Path, slot_s: float, window_s: int, skip_seconds: int | None
 ) -> _EvaluationJob:
     counts = _slots(trace, slot_s)
     window_slots = max(1, round(window_s / slot_s))
-    first = round(TRAINING_PART * len(counts))
-    if train_seconds is not None:
-        first = round(train_seconds / slot_s)
+    first = round(HISTORY_PART * len(counts))
+    if skip_seconds is not None:
+        first = round(skip_seconds / slot_s)
     if first < 1 or len(counts) - first < window_slots:
         raise InputError(
             f"{path}: {len(counts)} slots leave no window of {window_slots} to evaluate after "
-            f"slot {first}; give a longer trace or a smaller --train-seconds"
+            f"slot {first}; give a longer trace or a smaller --skip-seconds"
         )
     return _EvaluationJob(path.stem, counts, first, slot_s, window_slots)
 
@@ -235,21 +210,29 @@ def _slots(trace: Trace, slot_s: float) -> Counts:
     return TenantArrivals(trace, slot_s, 0, 0).slots(0.0, float(trace.seconds))
 
 
-def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> TrainedInformer:
+def _trained(
+    histories: Sequence[Counts], slot_s: float, window_s: int, seed: int, device: str
+) -> TrainedInformer:
     from migrator.forecast.informer import require_torch
 
     require_torch("informer")
+    import torch
+
     from migrator.forecast.informer.network import Shape
     from migrator.forecast.informer.training import Settings, train
 
-    settings = Settings(seed=seed)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device: torch sees no GPU here; give cpu")
+    if device not in ("cpu", "cuda"):
+        raise InputError(f"--device: there is no {device!r}; give cpu or cuda")
+    settings = Settings(seed=seed, device=device)
     shape = Shape.for_window(max(1, round(window_s / slot_s)))
     with progress(settings.steps, "training") as step:
-        return train(history, slot_s, shape, settings, step)
+        return train(histories, slot_s, shape, settings, step)
 
 
 def _measured(
-    jobs: Sequence[_EvaluationJob], forecasters: Mapping[str, Forecaster], trains: bool
+    jobs: Sequence[_EvaluationJob], forecasters: Mapping[str, Forecaster]
 ) -> list[ForecastRow]:
     from migrator.forecast.evaluation import measure, origins_of
     from migrator.report.forecasts import ForecastRow
@@ -257,30 +240,9 @@ def _measured(
     rows = []
     for job in jobs:
         origins = origins_of(job.first, len(job.counts), job.window_slots)
-        chosen = {
-            name: _ready(name, one_forecaster, job, trains)
-            for name, one_forecaster in forecasters.items()
-        }
-        with progress(len(origins) * len(chosen), job.name) as step:
-            for name, (ready, note) in chosen.items():
-                measured = measure(ready, job.counts, origins, job.window_slots, step)
+        with progress(len(origins) * len(forecasters), job.name) as step:
+            for name, forecaster in forecasters.items():
+                measured = measure(forecaster, job.counts, origins, job.window_slots, step)
                 figures = {figure: getattr(measured, figure) for figure in _FIGURES}
-                rows.append(ForecastRow(job.name, name, **figures, note=note))
+                rows.append(ForecastRow(job.name, name, **figures))
     return rows
-
-
-def _ready(
-    name: str, untrained: Forecaster, job: _EvaluationJob, trains: bool
-) -> tuple[Forecaster, str]:
-    """The forecaster for this trace; the Informer is trained on the part before the split."""
-    if name != "informer" or not trains:
-        return untrained, ""
-    from migrator.forecast.informer import SavedInformer
-    from migrator.forecast.simple import LastMean
-
-    window_s = round(job.window_slots * job.slot_s)
-    try:
-        model = _trained(job.counts[: job.first], job.slot_s, window_s)
-    except InputError as error:
-        return LastMean(), f"last-mean forecasts instead ({error})"
-    return SavedInformer(model, name), ""

@@ -74,6 +74,16 @@ class TenantRetraining:
     """Memory that its instance has at least in this configuration."""
     others: tuple[RetrainingChoice, ...] = ()
     """The other configurations that it may have instead until it starts."""
+    requested: bool = False
+    """Whether it was asked for, by an operator or by a limit of the scenario."""
+    learns_now: int | None = None
+    """Labels of its own window when it was requested, which it learns as well; None: it learns
+    those of earlier windows only."""
+
+    @property
+    def last_window(self) -> int:
+        """The last window whose labels it learns, those of its own window so far."""
+        return self.window - (self.learns_now is None)
 
     @property
     def planned_s(self) -> Curve:

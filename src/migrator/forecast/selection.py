@@ -18,16 +18,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.errors import InputError
 from migrator.core.registry import found_in, pick, refuse_file
 from migrator.forecast.evaluation import measure, origins_of
 from migrator.forecast.forecaster import Counts, Forecaster, without_gaps
-from migrator.forecast.informer import InformerForecaster, saved
+from migrator.forecast.informer import saved
 from migrator.forecast.own import OwnForecaster
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.simple import Ewma, LastMean, LongMean
 
 _SAVED = "informer:"
+"""Before the file of a saved model."""
 BACKTEST_WINDOWS = 30
 """The backtest covers this many windows: bursts are rare, and they decide."""
 LEAST_WINDOWS = 4
@@ -49,6 +51,11 @@ def forecaster(name: str) -> Forecaster:
 
     The error for an unknown name suggests the nearest ones.
     """
+    if name == _SAVED.rstrip(":"):
+        raise InputError(
+            "forecaster: informer needs a model; train one with `migrator forecast train TRACE "
+            "--out MODEL` and write informer:MODEL"
+        )
     if name.startswith(_SAVED):
         return saved(Path(name.removeprefix(_SAVED)))
     refuse_file("forecaster", name)
@@ -120,14 +127,14 @@ class Choice:
 class Auto:
     """Uses the forecaster that was best lately."""
 
+    name = "auto"
+
     def __init__(
         self,
         others: Sequence[Forecaster] = (LongMean(), Ewma(), Seasonal(), Ridge()),
         score: Score = pinball_score,
-        name: str = "auto",
     ) -> None:
-        """`others` compete with last-mean: by default those that need no training."""
-        self.name = name
+        """`others` compete with last-mean."""
         self.simple: Forecaster = LastMean()
         self.others = tuple(others)
         self.score = score
@@ -187,7 +194,4 @@ def fingerprint(history: Counts, window_slots: int) -> bytes:
     return hashlib.sha256(ends).digest() + len(history).to_bytes(8)
 
 
-FORECASTERS = (
-    Auto(),
-    Auto((LongMean(), Ewma(), Seasonal(), Ridge(), InformerForecaster()), name="auto-informer"),
-)
+FORECASTERS = (Auto(),)

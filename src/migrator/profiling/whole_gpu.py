@@ -1,7 +1,8 @@
 """Measure a GPU as a whole and leave it as it was: `migrator gpu measure`.
 
 Beside what profiles need: every size's device memory and bandwidth, what busy neighbours do to an
-instance, and how long instances take to create and to destroy. The folder of results has
+instance, how long instances take to create and to destroy, and what that does to a busy neighbour.
+The folder of results has
 
 measurements.jsonl  every measurement, written at once, so that the same command goes on
 profiles.json       a profile file
@@ -30,6 +31,7 @@ from migrator.io.atomic_write import write_atomically
 from migrator.profiling import measurements
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, Cpu, Driver, Json, Mig, driver
+from migrator.profiling.entries import CREATE_S
 from migrator.profiling.gpu_report import render
 from migrator.profiling.measurements import Measurement
 from migrator.profiling.results import Results
@@ -110,9 +112,8 @@ def measure_gpu(
             ended_by_signals(),
             _left_as_found(driver, results, make_room=make_room, beside_others=beside_others),
         ):
-            shares = {job: tuple(sms for sms, _ in job.jobs) for job in todo}
-            fit = {sizes for sizes in set(shares.values()) if driver.has_room(sizes)}
-            fitting = [job for job in todo if shares[job] in fit]
+            fit = {sizes for sizes in {job.shares for job in todo} if driver.has_room(sizes)}
+            fitting = [job for job in todo if job.shares in fit]
             if not fitting:
                 raise GpuError("no instance fits beside those that are there; give --make-room")
             _create_and_destroy(driver, fitting, results, until_s)
@@ -282,13 +283,16 @@ def _create_and_destroy(
         return
     sizes = {sms for job in todo for sms, _ in job.jobs}
     made = [row["sms"] for row in results.reconfigurations()]
+    longest_s = CREATE_S
     with driver.open():
         for sms in sorted(sizes, reverse=True):
             for _ in range(CYCLES - made.count(sms)):
-                if time.monotonic() > until_s:
+                began_s = time.monotonic()
+                if began_s + longest_s > until_s:
                     return
                 with driver.share(sms):
                     pass
+                longest_s = max(longest_s, time.monotonic() - began_s)
                 results.add_reconfiguration(driver.reconfigurations.pop())
 
 

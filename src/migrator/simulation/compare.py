@@ -10,9 +10,8 @@ from migrator.core.batch import Batch
 from migrator.core.errors import InputError
 from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
-from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.informer import InformerForecaster, SavedInformer, require_torch
-from migrator.forecast.selection import Auto, forecaster
+from migrator.forecast.informer import SavedInformer
+from migrator.forecast.selection import forecaster
 from migrator.io.task_pool import cores, open_workers
 from migrator.planning.planners import ready
 from migrator.records.outcome import RunOutcome
@@ -48,7 +47,8 @@ class SimulationJob:
         require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
         ahead = forecaster(self.forecaster or read.forecaster)
-        _require_able(ahead, read)
+        if isinstance(ahead, SavedInformer):
+            ahead.check_slots(read.slot_s, read.slots)
         return replace(
             read,
             name=self.name or read.name,
@@ -81,16 +81,6 @@ def require_range(option: str, value: int | None, least: int, most: int) -> None
     """InputError if an option is given and out of range."""
     if value is not None and not least <= value <= most:
         raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
-
-
-def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
-    """Check before the run that a saved model has the scenario's slots and that torch is
-    installed."""
-    if isinstance(ahead, SavedInformer):
-        ahead.check_slots(scenario.slot_s, scenario.slots)
-    asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
-    if any(isinstance(method, InformerForecaster) for method in asked):
-        require_torch(ahead.name)
 
 
 def prepare(chosen: Policy) -> None:

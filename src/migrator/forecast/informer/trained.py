@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts, Origins, PointForecaster
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
+from migrator.forecast.simple import constant, last_window_mean
 from migrator.io.atomic_write import write_atomically
 
-_MOST = 8.0
-"""Deviations are clipped at this many levels, so that one burst does not dominate."""
-VERSION = 2
-"""2: the ridge regression that is corrected has several levels."""
+VERSION = 3
+"""3: the network forecasts; in 2 it corrected a ridge regression."""
 _KIND = b"migrator informer "
 _FIRST = 80
 """Most bytes of the first line."""
+_NOTHING = 1e-6
+"""Requests per slot: fewer are none."""
 
 
 def data_hash(history: Counts) -> str:
@@ -38,27 +38,27 @@ def data_hash(history: Counts) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """How training went; errors are of the validation part, which lies after the training part."""
+    """How training went; errors are of the validation parts, which lie after the training parts."""
 
     slots: int
-    """Length of the history."""
+    """Length of the histories, one after the other."""
     training_examples: int
     validation_examples: int
     best_step: int
     wape_last_mean: float
-    wape_ridge: float
     wape: float
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedInformer(PointForecaster):
-    """A network and what is needed to use it: it corrects the ridge regression."""
+    """A network and what is needed to use it."""
+
+    uses_full_history = True
 
     network: Informer
     slot_s: float
-    trust: float
-    """Factor on the network's correction, from 0 to 1, chosen on the validation part."""
     data_hash: str
+    """Of the histories, one after the other."""
     summary: Summary
 
     @property
@@ -69,16 +69,30 @@ class TrainedInformer(PointForecaster):
     def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        """Per origin the ridge regression and the correction, which ends after `shape.ahead`."""
-        points = Ridge().points(history, origins, slots, window_slots)
+        """Per origin the network's forecast; the last window's mean where the network has none.
+
+        That is before `shape.lookback` slots are known, and beyond `shape.ahead` slots.
+        """
+        points = constant(last_window_mean(history, origins, window_slots), slots)
         able = np.flatnonzero(origins >= self.shape.lookback)
-        if self.trust == 0 or len(able) == 0:
+        if len(able) == 0:
             return points
-        past, scale = past_of(history, origins[able], self.shape.lookback, window_slots)
+        past = history[origins[able, None] - self.shape.lookback + np.arange(self.shape.lookback)]
+        level, scale = past.mean(axis=1, keepdims=True), scales(history)[origins[able], None]
+        answered = answer(self.network, ((past - level) / scale).astype(np.float32))
         covered = min(slots, self.shape.ahead)
-        added = self.trust * scale[:, None] * answer(self.network, past)[:, :covered]
-        points[able, :covered] = np.maximum(points[able, :covered] + added, 0.0)
+        points[able, :covered] = np.maximum(level + scale * answered[:, :covered], 0.0)
         return points
+
+
+def scales(history: Counts) -> NDArray[np.float64]:
+    """Before every slot, and at the end, the standard deviation so far, by which the network's
+    input is divided; at least that of as many requests coming by chance."""
+    number = np.maximum(np.arange(len(history) + 1), 1)
+    mean = np.concatenate(([0.0], np.cumsum(history))) / number
+    square = np.concatenate(([0.0], np.cumsum(history**2))) / number
+    spread: NDArray[np.float64] = np.sqrt(np.maximum(square - mean**2, np.maximum(mean, _NOTHING)))
+    return spread
 
 
 @contextmanager
@@ -100,27 +114,16 @@ def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
     return answers
 
 
-def past_of(
-    history: Counts, origins: Origins, lookback: int, window_slots: int
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Per origin the scaled deviations of the last slots from the level, and the scale."""
-    level, scale = level_and_scale(history, origins, window_slots)
-    seen = history[origins[:, None] - lookback + np.arange(lookback)] - level[:, None]
-    return np.minimum(over_scale(seen, scale), _MOST).astype(np.float32), scale
-
-
 def save(model: TrainedInformer, path: Path) -> None:
     """Write the model; a failure leaves no file that looks whole."""
     header = {
         "shape": asdict(model.shape),
         "slot_s": model.slot_s,
-        "trust": model.trust,
-        "level": "mean of the last window; deviations over it, at least 0.05 of the mean so far",
-        "base": "ridge",
+        "input": "slots less their mean, over the standard deviation of all slots so far",
         "data_hash": model.data_hash,
         "summary": asdict(model.summary),
     }
-    arrays = {name: tensor.numpy() for name, tensor in model.network.state_dict().items()}
+    arrays = {name: tensor.cpu().numpy() for name, tensor in model.network.state_dict().items()}
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
     body = json.dumps(header).encode() + b"\n" + packed.getvalue()
@@ -140,7 +143,6 @@ def load(path: Path) -> TrainedInformer:
         return TrainedInformer(
             network,
             float(header["slot_s"]),
-            float(header["trust"]),
             str(header["data_hash"]),
             Summary(**header["summary"]),
         )

@@ -1,0 +1,179 @@
+"""The page of benchmarks.forecasters, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from benchmarks.headline_page import Gain
+from benchmarks.headline_scenarios import KINDS
+from benchmarks.runs import table
+
+Json = dict[str, Any]
+SIMPLEST, INFORMER, TRUTH = "last-mean", "informer", "truth"
+RunId = tuple[str, int]
+
+
+def page(record: Json) -> str:
+    """The whole page."""
+    errors, loop = record["errors"], record["loop"]
+    return "\n".join(
+        [
+            "# Forecasters",
+            "",
+            f"`{record['command']}`: workloads, places, rates and windows of the [evaluation "
+            "protocol](../evaluation-protocol.md) at load 0.8, windows of 200 s. In brackets 95% "
+            "intervals as there. Forecasters get all of the trace before the window; "
+            f"`{SIMPLEST}` is the simplest, `auto-ets` is "
+            "[AutoETS](../forecasting.md#a-librarys-model) of statsforecast.",
+            "",
+            _training(record["training"]),
+            "",
+            *_decision(loop),
+            "",
+            "## Goodput in the loop",
+            "",
+            f"`migrator` with each forecaster; `{TRUTH}` is what really arrives. *Gain*: over "
+            f"`{SIMPLEST}`, of the same workload, place and seed; a run is one of those.",
+            "",
+            *_loop(loop),
+            "",
+            "## Errors",
+            "",
+            "*WAPE*: absolute error per second of the scenarios' mean, over the mean received. "
+            f"*Pinball*: loss of the 10%, 50% and 90% quantiles, against `{SIMPLEST}`'s of the "
+            f"same place (below 0 is better). {_amount(errors)}",
+            "",
+            *_errors(errors),
+            "",
+        ]
+    )
+
+
+def _training(training: Json) -> str:
+    shape, settings, summary = (training[part] for part in ("shape", "settings", "summary"))
+    return (
+        f"The Informer: {shape['width']} wide, {shape['heads']} heads, {shape['encoder_layers']} "
+        f"encoder layers with distilling, {shape['decoder_layers']} decoder layer; {_tokens(shape)}"
+        ", one second each. Trained on a week of generated arrivals of each of the six kinds "
+        f"({summary['slots']:,} s), so that it saw no place of a real trace: "
+        f"{settings['steps']:,} steps of {settings['batch']} windows, seed {settings['seed']}, "
+        f"{training['cpu_s']:.0f} s of CPU, {settings['device']}. On the last tenth of the weeks "
+        f"its WAPE is {summary['wape']:.3f}, that of `{SIMPLEST}` {summary['wape_last_mean']:.3f}."
+    )
+
+
+def _tokens(shape: Json) -> str:
+    return (
+        f"{shape['lookback']} tokens into the encoder, {shape['start']} + {shape['ahead']} into "
+        "the decoder"
+    )
+
+
+def _decision(loop: Sequence[Json]) -> Iterator[str]:
+    """What wins, in a sentence."""
+    gains = {name: gain for name, gain in _gains(loop, _share).items() if name != TRUTH}
+    ahead = [name for name, gain in gains.items() if gain.low is not None and gain.low > 0]
+    best = max(gains, key=lambda name: gains[name].mean, default=SIMPLEST)
+    if not ahead:
+        yield (
+            f"**No forecaster brings more goodput than `{SIMPLEST}` with an interval above 0** "
+            f"(highest: `{best}`, {gains[best]}), so the simplest is as good as any."
+            if gains
+            else "**Nothing was run yet.**"
+        )
+        return
+    names = ", ".join(f"`{name}` {gains[name]}" for name in ahead)
+    yield f"**More goodput than `{SIMPLEST}`, with an interval above 0: {names}.**"
+
+
+def _loop(loop: Sequence[Json]) -> Iterator[str]:
+    gains, shares = _gains(loop, _share), _by_name(loop)
+    truth = {_id(row): _share(row) for row in shares.get(TRUTH, ())}
+    lines = []
+    for name, rows in shares.items():
+        both = [row for row in rows if _id(row) in truth]
+        of_truth = f"{mean(_share(row) / truth[_id(row)] for row in both):.1%}" if both else ""
+        lines.append(
+            [
+                f"`{name}`",
+                f"{len(rows)}",
+                f"{mean(map(_share, rows)):.1%}",
+                f"{mean(row['in_time'] / row['received'] for row in rows):.1%}",
+                f"{mean(row['worst'] for row in rows):.1%}",
+                str(gains.get(name, "")),
+                of_truth,
+            ]
+        )
+    heads = ["forecaster", "runs", "goodput", "in time", "worst tenant", "gain", f"of `{TRUTH}`"]
+    yield from table(heads, lines)
+
+
+def _amount(errors: Sequence[Json]) -> str:
+    runs = {_id(row) for row in errors}
+    places = {(one["kind"], one["begin_s"]) for row in errors for one in row["tenants"]}
+    return f"{len(runs)} runs at {len(places)} places, a forecast per tenant and window."
+
+
+def _errors(errors: Sequence[Json]) -> Iterator[str]:
+    """WAPE by kind, and the loss against the simplest for steady and bursty arrivals."""
+    kinds = [kind for both in KINDS for kind in both]
+    lines = []
+    for name, rows in _by_name(errors).items():
+        tenants = [one for row in rows for one in row["tenants"]]
+        cells = [_wape([one for one in tenants if one["kind"] == kind]) for kind in kinds]
+        losses = [_loss_against(errors, name, both) for both in KINDS]
+        ms = sorted(one["ms"] for one in tenants)[len(tenants) // 2]
+        lines.append([f"`{name}`", *cells, *losses, f"{ms:.0f}"])
+    heads = ["forecaster", *(f"`{kind}`" for kind in kinds)]
+    yield from table([*heads, "pinball, steady", "pinball, bursty", "ms"], lines)
+
+
+def _wape(tenants: Sequence[Json]) -> str:
+    came = sum(one["mean"] for one in tenants)
+    return f"{sum(one['mae'] for one in tenants) / came:.3f}" if came else ""
+
+
+def _loss_against(errors: Sequence[Json], name: str, kinds: Sequence[str]) -> str:
+    if name == SIMPLEST:
+        return ""
+    rows = [
+        {**row, "place": f"{one['kind']} {one['begin_s']}", "loss": one["loss"]}
+        for row in errors
+        for one in row["tenants"]
+        if one["kind"] in kinds
+    ]
+    gain = _gains(rows, lambda row: float(row["loss"])).get(name)
+    return "" if gain is None else str(gain)
+
+
+def _gains(rows: Sequence[Json], value: Callable[[Json], float]) -> dict[str, Gain]:
+    """Per forecaster its relative gain over the simplest, over places."""
+    named = _by_name(rows)
+    simplest = {_id(row): value(row) for row in named.get(SIMPLEST, ())}
+    gains = {}
+    for name, theirs in named.items():
+        by_place: dict[str, list[float]] = {}
+        for row in theirs:
+            if simplest.get(_id(row)) and name != SIMPLEST:
+                lead = value(row) / simplest[_id(row)] - 1
+                by_place.setdefault(row["place"], []).append(lead)
+        if by_place:
+            gains[name] = Gain.over([mean(leads) for leads in by_place.values()])
+    return gains
+
+
+def _by_name(rows: Sequence[Json]) -> Mapping[str, list[Json]]:
+    named: dict[str, list[Json]] = {}
+    for row in rows:
+        named.setdefault(row["forecaster"], []).append(row)
+    return named
+
+
+def _id(row: Json) -> RunId:
+    return row["workload"], row["seed"]
+
+
+def _share(row: Json) -> float:
+    return float(row["goodput"] / row["received"])

@@ -1,0 +1,42 @@
+"""A maintained library's model by import path."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.forecast.forecaster import SCENARIOS
+from migrator.forecast.selection import forecaster
+
+PATH = "migrator.forecast.auto_ets:AutoEts"
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "statsforecast.models", None)
+    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[statsforecast\]'"):
+        forecaster(PATH)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        np.random.default_rng(1).poisson(30, 200).astype(float),
+        np.where(np.arange(200) % 40 < 5, 80.0, 0.0),
+        np.full(200, 7.0),
+        np.zeros(200),
+        np.ones(1),
+    ],
+    ids=["noise", "bursts", "constant", "nothing", "one slot"],
+)
+def test_it_forecasts_any_history(history: np.ndarray) -> None:
+    pytest.importorskip("statsforecast")
+    ahead = forecaster(PATH).ahead(history, 20, 20)
+    assert ahead.shape == (SCENARIOS, 20)
+    assert ahead.mean() == pytest.approx(history[-60:].mean(), rel=0.5)
+
+
+def test_it_follows_a_trend() -> None:
+    pytest.importorskip("statsforecast")
+    rising = np.random.default_rng(2).poisson(100 + 2 * np.arange(60)).astype(float)
+    assert forecaster(PATH).ahead(rising, 20, 20).mean() > rising[-10:].mean()

@@ -253,16 +253,12 @@ def record(asked: argparse.Namespace, data: Path) -> Json:
         "traces": traces_digest(data),
         "model": hashlib.sha256(model.read_bytes()).hexdigest()[:16],
     }
-    parts = asked, made_with, data
-    truths = (*FORECASTERS, TRUTH)
-    loop = finish(
-        *("loop", Goodput, cases(asked, truths, asked.seeds)),
-        *(partial(Case.goodput, data=data, model=model), *parts),
-    )
-    errors = finish(
-        *("errors", Errors, cases(asked, FORECASTERS, asked.error_seeds)),
-        *(partial(Case.errors, data=data, model=model), *parts),
-    )
+    goodput = partial(Case.goodput, data=data, model=model)
+    errors = partial(Case.errors, data=data, model=model)
+    everything = cases(asked, (*FORECASTERS, TRUTH), asked.seeds)
+    loop_rows = finish("loop", Goodput, everything, goodput, asked, made_with, data)
+    forecast = cases(asked, FORECASTERS, asked.error_seeds)
+    error_rows = finish("errors", Errors, forecast, errors, asked, made_with, data)
     options = {"workloads": None, "seeds": SEEDS, "error_seeds": SEEDS, "device": "cpu"}
     options |= {"width": WIDTH, "heads": HEADS, "steps": STEPS}
     words = "".join(
@@ -277,8 +273,8 @@ def record(asked: argparse.Namespace, data: Path) -> Json:
         "windows": WINDOWS,
         "machine": describe_machine(),
         "training": training,
-        "errors": errors,
-        "loop": loop,
+        "errors": error_rows,
+        "loop": loop_rows,
     }
 
 

@@ -34,6 +34,7 @@ from typing import Any
 from benchmarks import (
     conditions,
     evaluation,
+    forecasters_page,
     ladder,
     live_grid,
     paper_figures,
@@ -266,6 +267,15 @@ PAGES = (
         command=(
             *(*_PYTHON, "benchmarks.replanning", "--load", "0.8", "--windows", "10"),
             *("--json", "{work}/replanning.json"),
+        ),
+    ),
+    Page(
+        "forecasters",
+        ("forecasters.json",),
+        lambda folder: forecasters_page.page(_read(folder, "forecasters.json")),
+        command=(
+            *(*_PYTHON, "benchmarks.forecasters", "--keep", "{work}/forecasters"),
+            *("--out", "{work}"),
         ),
     ),
     Page(

@@ -75,7 +75,8 @@ def test_what_is_forecast_is_what_comes_in_the_runs(tmp_path: Path) -> None:
         assert tenant["mae"] == 0
         assert tenant["windows"] == 4
     assert all(
-        one["mae"] > 0 for one in Case("W9", 0, "last-mean").errors(tmp_path, tmp_path).tenants
+        float(one["mae"]) > 0
+        for one in Case("W9", 0, "last-mean").errors(tmp_path, tmp_path).tenants
     )
 
 
@@ -83,7 +84,7 @@ def test_the_truth_is_each_tenants_own(tmp_path: Path) -> None:
     scenario = scenario_of(Case("W2", 0, TRUTH).of_protocol, tmp_path)
     ahead = Case("W2", 0, TRUTH).made(scenario, tmp_path).ahead
     for tenant in scenario.tenants:
-        now, counts = tenant.offset_s + 200, tenant.trace.counts
+        now, counts = tenant.offset_s + 200, tenant.trace.counts.astype(float)
         np.testing.assert_array_equal(ahead(counts[:now], 30, 200)[0], counts[now : now + 30])
 
 
@@ -95,14 +96,8 @@ def test_what_is_finished_is_kept_and_rendered_again(
 
     def errors(case: Case, **_: Path) -> Errors:
         ran.append(case.forecaster)
-        tenant = {
-            "kind": "azure",
-            "begin_s": 600.0,
-            "mean": 5.0,
-            "mae": 1.0,
-            "loss": 1.0,
-            "ms": 1.0,
-        }
+        came: dict[str, str | float] = {"kind": "azure", "begin_s": 600.0, "mean": 5.0}
+        tenant = {**came, "mae": 1.0, "loss": 1.0, "ms": 1.0}
         return Errors((tenant,))
 
     def goodput(case: Case, **_: Path) -> Goodput:

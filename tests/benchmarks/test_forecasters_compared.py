@@ -46,19 +46,20 @@ def record(goodput: dict[str, float]) -> dict[str, Any]:
         for one in about
         for name in (*FORECASTERS, TRUTH)
     ]
-    return {"command": "made up", "training": TRAINING, "errors": errors, "loop": loop}
+    return {"command": "made up", "training": TRAINING, "errors": errors, "loop": loop, "once": []}
 
 
 def test_a_forecaster_ahead_with_an_interval_above_0_wins() -> None:
     text = page(record({"ridge": 1.04, TRUTH: 1.1}))
     assert "interval above 0: `ridge` +4.0% (+4.0 to +4.0).**" in text
-    assert "| `ridge` | 12 | 52.0% | 90.0% | 40.0% | +4.0% (+4.0 to +4.0) | 94.5% |" in text
+    assert "| `ridge` | 12 | 52.0% | 90.0% | 40.0% | +4.0% (+4.0 to +4.0) | 0 | 94.5% |" in text
 
 
 def test_without_one_ahead_the_simplest_is_as_good() -> None:
     text = page(record({"ridge": 0.98, TRUTH: 1.1}))
     assert "**No forecaster brings more goodput than `last-mean`" in text
-    assert "| `last-mean` | 12 | 50.0% | 90.0% | 40.0% |  | 90.9% |" in text
+    assert "| `last-mean` | 12 | 50.0% | 90.0% | 40.0% |  |  | 90.9% |" in text
+    assert "| `auto` | 12 | 50.0% | 90.0% | 40.0% | +0.0% (+0.0 to +0.0) | 12 | 90.9% |" in text
 
 
 def test_every_forecaster_has_its_errors_of_every_kind_of_arrivals() -> None:
@@ -100,7 +101,7 @@ def test_what_is_finished_is_kept_and_rendered_again(
         tenant = {**came, "mae": 1.0, "loss": 1.0, "ms": 1.0}
         return Errors((tenant,))
 
-    def goodput(case: Case, **_: Path) -> Goodput:
+    def goodput(case: Case, **_: object) -> Goodput:
         ran.append(case.forecaster)
         return Goodput(100, 50.0, 60.0, 0.4, 1.0)
 
@@ -112,13 +113,13 @@ def test_what_is_finished_is_kept_and_rendered_again(
     words = ["forecasters", "--keep", str(tmp_path), "--out", str(tmp_path), "--processes", "1"]
     monkeypatch.setattr("sys.argv", [*words, "--workloads", "1"])
     assert forecasters.main() == 0
-    assert sorted(ran) == sorted((*FORECASTERS, TRUTH, *FORECASTERS))
+    assert sorted(ran) == sorted((*FORECASTERS, *FORECASTERS, TRUTH, *FORECASTERS, TRUTH))
     rows = json.loads((tmp_path / "forecasters.json").read_text())
     assert len(rows["loop"]) == len(FORECASTERS) + 1
     assert "--workloads 1" in (tmp_path / "forecasters.md").read_text()
     assert forecasters.main() == 0
-    assert len(ran) == 2 * len(FORECASTERS) + 1
+    assert len(ran) == 3 * len(FORECASTERS) + 2
     # another model: the Informer alone is run again
     (tmp_path / "week.informer").write_bytes(b"other model")
     assert forecasters.main() == 0
-    assert ran[2 * len(FORECASTERS) + 1 :] == ["informer", "informer"]
+    assert ran[3 * len(FORECASTERS) + 2 :] == 3 * ["informer"]

@@ -275,6 +275,7 @@ def record(asked: argparse.Namespace, data: Path) -> Json:
         "windows": WINDOWS,
         "machine": describe_machine(),
         "training": training,
+        "wanted": {"errors": len(forecast), **dict.fromkeys(PLANNERS.values(), len(everything))},
         "errors": error_rows,
         **loops,
     }

@@ -19,7 +19,7 @@ RunId = tuple[str, int]
 
 def page(record: Json) -> str:
     """The whole page."""
-    errors, loop = record["errors"], record["loop"]
+    errors, loop = record["errors"], _complete(record["loop"])
     return "\n".join(
         [
             "# Forecasters",
@@ -49,6 +49,7 @@ def page(record: Json) -> str:
             f"same place (below 0 is better). {_amount(errors)}",
             "",
             *_errors(errors),
+            *_missing_errors(record),
             "",
         ]
     )
@@ -95,7 +96,24 @@ def _loops(record: Json) -> Iterator[str]:
     """A table per policy."""
     for planner, kind in PLANNERS.items():
         if record[kind]:
-            yield from ("", f"### `{planner}`", "", *_loop(record[kind]))
+            yield from ("", f"### `{planner}`", "", *_loop(_complete(record[kind])))
+            yield from _missing(record, kind)
+
+
+def _complete(rows: Sequence[Json]) -> list[Json]:
+    """The runs that all have, of the forecasters with at least half of the runs of the simplest."""
+    named = {name: {_id(row) for row in theirs} for name, theirs in _by_name(rows).items()}
+    least = len(named.get(SIMPLEST, ())) / 2
+    named = {name: runs for name, runs in named.items() if len(runs) >= least}
+    common = set.intersection(*named.values()) if named else set()
+    return [row for row in rows if row["forecaster"] in named and _id(row) in common]
+
+
+def _missing(record: Json, kind: str) -> Iterator[str]:
+    """What was not run, or not by all."""
+    shown, wanted = len(_complete(record[kind])), record["wanted"][kind]
+    if shown < wanted:
+        yield from ("", f"{wanted - shown} of {wanted} runs are missing or not run by all.")
 
 
 def _loop(loop: Sequence[Json]) -> Iterator[str]:
@@ -122,6 +140,12 @@ def _loop(loop: Sequence[Json]) -> Iterator[str]:
         )
     heads = ["forecaster", "runs", "goodput", "in time", "worst tenant", "gain", "same"]
     yield from table([*heads, f"of `{TRUTH}`"], lines)
+
+
+def _missing_errors(record: Json) -> Iterator[str]:
+    shown, wanted = len(record["errors"]), record["wanted"]["errors"]
+    if shown < wanted:
+        yield from ("", f"{wanted - shown} of {wanted} are missing.")
 
 
 def _amount(errors: Sequence[Json]) -> str:

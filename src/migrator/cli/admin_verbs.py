@@ -180,6 +180,7 @@ def add(
     state: State = None,
     scenario: ScenarioName = None,
     token_file: TokenFile = None,
+    ca: Ca = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -194,7 +195,7 @@ def add(
 
     require_confirmation(yes)
     section = read_yaml_file(file, _section)
-    daemon = find_daemon(url, state, scenario, token_file)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
     name = section.get("name") or section.get("model")
     confirm(f"{name} is served as well; other tenants may get smaller instances.", yes)
     body = {"admit": section, "folder": str(file.parent.absolute())}
@@ -216,6 +217,7 @@ def load(
     state: State = None,
     scenario: ScenarioName = None,
     token_file: TokenFile = None,
+    ca: Ca = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -223,7 +225,7 @@ def load(
     from migrator.cli.daemon import find_daemon
 
     require_confirmation(yes)
-    daemon = find_daemon(url, state, scenario, token_file)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
     confirm(f"{tenant} is served again; other tenants may get smaller instances.", yes)
     path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
     _show(daemon.request("POST", path, {}, _ADD_S), as_json)
@@ -236,6 +238,7 @@ def remove(
     state: State = None,
     scenario: ScenarioName = None,
     token_file: TokenFile = None,
+    ca: Ca = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -246,6 +249,6 @@ def remove(
     from migrator.cli.daemon import find_daemon
 
     require_confirmation(yes)
-    daemon = find_daemon(url, state, scenario, token_file)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
     confirm(f"{tenant} answers no more requests; its instances go to the others.", yes)
     _show(daemon.request("POST", "/admin/tenants", {"remove": tenant}, _ACTION_S), as_json)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from support.detector_model import Detector, scenes
+from support.detector_model import Detector, Picky, scenes
 from support.serving import assignment, in_loop, started
 
 from migrator.core.tensors import TensorSpec
 from migrator.serving.queue import QueueSettings
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelFaultError
-
-
-class Picky(Detector):
-    """Raises for labels that it does not expect."""
-
-    def is_correct(self, outputs: dict[str, Any], label: dict[str, Any]) -> bool:
-        if label["place"][0] < 0:
-            raise ValueError("a box outside of the picture")
-        return super().is_correct(outputs, label)
 
 
 @in_loop

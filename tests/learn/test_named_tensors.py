@@ -57,9 +57,9 @@ def test_an_example_is_made_of_zeros_unless_the_class_has_one() -> None:
 class Scores(Detector):
     """Answers with scores; its labels are classes."""
 
-    inputs = (TensorSpec("place", "FP32", (3,)),)
+    inputs: Any = (TensorSpec("place", "FP32", (3,)),)
     outputs = (TensorSpec("scores", "FP32", (3,)), TensorSpec("sum", "FP64"))
-    labels = ()
+    labels: Any = ()
     is_correct: Any = property()  # an AttributeError: there is none
 
     def infer(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -85,8 +85,10 @@ class NearMeans(Means):
 
 def test_a_classifier_may_decide_what_is_correct() -> None:
     scores = np.array([[3, 2, 1], [3, 2, 1]], np.float32)
-    assert compare(NearMeans.build(3, 0), scores, np.array([1, 2]))[0].tolist() == [True, False]
-    assert not compare(Means.build(3, 0), scores, np.array([1, 2]))[0].any()
+    near: Any = NearMeans.build(3, 0)
+    plain: Any = Means.build(3, 0)
+    assert compare(near, scores, np.array([1, 2]))[0].tolist() == [True, False]
+    assert not compare(plain, scores, np.array([1, 2]))[0].any()
 
 
 SPEC = TensorSpec("x", "FP32", (2,))

@@ -156,7 +156,7 @@ def test_it_is_served_labelled_and_retrained_over_http_and_grpc(shop: tuple[Serv
                 uploaded.add(now["window"])
                 upload(100 + now["window"])
             tenant = now["tenants"][NAME]
-            return tenant["version"] >= 1 and tenant["accuracy"] > 0.9
+            return bool(tenant["version"] >= 1 and tenant["accuracy"] > 0.9)
 
         daemon.wait_for(has_learned, "a retrained model serves")
         columns, targets = goods(20, 1)

@@ -67,6 +67,15 @@ class Detector:
         self.bias = load_file(path)["bias"]
 
 
+class Picky(Detector):
+    """Raises for labels that it does not expect."""
+
+    def is_correct(self, outputs: Arrays, label: Arrays) -> bool:
+        if label["place"][0] < 0:
+            raise ValueError("a box outside of the picture")
+        return super().is_correct(outputs, label)
+
+
 def scenes(count: int, seed: int) -> Samples:
     """Pictures with a square at a random place, and where it is; every eighth is empty."""
     draw = np.random.default_rng(seed)

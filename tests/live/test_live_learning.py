@@ -364,6 +364,44 @@ class _Timed(Trainings):
         )
 
 
+class _TimedAfterPretraining(_Pretraining):
+    """As `_Timed` once there is a first version: the model is no better, or it is."""
+
+    adopts = False
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        result = await super().train(job, progress)
+        if job.kind is JobKind.PRETRAIN:
+            return result
+        refused = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
+        weights = result.weights if self.adopts else None
+        return msgspec.structs.replace(refused, adopted=self.adopts, weights=weights)
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
+    tmp_path: Path, tenant: TenantState, adopts: bool
+) -> None:
+    trainings = _TimedAfterPretraining(tmp_path / "log", idle_forkserver())
+    trainings.adopts = adopts
+    models = learning(tmp_path, tenant, trainings, "mps")
+    await models.prepare(tenant)
+    _set_profile(tenant, 10.0)
+    at_first = tenant.duration.facts
+    await models.estimate("photos", 2, None, 100)
+    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
+    await models.train("photos", Instance(0, 1), {})
+    assert tenant.duration.facts != at_first
+    assert tenant.gains.completions == 1
+    again = tenant_in(tmp_path, WINDOW_S)
+    restarted = learning(tmp_path, again, trainings, "mps")
+    await restarted.prepare(again)
+    assert again.duration.facts == tenant.duration.facts
+    assert again.gains.facts == tenant.gains.facts
+    assert restarted.past_estimates == models.past_estimates
+    assert (again.version.number if again.version else 0) == (2 if adopts else 1)
+
+
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])
 async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float

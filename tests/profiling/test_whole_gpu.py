@@ -317,6 +317,9 @@ def test_the_verb(tmp_path: Path) -> None:
     assert listed["seconds"] > 0
     assert {job["study"] for job in listed["measurements"]} == {study.value for study in Study}
     assert gpu("measure", *cpu, TINY, "--dry-run", "--json").json == listed
+    none = gpu("measure", *cpu, "--quick", "--budget-s", "1", "--out", tmp_path / "none")
+    assert none.code == 0, none.err
+    assert none.out.splitlines()[-1] == "nothing was measured; raise --budget-s"
     todo = planned(A30, "cpu", [TINY], quick=True)
     measure_gpu(todo[:1], driver("cpu", 0, A30), tmp_path / "out", command="interrupted")
     # goes on from there; one second is too short for any

@@ -22,7 +22,7 @@ from support.waiting import LIMIT_S, until
 from migrator.core.catalogue import Place, board, boards
 from migrator.core.errors import GpuError
 from migrator.core.profiles import profile_of
-from migrator.profiling.drivers import Mig, Mps
+from migrator.profiling.drivers import Mig, Mps, driver
 from migrator.profiling.measurements import Measurement, Study, WorkKind, whole_gpu
 from migrator.profiling.whole_gpu import measure_gpu, planned
 
@@ -320,9 +320,12 @@ def test_the_verb(tmp_path: Path) -> None:
     none = gpu("measure", *cpu, "--quick", "--budget-s", "1", "--out", tmp_path / "none")
     assert none.code == 0, none.err
     assert none.out.splitlines()[-1] == "nothing was measured; raise --budget-s"
-    done = gpu("measure", *cpu, "--quick", "--budget-s", "20", "--out", tmp_path / "out", "--json")
+    todo = planned(A30, "cpu", [TINY], quick=True)
+    measure_gpu(todo[:1], driver("cpu", 0, A30), tmp_path / "out", command="interrupted")
+    # goes on from there; one second is too short for any
+    done = gpu("measure", *cpu, "--quick", "--budget-s", "1", "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
-    assert done.json["measured"] > 0
+    assert (done.json["measured"], done.json["left"]) == (0, len(todo) - 1)
     page = (tmp_path / "out" / "report.md").read_text()
     assert f"`migrator gpu measure {TINY} --driver cpu --board A30-24GB --quick`" in page
 

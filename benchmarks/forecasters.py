@@ -4,7 +4,8 @@
 
 It trains an Informer on a week of generated arrivals of every kind, so that no place of a real
 trace was seen. Then every forecaster forecasts each window of the protocol's runs at load 0.8, and
-`migrator` plans on it; `truth` is a forecast that is right. Runs go seed by seed, workload by
+`migrator` plans on it, and `migrator-once`, which does not plan again on the last seconds within
+the window; `truth` is a forecast that is right. Runs go seed by seed, workload by
 workload, so that an interrupted call has whole workloads; the same call goes on. `--device cuda
 --width 512 --heads 8 --steps 10000` trains the network of the Informer's authors.
 """
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks import headline_scenarios
 from benchmarks.configurations import commit
-from benchmarks.forecasters_page import Json, page
+from benchmarks.forecasters_page import PLANNERS, TRUTH, Json, page
 from benchmarks.headline_scenarios import (
     KINDS,
     SPREAD_S,
@@ -58,7 +59,6 @@ Floats = NDArray[np.float64]
 PATHS = {"auto-ets": "migrator.forecast.auto_ets:AutoEts", "informer": "informer:{model}"}
 FORECASTERS = ("last-mean", "long-mean", "seasonal", "ridge", "auto", *PATHS)
 """The simplest first."""
-TRUTH = "truth"
 SEEDS, WIDTH, HEADS, STEPS = 1, 32, 4, 800
 """Defaults: what two cores do in half an hour."""
 WEEK_S = 7 * 24 * 3600
@@ -105,10 +105,10 @@ class Case:
             tenants.append({"kind": kind, "begin_s": begin_s, **kept})
         return Errors(tuple(tenants))
 
-    def goodput(self, data: Path, model: Path) -> Goodput:
-        """What `migrator` brings with it."""
+    def goodput(self, data: Path, model: Path, planner: str) -> Goodput:
+        """What a policy brings with it."""
         began_s, scenario = time.process_time(), scenario_of(self.of_protocol, data)
-        method, ours = self.made(scenario, model), policy("migrator")
+        method, ours = self.made(scenario, model), policy(planner)
         prepare(ours)
         outcome = run(scenario, ours, method)
         return Goodput(
@@ -253,16 +253,14 @@ def record(asked: argparse.Namespace, data: Path) -> Json:
         "traces": traces_digest(data),
         "model": hashlib.sha256(model.read_bytes()).hexdigest()[:16],
     }
-    parts = asked, made_with, data
-    truths = (*FORECASTERS, TRUTH)
-    loop = finish(
-        *("loop", Goodput, cases(asked, truths, asked.seeds)),
-        *(partial(Case.goodput, data=data, model=model), *parts),
-    )
-    errors = finish(
-        *("errors", Errors, cases(asked, FORECASTERS, asked.error_seeds)),
-        *(partial(Case.errors, data=data, model=model), *parts),
-    )
+    everything = cases(asked, (*FORECASTERS, TRUTH), asked.seeds)
+    loops = {}
+    for planner, kind in PLANNERS.items():
+        goodput = partial(Case.goodput, data=data, model=model, planner=planner)
+        loops[kind] = finish(kind, Goodput, everything, goodput, asked, made_with, data)
+    errors = partial(Case.errors, data=data, model=model)
+    forecast = cases(asked, FORECASTERS, asked.error_seeds)
+    error_rows = finish("errors", Errors, forecast, errors, asked, made_with, data)
     options = {"workloads": None, "seeds": SEEDS, "error_seeds": SEEDS, "device": "cpu"}
     options |= {"width": WIDTH, "heads": HEADS, "steps": STEPS}
     words = "".join(
@@ -277,14 +275,15 @@ def record(asked: argparse.Namespace, data: Path) -> Json:
         "windows": WINDOWS,
         "machine": describe_machine(),
         "training": training,
-        "errors": errors,
-        "loop": loop,
+        "wanted": {"errors": len(forecast), **dict.fromkeys(PLANNERS.values(), len(everything))},
+        "errors": error_rows,
+        **loops,
     }
 
 
 def _text(made: Json) -> str:
     """The record as JSON, a line per row."""
-    lists = ("errors", "loop")
+    lists = ("errors", *PLANNERS.values())
     about = json.dumps({name: value for name, value in made.items() if name not in lists}, indent=1)
     rows = "".join(
         f',\n "{name}": [\n  ' + ",\n  ".join(map(json.dumps, made[name])) + "\n ]"

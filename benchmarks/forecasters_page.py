@@ -11,13 +11,15 @@ from benchmarks.headline_scenarios import KINDS
 from benchmarks.runs import table
 
 Json = dict[str, Any]
-SIMPLEST, INFORMER, TRUTH = "last-mean", "informer", "truth"
+SIMPLEST, TRUTH = "last-mean", "truth"
+PLANNERS = {"migrator": "loop", "migrator-once": "once"}
+"""Policies in the loop, and the names of their rows."""
 RunId = tuple[str, int]
 
 
 def page(record: Json) -> str:
     """The whole page."""
-    errors, loop = record["errors"], record["loop"]
+    errors, loop = record["errors"], _complete(record["loop"])
     return "\n".join(
         [
             "# Forecasters",
@@ -34,10 +36,11 @@ def page(record: Json) -> str:
             "",
             "## Goodput in the loop",
             "",
-            f"`migrator` with each forecaster; `{TRUTH}` is what really arrives. *Gain*: over "
-            f"`{SIMPLEST}`, of the same workload, place and seed; a run is one of those.",
-            "",
-            *_loop(loop),
+            f"`{TRUTH}` is what really arrives. *Gain*: over `{SIMPLEST}`, of the same workload, "
+            f"place and seed, which are a run; *same*: runs in which it is 0, because the plans "
+            "are the same. `migrator` plans again on the last seconds within the window, whatever "
+            "forecasts the window; `migrator-once` does not.",
+            *_loops(record),
             "",
             "## Errors",
             "",
@@ -46,6 +49,7 @@ def page(record: Json) -> str:
             f"same place (below 0 is better). {_amount(errors)}",
             "",
             *_errors(errors),
+            *_missing_errors(record),
             "",
         ]
     )
@@ -88,13 +92,40 @@ def _decision(loop: Sequence[Json]) -> Iterator[str]:
     yield f"**More goodput than `{SIMPLEST}`, with an interval above 0: {names}.**"
 
 
+def _loops(record: Json) -> Iterator[str]:
+    """A table per policy."""
+    for planner, kind in PLANNERS.items():
+        if record[kind]:
+            yield from ("", f"### `{planner}`", "", *_loop(_complete(record[kind])))
+            yield from _missing(record, kind)
+
+
+def _complete(rows: Sequence[Json]) -> list[Json]:
+    """The runs that all have, of the forecasters with at least half of the runs of the simplest."""
+    named = {name: {_id(row) for row in theirs} for name, theirs in _by_name(rows).items()}
+    least = len(named.get(SIMPLEST, ())) / 2
+    named = {name: runs for name, runs in named.items() if len(runs) >= least}
+    common = set.intersection(*named.values()) if named else set()
+    return [row for row in rows if row["forecaster"] in named and _id(row) in common]
+
+
+def _missing(record: Json, kind: str) -> Iterator[str]:
+    """What was not run, or not by all."""
+    shown, wanted = len(_complete(record[kind])), record["wanted"][kind]
+    if shown < wanted:
+        yield from ("", f"{wanted - shown} of {wanted} runs are missing or not run by all.")
+
+
 def _loop(loop: Sequence[Json]) -> Iterator[str]:
     gains, shares = _gains(loop, _share), _by_name(loop)
-    truth = {_id(row): _share(row) for row in shares.get(TRUTH, ())}
+    truth, simplest = (
+        {_id(row): _share(row) for row in shares.get(name, ())} for name in (TRUTH, SIMPLEST)
+    )
     lines = []
     for name, rows in shares.items():
         both = [row for row in rows if _id(row) in truth]
         of_truth = f"{mean(_share(row) / truth[_id(row)] for row in both):.1%}" if both else ""
+        same = sum(_share(row) == simplest.get(_id(row)) for row in rows)
         lines.append(
             [
                 f"`{name}`",
@@ -103,11 +134,18 @@ def _loop(loop: Sequence[Json]) -> Iterator[str]:
                 f"{mean(row['in_time'] / row['received'] for row in rows):.1%}",
                 f"{mean(row['worst'] for row in rows):.1%}",
                 str(gains.get(name, "")),
+                "" if name == SIMPLEST else f"{same}",
                 of_truth,
             ]
         )
-    heads = ["forecaster", "runs", "goodput", "in time", "worst tenant", "gain", f"of `{TRUTH}`"]
-    yield from table(heads, lines)
+    heads = ["forecaster", "runs", "goodput", "in time", "worst tenant", "gain", "same"]
+    yield from table([*heads, f"of `{TRUTH}`"], lines)
+
+
+def _missing_errors(record: Json) -> Iterator[str]:
+    shown, wanted = len(record["errors"]), record["wanted"]["errors"]
+    if shown < wanted:
+        yield from ("", f"{wanted - shown} of {wanted} are missing.")
 
 
 def _amount(errors: Sequence[Json]) -> str:

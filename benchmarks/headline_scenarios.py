@@ -45,8 +45,11 @@ from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, all_workloads
 WINDOWS = 4
 SHARES = f"{GPU}-MPS"
 """The same GPU divided by MPS, on which slices can be lent."""
-STEADY, BURSTY = ("alibaba", "alibaba-steady", "twitter"), ("azure", "azure-bursty", "batch")
-ARRIVALS = {"mixed": (STEADY, BURSTY), "steady": (STEADY,), "bursty": (BURSTY,)}
+KINDS = STEADY, BURSTY = (
+    ("alibaba", "alibaba-steady", "twitter"),
+    ("azure", "azure-bursty", "batch"),
+)
+ARRIVALS = {"mixed": KINDS, "steady": (STEADY,), "bursty": (BURSTY,)}
 """Kinds of arrivals, which tenants have in turn."""
 SPREAD_S = 60
 """Most seconds by which the copies of a trace are late that are added up for a rate."""

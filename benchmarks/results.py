@@ -36,6 +36,7 @@ from benchmarks import (
     configuration_times,
     evaluation,
     floors,
+    forecasters_page,
     headline_page,
     ladder,
     live_grid,
@@ -302,6 +303,15 @@ PAGES = (
         command=(
             *(*_PYTHON, "benchmarks.replanning", "--load", "0.8", "--windows", "10"),
             *("--json", "{work}/replanning.json"),
+        ),
+    ),
+    Page(
+        "forecasters",
+        ("forecasters.json",),
+        lambda folder: forecasters_page.page(_read(folder, "forecasters.json")),
+        command=(
+            *(*_PYTHON, "benchmarks.forecasters", "--keep", "{work}/forecasters"),
+            *("--out", "{work}"),
         ),
     ),
     Page(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from migrator.cli import app
@@ -16,6 +17,11 @@ from migrator.forecast.informer.trained import load
 from migrator.forecast.selection import forecaster
 
 WINDOW = ("--window-s", "10")
+NO_GPU = (
+    []
+    if torch.cuda.is_available()
+    else [(("train", "TRACE", "--out", "m", "--device", "cuda"), "on the GPU failed.*; give cpu")]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +172,7 @@ def test_where_nothing_came_no_ratio_is_given(tmp_path: Path, suffix: str) -> No
         (("train", "TRACE", "--out", "m", "--slot-s", "0.3"), "--slot-s: must be 0.5 or"),
         (("train", "TRACE", "--out", "m", "--seconds", "50"), "50 slots of history are too few"),
         (("train", "TRACE", "--out", "m", "--device", "gpu"), "--device: there is no 'gpu'"),
+        *NO_GPU,
         (("evaluate", "TRACE", "--forecasters", "ridg"), "did you mean ridge"),
         (("evaluate", "TRACE", "--forecasters", ","), "--forecasters: no name given"),
         (("evaluate", "TRACE", "--model", "none"), "none: cannot be read"),

@@ -129,7 +129,7 @@ def test_load_sends_its_requests_over_tls(daemon: Encrypted) -> None:
     assert "its certificate is not trusted" in str(refused.exception)
 
 
-@pytest.mark.parametrize("kind", ["check", "serve"])
+@pytest.mark.parametrize("kind", ["validate", "serve"])
 def test_a_scenario_with_bad_files_is_refused_before_anything_starts(
     kind: str, ca: Authority, tmp_path: Path
 ) -> None:
@@ -221,8 +221,7 @@ def test_verbs_warn_before_they_send_a_token_in_clear_to_another_machine(
 ) -> None:
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", ADMIN)
     scenario = str(scenario_file(tmp_path, "photos"))
-    done = run(*(scenario if word == "SCENARIO" else word for word in arguments))
-    assert done.exit_code != 0  # there is no such machine
+    run(*(scenario if word == "SCENARIO" else word for word in arguments))
     assert f"a token is sent in clear to {arguments[0].replace('gateway', 'map')}.invalid" in (
         caplog.text
     )

@@ -33,7 +33,7 @@ def test_it_forecasts_any_history(history: np.ndarray) -> None:
     pytest.importorskip("statsforecast")
     ahead = forecaster(PATH).ahead(history, 20, 20)
     assert ahead.shape == (SCENARIOS, 20)
-    assert ahead.mean() == pytest.approx(history[-60:].mean(), rel=0.5)
+    assert history.min() <= ahead.mean() <= history.max()
 
 
 def test_it_follows_a_trend() -> None:

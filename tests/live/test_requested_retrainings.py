@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.faults import events, said, settled, teach
+from support.faults import said, settled, teach
 from support.live_daemon import Served, samples, scenario_file, served
 from typer.testing import CliRunner
 
@@ -93,9 +93,9 @@ def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> N
         teach(daemon, "photos", 0, 60, "as-before")
         assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
         teach(daemon, "photos", 1, 90, "drifted")
-        now = _version(2, daemon)
-        assert now["window"] == 0
-        assert any(
-            "the retraining of photos is requested: its accuracy fell from" in event.words
-            for event in events(state)
+        # the second one may be less accurate on these classes than on its held-out samples
+        now = daemon.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] >= 2, "another version serves"
         )
+        assert now["window"] == 0
+        said(state, "the retraining of photos is requested: its accuracy fell from")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.make import tenant
-from support.problems import random_problem
+from support.problems import random_problem, with_far_too_many_requests
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
@@ -152,7 +152,7 @@ def test_claims_about_weights_and_floors_are_checked() -> None:
 def test_the_ilp_proves_what_is_earned_and_not_a_small_part_of_a_large_penalty(seed: int) -> None:
     charge = Charge.PAPER if seed == 126 else Charge.SURVIVORS
     drawn = random_problem(seed, tenants=2, slots=4, charge=charge, preferences=True)
-    problem = replace(drawn, tenants=tuple(map(busy, drawn.tenants)))
+    problem = replace(drawn, tenants=tuple(map(with_far_too_many_requests, drawn.tenants)))
     best = make_plan(problem, time_limit_s=PLENTY_S)
     plan = solve_ilp(problem, gap=1e-6).plan
     assert plan is not None
@@ -160,10 +160,3 @@ def test_the_ilp_proves_what_is_earned_and_not_a_small_part_of_a_large_penalty(s
     assert plan.objective < best.objective
     assert plan.upper_bound > plan.objective
     assert plan.status != "proven optimal"
-
-
-def busy(drawn: Tenant) -> Tenant:
-    """With far more requests than any plan answers."""
-    rows = tuple(tuple(3000 * count for count in row) for row in drawn.received)
-    capability = {gpcs: 3000 * count for gpcs, count in drawn.capability.items()}
-    return replace(drawn, received=rows, capability=capability, floor=1.0)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from migrator.profiling.changes import Change, ChangeKind, figures_by_change
+from migrator.profiling.changes import ChangeKind, ShareChange, figures_by_change
 
 
 def test_a_step_counts_for_every_change_during_which_it_ran() -> None:
     began_s = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     took_s = [0.5, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7]
     changes = [
-        Change(ChangeKind.CREATE, 3.2, 4.1),
-        Change(ChangeKind.START, 4.2, 4.3),
-        Change(ChangeKind.STOP, 4.9, 4.95),
-        Change(ChangeKind.CREATE, 6.1, 9.0),
+        ShareChange(ChangeKind.CREATE, 3.2, 4.1),
+        ShareChange(ChangeKind.START, 4.2, 4.3),
+        ShareChange(ChangeKind.STOP, 4.9, 4.95),
+        ShareChange(ChangeKind.CREATE, 6.1, 9.0),
     ]
     figures = figures_by_change(began_s, took_s, 0.9, changes)
     # neither the first, which warms up, nor any that a change touches
@@ -25,5 +25,5 @@ def test_a_step_counts_for_every_change_during_which_it_ran() -> None:
 
 
 def test_a_step_longer_than_the_quiet_time_counts_as_quiet() -> None:
-    figures = figures_by_change([0.0], [5.0], 0.1, [Change(ChangeKind.START, 1.0, 2.0)])
+    figures = figures_by_change([0.0], [5.0], 0.1, [ShareChange(ChangeKind.START, 1.0, 2.0)])
     assert (figures["steps"], figures["p50_ms"]) == (1, 5000.0)

@@ -216,19 +216,20 @@ def _trained(
     from migrator.forecast.informer import require_torch
 
     require_torch("informer")
-    import torch
-
     from migrator.forecast.informer.network import Shape
     from migrator.forecast.informer.training import Settings, train
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device: torch sees no GPU here; give cpu")
     if device not in ("cpu", "cuda"):
         raise InputError(f"--device: there is no {device!r}; give cpu or cuda")
     settings = Settings(seed=seed, device=device)
     shape = Shape.for_window(max(1, round(window_s / slot_s)))
-    with progress(settings.steps, "training") as step:
-        return train(histories, slot_s, shape, settings, step)
+    try:
+        with progress(settings.steps, "training") as step:
+            return train(histories, slot_s, shape, settings, step)
+    except (AssertionError, RuntimeError) as error:
+        if device == "cpu":
+            raise
+        raise InputError(f"--device: training on the GPU failed ({error}); give cpu") from error
 
 
 def _measured(

@@ -101,7 +101,7 @@ class TenantRetraining:
         """The same in another configuration; unchanged if it runs, or has no such one."""
         for choice in self.others if self.phase is Phase.WAITING else ():
             if choice.configuration == configuration:
-                mine = RetrainingChoice(
+                present = RetrainingChoice(
                     self.configuration, self.expected, self.seconds, self.memory_gib
                 )
                 rest = tuple(other for other in self.others if other is not choice)
@@ -111,7 +111,7 @@ class TenantRetraining:
                     expected=choice.accuracy_post,
                     seconds=choice.seconds,
                     memory_gib=choice.memory_gib,
-                    others=(mine, *rest),
+                    others=(present, *rest),
                 )
         return self
 

@@ -29,7 +29,7 @@ class JudgedLabels(Protocol):
 
 
 @dataclass
-class _Watch:
+class _RecentAnswers:
     """The answers of a version in a window, since its last retraining was requested."""
 
     version: Any
@@ -52,7 +52,7 @@ class RetrainingTriggers:
         plans: RetrainingPlans,
     ) -> None:
         self._tenants, self._clock, self._labels, self._plans = tenants, clock, labels, plans
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[str, _RecentAnswers] = {}
 
     def due(self) -> Iterator[tuple[TenantState, str]]:
         """Yield the tenants to retrain now, each with the reason."""
@@ -76,9 +76,9 @@ class RetrainingTriggers:
         if watch is None or watch.version is not tenant.version:
             accuracy = None if tenant.version is None else tenant.version.accuracy
             # what a window before had says nothing about another version
-            watch = _Watch(tenant.version, number, judged, wrong, accuracy)
+            watch = _RecentAnswers(tenant.version, number, judged, wrong, accuracy)
         elif watch.window != number:
-            watch = _Watch(watch.version, number, 0, 0, watch.reference)
+            watch = _RecentAnswers(watch.version, number, 0, 0, watch.reference)
         self._watches[tenant.name] = watch
         limit, answers = tenant.training.after_drop, judged - watch.judged
         if limit is None or answers < FEWEST_LABELS:

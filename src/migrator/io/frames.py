@@ -30,7 +30,9 @@ _READ_BYTES = 1 << 16
 """Size of a read in bytes: a batch of small images and its header fit."""
 _JOIN_BYTES = 1 << 17
 """Size in bytes up to which one copy costs less than a second system call."""
-_DTYPES = {kind.str: kind for kind in (np.dtype(code).newbyteorder("<") for code in "?bBhHilqIefd")}
+_DTYPES = {
+    kind.str: kind for kind in (np.dtype(code).newbyteorder("<") for code in "?bBhHilqIQefd")
+}
 
 Message = TypeVar("Message")
 

@@ -22,7 +22,7 @@ from migrator.workload.live import LiveScenario, parse_tenant
 _log = logging.getLogger(__name__)
 
 
-class _Section(msgspec.Struct, frozen=True):
+class _AddedSection(msgspec.Struct, frozen=True):
     """A tenant as a scenario has it."""
 
     tenant: dict[str, Any]
@@ -32,7 +32,7 @@ class _Section(msgspec.Struct, frozen=True):
 
 class _File(msgspec.Struct, frozen=True):
     version: Literal[1] = 1
-    added: dict[str, _Section] = {}
+    added: dict[str, _AddedSection] = {}
     removed: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ class StoredTenants:
     def add(self, name: str, section: Mapping[str, Any], folder: Path | None) -> None:
         """Store that the tenant of this section is served."""
         read = self.read(section, folder)
-        stored = _Section(dict(section), str(folder or Path.cwd()))
+        stored = _AddedSection(dict(section), str(folder or Path.cwd()))
         self._write({**self._content.added, name: stored}, {*self._content.removed} - {name})
         self._alone[name] = read
         self.unusable.pop(name, None)
@@ -122,7 +122,7 @@ class StoredTenants:
         removed = self._content.removed
         return {name: alone for name, alone in self._alone.items() if name not in removed}
 
-    def _write(self, added: Mapping[str, _Section], removed: set[str]) -> None:
+    def _write(self, added: Mapping[str, _AddedSection], removed: set[str]) -> None:
         """After an InputError nothing has changed."""
         content = _File(added=dict(added), removed=tuple(sorted(removed)))
         private_folder(self._path.parent)

@@ -36,7 +36,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class ShareChange:
     """A change, on the monotonic clock, which all processes of a machine share."""
 
     kind: ChangeKind
@@ -46,14 +46,14 @@ class Change:
 
 def make_changes(
     driver: Driver, measurement: Measurement, until_s: float
-) -> tuple[list[Change], Json]:
+) -> tuple[list[ShareChange], Json]:
     """Create, use and destroy shares until `until_s`, at least once; the last process's answer.
 
     Shares of MPS are not created: there only processes start and stop.
     """
     ((sms, served),) = measurement.jobs
     starting = replace(served, task=WorkKind.START)
-    changes: list[Change] = []
+    changes: list[ShareChange] = []
     for _ in range(0 if driver.coexist else _BARE):
         with _share(driver, sms, changes):
             pass
@@ -76,7 +76,10 @@ def make_changes(
 
 
 def figures_by_change(
-    began_s: Sequence[float], took_s: Sequence[float], quiet_s: float, changes: Sequence[Change]
+    began_s: Sequence[float],
+    took_s: Sequence[float],
+    quiet_s: float,
+    changes: Sequence[ShareChange],
 ) -> Json:
     """Figures of the steps from `quiet_s` until the first change, and of those in each change."""
     begin, took = np.asarray(began_s), np.asarray(took_s)
@@ -97,16 +100,16 @@ def _figures(took_s: NDArray[np.float64]) -> dict[str, float]:
 
 
 @contextmanager
-def _noted(kind: ChangeKind, changes: list[Change]) -> Iterator[None]:
+def _noted(kind: ChangeKind, changes: list[ShareChange]) -> Iterator[None]:
     began_s = time.monotonic()
     try:
         yield
     finally:
-        changes.append(Change(kind, began_s, time.monotonic()))
+        changes.append(ShareChange(kind, began_s, time.monotonic()))
 
 
 @contextmanager
-def _share(driver: Driver, sms: int, changes: list[Change]) -> Iterator[GpuShare]:
+def _share(driver: Driver, sms: int, changes: list[ShareChange]) -> Iterator[GpuShare]:
     """A share whose creation and destruction are noted if the driver has any."""
     began_s = time.monotonic()
     with driver.share(sms) as share:
@@ -114,5 +117,5 @@ def _share(driver: Driver, sms: int, changes: list[Change]) -> Iterator[GpuShare
         yield share
         destroying_s = time.monotonic()
     if not driver.coexist:
-        changes.append(Change(ChangeKind.CREATE, began_s, created_s))
-        changes.append(Change(ChangeKind.DESTROY, destroying_s, time.monotonic()))
+        changes.append(ShareChange(ChangeKind.CREATE, began_s, created_s))
+        changes.append(ShareChange(ChangeKind.DESTROY, destroying_s, time.monotonic()))

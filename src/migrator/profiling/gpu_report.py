@@ -101,10 +101,10 @@ class _GpuReport:
             yield _spread("Training step over the packaged profile", ratios)
         beside = list(self._isolation())
         if beside:
-            most = max(beside, key=lambda found: found[3])
+            most = max(beside, key=lambda row: row[3])
             yield _spread(
                 f"Slowdown beside busy neighbours ({self._assumption()})",
-                [found[3] for found in beside],
+                [row[3] for row in beside],
                 f" (most: {most[0]})",
             )
         changed = [
@@ -373,8 +373,8 @@ def _spread(what: str, values: Sequence[float], end: str = "") -> str:
 
 
 def _median(values: Iterable[float]) -> str:
-    found = list(values)
-    return f"{median(found):.3f}" if found else _NONE
+    listed = list(values)
+    return f"{median(listed):.3f}" if listed else _NONE
 
 
 def _mib(value: float | None) -> str:

@@ -70,7 +70,7 @@ class Measured:
 def planned(
     board: catalogue.Board, driver_name: str, models: Sequence[str], *, quick: bool = False
 ) -> list[Measurement]:
-    """What is measured on a board; `quick`: one model, half the time for each measurement."""
+    """What is measured on a board; `quick`: one model, half the time per measurement."""
     return measurements.whole_gpu(
         board,
         list(dict.fromkeys(models)) or (QUICK_MODELS if quick else MODELS),
@@ -164,7 +164,7 @@ def _left_as_found(
     killed.
     """
     _remove_own(driver)
-    before = _found(driver)
+    before = _state_of(driver)
     wanted = [*before["instances"]]
     wanted += [there for there in _removed_by_killed_run(results) if there not in wanted]
     removed = _make_room(driver, make_room=make_room, beside_others=beside_others, dry=True)
@@ -180,7 +180,7 @@ def _left_as_found(
             with suppress(MigratorError):  # what is left is named below
                 _remove_own(driver)
             faults = _create_missing(driver, wanted)
-            after = _found(driver)
+            after = _state_of(driver)
             changed = [*faults, *_differences({**before, "instances": wanted}, after)]
             left = driver.left_behind()
             changed += [] if left is None else [left]
@@ -205,7 +205,7 @@ def _removed_by_killed_run(results: Results) -> list[list[object]]:
     return instances
 
 
-def _found(driver: Driver) -> Json:
+def _state_of(driver: Driver) -> Json:
     """Instances, processes and modes."""
     modes: dict[str, str] = {}
     if not isinstance(driver, Cpu):
@@ -248,7 +248,7 @@ def _make_room(driver: Driver, *, make_room: bool, beside_others: bool, dry: boo
 
 
 def _create_missing(driver: Driver, wanted: Sequence[Sequence[object]]) -> list[str]:
-    """Create the wanted instances that are not there; a sentence for each that cannot be."""
+    """Create the wanted instances that are not there; one sentence per place that cannot be."""
     if not isinstance(driver, Mig):
         return []
     there = {instance.place for instance in driver.instances()}
@@ -339,7 +339,11 @@ def print_measured(done: Measured) -> int:
         print(f"error: the GPU is not as it was: {line}", file=sys.stderr)
     if done.left:
         print(f"{done.left} measurements are left; the same command goes on")
-    print(f"measured {done.measured}; send back {done.folder / 'report.md'} and profiles.json")
+    page = done.folder / "report.md"
+    if page.exists():
+        print(f"measured {done.measured}; send back {page} and profiles.json")
+    else:
+        print("nothing was measured; raise --budget-s")
     return 3 if done.changed else 0
 
 
@@ -354,7 +358,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     add("--gpu", type=int, default=0, help="the GPU's number")
     add("--board", help="the expected board; required for --driver cpu")
     add("--out", type=Path, default=Path("gpu-measured"), help="folder of the results")
-    add("--quick", action="store_true", help="one model, and half the time for each measurement")
+    add("--quick", action="store_true", help="one model, and half the time per measurement")
     add("--budget-s", type=float, default=BUDGET_S, help="start nothing that ends later")
     add("--make-room", action="store_true", help="remove unused instances, and put them back")
     add("--beside-others", action="store_true", help="measure although others use the GPU")

@@ -30,7 +30,6 @@ class ForecastRow:
     pinball: float | None
     coverage: float
     ms: float
-    note: str = ""
 
 
 _ERRORS: dict[str, tuple[str, Callable[[ForecastRow], float | None]]] = {

@@ -39,6 +39,10 @@ from migrator.serving.http.requests import header_of
 from migrator.serving.router import DRAINED_RETRY_S
 from migrator.serving.workers.messages import ModelInterface
 
+_OF_HEAD = (
+    "tenants: only the cluster's head moves them between GPUs; change them in the scenario of the "
+    "cluster"
+)
 CLI_AGENT = "migrator-cli"
 """User agent of our own command line; used for the record only."""
 
@@ -252,7 +256,8 @@ async def load_model(request: Request) -> Response:
             raise HttpError(
                 400, f"config: this is no JSON object in a text ({error}); give a tenant's section"
             ) from error
-    assert changes.load is not None, "only a cluster's agent has a key, and no load"
+    if changes.load is None:
+        raise HttpError(403, _OF_HEAD)
     return await _changed(changes.load(name, section))
 
 
@@ -308,11 +313,7 @@ def _require_changes(request: Request, backend: Backend) -> TenantChanges:
         return tenants
     sent = (header_of(request, ORDER_KEY) or "").encode()
     if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
-        raise HttpError(
-            403,
-            "tenants: only the cluster's head moves them between GPUs; change them in the "
-            "scenario of the cluster",
-        )
+        raise HttpError(403, _OF_HEAD)
     return tenants
 
 

@@ -338,6 +338,7 @@ class _TlsListener:
     ) -> None:
         self._socket, self._certificate = bound, certificate
         self._server, self._limits = server, limits
+        self._protocol = guarded_connection(limits)
         self._handshakes: dict[asyncio.Task[None], None] = {}
         """Those under way, the oldest first."""
         bound.setblocking(False)
@@ -381,11 +382,12 @@ class _TlsListener:
             )
 
     def _connection(self) -> asyncio.Protocol:
-        config = self._server.config
-        connection: asyncio.Protocol = guarded_connection(self._limits)(
-            config=config, server_state=self._server.server_state, app_state={}
-        )
-        return connection
+        settings: dict[str, Any] = {
+            "config": self._server.config,
+            "server_state": self._server.server_state,
+            "app_state": {},
+        }
+        return self._protocol(**settings)
 
 
 class ApiServer:

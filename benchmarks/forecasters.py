@@ -63,7 +63,7 @@ SEEDS, WIDTH, HEADS, STEPS = 1, 32, 4, 800
 """Defaults: what two cores do in half an hour."""
 WEEK_S = 7 * 24 * 3600
 WEEK_SEED = 1000
-WEEK_RPS = 300.0
+WEEK_RPS = 2000.0
 """About the rates of the runs; late copies are added up for it, as for those."""
 
 
@@ -177,7 +177,7 @@ def train(model: Path, asked: argparse.Namespace) -> Json:
         week = [_week(kind) for kinds in KINDS for kind in kinds]
         result = trained(week, 1.0, shape, settings, _counted(settings.steps))
         spent = {"s": time.monotonic() - began_s, "cpu_s": time.process_time() - cpu_s}
-        said = {"shape": asdict(shape), "settings": asdict(settings)}
+        said = {"shape": asdict(shape), "settings": asdict(settings), "rps": WEEK_RPS}
         save(result, model)
         about.write_text(json.dumps({**said, "summary": asdict(result.summary), **spent}))
     read: Json = json.loads(about.read_text(encoding="utf-8"))

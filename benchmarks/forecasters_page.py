@@ -61,7 +61,8 @@ def _training(training: Json) -> str:
         f"The Informer: {shape['width']} wide, {shape['heads']} heads, {shape['encoder_layers']} "
         f"encoder layers with distilling, {shape['decoder_layers']} decoder layer; {_tokens(shape)}"
         ", one second each. Trained on a week of generated arrivals of each of the six kinds "
-        f"({summary['slots']:,} s), so that it saw no place of a real trace: "
+        f"({summary['slots']:,} s at {training['rps']:g} requests per second, late copies added "
+        "up as in the runs), so that it saw no place of a real trace: "
         f"{settings['steps']:,} steps of {settings['batch']} windows, seed {settings['seed']}, "
         f"{training['cpu_s']:.0f} s of CPU, {settings['device']}. On the last tenth of the weeks "
         f"its WAPE is {summary['wape']:.3f}, that of `{SIMPLEST}` {summary['wape_last_mean']:.3f}."
@@ -78,18 +79,22 @@ def _tokens(shape: Json) -> str:
 def _decision(loop: Sequence[Json]) -> Iterator[str]:
     """What wins, in a sentence."""
     gains = {name: gain for name, gain in _gains(loop, _share).items() if name != TRUTH}
+    runs = len({_id(row) for row in loop})
     ahead = [name for name, gain in gains.items() if gain.low is not None and gain.low > 0]
     best = max(gains, key=lambda name: gains[name].mean, default=SIMPLEST)
     if not ahead:
         yield (
             f"**No forecaster brings more goodput than `{SIMPLEST}` with an interval above 0** "
-            f"(highest: `{best}`, {gains[best]}), so the simplest is as good as any."
+            f"({runs} runs of `migrator`; highest: `{best}`, {gains[best]})."
             if gains
             else "**Nothing was run yet.**"
         )
         return
     names = ", ".join(f"`{name}` {gains[name]}" for name in ahead)
-    yield f"**More goodput than `{SIMPLEST}`, with an interval above 0: {names}.**"
+    yield (
+        f"**More goodput than `{SIMPLEST}`, with an interval above 0: {names}** ({runs} runs of "
+        "`migrator`)."
+    )
 
 
 def _loops(record: Json) -> Iterator[str]:
@@ -162,10 +167,9 @@ def _errors(errors: Sequence[Json]) -> Iterator[str]:
         tenants = [one for row in rows for one in row["tenants"]]
         cells = [_wape([one for one in tenants if one["kind"] == kind]) for kind in kinds]
         losses = [_loss_against(errors, name, both) for both in KINDS]
-        ms = sorted(one["ms"] for one in tenants)[len(tenants) // 2]
-        lines.append([f"`{name}`", *cells, *losses, f"{ms:.0f}"])
+        lines.append([f"`{name}`", *cells, *losses])
     heads = ["forecaster", *(f"`{kind}`" for kind in kinds)]
-    yield from table([*heads, "pinball, steady", "pinball, bursty", "ms"], lines)
+    yield from table([*heads, "pinball, steady", "pinball, bursty"], lines)
 
 
 def _wape(tenants: Sequence[Json]) -> str:

@@ -23,6 +23,7 @@ TRAINING = {
     "settings": {"steps": 800, "batch": 32, "seed": 0, "device": "cpu"},
     "summary": {"slots": 3_628_800, "wape": 0.1, "wape_last_mean": 0.2},
     "cpu_s": 300.0,
+    "rps": 2000.0,
 }
 
 
@@ -53,7 +54,7 @@ def record(goodput: dict[str, float]) -> dict[str, Any]:
 
 def test_a_forecaster_ahead_with_an_interval_above_0_wins() -> None:
     text = page(record({"ridge": 1.04, TRUTH: 1.1}))
-    assert "interval above 0: `ridge` +4.0% (+4.0 to +4.0).**" in text
+    assert "interval above 0: `ridge` +4.0% (+4.0 to +4.0)** (12 runs" in text
     assert "| `ridge` | 12 | 52.0% | 90.0% | 40.0% | +4.0% (+4.0 to +4.0) | 0 | 94.5% |" in text
 
 

@@ -143,7 +143,8 @@ async def _main(settings: Mapping[str, Any]) -> None:
         app = application(state, pages)
         certificate = None
         if "tls" in settings:  # the paths of a certificate and its key
-            certificate = ServerCertificate(TlsFiles(*map(Path, settings["tls"])))
+            chain, key = settings["tls"]
+            certificate = ServerCertificate(TlsFiles(Path(chain), Path(key)))
         server = ApiServer(
             app, tokens=state.tokens, port=0, limits=state.limits, certificate=certificate
         )

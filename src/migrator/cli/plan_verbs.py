@@ -224,9 +224,11 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 def _print_plan(problem: Problem, made: Plan) -> None:
     from migrator.control.rehearsal import predicted_goodput
+    from migrator.planning.check import requests_short
     from migrator.report.plan_text import plan_summary, plan_timeline
 
-    print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
+    short = requests_short(problem, made)
+    print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made), short)))
     if problem.charge is Charge.PAPER:
         from migrator.planning.preinitialization import preinitialize
 

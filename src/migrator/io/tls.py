@@ -149,7 +149,7 @@ class ServerCertificate:
     def _write(self, *certificates: LoadedCertificate) -> None:
         if self._published is None:
             return
-        leaves = [_CERTIFICATE.findall(each.pair.certificate)[0] for each in certificates]
+        leaves = [_CERTIFICATE.findall(loaded.pair.certificate)[0] for loaded in certificates]
         with write_atomically(self._published) as unfinished:
             unfinished.write_bytes(b"\n".join([*leaves, b""]))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import forecasters
-from benchmarks.forecasters import FORECASTERS, TRUTH, Case, Errors, Goodput
-from benchmarks.forecasters_page import page
+from benchmarks.forecasters import FORECASTERS, Case, Errors, Goodput
+from benchmarks.forecasters_page import TRUTH, page
 from benchmarks.headline_scenarios import KINDS, scenario_of
 from migrator.workload.workloads import all_workloads
 

@@ -224,6 +224,7 @@ def finish(
     path, model = asked.keep / f"{kind}.jsonl", made_with["model"]
     settings = {name: value for name, value in made_with.items() if name != "model"}
     with open_results(path, kind, result, settings, to_read=asked.rows) as file:
+        made_with.update(file.settings)  # rows that are only read may be of other code
         left = [case for case in wanted if case.key(model) not in file.finished]
         if left and not asked.rows:
             tenant.ready()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import forecasters
-from benchmarks.forecasters import FORECASTERS, TRUTH, Case, Errors, Goodput
-from benchmarks.forecasters_page import page
+from benchmarks.forecasters import FORECASTERS, Case, Errors, Goodput
+from benchmarks.forecasters_page import TRUTH, page
 from benchmarks.headline_scenarios import KINDS, scenario_of
 from migrator.workload.workloads import all_workloads
 
@@ -105,6 +105,13 @@ def test_the_truth_is_each_tenants_own(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ahead(counts[:now], 30, 200)[0], counts[now : now + 30])
 
 
+def test_a_run_in_the_loop(tmp_path: Path) -> None:
+    """Under a policy that needs no planner, which is quick."""
+    one = Case("W9", 0, "last-mean").goodput(tmp_path, tmp_path, planner="equal-mig")
+    assert 0 < one.goodput < one.in_time < one.received
+    assert 0 < one.worst < one.goodput / one.received
+
+
 def test_what_is_finished_is_kept_and_rendered_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +142,13 @@ def test_what_is_finished_is_kept_and_rendered_again(
     assert "--workloads 1" in (tmp_path / "forecasters.md").read_text()
     assert forecasters.main() == 0
     assert len(ran) == 3 * len(FORECASTERS) + 2
+    # rows of other code are shown as such
+    monkeypatch.setattr(forecasters, "code_digest", lambda: "other code")
+    monkeypatch.setattr("sys.argv", [*words, "--workloads", "1", "--rows"])
+    assert forecasters.main() == 0
+    assert json.loads((tmp_path / "forecasters.json").read_text())["code"] == rows["code"]
+    monkeypatch.setattr(forecasters, "code_digest", lambda: rows["code"])
+    monkeypatch.setattr("sys.argv", [*words, "--workloads", "1"])
     # another model: the Informer alone is run again
     (tmp_path / "week.informer").write_bytes(b"other model")
     assert forecasters.main() == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.detector_model import Detector, Picky, scenes
 from support.serving import assignment, in_loop, started
 

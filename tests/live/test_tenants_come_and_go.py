@@ -194,7 +194,11 @@ def test_unknown_models_and_other_tokens_are_refused(daemon: Served) -> None:
         refused = daemon.client.post(url, headers={"authorization": f"Bearer {sent}"})
         assert refused.status_code == status
     url = f"{daemon.url}/v2/repository/models/more/load"
-    for body in (b"[]", b'{"parameters": {"config": "no JSON"}}', b'{"parameters": {"config": 3}}'):
+    nested = json.dumps({"parameters": {"config": '{"a":' + 50_000 * "["}}).encode()
+    for body in (
+        *(b"[]", b'{"parameters": {"config": "no JSON"}}', b'{"parameters": {"config": 3}}'),
+        nested,
+    ):
         assert daemon.client.post(url, content=body).status_code == 400
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
-from migrator.core.errors import HttpError, MigratorError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.core.preferences import Preferences
 from migrator.core.profiles import Service
 from migrator.live.actuation import Actuation
@@ -150,15 +150,25 @@ class Admission:
     async def _add(self, scenario: LiveScenario) -> None:
         live, served = scenario.tenants[0], scenario.scenario.tenants[0]
         name, spec, context = live.name, model_spec(live), self._context
-        await self._workers.add(name, spec)
-        _ = self._workers.interfaces[name].encode  # refused now if its tokenizer cannot be read
+        if name in self._removed and context.models[name] != spec:
+            # its versions and labels are of that model
+            raise InputError(
+                f"tenant {name}: it was served with another model before, or other classes; give "
+                "this one another name"
+            )
         overhead_s = assumed_overhead_s(live)
         run = tenant_state_of(served, live, context.clock.slot_s, overhead_s)
         context.models[name], context.live_tenants[name] = spec, live
-        await self._bring(name)
-        await self._learning.prepare(run)
-        context.overheads_s[name] = overhead_s
-        await self._workers.prepare(name, PREPARED)
+        try:
+            await self._workers.add(name, spec)
+            _ = self._workers.interfaces[name].encode  # refused now if it cannot be read
+            await self._bring(name)
+            await self._learning.prepare(run)
+            context.overheads_s[name] = overhead_s
+            await self._workers.prepare(name, PREPARED)
+        except BaseException:
+            await self._workers.remove(name)  # its model may be another one next time
+            raise
         self._router.add(queue_settings(context.serving, live))
         self._tenants[name] = run
         context.instruments.add_tenant(name)
@@ -222,7 +232,7 @@ class Admission:
         else:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
         await wait_until(lambda: not self._has_instance(name), EMPTY_S)
-        await self._workers.prepare(name, 0)
+        await self._workers.remove(name)
         self._removed[name] = tenant.service
         del self._tenants[name]
         context.offered.pop(name, None)

@@ -180,6 +180,7 @@ class Admission:
 
     async def _plan_with(self, name: str) -> None:
         """Return once an instance serves the tenant; if none does, it is removed again."""
+        self._context.executor.add(name)
         first = not any(tenant.planned for tenant in self._tenants.values() if tenant.name != name)
         followed = self._recorder.plans_followed
         if first or self._split_at == followed:
@@ -226,6 +227,7 @@ class Admission:
         self._router.refuse(name, self._refusal)
         # with a retraining it would be planned until that ends
         tenant.remove()
+        context.executor.remove(name)
         context.trainings.cancel(name)
         if any(tenant.planned for tenant in self._tenants.values()):
             self._controller.planning.changed(f"{name} was removed")
@@ -241,6 +243,7 @@ class Admission:
     async def _take_back(self, name: str) -> None:
         """Serve a tenant again whose removal failed, unless an operator drained it."""
         tenant, drained_before = self._tenants[name], self._leaving[name]
+        self._context.executor.add(name)
         await self._workers.prepare(name, PREPARED)
         if not drained_before:
             tenant.undrain()

@@ -229,7 +229,7 @@ def test_a_removed_tenant_keeps_no_instance_where_nothing_else_needs_the_place()
     stage.follow(0.0, both)
     assert stage.follow(1.0, alone) == []  # harmless: b may come back
     stage.executor.remove("b")
-    assert stage.tick(2.0) == ["drain 3g@4 b", "destroy 3g@4"]
+    assert stage.tick(2.0) == ["drain 3g@4 b", "stopworker 3g@4", "destroy 3g@4"]
     stage.executor.add("b")
     stage.follow(3.0, both)
     assert stage.follow(4.0, alone) == []

@@ -53,8 +53,7 @@ class Admission:
         self._refusal = REMOVED if self._shared is None else MOVED
         self._split_at: int | None = None
         """Number of plans that had been followed when the board was last split evenly."""
-        self._leaving: dict[str, bool] = {}
-        """Tenants that are being removed, and whether an operator had drained them before."""
+        self._leaving = context.leaving
         self._removed: dict[str, Service] = {}
         """By name; one that was added again is among the tenants too."""
         self._without_shared: dict[str, str] = {}

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from support.faults import forkserver_of, said, serves
-from support.live_daemon import Served, scenario_file, served
+from support.live_daemon import scenario_file, served
 from support.waiting import until
 
 

@@ -228,12 +228,9 @@ class Situation:
             return True
         if self._outlook.next_use(site) == (task,) or self._waited_for(site):
             return True
-        if task.tenant in self._removed:
-            return False
         # harmless: it may be removed once its replacement is ready
-        if serving:
-            return self._last(unit, task) or not self._all_ready(task)
-        return self._last(unit, task)
+        harmless = self._last(unit, task) or (serving and not self._all_ready(task))
+        return harmless and task.tenant not in self._removed
 
     def spare(self, site: Site) -> bool:
         """Whether to keep an idle unit, because the plan uses it in this slot or later."""

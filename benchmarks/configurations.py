@@ -49,7 +49,7 @@ MEASURED = Path("docs/results/retraining_configurations.json")
 LONGEST = "all, 8 epochs"
 IMAGES = ("efficientnet-lite2:nc-cifar-10", "efficientnet-lite1:nc-core50")
 TEXTS = ("small-text:nc-20-newsgroups",)
-"""Measured models and data: of images on an H200, of texts on a CPU."""
+"""Measured models and data."""
 SHORTER = {
     IMAGES: ("all, 4 epochs", "all, 2 epochs", "last block, 4 epochs"),
     TEXTS: ("all, 4 epochs", "all, 2 epochs", "head, 2 epochs"),
@@ -98,6 +98,18 @@ def measured_windows() -> Mapping[tuple[str, ...], tuple[MeasuredWindow, ...]]:
                     tuple(_relative(by_name[name], longest, gained) for name in shorter)
                 )
     return {pairs: tuple(measured) for pairs, measured in found.items()}
+
+
+def measured_record() -> dict[str, list[list[Figures]]]:
+    """The measured windows as the record has them."""
+    return {
+        _joined(pairs): [[vars(part) for part in window] for window in windows]
+        for pairs, windows in measured_windows().items()
+    }
+
+
+def _joined(pairs: tuple[str, ...]) -> str:
+    return " and ".join(pairs)
 
 
 def _relative(one: Judged, longest: Judged, gained: float) -> Part:
@@ -244,7 +256,7 @@ class Results:
         ]
         names = sorted({row["workload"] for row in chosen})
         of_names = [[row for row in chosen if row["workload"] == name] for name in names]
-        return [_total(each, "goodput") / _total(each, "received") for each in of_names]
+        return [_total(rows, "goodput") / _total(rows, "received") for rows in of_names]
 
     def total(self, length: int, configurations: int, policy: str, key: str) -> float:
         """The sum of a count over these runs."""
@@ -299,9 +311,10 @@ def text(record: Figures) -> str:
         "A tenant has its workload's retraining (*all, 8 epochs*), or beside it half and a quarter "
         "of the epochs, and the last block for 4 epochs (texts: the head for 2). Their gains and "
         "durations relative to the longest, and the errors of their estimates beside those of the "
-        "longest, are [measured](retraining_configurations.md) with small networks: each window of "
-        f"a tenant takes those of one of {len(record['measured'][IMAGES])} measured windows of "
-        f"images or {len(record['measured'][TEXTS])} of texts. `migrator` chooses in its plan, "
+        "longest, are [measured](retraining_configurations.md), of images with EfficientNet-Lite "
+        "on an H200, of texts with a small network: each window of a tenant takes those of one of "
+        f"{len(record['measured'][_joined(IMAGES)])} measured windows of images or "
+        f"{len(record['measured'][_joined(TEXTS)])} of texts. `migrator` chooses in its plan, "
         "Ekya [by its thief scheduler](../peers.md#peer-by-peer). Intervals: 95% over workloads.",
     ]
     groups = {
@@ -426,10 +439,7 @@ def main() -> None:
     setting = setting_of(arguments)
     names = setting.workloads if arguments.workloads else tuple(all_workloads())
     setting = replace(setting, workloads=names, seeds=tuple(arguments.seeds))
-    measured = {
-        pair: [[vars(part) for part in window] for window in windows]
-        for pair, windows in measured_windows().items()
-    }
+    measured = measured_record()
     parts = hashlib.sha256(json.dumps(measured).encode()).hexdigest()[:16]
     outcomes = outcomes_of(jobs(setting), setting, arguments, configurations=parts)
     record = {

@@ -6,15 +6,18 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
 from benchmarks.headline_runs import (
+    ALIKE,
     BASE,
     INSTANCE_POLICIES,
     LOADS,
+    ORACLE_POLICIES,
     POLICIES,
     STEPS,
     VARIED,
@@ -42,6 +45,8 @@ _STEP_NAMES = (
     *("even split", "+ plan (paper's charge)", "+ pre-initialization", "+ survivors"),
     *("+ optional retraining", "+ replanning"),
 )
+_CLAIMED = {"both steady, load 0.8": "99%", "both bursty, load 0.8": "95%"}
+"""Of the goodput of the oracle."""
 _EKYAS = ("ekya", "ekya-by-requests")
 _ABOUT = (
     "Settings: [evaluation protocol](../evaluation-protocol.md). Gains are relative, of the same "
@@ -79,6 +84,13 @@ class Gain:
         means = np.asarray(gains)[drawn].mean(axis=1)
         low, high = np.quantile(means, (0.025, 0.975)).tolist()
         return cls(middle, low, high)
+
+    @property
+    def ratio(self) -> str:
+        """As the part of what it is relative to, in percent."""
+        if self.low is None or self.high is None:
+            return f"{1 + self.mean:.1%}"
+        return f"{1 + self.mean:.1%} ({100 + 100 * self.low:.1f} to {100 + 100 * self.high:.1f})"
 
     def __str__(self) -> str:
         """In percent."""
@@ -130,7 +142,7 @@ def page(part: Part, record: Json) -> str:
         "",
         f"`{record['command']}`, code {record['code']}, commit {record['commit']}; traces "
         f"{record['traces']}; {record['windows']} windows of {WINDOW_S} s; seeds 0 to "
-        f"{record['seeds'] - 1}. Rows: [{part}.json]({part}.json)"
+        f"{record['seeds'] - 1}"
         + (f"; **{unfinished} of {record['wanted']} runs are missing**." if unfinished else "."),
         "",
         _ABOUT,
@@ -145,12 +157,31 @@ def _headline(rows: Rows) -> Iterator[str]:
     yield _WEIGHTS
     for load in LOADS:
         yield from _policies(f"Load {load:g}", rows, replace(BASE, load=load))
+    yield from _oracle(rows)
     published = rows.only(lambda row: row["workload"] in published_workloads())
     yield from _policies("Load 0.8, P1 to P4 alone (published weights)", published, BASE)
     papers = rows.only(lambda row: row["workload"] not in published_workloads())
     yield from _policies("Load 0.8, W1 to W16 alone", papers, BASE)
     cut = replace(BASE, whole=False)
     yield from _policies("Load 0.8, retrainings as short as the cut data gives", rows, cut)
+
+
+def _oracle(rows: Rows) -> Iterator[str]:
+    """What knowing the future would add."""
+    conditions = {
+        **{f"both {arrivals}, load 0.8": condition for arrivals, condition in ALIKE.items()},
+        **{f"one of each, load {load:g}": replace(BASE, load=load) for load in LOADS},
+    }
+    lines = [
+        [traces, policy, f"{runs}", gain.ratio, _CLAIMED.get(traces, "")]
+        for (traces, condition), policy in product(conditions.items(), ORACLE_POLICIES[:-1])
+        for runs in [len(rows.of("oracle", condition))]
+        for gain in [rows.gain((policy, condition), ("oracle", condition))]
+        if gain is not None
+    ]
+    if lines:
+        heads = ["traces", "policy", "runs", "goodput over that of the oracle", "claim"]
+        yield from ("", "## As good as knowing the future", "", *table(heads, lines))
 
 
 def _policies(title: str, rows: Rows, condition: Condition) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import product
 
 from benchmarks.headline_scenarios import (
     BUSY,
@@ -36,11 +37,17 @@ SEEDS = {Part.HEADLINE: 5, Part.ABLATION: 1, Part.SENSITIVITY: 1}
 """Number of seeds of each part."""
 ORACLE_SEEDS = 2
 """The oracle takes as long as all others together: it runs with the first seeds only."""
+ORACLE_POLICIES = ("migrator", "migrator-paper", "oracle")
+"""Those that run with both tenants on steady, and both on bursty traces."""
 CUT_SEEDS = 1
 """So do all with the cut data, at load 0.8."""
 BASE = Condition()
+ALIKE = {arrivals: replace(BASE, arrivals=arrivals) for arrivals in ("steady", "bursty")}
+"""Both tenants on traces of this kind."""
 EVERY = 3
-"""Conditions are varied on every third workload, which have all models among them."""
+"""Conditions are varied on every third workload, which have all models of W1 to W16."""
+STRIDE = 3
+"""Workloads run in the order of every third one, so that the first few have all models."""
 VARIED_POLICIES = ("migrator", STATIC, "ekya", "astraea", "paris-reconfiguring")
 INSTANCE_POLICIES = ("equal-mig", "miso", "paris", "paris-reconfiguring")
 STEPS = ("equal-mig", NO_PASS, "migrator-paper", "migrator-required", "migrator-once", "migrator")
@@ -78,7 +85,7 @@ VARIED: dict[str, dict[str, Condition]] = {
 
 
 def _headline(seeds: Sequence[int]) -> Iterator[Run]:
-    """Every policy at every load, and with the cut data."""
+    """Every policy at every load and with the cut data; the oracle with arrivals of one kind."""
     for seed in seeds:
         for condition in (
             *(replace(BASE, load=load) for load in LOADS),
@@ -87,6 +94,9 @@ def _headline(seeds: Sequence[int]) -> Iterator[Run]:
             for policy in POLICIES:
                 if policy != "oracle" or seed < ORACLE_SEEDS:
                     yield from (Run(name, condition, policy, seed) for name in all_workloads())
+        for condition, policy in product(ALIKE.values(), ORACLE_POLICIES):
+            if seed < ORACLE_SEEDS:
+                yield from (Run(name, condition, policy, seed) for name in all_workloads())
 
 
 def _ablation(seeds: Sequence[int]) -> Iterator[Run]:
@@ -122,5 +132,10 @@ _RUNS = {
 
 
 def runs_of(part: Part, seeds: int) -> list[Run]:
-    """The runs of a part, seed by seed."""
-    return list(_RUNS[part](range(seeds)))
+    """The runs of a part: seed by seed, and in a seed one workload after the other.
+
+    So that an interrupted evaluation has whole workloads with all their conditions and policies.
+    """
+    names = list(all_workloads())
+    order = {name: number * STRIDE % len(names) for number, name in enumerate(names)}
+    return sorted(_RUNS[part](range(seeds)), key=lambda run: (run.seed, order[run.workload]))

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,12 @@ from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S, all_workloads
 WINDOWS = 4
 SHARES = f"{GPU}-MPS"
 """The same GPU divided by MPS, on which slices can be lent."""
-KINDS = ("alibaba", "alibaba-steady", "twitter"), ("azure", "azure-bursty", "batch")
-"""Steady and bursty arrivals, which tenants have in turn."""
+KINDS = STEADY, BURSTY = (
+    ("alibaba", "alibaba-steady", "twitter"),
+    ("azure", "azure-bursty", "batch"),
+)
+ARRIVALS = {"mixed": KINDS, "steady": (STEADY,), "bursty": (BURSTY,)}
+"""Kinds of arrivals, which tenants have in turn."""
 SPREAD_S = 60
 """Most seconds by which the copies of a trace are late that are added up for a rate."""
 SEEDS_OF_A_WORKLOAD = 5
@@ -92,6 +97,8 @@ class Condition:
     """The part by which forecasts are too high."""
     error: float = 0.0
     """Standard deviation of a factor on the forecast of a tenant in a window."""
+    arrivals: str = "mixed"
+    """Of `ARRIVALS`."""
     multiplied: bool = False
     """Whether rates are multiplied for the load instead of copies added up."""
     configurations: bool = False
@@ -203,7 +210,7 @@ class Result:
 
 
 def row(one: Run, result: Result, data: Path) -> dict[str, object]:
-    """A run with its result, for JSON; `place`: that of its bursty trace."""
+    """A run with its result, for JSON; `place`: that of its second tenant's trace."""
     kind, begin_s = place_of(one, 1, data)
     about = {"workload": one.workload, "seed": one.seed, "policy": one.policy}
     about["place"] = f"{kind} {begin_s}"
@@ -280,16 +287,17 @@ def place_of(one: Run, place: int, data: Path) -> tuple[str, int]:
     Places of steady and of bursty traces are counted through; workload and seed give the number.
     """
     names, run_windows = list(all_workloads()), one.condition.run_s / WINDOW_S
+    in_turn = ARRIVALS[one.condition.arrivals]
     offsets = [
         (kind, offset_s)
-        for kind in KINDS[place % len(KINDS)]
+        for kind in in_turn[place % len(in_turn)]
         for offset_s in separate_offsets(
             arrivals(kind, data, 0), max(WINDOWS, math.ceil(run_windows))
         )
     ]
     # further tenants of a kind are far from the first
     number = SEEDS_OF_A_WORKLOAD * names.index(one.workload) + one.seed
-    return offsets[(number + place // len(KINDS) * len(offsets) // 4) % len(offsets)]
+    return offsets[(number + place // len(in_turn) * len(offsets) // 4) % len(offsets)]
 
 
 def _arrivals(one: Run, place: int, mean_rps: float, data: Path) -> tuple[Trace, int]:
@@ -346,11 +354,12 @@ def _after_masked_words(measured: Profile) -> Iterator[Drift]:
 
 
 @cache
-def _masked_words() -> Mapping[str, object]:
+def _masked_words() -> Mapping[str, Any]:
     file, key = MASKED_WORDS
     path = Path(__file__).parent.parent / file
     courses = json.loads(path.read_text(encoding="utf-8"))["courses"]
-    return next(course for course in courses if course["key"] == key)
+    course: Mapping[str, Any] = next(course for course in courses if course["key"] == key)
+    return course
 
 
 def _as_seen(drift: Drift, measured: Profile, condition: Condition, slower: float) -> Drift:

@@ -112,8 +112,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"| mean | | | {statistics.fmean(gains):+.1%} |"
     taken: dict[str, list[float]] = {}
     for row in rows:
-        for each in row["retrainings"]:
-            taken.setdefault(each["configuration"] or "the only one", []).append(each["taken_s"])
+        for retraining in row["retrainings"]:
+            taken.setdefault(retraining["configuration"] or "the only one", []).append(
+                retraining["taken_s"]
+            )
     for name, seconds in taken.items():
         yield f"{name}: {len(seconds)} retrainings, {statistics.fmean(seconds):.1f} s each"
 

@@ -167,11 +167,11 @@ def simulate(
     rows, began_s = rows_in(keep), time.monotonic()
     known = {(row.cell, row.seed, row.lending, row.layout or row.policy) for row in rows}
     jobs = [
-        Job(cell, seed, lending, each)
+        Job(cell, seed, lending, policy)
         for seed in seeds
         for cell in chosen
-        for lending, each in policies_of(cell, seed)
-        if (cell.name, seed, lending, each.name) not in known
+        for lending, policy in policies_of(cell, seed)
+        if (cell.name, seed, lending, policy.name) not in known
     ]
     if not jobs or most_s <= 0:
         return rows
@@ -335,7 +335,7 @@ def summary(found: Sequence[Result]) -> dict[str, Any]:
             "median": round(statistics.median(over_best), 4),
             "least": round(min(over_best), 4),
         },
-        "below": sorted(short, key=lambda each: each[-1]),
+        "below": sorted(short, key=lambda cell: cell[-1]),
         "worst_share": _by_policy(found, names, lambda row: row.fairness.worst_share),
         "jain_index": _by_policy(found, names, lambda row: row.fairness.jain_index),
     }

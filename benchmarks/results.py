@@ -33,8 +33,11 @@ from typing import Any
 
 from benchmarks import (
     conditions,
+    configuration_times,
     evaluation,
+    floors,
     forecasters_page,
+    headline_page,
     ladder,
     live_grid,
     paper_figures,
@@ -44,6 +47,7 @@ from benchmarks import (
 )
 from benchmarks import map as map_of_conditions
 from benchmarks.gpu import recovery_page
+from benchmarks.headline_runs import Part
 from benchmarks.record import read_records
 from benchmarks.render import render as planner_page
 from benchmarks.retraining_configurations import read_courses
@@ -67,6 +71,7 @@ class Age(StrEnum):
     OLDER = "older than its code"
     UNKNOWN = "code not recorded"
     NOT_KEPT = "rows not kept"
+    NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class Page:
     def age(self, folder: Path) -> Age:
         """Whether the rows were measured with the code of this checkout."""
         if not all((folder / file).exists() for file in self.rows) or not self.rows:
-            return Age.NOT_KEPT
+            return Age.NOT_KEPT if (folder / f"{self.name}.md").exists() else Age.NOT_MEASURED
         others = self.measured_by()
         if others:
             ages = [other.age(folder) for other in others]
@@ -137,6 +142,8 @@ class Page:
 
     def differences(self, folder: Path) -> Iterator[str]:
         """In what the page differs from its rows."""
+        if self.age(folder) is Age.NOT_MEASURED:
+            return
         text = (folder / f"{self.name}.md").read_text(encoding="utf-8")
         kept = all((folder / file).exists() for file in self.rows)
         if kept and self.whole is not None and text != self.text(folder):
@@ -179,9 +186,25 @@ def _grid(folder: Path) -> list[str]:
     return [line for results in found for line in live_grid.page_table(results)]
 
 
+def _protocol(part: Part) -> Page:
+    """A part of the evaluation protocol; all parts keep their runs in one file."""
+    rows = f"{part}.json"
+    flag = () if part is Part.HEADLINE else (f"--{part}",)
+    return Page(
+        part.value,
+        (rows,),
+        lambda folder: headline_page.page(part, _read(folder, rows)),
+        command=(
+            *(*_PYTHON, "benchmarks.headline", *flag, "--keep", "{work}/headline.jsonl"),
+            *("--out", "{work}"),
+        ),
+    )
+
+
 _DATA = "MIGRATOR_DATA=FOLDER"
 _AGAIN = "They are measured again with the [evaluation protocol](../evaluation-protocol.md)."
 PAGES = (
+    *map(_protocol, Part),
     Page(
         "evaluation",
         ("evaluation.json",),
@@ -243,6 +266,19 @@ PAGES = (
             *("--out", "{work}/retraining_configurations.json"),
         ),
         code=("core", "learn"),
+    ),
+    Page(
+        "configuration_times",
+        ("configuration_times.json",),
+        lambda folder: configuration_times.text(_read(folder, "configuration_times.json")),
+        command=(*_PYTHON, "benchmarks.configuration_times", "--out", "{work}"),
+        code=("core", "planning"),
+    ),
+    Page(
+        "floors",
+        ("floors.json",),
+        lambda folder: floors.text(_read(folder, "floors.json")),
+        command=(*_PYTHON, "benchmarks.floors", "--out", "{work}"),
     ),
     Page(
         "survivors_gap",
@@ -375,10 +411,11 @@ def run(page: Page, folder: Path) -> bool:
 
 
 def render(folder: Path) -> None:
-    """Write every page, or its last line."""
+    """Write every page that was measured, or its last line."""
     for page in PAGES:
-        text = page.text(folder)
-        (folder / f"{page.name}.md").write_text(text, encoding="utf-8")
+        if page.age(folder) is not Age.NOT_MEASURED:
+            text = page.text(folder)
+            (folder / f"{page.name}.md").write_text(text, encoding="utf-8")
 
 
 def listing(folder: Path) -> Iterator[str]:

@@ -37,9 +37,9 @@ def main() -> int:
         for name in POLICIES:
             _play(scenario, name, states[name], daemons[name])
     finally:
-        for each in daemons.values():
-            each.terminate()
-            each.wait()
+        for daemon in daemons.values():
+            daemon.terminate()
+            daemon.wait()
     print(
         "Goodput above is what clients saw. The page has the daemon's own view: without labels of"
     )

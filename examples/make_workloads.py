@@ -12,8 +12,8 @@ def main() -> None:
     (here / "quickstart.yaml").write_text(example_text("quickstart"), encoding="utf-8")
     folder = here / "workloads"
     folder.mkdir(exist_ok=True)
-    for name, each in all_workloads().items():
-        (folder / each.file_name).write_text(workload_yaml(name), encoding="utf-8")
+    for name, workload in all_workloads().items():
+        (folder / workload.file_name).write_text(workload_yaml(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

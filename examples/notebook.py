@@ -20,11 +20,11 @@ print(gpcs.round(2))
 # %% A policy of ten lines
 def busier_first(observation):
     """4 GPCs for the tenant with more requests in the last minute, 2 for the other, 1 to train."""
-    tenants = sorted(observation.tenants, key=lambda each: -each.history[-60:].sum())
-    layout = {each.name: gpcs for each, gpcs in zip(tenants, (4, 2), strict=True)}
-    for each in tenants:
-        if each.retraining is not None:
-            layout[f"{each.name}/retraining"] = 1
+    tenants = sorted(observation.tenants, key=lambda tenant: -tenant.history[-60:].sum())
+    layout = {tenant.name: gpcs for tenant, gpcs in zip(tenants, (4, 2), strict=True)}
+    for tenant in tenants:
+        if tenant.retraining is not None:
+            layout[f"{tenant.name}/retraining"] = 1
             break
     return layout
 

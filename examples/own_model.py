@@ -39,7 +39,7 @@ def picture(colour: str, shape: str, draw: np.random.Generator) -> Image.Image:
     """A shape somewhere on noise."""
     noise = draw.normal(128, 40, (SIDE, SIDE, 3)).clip(0, 255).astype(np.uint8)
     made = Image.fromarray(noise)
-    x, y, wide = (int(each) for each in draw.integers((0, 0, 10), (12, 12, 18)))
+    x, y, wide = (int(number) for number in draw.integers((0, 0, 10), (12, 12, 18)))
     getattr(ImageDraw.Draw(made), shape)((x, y, x + wide, y + wide), fill=colour)
     return made
 
@@ -62,7 +62,7 @@ def save_model(folder: Path) -> None:
     model.train()
     for _ in range(STEPS):
         labels = draw.integers(len(kinds), size=BATCH)
-        pixels = np.stack([np.asarray(picture(*kinds[each], draw)) for each in labels])
+        pixels = np.stack([np.asarray(picture(*kinds[label], draw)) for label in labels])
         images = (torch.tensor(pixels).permute(0, 3, 1, 2) - 127.5) / 127.5
         loss = model(pixel_values=images, labels=torch.tensor(labels)).loss
         optimiser.zero_grad()

@@ -9,7 +9,7 @@ SOURCE = TESTS.parent / "src" / "migrator"
 OTHER = {"support", "golden", "benchmarks", "deploy"}
 """Shared parts, recorded figures, and tests of what lies outside `src`."""
 WHOLE_TREE = {
-    "test_class_names.py",
+    "test_names.py",
     "test_distribution_name.py",
     "test_docs_links.py",
     "test_docstring_references.py",

@@ -207,18 +207,18 @@ def _measure(asked: argparse.Namespace, began_s: float) -> None:
             _timed("pre-training and start", lambda: _pretrain(scenario(0), begun, asked))
     budget = Budget(asked.budget, asked.windows * asked.window_s + START_S, began_s)
     left = left_to_do(folder, schedule(policies, asked.seeds, twice=asked.configurations))
-    for at, each in enumerate(left):
+    for at, run in enumerate(left):
         if not budget.allows_run(time.monotonic()):
             names = ", ".join(f"{run.name} with seed {run.seed}" for run in left[at:])
             print(f"left for another time: {names}", flush=True)
             return
         run_began_s = time.monotonic()
         try:
-            _run(scenario(each.seed, several=each.several), each, begun, asked)
+            _run(scenario(run.seed, several=run.several), run, begun, asked)
         except (subprocess.SubprocessError, OSError, SystemExit) as error:
             if isinstance(error, SystemExit) and error.code == 143:
                 raise
-            print(f"{each.name}, seed {each.seed}: broke off: {error}", flush=True)
+            print(f"{run.name}, seed {run.seed}: broke off: {error}", flush=True)
         budget.took(time.monotonic() - run_began_s)
 
 

@@ -343,13 +343,13 @@ def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     shares = {(row.policy, row.seed): row.share for row in rows if row.tenant == ALL}
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(other for other, _ in shares if other != OURS):
-        each = {
+        by_seed = {
             seed: shares[OURS, seed] / share - 1
             for (other, seed), share in shares.items()
             if other == name and (OURS, seed) in shares and share
         }
-        if each:
-            found[name] = {"mean": statistics.mean(each.values()), "by_seed": each}
+        if by_seed:
+            found[name] = {"mean": statistics.mean(by_seed.values()), "by_seed": by_seed}
     return found
 
 
@@ -595,13 +595,17 @@ def _shares(rows: Sequence[Row]) -> Bars:
 
 def _simulation(rows: Sequence[Row]) -> Bars:
     live = _means(rows, "goodput")
-    series = [Series("live", tuple(statistics.mean(each) for each in live.values()), paint=GOOD)]
+    series = [
+        Series("live", tuple(statistics.mean(shares) for shares in live.values()), paint=GOOD)
+    ]
     for name, value, paint in (
         ("simulated ahead", "ahead", Paint(0)),
         ("simulated again", "again", Paint(1)),
     ):
         found = _means(rows, value)
-        means = tuple(statistics.mean(found[each]) if found.get(each) else None for each in live)
+        means = tuple(
+            statistics.mean(found[policy]) if found.get(policy) else None for policy in live
+        )
         series.append(Series(name, means, paint=paint))
     title = "Goodput share live and simulated, mean over the same seeds"
     return Bars(title, tuple(live), tuple(series), Axis("policy"), _SHARE)
@@ -618,7 +622,7 @@ def _losses(rows: Sequence[Row]) -> Bars:
     series = [
         Series(
             names.get(value, value),
-            tuple(statistics.mean(found[value][each]) for each in policies),
+            tuple(statistics.mean(found[value][policy]) for policy in policies),
             paint=paints.get(value, GOOD),
         )
         for value in found

@@ -148,7 +148,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
         for tenant in live.tenants
         for at in windows
     }
-    alone = {each: [training] for each, training in trainings.items()}
+    alone = {key: [training] for key, training in trainings.items()}
     swaps = {
         (tenant.name, at): pooled.durations.swaps.get(
             (tenant.name, min(at, _last_window(folder))), 0.5
@@ -238,15 +238,15 @@ def _model(
         samples = max(1, round(before * (1 - tenant.held_out)))
         took = trainings[tenant.name, window]
         slower = max(1.0, took.seconds / tenant.training_s(samples).at(took.sms))
-        each = known.windows[min(window, measured)]
-        if window == 0 and each.slower is not None:
+        as_measured = known.windows[min(window, measured)]
+        if window == 0 and as_measured.slower is not None:
             # planned with the profile and the pre-training only, as the measured run was
             usual = _as_measured(folder, tenant).training_s(samples).at(took.sms)
-            slower *= each.slower * usual / _taken_s(folder, tenant)
+            slower *= as_measured.slower * usual / _taken_s(folder, tenant)
         if window > measured:
             drift = drifts[min(window, len(drifts) - 1)]
-            each = _assumed(window, drift.accuracy_pre, drift.accuracy_post)
-        windows.append(replace(each, labelled=labelled, slower=slower))
+            as_measured = _assumed(window, drift.accuracy_pre, drift.accuracy_post)
+        windows.append(replace(as_measured, labelled=labelled, slower=slower))
     return MeasuredModel(tuple(windows), known.labelled_before)
 
 

@@ -110,9 +110,9 @@ def _difference(name: str, batch: int) -> Json:
     """The largest differences of scores: in another order of sizes, and to those without graphs."""
     model: Any = build(name, 10, 0, pretrained=False)
     plain = copy.deepcopy(model)
-    for each in (model, plain):
-        each.to("cuda")
-        each.seen[:] = True
+    for network in (model, plain):
+        network.to("cuda")
+        network.seen[:] = True
     model.begin_serving(batch)
     draw = np.random.default_rng(0)
     example = model.example(batch)

@@ -179,7 +179,7 @@ def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
         if sizes[path] > most:
             raise ValueError(f"{path.name} has {sizes[path] / _MIB:.0f} MiB; give --part-mib more")
         for part in parts:
-            if sum(sizes[each] for each in part) + sizes[path] <= most:
+            if sum(sizes[other] for other in part) + sizes[path] <= most:
                 part.append(path)
                 break
         else:
@@ -212,7 +212,7 @@ def pack(asked: argparse.Namespace) -> list[Path]:
     archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
     data = [] if asked.data is None else [path for path in asked.data.rglob("*") if path.is_file()]
-    data = [each for each in data if not each.is_relative_to(asked.folder)]
+    data = [path for path in data if not path.is_relative_to(asked.folder)]
     most = asked.part_mib * _MIB
     wheels = [piece for path in sorted(gathered.glob("*.whl")) for piece in cut(path, most)]
     files = [*wheels, gathered / "migrator.tar", *data]

@@ -24,7 +24,7 @@ from migrator.workload.examples import example_text
 ROOT = Path(__file__).parent.parent.parent
 OWN = """
 def thirds(observation):
-    return {each.name: 3 for each in observation.tenants}
+    return {tenant.name: 3 for tenant in observation.tenants}
 
 def failing(observation):
     return thirds(observation)["nobody"]

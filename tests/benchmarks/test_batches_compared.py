@@ -141,7 +141,7 @@ def test_lost_answers_are_put_down_to_their_cause(worse: list[Batch], why: str) 
 
 def test_evaluations_and_lent_batches_are_causes_of_their_own() -> None:
     full = back_to_back(ALONE_S)
-    evaluated = [each._replace(kind=BatchKind.EVALUATION, in_time=0) for each in full[:50]]
+    evaluated = [one._replace(kind=BatchKind.EVALUATION, in_time=0) for one in full[:50]]
     lent = [batch(start, place="1g@1", kind=BatchKind.LENT) for start in range(1, 11)]
     live = recorded([*evaluated, *full[50:]])
     simulated = recorded([*full, *lent], name=SIMULATED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.reproduction import outcome_of
 
@@ -49,7 +51,7 @@ def test_others_are_relative_to_the_retraining_of_the_workload() -> None:
 def test_one_configuration_is_the_workload_with_its_length() -> None:
     plain = WorkloadSource("W1", load=configurations.LOAD)(0, 1)
     same = ConfiguredSource(WorkloadSource("W1", load=configurations.LOAD), 1, None)(0, 1)
-    assert [tenant.drifts for tenant in same.tenants] == [each.drifts for each in plain.tenants]
+    assert [tenant.drifts for tenant in same.tenants] == [tenant.drifts for tenant in plain.tenants]
     measured = configurations.measured_windows()
     longer = ConfiguredSource(WorkloadSource("W1"), 4, measured)(0, 1)
     for tenant, before in zip(longer.tenants, plain.tenants, strict=True):
@@ -76,9 +78,11 @@ def test_the_page_has_the_figures_of_the_rows() -> None:
     assert four == pytest.approx(1.1 * (1 + one) - 1)
     record = {
         **{"command": "COMMAND", "commit": "c0ffee", "code": "d", "traces": "real", "seeds": [0]},
-        **{"rows": rows, "measured": configurations.measured_windows()},
+        **{"rows": rows, "measured": configurations.measured_record()},
     }
-    page = configurations.text(record)
+    page = configurations.text(json.loads(json.dumps(record)))
+    images, texts = (len(configurations.measured_windows()[pairs]) for pairs in (IMAGES, TEXTS))
+    assert f"one of {images} measured windows of images or {texts} of texts" in page
     assert "Workloads: W1, W2." in page
     assert "Workloads: P1." in page
     assert page.count("+10.0\u00a0±\u00a00.0%") == len(LENGTHS)

@@ -30,7 +30,7 @@ sms = int(132 * float(os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) / 100 + 1
 print(json.dumps({"pid": os.getpid(), "sms": sms}), flush=True)
 sys.stdin.readline()
 limited = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in os.environ
-allocated = [each < 16 for each in task["allocate_gib"]] if limited else []
+allocated = [size < 16 for size in task["allocate_gib"]] if limited else []
 result = {"tflops": 6.0 * sms * FACTOR, "clock_mhz": 1980.0, "allocated": allocated}
 print(json.dumps(result), flush=True)
 """

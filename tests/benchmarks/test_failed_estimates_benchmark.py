@@ -17,5 +17,5 @@ def test_four_tenants_are_those_of_both_workloads() -> None:
 def test_an_estimator_that_always_fails_costs_at_most_5_percent(
     name: str, seed: int, mode: str
 ) -> None:
-    shares = {each: Trial(name, seed, each, windows=3).share() for each in (EVERYBODY, mode)}
+    shares = {mode_: Trial(name, seed, mode_, windows=3).share() for mode_ in (EVERYBODY, mode)}
     assert shares[mode] >= 0.95 * shares[EVERYBODY]

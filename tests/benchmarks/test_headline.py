@@ -1,7 +1,7 @@
 """The evaluation under one protocol: what its runs are, and pages that are made of their rows."""
 
 import json
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,11 @@ from benchmarks import headline
 from benchmarks.headline_page import page
 from benchmarks.headline_runs import LOADS, POLICIES, SEEDS, VARIED, Part, runs_of
 from benchmarks.headline_scenarios import (
+    BURSTY,
     BUSY,
     LENDING,
     SHARES,
+    STEADY,
     WINDOWS,
     Condition,
     Result,
@@ -47,13 +49,28 @@ def record(part: Part, seeds: int = 1) -> dict[str, object]:
 def test_every_table_of_the_headline_has_all_policies() -> None:
     text = page(Part.HEADLINE, record(Part.HEADLINE, 2))
     tables = text.split("\n## ")[1:]
+    (of_oracle,) = (section for section in tables if section.startswith("As good as"))
+    tables.remove(of_oracle)
     assert len(tables) == len(LOADS) + 3
     for section in tables:
         lines = [line for line in section.splitlines() if line.startswith("|")][2:]
         assert {line.split(" | ")[0].removeprefix("| ") for line in lines} == set(POLICIES)
         gains = [line.split(" | ")[7] for line in lines if "| migrator |" not in line]
         assert set(gains) == {"+20.0% (+20.0 to +20.0)"}
+    cells = [line.split(" | ") for line in of_oracle.splitlines() if "migrator" in line]
+    assert len(cells) == 2 * (2 + len(LOADS))
+    assert cells[0][:4] == ["| both steady, load 0.8", "migrator", "40", "120.0% (120.0 to 120.0)"]
+    assert {line[3] for line in cells if line[1] == "migrator-paper"} == {"100.0% (100.0 to 100.0)"}
     assert "runs are missing" not in text
+
+
+@pytest.mark.parametrize("part", Part)
+def test_what_is_finished_first_are_whole_workloads_of_the_first_seed(part: Part) -> None:
+    runs = runs_of(part, 2)
+    assert len({(one.key, one.condition) for one in runs}) == len(runs)
+    order = [(one.seed, one.workload) for one in runs]
+    assert len([name for name, _ in groupby(order)]) == len(set(order))
+    assert [seed for seed, _ in groupby(one.seed for one in runs)] == [0, 1]
 
 
 def test_a_page_says_how_many_runs_it_lacks() -> None:
@@ -100,6 +117,17 @@ def test_no_two_runs_have_the_same_pair_of_places(tmp_path: Path) -> None:
         assert kind != other or later - begin >= WINDOWS * WINDOW_S
 
 
+@pytest.mark.parametrize(("arrivals", "kinds"), [("steady", STEADY), ("bursty", BURSTY)])
+def test_both_tenants_can_have_traces_of_one_kind(
+    tmp_path: Path, arrivals: str, kinds: tuple[str, ...]
+) -> None:
+    for name in NAMES:
+        one = of(name, arrivals=arrivals)
+        first, second = (place_of(one, place, tmp_path) for place in (0, 1))
+        assert first != second
+        assert {first[0], second[0]} <= set(kinds)
+
+
 def test_every_tenant_has_its_part_of_the_load(tmp_path: Path) -> None:
     for count in (2, 5):
         made = scenario_of(of("P4", tenants=count), tmp_path)
@@ -111,14 +139,19 @@ def test_every_tenant_has_its_part_of_the_load(tmp_path: Path) -> None:
 
 
 def test_policies_are_not_run_again_under_what_they_do_not_notice() -> None:
-    for policy, unnoticed, noticed in (
-        ("migrator", {"interference": 0.0}, {"instances": 0.1}),
-        ("ekya", {"instances": 0.1}, {"interference": 0.0}),
-        ("paris", {"error": 0.5, "estimates": 0.1}, {"slower": 1.1}),
-        ("migrator", {}, {"error": 0.5}),
+    for unnoticed in (
+        of("W1", "migrator", interference=0.0),
+        of("W1", "ekya", instances=0.1),
+        of("W1", "paris", error=0.5, estimates=0.1),
     ):
-        assert of("W1", policy, **unnoticed).key == of("W1", policy).key
-        assert of("W1", policy, **noticed).key != of("W1", policy).key
+        assert unnoticed.key == of("W1", unnoticed.policy).key
+    for noticed in (
+        of("W1", "migrator", instances=0.1),
+        of("W1", "migrator", error=0.5),
+        of("W1", "ekya", interference=0.0),
+        of("W1", "paris", slower=1.1),
+    ):
+        assert noticed.key != of("W1", noticed.policy).key
 
 
 def test_instances_as_slow_as_shares_with_busy_neighbours(tmp_path: Path) -> None:
@@ -138,24 +171,44 @@ def test_lending_is_the_same_policy_with_and_without() -> None:
     assert of("W1", f"miso{LENDING}", board=SHARES).key != of("W1", "miso", board=SHARES).key
 
 
-def test_a_small_run_is_kept_and_rendered_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_evaluation_goes_on_and_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
-    words = ["headline", "--only", "P1", "--policies", "equal-mig,ekya", "--seeds", "1"]
-    words += ["--keep", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path), "--processes", "1"]
-    monkeypatch.setattr("sys.argv", words)
-    assert headline.main() == 0
-    made = (tmp_path / "headline.md").read_text()
-    rows = json.loads((tmp_path / "headline.json").read_text())
-    assert len(rows["rows"]) == rows["wanted"] == 8
-    assert {one["policy"] for one in rows["rows"]} == {"equal-mig", "ekya"}
-    assert rows["code"] in made
-    kept = (tmp_path / "kept.jsonl").read_bytes()
-    monkeypatch.setattr("sys.argv", [*words, "--rows"])
-    assert headline.main() == 0
-    assert (tmp_path / "kept.jsonl").read_bytes() == kept
-    assert (tmp_path / "headline.md").read_text() == made
+    kept, page, rows = (tmp_path / name for name in ("kept.jsonl", "headline.md", "headline.json"))
+    asked = ["headline", "--only", "P1", "--policies", "equal-mig,ekya", "--seeds", "1"]
+    asked += ["--out", str(tmp_path), "--processes", "1"]
+
+    def evaluate(*more: str, keep: Path = kept) -> int:
+        monkeypatch.setattr("sys.argv", [*asked, "--keep", str(keep), *more])
+        return headline.main()
+
+    assert evaluate("--for-s", "0.01") == 0
+    assert len(kept.read_text().splitlines()) == 1 + 1
+    # a workload without all of its runs is not in the tables
+    assert json.loads(rows.read_text())["rows"] == []
+    assert "**8 of 8 runs are missing**" in page.read_text()
+    first = tmp_path / "first.jsonl"
+    first.write_bytes(kept.read_bytes())
+    with kept.open("a") as file:
+        file.write('{"cell": "P1, ek')  # as a killed process leaves it
+    assert evaluate() == 0
+    made, record = page.read_text(), json.loads(rows.read_text())
+    assert len(record["rows"]) == record["wanted"] == 8
+    assert {one["policy"] for one in record["rows"]} == {"equal-mig", "ekya"}
+    assert record["code"] in made
+    finished = kept.read_bytes()
+    assert evaluate("--rows") == 0
+    assert kept.read_bytes() == finished
+    assert page.read_text() == made
+    assert evaluate("--merge", str(kept), keep=first) == 0
+    assert first.read_bytes() == finished
+    assert page.read_text() == made
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(finished.replace(record["code"].encode(), b"0" * 16))
+    assert evaluate("--merge", str(other)) == 2
+    assert "other.jsonl has runs of other code" in capsys.readouterr().err
+    assert kept.read_bytes() == finished
 
 
 def test_without_traces_it_says_what_is_missing(

@@ -109,7 +109,7 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
         {"trace": str(trace), "offset_s": 10, "load": 0.5},
         {"generator": "azure", "mean_rps": 12},
     ]
-    tenants = [{"model": SMALL["model"], "batch": 4, "arrivals": each} for each in arrivals]
+    tenants = [{"model": SMALL["model"], "batch": 4, "arrivals": traces} for traces in arrivals]
     document = {"gpu": "H200-141GB", "windows": 2, "window_s": 10, "tenants": tenants}
     set_rates(document, profiles)
     able_rps = board("H200-141GB").compute_slices / 4 * 4 / 1.2

@@ -39,8 +39,8 @@ def test_the_scenario_with_several_ways_differs_in_nothing_else(tmp_path: Path) 
     (tmp_path / PROFILES).write_bytes(PROFILE.read_bytes())
     set_rates(document, tmp_path / PROFILES)
     one, several = (
-        read_live(write_scenario(tmp_path / "cell.yaml", each))
-        for each in (document, several_ways(document))
+        read_live(write_scenario(tmp_path / "cell.yaml", made))
+        for made in (document, several_ways(document))
     )
     assert [[way.name for way in tenant.configurations] for tenant in one.tenants] == [[""], [""]]
     names = [[way.name for way in tenant.configurations] for tenant in several.tenants]

@@ -40,7 +40,10 @@ def test_a_page_has_the_figures_of_its_rows(listed: Page) -> None:
 
 
 def test_every_page_and_every_file_of_rows_is_listed() -> None:
-    assert {path.stem for path in RESULTS.glob("*.md")} == {listed.name for listed in PAGES}
+    unmeasured = {listed.name for listed in PAGES if listed.age(RESULTS) is Age.NOT_MEASURED}
+    assert all(page(name).command for name in unmeasured)
+    pages = {path.stem for path in RESULTS.glob("*.md")}
+    assert pages == {listed.name for listed in PAGES} - unmeasured
     rows = {Path(file).stem for listed in PAGES for file in listed.rows}
     kept = {path.stem for path in RESULTS.glob("*.json")}
     assert kept - rows == OTHER_ROWS

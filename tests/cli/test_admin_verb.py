@@ -53,7 +53,14 @@ def acted(url: str) -> list[list[str | None]]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("pause",), ("resume",), ("replan",), ("drain", "images"), ("undrain", "images")],
+    [
+        ("pause",),
+        ("resume",),
+        ("replan",),
+        ("drain", "images"),
+        ("undrain", "images"),
+        ("retrain", "images"),
+    ],
 )
 def test_every_action_is_sent_and_its_outcome_printed(
     server: tuple[str, int], arguments: tuple[str, ...]

@@ -7,19 +7,23 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import pytest
 from support.gpu_cli import Answer, migrator
+from support.problems import random_problem, with_far_too_many_requests
 
 from migrator import __version__
 from migrator.core.catalogue import boards
 from migrator.core.problem import Charge
 from migrator.io.yaml_text import load_yaml
+from migrator.planning.ilp import solve_ilp
+from migrator.planning.plan_file import plan_to_json
 from migrator.planning.planners import ready
-from migrator.planning.problem_file import example_problem
+from migrator.planning.problem_file import example_problem, problem_to_json
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -316,6 +320,18 @@ def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
     ]
     output = answer("check", problem, write(plan), "--search", "5", code=FAILED)
     assert output.startswith(f"the plan claims upper_bound {goodput!r}, but a plan of ")
+
+
+def test_check_finds_a_better_plan_beside_a_large_penalty(write: Write) -> None:
+    drawn = random_problem(126, tenants=2, slots=4, charge=Charge.PAPER, preferences=True)
+    tenants = tuple(with_far_too_many_requests(tenant) for tenant in drawn.tenants)
+    problem = replace(drawn, tenants=tenants)
+    plan = solve_ilp(problem, gap=1e-6).plan
+    assert plan is not None
+    claimed = plan_to_json(replace(plan, upper_bound=plan.objective))
+    path = write(problem_to_json(problem))
+    said = answer("check", path, write(claimed), "--search", "5", code=FAILED)
+    assert said.startswith("the plan claims upper_bound ")
 
 
 # The other verbs.

@@ -123,6 +123,23 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
     assert "under unpartitioned" in text
 
 
+def test_weights_and_floors_count_in_a_placement_and_are_reported(small: Path) -> None:
+    heavy = SMALL.replace("count: 2\n    model", "count: 2\n    floor: 0.9\n    model")
+    small.write_text(heavy.replace("name: mail", "name: mail\n    weight: 3"), encoding="utf-8")
+    text = ran("cluster", "plan", small, "--jobs", 1).stdout
+    assert "with weights and floors counted, no placement is better by more than" in text
+    placed = answer("cluster", "plan", small)
+    assert placed["goodput_rps"] < placed["value_rps"] <= placed["upper_bound_rps"]
+    assert placed["short_rps"] == pytest.approx(sum(gpu["short_rps"] for gpu in placed["gpus"]))
+    simulated = answer("simulate", small)
+    assert simulated["floors"] == {"shop-001": 0.9, "shop-002": 0.9}
+    assert simulated["weights"] == {"mail": 3.0}
+    assert simulated["weighted_goodput"] > simulated["goodput"]
+    table = ran("simulate", small, "--jobs", 1).stdout
+    assert "requests of shop-002 were answered in time" in table
+    assert "goodput times weights" in table
+
+
 def test_side_by_side_has_what_replanning_regains(small: Path) -> None:
     simulated = answer("simulate", small, "--side-by-side")
     assert [run["policy"] for run in simulated["runs"]] == list(SIDE_BY_SIDE)

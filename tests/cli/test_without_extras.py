@@ -91,7 +91,7 @@ NEEDS_BESIDES_OTHERS = {
 }
 """Commands that need an extra and others: the others are installed, and this one is named."""
 
-NO_VERB = {"dev", "pandas"}
+NO_VERB = {"dev", "otel", "pandas"}
 """Extras that no verb needs."""
 
 NO_DAEMON = {

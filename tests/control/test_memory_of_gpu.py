@@ -119,13 +119,13 @@ def lived(seed: int, planned_part: float = 1.0) -> MemoryWorld:
     }
     services = {name: service_of(name, *mib) for name, mib in takes.items()}
     of_tenants = {
-        name: ProcessMemory(service_of(name, *(planned_part * each for each in mib)))
+        name: ProcessMemory(service_of(name, *(planned_part * size for size in mib)))
         for name, mib in takes.items()
     }
     memory = GpuMemory.of(SHARES, lambda: of_tenants)
     executor = Executor(SHARES, 4.0, dict.fromkeys(tenants, 1.5), memory=memory)
     world = MemoryWorld(SHARES, executor, seed, times=Times(train_s=(3.0, 30.0)), services=services)
-    divisions = [each for each in placement_sets(SHARES) if len(each) >= len(tenants)]
+    divisions = [layout for layout in placement_sets(SHARES) if len(layout) >= len(tenants)]
     if len(tenants) > 4:  # the order of changes is searched for longer
         divisions = [chance.choice(divisions)]
     for window in range(3):
@@ -180,7 +180,7 @@ def _settled(stage: Stage, now_s: float) -> list[str]:
 
 
 def _named(said: list[str], name: str) -> set[str]:
-    return {each for each in said if each.startswith(name)}
+    return {line for line in said if line.startswith(name)}
 
 
 A, B = service_of("a", 1_000, 10_000), service_of("b", 3_000, 10_000)
@@ -191,9 +191,9 @@ BOTH = tuple(serves("a" if start < 4 else "b", start, 1) for start in range(8))
 def test_as_many_standbys_wait_as_fit_each_with_its_own_memory() -> None:
     stage = _stage(16_000 + 7_500, A, B)
     said = stage.follow(0.0, BOTH) + _settled(stage, 1.0)
-    assert sum(3_000 if each.endswith("b") else 1_000 for each in _named(said, "prepare")) > 6_000
+    assert sum(3_000 if line.endswith("b") else 1_000 for line in _named(said, "prepare")) > 6_000
     assert stage.executor.memory.limit_mib >= 16_000 + sum(
-        3_000 if each.endswith("b") else 1_000 for each in _named(said, "prepare")
+        3_000 if line.endswith("b") else 1_000 for line in _named(said, "prepare")
     )
     none = _stage(16_500, A, B)
     assert not _named(none.follow(0.0, BOTH) + _settled(none, 1.0), "prepare")

@@ -160,14 +160,14 @@ def seconds_of(state: TenantState) -> dict[str, float]:
     """Planned by configuration."""
     planned = state.view().retraining
     assert planned is not None
-    return {each.configuration: each.seconds.at(16.0) for each in planned.choices}
+    return {choice.configuration: choice.seconds.at(16.0) for choice in planned.choices}
 
 
 def accuracies_of(state: TenantState) -> dict[str, float]:
     """Expected by configuration."""
     planned = state.view().retraining
     assert planned is not None
-    return {each.configuration: each.accuracy_post for each in planned.choices}
+    return {choice.configuration: choice.accuracy_post for choice in planned.choices}
 
 
 def test_a_window_offers_every_configuration_with_its_duration_and_gain() -> None:
@@ -260,7 +260,7 @@ def test_a_plan_may_choose_again_until_the_retraining_starts() -> None:
     state.choose("all")
     planned = state.view().retraining
     assert planned is not None
-    assert {each.configuration: each.memory_gib for each in planned.choices} == {
+    assert {choice.configuration: choice.memory_gib for choice in planned.choices} == {
         "all": 0.0,
         "head": 1.0,
     }

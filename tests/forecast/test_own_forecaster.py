@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.scenarios import scenario, tenant
+from typer.testing import CliRunner
 
 import migrator
+from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.forecast.own import OwnForecaster
 from migrator.forecast.selection import forecaster
@@ -91,12 +94,22 @@ def cube(history, slots, window_slots):
     return np.ones((2, 2, slots))
 
 
+class Tensor:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("detach it first")
+
+
+def gradient(history, slots, window_slots):
+    return Tensor()
+
+
 def fails(history, slots, window_slots):
     return history["yesterday"]
 
 
 NUMBER = 7
 '''
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HISTORY = np.array([1.0, 2.0, 3.0, 6.0])
 
 
@@ -165,6 +178,7 @@ def test_what_is_no_forecaster_is_refused(path: str, said: str) -> None:
         ("words", "returned str, which is no array of numbers"),
         ("nothing", "returned NoneType, which is no array of numbers"),
         ("empty", "returned an array of 0 x 3 for 3 slots"),
+        ("gradient", r"returned Tensor, which is no array of numbers \(detach it first\)"),
         ("cube", "returned an array of 2 x 2 x 3 for 3 slots"),
         ("fails", r"failed with IndexError: .* \(own_forecasts.py, line \d+\); correct it"),
     ],
@@ -186,12 +200,37 @@ def test_python_simulates_with_it() -> None:
         run("negative")
 
 
-def test_the_example_repeats_what_each_place_of_a_window_had(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
-    ahead = forecaster("own_forecaster:SmoothedWindows").ahead
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python finds the modules of the examples."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_example_around_pandas_repeats_what_each_place_of_a_window_had() -> None:
+    pytest.importorskip("pandas")
+    ahead = forecaster("pandas_forecaster:SmoothedWindows").ahead
     window = np.array([10.0, 10.0, 40.0, 10.0, 10.0])
     mean = ahead(np.tile(window, 12), 5, 5).mean(axis=0)
     assert mean.argmax() == 2
     assert mean == pytest.approx(window, rel=0.2)
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_example_without_a_library_expects_the_highest_of_three_windows() -> None:
+    ahead = forecaster("own_forecaster:highest_of_three").ahead
+    assert ahead(np.array([9.0, 9, 1, 1, 5, 5, 2, 2]), 3, 2).tolist() == [[5.0] * 3]
+    assert ahead(np.array([4.0]), 3, 2).tolist() == [[4.0] * 3]
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize(
+    ("path", "needs"),
+    [("own_forecaster:highest_of_three", "numpy"), ("pandas_forecaster:SmoothedWindows", "pandas")],
+)
+def test_the_verb_simulates_with_the_examples(path: str, needs: str) -> None:
+    pytest.importorskip(needs)
+    chosen = ["--forecaster", path, "--windows", "1", "--json"]
+    done = CliRunner().invoke(app, ["simulate", str(EXAMPLES / "quickstart.yaml"), *chosen])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["forecaster"] == path

@@ -20,6 +20,7 @@ from migrator.gpu.doctor import (
     examine,
     holder_checks,
     instance_checks,
+    manager_checks,
     mode_check,
     mps_checks,
 )
@@ -179,6 +180,64 @@ def test_what_holders_mean() -> None:
         (Severity.OK, None),
     ]
     assert "nv-hostengine (process 1)" in checks[0].message
+
+
+# Other programs that manage GPUs.
+
+
+def test_what_must_not_manage_the_same_gpu(files: MachineFiles) -> None:
+    assert verdicts([*manager_checks(files.machine)]) == [(Severity.OK, None)]
+    files.process(5, "/usr/bin/nvidia-mig-manager")
+    files.process(6, "nvidia-device-plugin --mig-strategy=none")
+    files.process(7, "vGPUmonitor")
+    files.process(8, "vim nvidia-mig-manager")
+    checks = [*manager_checks(files.machine)]
+    assert verdicts(checks) == [
+        (
+            Severity.PROBLEM,
+            "kubectl label node NODE --overwrite nvidia.com/gpu.deploy.mig-manager=false",
+        ),
+        (
+            Severity.WARNING,
+            "kubectl label node NODE --overwrite nvidia.com/gpu.deploy.device-plugin=false",
+        ),
+        (Severity.PROBLEM, "kubectl label node NODE --overwrite gpu-"),
+    ]
+    assert "nvidia-mig-manager (process 5): NVIDIA's MIG manager" in checks[0].message
+
+
+@pytest.mark.parametrize(
+    ("command", "gates", "severity", "removes"),
+    [
+        ("gpu-kubelet-plugin", "DynamicMIG=true,", Severity.PROBLEM, True),
+        ("gpu-kubelet-plugin --feature-gates=DynamicMIG=true", "", Severity.PROBLEM, True),
+        ("gpu-kubelet-plugin", "DynamicMIG=false,", Severity.WARNING, False),
+        ("gpu-kubelet-plugin", None, Severity.WARNING, True),
+    ],
+)
+def test_the_dra_driver_with_dynamic_mig_removes_instances_that_it_does_not_know(
+    files: MachineFiles, command: str, gates: str | None, severity: Severity, removes: bool
+) -> None:
+    folder = files.process(5, command, HOME="/", FEATURE_GATES=gates or "")
+    if gates is None:
+        (folder / "environ").unlink()  # of another user
+    (check,) = manager_checks(files.machine)
+    assert check.severity is severity
+    assert ("removing all instances that it does not know" in check.message) == removes
+
+
+def test_a_layout_that_is_applied_at_boot_and_what_a_pod_cannot_see(tmp_path: Path) -> None:
+    pod = MachineFiles(tmp_path / "pod")
+    (pod.root / "var/run/secrets/kubernetes.io").mkdir(parents=True)
+    (unseen,) = manager_checks(Machine(pod.root))
+    assert unseen.severity is Severity.WARNING
+    assert "a pod does not see" in unseen.message
+    bare = MachineFiles(tmp_path / "bare")
+    unit = bare.root / "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    (boots,) = manager_checks(Machine(bare.root))
+    assert boots.run == "sudo systemctl disable --now nvidia-mig-manager"
 
 
 # MPS daemons.
@@ -434,5 +493,6 @@ def test_without_nvml_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.M
         "driver": Severity.PROBLEM,
         "held by": Severity.OK,
         "MPS": Severity.OK,
+        "manager": Severity.OK,
         "compute mode": Severity.OK,
     }

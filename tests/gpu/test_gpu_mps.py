@@ -210,8 +210,8 @@ from migrator.gpu.drivers.mps import MpsDriver
 driver = MpsDriver.open(0, Path(sys.argv[1]))
 print("here", flush=True)
 while True:
-    for each in driver.instances():
-        driver.destroy(each)
+    for instance in driver.instances():
+        driver.destroy(instance)
     driver.create(Place(4, "3g.71gb"))
     driver.create(Place(0, "4g.71gb"))
 """

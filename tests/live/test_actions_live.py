@@ -61,16 +61,6 @@ def daemon(folder: Path, scenario: Path) -> Iterator[Served]:
         yield running
 
 
-def test_tenants_of_a_daemon_without_a_cluster_stay_as_the_scenario_has_them(
-    daemon: Served,
-) -> None:
-    for body in ({"remove": "photos"}, {"admit": {"name": "more"}}):
-        refused = httpx.post(f"{daemon.url}/admin/tenants", json=body, timeout=60)
-        assert refused.status_code == 403
-        assert "not part of a cluster" in refused.json()["error"]
-    assert daemon.infer("photos", PICTURES[0], "kept").status_code == 200
-
-
 def test_a_drained_tenant_answers_503_and_others_get_its_slices(daemon: Served) -> None:
     before = daemon.status()
     assert "takes no more requests" in done(daemon, "drain", "photos")

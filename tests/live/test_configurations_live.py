@@ -57,17 +57,17 @@ def _begin_first_window(daemon: Served) -> None:
     daemon.infer("photos", samples(0, 1)[0][0], "first")
 
 
-def _retrained(daemon: Served) -> dict[str, Any]:
+def _retrained(daemon: Served, version: int = 2) -> dict[str, Any]:
     now = daemon.wait_for(
-        lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
+        lambda now: now["tenants"]["photos"]["version"] == version, f"version {version} serves"
     )
     tenant: dict[str, Any] = now["tenants"]["photos"]
     return tenant
 
 
-def _about_version(state: Path) -> dict[str, Any]:
-    """What the second version says of the retraining that made it."""
-    path = state / "live" / "small" / "models" / "photos" / "000002.json"
+def _about_version(state: Path, number: int = 2) -> dict[str, Any]:
+    """What a version says of the retraining that made it."""
+    path = state / "live" / "small" / "models" / "photos" / f"{number:06d}.json"
     about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").partition("\n")[2])["about"]
     return about
 
@@ -102,6 +102,27 @@ def test_the_configuration_that_the_plan_chooses_is_carried_out_and_told(tmp_pat
     assert (past["settings"]["epochs"], past["settings"]["part"]) == (4, 0.75)
     assert len(past["curve"]) == 4, "an epoch each, none of the long one"
     assert past["fraction"] < 1
+
+
+def test_a_restarted_daemon_plans_with_what_the_one_before_measured(tmp_path: Path) -> None:
+    path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.1), tmp_path / "state"
+    with served(path, state, "--from-first-request") as daemon:
+        _begin_first_window(daemon)
+        _retrained(daemon)
+        assert daemon.stop() == 0, daemon.said()
+    before = _about_version(state)
+    with served(path, state, "--from-first-request") as daemon:
+        daemon.upload("photos", *samples(2, SAMPLES), "second lesson")
+        daemon.infer("photos", samples(0, 1)[0][0], "second")
+        assert _retrained(daemon, 3)["configuration"] in ("long", "short")
+        assert daemon.stop() == 0, daemon.said()
+    after = _about_version(state, 3)
+    assert after["gains"]["completions"] == before["gains"]["completions"] + 1
+    assert after["past"][: len(before["past"])] == before["past"]
+    assert before["slower"] != 1 != after["slower"]
+    rows = read_records(state / "live" / "small" / "records.db").retrainings
+    second = [row for row in rows if row.taken_s is not None][-1]
+    assert second.taken_s == pytest.approx(second.planned_s, rel=0.5)
 
 
 def test_a_killed_retraining_goes_on_in_its_configuration(tmp_path: Path) -> None:

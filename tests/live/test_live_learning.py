@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -80,10 +83,11 @@ def learning(
     trainings: Trainings,
     driver: str = "emulated",
     weights: Path | None = None,
+    **replaced: Any,
 ) -> Learning:
     serving = DaemonOptions(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
-    context = idle_context(serving, trainings=trainings, labels=table)
+    context = idle_context(serving, trainings=trainings, labels=table, **replaced)
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
@@ -253,12 +257,12 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
     assert tenant.retraining.expected == pytest.approx(0.8)
-    expected = {each.configuration: each.accuracy_post for each in tenant.retraining.others}
+    expected = {other.configuration: other.accuracy_post for other in tenant.retraining.others}
     assert expected == pytest.approx({"half": 0.56, "head": 0.5})
     tenant.choose("half")
     await models.train("photos", Instance(0, 1), {})
     estimated, trained = trainings.jobs
-    assert [(each.epochs, each.part, each.layers) for each in estimated.configurations] == [
+    assert [(one.epochs, one.part, one.layers) for one in estimated.configurations] == [
         (8, 1.0, "all"),
         (4, 0.5, "all"),
         (2, 1.0, "head"),
@@ -279,7 +283,7 @@ async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_les
     )
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
-    half, head = (each.accuracy_post for each in tenant.retraining.others)
+    half, head = (other.accuracy_post for other in tenant.retraining.others)
     assert 0.2 < head < half < tenant.retraining.expected
 
 
@@ -315,6 +319,29 @@ async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
     assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
 
 
+@asynccontextmanager
+async def _whole() -> AsyncIterator[dict[str, str]]:
+    yield {}
+
+
+async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    class Trying(_Pretraining):
+        async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+            result = await super().train(job, progress)
+            parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
+            return msgspec.structs.replace(
+                result, seconds=35.0, start_s=1.0, parts_s=parts_s, steps=10
+            )
+
+    gpu_thread = SimpleNamespace(whole=_whole)
+    trainings = Trying(tmp_path / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
+    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
+    assert tenant.duration.fixed_s == pytest.approx(2.0)
+
+
 class _Timed(Trainings):
     """4 s before the first step and after the last, 2 s for each of 10 steps."""
 
@@ -335,6 +362,44 @@ class _Timed(Trainings):
             parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
             steps=10,
         )
+
+
+class _TimedAfterPretraining(_Pretraining):
+    """As `_Timed` once there is a first version: the model is no better, or it is."""
+
+    adopts = False
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        result = await super().train(job, progress)
+        if job.kind is JobKind.PRETRAIN:
+            return result
+        refused = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
+        weights = result.weights if self.adopts else None
+        return msgspec.structs.replace(refused, adopted=self.adopts, weights=weights)
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
+    tmp_path: Path, tenant: TenantState, adopts: bool
+) -> None:
+    trainings = _TimedAfterPretraining(tmp_path / "log", idle_forkserver())
+    trainings.adopts = adopts
+    models = learning(tmp_path, tenant, trainings, "mps")
+    await models.prepare(tenant)
+    _set_profile(tenant, 10.0)
+    at_first = tenant.duration.facts
+    await models.estimate("photos", 2, None, 100)
+    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
+    await models.train("photos", Instance(0, 1), {})
+    assert tenant.duration.facts != at_first
+    assert tenant.gains.completions == 1
+    again = tenant_in(tmp_path, WINDOW_S)
+    restarted = learning(tmp_path, again, trainings, "mps")
+    await restarted.prepare(again)
+    assert again.duration.facts == tenant.duration.facts
+    assert again.gains.facts == tenant.gains.facts
+    assert restarted.past_estimates == models.past_estimates
+    assert (again.version.number if again.version else 0) == (2 if adopts else 1)
 
 
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])

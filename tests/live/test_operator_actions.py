@@ -15,6 +15,7 @@ from support.waiting import until_async
 
 from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
 from migrator.control.retraining import TenantRetraining
+from migrator.control.retraining_plans import RetrainingPlans
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
@@ -122,8 +123,17 @@ class Bench:
         controller = new_controller(context, self.recorder, lambda _: None)
         self.planning = controller.planning
         self.learning = Learning(context, self.rollout, self.recorder)
+        retrainings = RetrainingPlans(
+            context.tenants, context.clock, context.labels, controller, on_instances=False
+        )
         self.actions = OperatorActions(
-            context, controller, self.actuation, self.learning, self.recorder, empty_s=5.0
+            context,
+            controller,
+            self.actuation,
+            self.learning,
+            retrainings,
+            self.recorder,
+            empty_s=5.0,
         )
         self.actions.restore_drained()
 

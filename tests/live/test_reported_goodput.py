@@ -58,21 +58,21 @@ def near(ours: float, theirs: float) -> bool:
 
 
 def test_with_labels_as_feedback_it_is_what_clients_counted(tmp_path: Path) -> None:
-    for each in reported(tmp_path, LabelsAt.FEEDBACK):
-        assert near(each.row.received, each.counted.sent), each
-        assert near(each.row.in_time, each.counted.in_time), each
-        assert each.row.goodput is not None, each
-        assert near(each.row.goodput, each.counted.goodput), each
+    for pair in reported(tmp_path, LabelsAt.FEEDBACK):
+        assert near(pair.row.received, pair.counted.sent), pair
+        assert near(pair.row.in_time, pair.counted.in_time), pair
+        assert pair.row.goodput is not None, pair
+        assert near(pair.row.goodput, pair.counted.goodput), pair
 
 
 def test_with_few_labels_it_is_unknown(tmp_path: Path) -> None:
-    for each in reported(tmp_path, LabelsAt.FEEDBACK, labels=0.1):
-        assert near(each.row.in_time, each.counted.in_time), each
-        assert each.row.goodput is None or near(each.row.goodput, each.counted.goodput), each
+    for pair in reported(tmp_path, LabelsAt.FEEDBACK, labels=0.1):
+        assert near(pair.row.in_time, pair.counted.in_time), pair
+        assert pair.row.goodput is None or near(pair.row.goodput, pair.counted.goodput), pair
 
 
 def test_with_labels_at_the_start_it_is_unknown_and_the_accuracy_says_why(tmp_path: Path) -> None:
-    for each in reported(tmp_path, LabelsAt.START):
-        assert near(each.row.in_time, each.counted.in_time), each
-        assert each.row.goodput is None, each
-        assert each.row.evidence == "samples", each
+    for pair in reported(tmp_path, LabelsAt.START):
+        assert near(pair.row.in_time, pair.counted.in_time), pair
+        assert pair.row.goodput is None, pair
+        assert pair.row.evidence == "samples", pair

@@ -175,6 +175,7 @@ def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -
     result = retrained(job)
     assert result.accuracy_after > 0.8
     # what it removed of the errors left by a trial corrects the first estimate
+    assert result.parts_s["trial_s"] > 0
     assert result.estimate is not None
     assert result.estimate.before == result.accuracy_before
     assert result.estimate.samples == result.samples

@@ -311,7 +311,7 @@ def has_plan(candidate: Problem) -> bool:
         if slot == candidate.slots:
             return all(state is None for state in states)
         return any(
-            completes(slot + 1, tuple(next_state(each) for each in choice))
+            completes(slot + 1, tuple(next_state(retraining) for retraining in choice))
             for choice in product(*(options(state, slot) for state in states))
             if (mask := slices_of(choice)) is not None and room(mask, 0)
         )

@@ -259,7 +259,7 @@ def test_no_large_constants(charge: Charge) -> None:
 
 
 @pytest.mark.parametrize(
-    "one", {placements(each): each for each in boards().values()}.values(), ids=lambda b: b.name
+    "one", {placements(board): board for board in boards().values()}.values(), ids=lambda b: b.name
 )
 def test_places_need_no_integrality(one: Board) -> None:
     """Whatever slices are taken, sizes have fractional places only if they have whole ones.
@@ -268,8 +268,8 @@ def test_places_need_no_integrality(one: Board) -> None:
     """
     for taken in range(1 << one.memory_slices):
         free = [placement for placement in placements(one) if not placement.mask & taken]
-        whole = {(), *(multiset_of(each) for each in placement_sets(one) if {*each} <= {*free})}
-        grown = {tuple(sorted((*each, k), reverse=True)) for each in whole for k in one.sizes}
+        whole = {(), *(multiset_of(sizes) for sizes in placement_sets(one) if {*sizes} <= {*free})}
+        grown = {tuple(sorted((*sizes, k), reverse=True)) for sizes in whole for k in one.sizes}
         for sizes in grown - whole:
             parts = (sizes[:at] + sizes[at + 1 :] for at in range(len(sizes)))
             if all(part in whole for part in parts):

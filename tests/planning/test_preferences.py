@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from support.make import tenant
-from support.problems import random_problem
+from support.problems import random_problem, with_far_too_many_requests
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Plan, Problem, Tenant
 from migrator.planning.check import check_plan, goodput_of, requests_short, violations
+from migrator.planning.ilp import solve_ilp
 from migrator.planning.plan_file import parse_plan, plan_to_json
 from migrator.planning.problem_file import parse_problem, problem_to_json
 from migrator.planning.solve import make_plan
@@ -27,12 +28,12 @@ def window(*tenants: Tenant, charge: Charge = Charge.PAPER) -> Problem:
     return Problem(board("A30-24GB"), 1.0, SLOTS, charge, tenants)
 
 
-def pair(charge: Charge = Charge.PAPER, **of_bursty: float) -> Problem:
+def pair(charge: Charge = Charge.PAPER, *, floor: float = 0.0, weight: float = 1.0) -> Problem:
     """A steady tenant that could use the whole board, and a less accurate one with a burst."""
-    changes = {"capability": {1: 10.0, 2: 20.0, 4: 40.0}, "overhead_s": 0.2}
-    steady = tenant("steady", STEADY, **{**changes, "accuracy_pre": 0.9})
-    bursty = tenant("bursty", BURSTY, **{**changes, "accuracy_pre": 0.3})
-    return window(steady, replace(bursty, **of_bursty), charge=charge)
+    able = {1: 10.0, 2: 20.0, 4: 40.0}
+    steady = tenant("steady", STEADY, capability=able, overhead_s=0.2, accuracy_pre=0.9)
+    bursty = tenant("bursty", BURSTY, capability=able, overhead_s=0.2, accuracy_pre=0.3)
+    return window(steady, replace(bursty, floor=floor, weight=weight), charge=charge)
 
 
 def solve(problem: Problem, solver: str) -> Plan:
@@ -45,7 +46,7 @@ def solve(problem: Problem, solver: str) -> Plan:
 def served(problem: Problem, plan: Plan, name: str, share: float) -> bool:
     """Whether the plan answers this share of a tenant's requests in every slot."""
     tenants = tuple(
-        replace(each, floor=share if each.name == name else 0.0) for each in problem.tenants
+        replace(tenant, floor=share if tenant.name == name else 0.0) for tenant in problem.tenants
     )
     return requests_short(replace(problem, tenants=tenants), plan)[name] < 1e-6
 
@@ -112,7 +113,7 @@ def test_where_no_plan_meets_all_floors_the_fewest_requests_are_short(
 def test_the_same_weight_for_all_changes_no_plan(charge: Charge) -> None:
     for seed in range(6):
         drawn = random_problem(seed, tenants=2, slots=4, charge=charge, optional=True)
-        doubled = tuple(replace(each, weight=2.0) for each in drawn.tenants)
+        doubled = tuple(replace(tenant, weight=2.0) for tenant in drawn.tenants)
         try:
             plan = solve(drawn, "exact")
         except InfeasibleError:
@@ -142,4 +143,20 @@ def test_claims_about_weights_and_floors_are_checked() -> None:
     assert parse_problem(json.loads(json.dumps(problem_to_json(problem)))) == problem
     for name in ("weighting", "penalty"):
         wrong = replace(plan, **{name: getattr(plan, name) + 1}, upper_bound=plan.upper_bound + 1)
-        assert [f"the plan claims {name} " in each for each in violations(problem, wrong)] == [True]
+        assert [
+            f"the plan claims {name} " in violation for violation in violations(problem, wrong)
+        ] == [True]
+
+
+@pytest.mark.parametrize("seed", [126, 218])
+def test_the_ilp_proves_what_is_earned_and_not_a_small_part_of_a_large_penalty(seed: int) -> None:
+    charge = Charge.PAPER if seed == 126 else Charge.SURVIVORS
+    drawn = random_problem(seed, tenants=2, slots=4, charge=charge, preferences=True)
+    problem = replace(drawn, tenants=tuple(map(with_far_too_many_requests, drawn.tenants)))
+    best = make_plan(problem, time_limit_s=PLENTY_S)
+    plan = solve_ilp(problem, gap=1e-6).plan
+    assert plan is not None
+    assert plan.penalty > 1e4 * plan.goodput
+    assert plan.objective < best.objective
+    assert plan.upper_bound > plan.objective
+    assert plan.status != "proven optimal"

@@ -310,7 +310,7 @@ def test_no_more_is_regained_than_changes_cost(problem: Problem) -> None:
         return
     preinitialization = preinitialize(problem, plan)
     assert 0 <= preinitialization.hidden_s <= preinitialization.overhead_s
-    free = tuple(replace(each, overhead_s=0.0) for each in problem.tenants)
+    free = tuple(replace(tenant, overhead_s=0.0) for tenant in problem.tenants)
     costs = goodput_of(replace(problem, tenants=free), plan) - plan.goodput
     assert -1e-9 <= preinitialization.goodput_regained <= costs + 1e-9
     if (

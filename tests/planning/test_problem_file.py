@@ -111,13 +111,13 @@ def one_line(error: InputError) -> str:
 def all_keys(data: object, path: Keys = ()) -> list[Keys]:
     """Every key of the objects in `data` that the format fixes."""
     if isinstance(data, list):
-        return [each for index, item in enumerate(data) for each in all_keys(item, (*path, index))]
+        return [keys for index, item in enumerate(data) for keys in all_keys(item, (*path, index))]
     if not isinstance(data, dict) or path[-1:] in (("capability",), ("retraining_slots",)):
         return []
     return [
-        each
+        place
         for key, value in data.items()
-        for each in [(*path, key), *all_keys(value, (*path, key))]
+        for place in [(*path, key), *all_keys(value, (*path, key))]
     ]
 
 
@@ -516,7 +516,7 @@ def initials(draw: st.DrawFn, held: list[Tenant], gpu: Board, slots: int) -> Ini
     instances = []
     for place in draw(st.sampled_from(placement_sets(gpu))):
         tasks = [None, *(Task(name, Kind.INFERENCE) for name in names)]
-        tasks += [Task(each, Kind.RETRAINING) for each in retraining]
+        tasks += [Task(name, Kind.RETRAINING) for name in retraining]
         task = draw(st.sampled_from(tasks))
         if task is not None and task.kind is Kind.RETRAINING:
             retraining.remove(task.tenant)

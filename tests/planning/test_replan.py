@@ -158,8 +158,8 @@ def worth(
 ) -> float:
     """Goodput of the slots for those who hold `held` before."""
     tenants = tuple(
-        replace(each, received=((rate,) * len(slots),), configurations=())
-        for each, rate in zip(window.tenants, (a, b), strict=True)
+        replace(tenant, received=((rate,) * len(slots),), configurations=())
+        for tenant, rate in zip(window.tenants, (a, b), strict=True)
     )
     rest = replace(window, slots=len(slots), tenants=tenants, initial=Initial(held))
     return goodput_of(rest, Plan(0.0, 0.0, "by hand", 0.0, (), slots))
@@ -191,9 +191,9 @@ def test_weights_and_floors_are_kept(planned: tuple[Problem, Plan]) -> None:
     """Of two tenants with the same requests the one with a floor, or more weight, gets more."""
     problem, plan = planned
     slot = plan.retrainings[0].end
-    for changes in ({"floor": 1.0}, {"weight": 5.0}):
-        tenants = (problem.tenants[0], replace(problem.tenants[1], **changes))
-        preferred = replace(problem, tenants=tenants)
+    a, b = problem.tenants
+    for with_more in (replace(b, floor=1.0), replace(b, weight=5.0)):
+        preferred = replace(problem, tenants=(a, with_more))
         to_b = again(preferred, plan, slot, 40.0, 40.0, SLOTS - slot)[-1]
         assert capability(problem, to_b, "b") >= 40 > capability(problem, to_b, "a")
 

@@ -158,7 +158,7 @@ def test_ilp_is_between_plan_and_bound_under_survivors(seed: int, initial: bool)
 @pytest.mark.parametrize("seed", range(5))
 def test_without_overhead_all_agree_under_both_charges(seed: int) -> None:
     drawn = random_problem(seed, tenants=2, slots=5, charge=Charge.PAPER, initial=True)
-    free = tuple(replace(each, overhead_s=0.0) for each in drawn.tenants)
+    free = tuple(replace(tenant, overhead_s=0.0) for tenant in drawn.tenants)
     paper = replace(drawn, tenants=free)
     exact = make_plan(paper, time_limit_s=PLENTY_S).goodput
     for charge in Charge:
@@ -194,8 +194,8 @@ def test_without_a_warm_start_time_may_be_over_before_the_first_plan() -> None:
 def test_a_warm_start_does_not_change_the_optimum(charge: Charge) -> None:
     problem = random_problem(5, tenants=2, slots=4, charge=charge)
     cold, warm = (
-        make_plan(problem, solver="ilp", warm_start=each, time_limit_s=PLENTY_S)
-        for each in (False, True)
+        make_plan(problem, solver="ilp", warm_start=warmed, time_limit_s=PLENTY_S)
+        for warmed in (False, True)
     )
     assert warm.goodput == pytest.approx(cold.goodput)
     assert warm.gap == cold.gap == 0

@@ -97,7 +97,7 @@ def test_without_retrainings_the_plan_is_the_optimum(
 
 
 def without_retrainings(problem: Problem) -> Problem:
-    settled = tuple(replace(each, configurations=()) for each in problem.tenants)
+    settled = tuple(replace(tenant, configurations=()) for tenant in problem.tenants)
     if problem.initial is None:
         return replace(problem, tenants=settled)
     instances = (
@@ -212,7 +212,7 @@ def test_a_bound_holds_where_an_instance_is_cold_for_more_than_a_hundred_slots(s
     both = drawn("a"), drawn("b")
 
     def with_overhead(seconds: float) -> Problem:
-        return window(*(replace(each, overhead_s=seconds) for each in both), initial=held)
+        return window(*(replace(tenant, overhead_s=seconds) for tenant in both), initial=held)
 
     shorter = make_plan(with_overhead(126.0), time_limit_s=0.5, steady=True)
     problem = with_overhead(129.0)
@@ -433,7 +433,7 @@ def test_idle_slices_are_given_early_to_the_tenant_that_will_need_them() -> None
     ours = held(plan, "b")
     serving = ours[5] - {(1, 1)}
     assert serving
-    assert all(serving <= each for each in ours[2:])
+    assert all(serving <= other for other in ours[2:])
 
 
 def test_slices_are_given_early_only_as_early_as_it_pays() -> None:

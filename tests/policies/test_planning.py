@@ -74,7 +74,7 @@ def test_a_running_retraining_is_planned_in_its_configuration() -> None:
     problem = problem_of(seen, Charge.SURVIVORS, optional=True)
     assert problem.tenants[0].configurations == (RetrainingConfiguration(0.9, {}, "all"),)
     assert problem.initial is not None
-    assert [each.configuration for each in problem.initial.retrainings] == ["all"]
+    assert [retraining.configuration for retraining in problem.initial.retrainings] == ["all"]
 
 
 def test_shares_are_counted_on_beside_busy_neighbours() -> None:
@@ -321,5 +321,36 @@ def test_a_long_retraining_that_is_left_out_keeps_its_lengths() -> None:
 def test_nothing_is_planned_beyond_a_window_after_which_a_gain_is_worth_nothing() -> None:
     a = view("a", ahead=[[30.0] * 10], retraining=waiting(14 / 40))
     seen = observation(a, board="A30-24GB", slots=10, held="1g@0:a 1g@1:a 1g@2:a 1g@3:a")
+    _, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert plan.retrainings == ()
+
+
+@pytest.mark.parametrize("optional", [True, False])
+def test_a_requested_retraining_begins_at_once_whether_it_pays_or_not(optional: bool) -> None:
+    worthless = replace(waiting(0.2), accuracy_post=0.5)
+    seen = observation(
+        view("a", ahead=AHEAD, retraining=worthless),
+        view("b", ahead=AHEAD),
+        board="A30-24GB",
+        slot_s=2.0,
+        slots=10,
+    )
+    _, plan = planned(seen, Charge.SURVIVORS, optional=True)
+    assert plan.retrainings == ()
+    asked = replace(worthless, requested=True)
+    tenants = (replace(seen.tenants[0], retraining=asked), seen.tenants[1])
+    held = (Instance(0, 2, Task("a", Kind.INFERENCE)), Instance(2, 2, Task("b", Kind.INFERENCE)))
+    problem, plan = planned(
+        replace(seen, tenants=tenants, held=held), Charge.SURVIVORS, optional=optional
+    )
+    (begun,) = plan.retrainings
+    assert (begun.tenant, begun.start) == ("a", 0)
+    assert not list(violations(problem, plan))
+
+
+def test_a_requested_retraining_without_room_waits() -> None:
+    asked = replace(waiting(0.2), requested=True)
+    views = [view(name, ahead=AHEAD, retraining=asked) for name in "abcd"]
+    seen = observation(*views, board="A30-24GB", slot_s=2.0, slots=10)
     _, plan = planned(seen, Charge.SURVIVORS, optional=True)
     assert plan.retrainings == ()

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_nvml.library import installed
@@ -17,10 +19,10 @@ from support.gpu_cli import gpu
 from support.nvidia_programs import NvidiaPrograms
 from support.waiting import LIMIT_S, until
 
-from migrator.core.catalogue import board, boards
+from migrator.core.catalogue import Place, board, boards
 from migrator.core.errors import GpuError
 from migrator.core.profiles import profile_of
-from migrator.profiling.drivers import Mig, Mps
+from migrator.profiling.drivers import Mig, Mps, driver
 from migrator.profiling.measurements import Measurement, Study, WorkKind, whole_gpu
 from migrator.profiling.whole_gpu import measure_gpu, planned
 
@@ -50,6 +52,10 @@ def small() -> list[Measurement]:
         lambda job: job.study is Study.BANDWIDTH and job.jobs[0][0] == 14,
         lambda job: [sms for sms, _ in job.jobs] == [14] * 4,
     )
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
 
 
 def layout(fake: FakeNvml) -> list[str]:
@@ -97,6 +103,9 @@ def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> Non
     assert "-" not in size.removeprefix("| 2g.12gb | 28 | - | 11.69 |"), size
     assert f"| inference of {TINY}, batch 1, on 14 SMs beside 3 x copy of device memory" in page
     assert f"| training of {TINY}, batch 32, on 28 SMs beside 2 x copy of device memory" in page
+    for what in ("quiet", "create", "start"):
+        assert f"| {TINY} | {what} | " in page
+    assert "Slowdown while a share beside it changes (assumed: none): median" in page
     assert page.endswith("## Left out\n\nNothing.\n")
     # a second time there is nothing to do
     again = measure_gpu(listed, Mig.find(0), out, command="measure")
@@ -105,10 +114,46 @@ def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> Non
 
 def test_instances_are_created_and_destroyed_several_times(fake: FakeNvml, tmp_path: Path) -> None:
     measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure")
-    rows = [json.loads(line) for line in (tmp_path / "measurements.jsonl").read_text().splitlines()]
+    rows = rows_in(tmp_path)
     made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
     assert [row["sms"] for row in made] == [14] * 6
     assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in made)
+    assert layout(fake) == []
+
+
+def test_an_inference_is_watched_while_instances_beside_it_change(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    todo = some(lambda job: job.study is Study.CHANGES)
+    done = measure_gpu(todo, Mig.find(0), tmp_path, command="measure")
+    assert (done.measured, done.left, done.faults, done.changed) == (1, 0, (), ())
+    (row,) = [row for row in rows_in(tmp_path) if row.get("study") == "changes"]
+    (neighbour,) = row["jobs"]
+    assert neighbour["p50_ms"] > 0
+    # five without a process, and then with one
+    during = neighbour["during"]
+    assert [during[what]["changes"] for what in ("create", "start", "stop", "destroy")] == [
+        *(6, 1, 1, 6)
+    ]
+    for figures in neighbour["during"].values():
+        assert figures["steps"] > 0
+        assert figures["longest_ms"] >= figures["p99_ms"] >= figures["p50_ms"] > 0
+    assert layout(fake) == []
+
+
+@pytest.mark.parametrize(("budget_s", "created"), [(0.1, 0), (200.0, 5)])
+def test_nothing_begins_that_cannot_end_within_the_budget(
+    fake: FakeNvml, tmp_path: Path, budget_s: float, created: int
+) -> None:
+    """0.1 s are too short to create an instance, 200 s for measurements that take longer."""
+    todo = some(lambda job: job.study is Study.CHANGES) + small()
+    todo = [replace(job, stretch=1000) for job in todo]
+    done = measure_gpu(todo, Mig.find(0), tmp_path, command="measure", budget_s=budget_s)
+    assert (done.measured, done.left, done.changed) == (0, 4, ())
+    rows = rows_in(tmp_path)
+    assert not any("study" in row for row in rows)
+    made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
+    assert len(made) == created
     assert layout(fake) == []
 
 
@@ -209,6 +254,44 @@ def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     assert layout(fake) == ["1g.6gb at 0"]
 
 
+class Interrupted(Mig):
+    """Ctrl-C at the end, while instances are created again."""
+
+    def create_again(self, place: Place) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().create_again(place)
+
+
+def test_ctrl_c_while_instances_are_created_again_leaves_none_out(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    fake.foreign(0, "1g.6gb")
+    fake.foreign(2, "2g.12gb")
+    with pytest.raises(KeyboardInterrupt):
+        measure_gpu(
+            *(small()[:1], Interrupted.find(0), tmp_path), command="measure", make_room=True
+        )
+    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
+    assert "- The GPU is as it was before." in (tmp_path / "report.md").read_text()
+
+
+def test_what_was_created_since_a_killed_run_is_created_again_too(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    fake.foreign(0, "1g.6gb")
+
+    def refuse(*_: object) -> None:
+        fake.fault(FaultKind.INSUFFICIENT_RESOURCES)
+
+    measure_gpu(
+        *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
+    )
+    fake.foreign(2, "2g.12gb")
+    again = measure_gpu(*(small()[1:], Mig.find(0), tmp_path), command="measure", make_room=True)
+    assert again.changed == ()
+    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
+
+
 def test_shares_need_no_instances_and_the_daemon_is_gone(
     programs: NvidiaPrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,10 +299,14 @@ def test_shares_need_no_instances_and_the_daemon_is_gone(
     listed = planned(board("H200-141GB"), "mps", [TINY], quick=True)
     todo = [job for job in listed if [sms for sms, _ in job.jobs] == [16]][:2]
     todo += [job for job in listed if job.study is Study.INTERFERENCE][:1]
+    (change,) = (job for job in listed if job.study is Study.CHANGES)
+    todo.append(replace(change, stretch=QUICK))
     done = measure_gpu(todo, Mps.find(0), tmp_path, command="measure")
-    assert (done.measured, done.faults, done.changed) == (3, (), ())
+    assert (done.measured, done.faults, done.changed) == (4, (), ())
     assert [line.partition(" ")[0] for line in programs.log()] == ["start", "quit"]
     page = (tmp_path / "report.md").read_text()
+    assert f"| {TINY} | start | " in page
+    assert f"| {TINY} | create | " not in page
     assert "Shares are not created" in page
     assert "mig.mode.current Disabled, compute_mode Default" in page
 
@@ -229,12 +316,18 @@ def test_the_verb(tmp_path: Path) -> None:
     listed = gpu("measure", *cpu, "--dry-run", "--json").json
     assert listed["seconds"] > 0
     assert {job["study"] for job in listed["measurements"]} == {study.value for study in Study}
-    done = gpu("measure", *cpu, "--quick", "--budget-s", "6", "--out", tmp_path / "out", "--json")
+    assert gpu("measure", *cpu, TINY, "--dry-run", "--json").json == listed
+    none = gpu("measure", *cpu, "--quick", "--budget-s", "1", "--out", tmp_path / "none")
+    assert none.code == 0, none.err
+    assert none.out.splitlines()[-1] == "nothing was measured; raise --budget-s"
+    todo = planned(A30, "cpu", [TINY], quick=True)
+    measure_gpu(todo[:1], driver("cpu", 0, A30), tmp_path / "out", command="interrupted")
+    # goes on from there; one second is too short for any
+    done = gpu("measure", *cpu, "--quick", "--budget-s", "1", "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
-    assert done.json["measured"] > 0
-    assert done.json["left"] > 0
+    assert (done.json["measured"], done.json["left"]) == (0, len(todo) - 1)
     page = (tmp_path / "out" / "report.md").read_text()
-    assert f"`migrator gpu measure {TINY} --driver cpu --quick`" in page
+    assert f"`migrator gpu measure {TINY} --driver cpu --board A30-24GB --quick`" in page
 
 
 def test_a_folder_of_another_gpu_is_refused(tmp_path: Path, fake: FakeNvml) -> None:

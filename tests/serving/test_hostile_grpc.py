@@ -123,7 +123,7 @@ def costly(kind: str) -> bytes:
         ("id", "beside its tensors"),
         ("numbers", "bytes of numbers"),
         ("parameters of an output", "beside its tensors"),
-        ("inputs", "send one"),
+        ("inputs", "send 1 to 64 of them"),
     ],
 )
 def test_messages_that_cost_more_to_decode_than_to_send_are_refused(kind: str, why: str) -> None:

@@ -425,6 +425,8 @@ PATHS = [
     "/admin/status",
     "/admin/actions",
     "/admin/tenants",
+    "/v2/repository/models/images/load",
+    "/v2/repository/models/%00/unload",
     "/file",
     "/%2e%2e/etc/passwd",
     "//",

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError
+from migrator.io.tls import ServerCertificate, TlsFiles
 from migrator.serving.http.access import Tokens, digest
 from migrator.serving.http.app import application
 from migrator.serving.http.operations import ApiState, Backend, Feedback
@@ -140,12 +141,18 @@ async def _main(settings: Mapping[str, Any]) -> None:
         file.truncate(FILE_BYTES)
         pages = [Route("/file", lambda _: FileResponse(f"/proc/self/fd/{file.fileno()}"))]
         app = application(state, pages)
-        server = ApiServer(app, tokens=state.tokens, port=0, limits=state.limits)
+        certificate = None
+        if "tls" in settings:  # the paths of a certificate and its key
+            chain, key = settings["tls"]
+            certificate = ServerCertificate(TlsFiles(Path(chain), Path(key)))
+        server = ApiServer(
+            app, tokens=state.tokens, port=0, limits=state.limits, certificate=certificate
+        )
         await server.start()
         print(server.url, flush=True)
         beside = None
         if settings.get("grpc"):  # its address is the second line
-            beside = new_grpc_server(app, "127.0.0.1", 0, state.limits, state.tokens)
+            beside = new_grpc_server(app, "127.0.0.1", 0, state.limits, state.tokens, certificate)
             await beside.start()
             print(beside.address, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -364,7 +364,7 @@ class _Search:
             after = tuple(map(self._next_status, during))
             later = self._bound_from(slot + 1, after)
             if later > -math.inf:
-                for shares in self.layouts.around(tuple(each.spot for each in during)):
+                for shares in self.layouts.around(tuple(retraining.spot for retraining in during)):
                     now = self._free_goodput(slot, statuses, shares)
                     options.append(Option(now + later, after, shares))
         return sorted(options, key=lambda option: -option.promise)

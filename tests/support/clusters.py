@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.cluster.file import parse_cluster
-from migrator.cluster.placement.kinds import observation_of, planned_goodput, tenant_kinds
+from migrator.cluster.placement.kinds import observation_of, planned_worth, tenant_kinds
 from migrator.cluster.scenario import ClusterScenario
 from migrator.core.errors import InfeasibleError
 
@@ -60,7 +60,7 @@ class Tried:
         self._known: dict[tuple[str, tuple[int, ...]], float | None] = {}
 
     def placements(self) -> Iterator[tuple[dict[str, str], float]]:
-        """(tenant -> GPU, goodput in requests per second) of every one that keeps all rules."""
+        """(tenant -> GPU, value in requests per second) of every one that keeps all rules."""
         names = [placed.name for placed in self.scenario.tenants]
         gpus = [gpu.name for gpu in self.scenario.gpus]
         for homes in product(gpus, repeat=len(names)):
@@ -70,7 +70,7 @@ class Tried:
                 yield placement, value
 
     def value(self, placement: Mapping[str, str]) -> float | None:
-        """Its goodput; None where some GPU has no room."""
+        """Its value, which is its goodput without preferences; None where some GPU has no room."""
         total = 0.0
         for gpu in self.scenario.gpus:
             sharing = [t for t in self.scenario.tenants if placement.get(t.name) == gpu.name]
@@ -93,7 +93,8 @@ class Tried:
         board, slots = self.scenario.boards[name], self.scenario.slots
         views = tuple(self.kinds[entry].views[name] for entry in entries)
         try:
-            return planned_goodput(observation_of(board, self.scenario.slot_s, slots, views))
+            now = observation_of(board, self.scenario.slot_s, slots, views)
+            return planned_worth(now, self.scenario.short_cost).value
         except InfeasibleError:
             return None
 

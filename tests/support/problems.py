@@ -153,6 +153,13 @@ def with_better_ones(problem: Problem) -> Problem:
     return replace(problem, tenants=tuple(tenants))
 
 
+def with_far_too_many_requests(tenant: Tenant) -> Tenant:
+    """The tenant with a floor for all of its requests, most of which no plan answers."""
+    rows = tuple(tuple(3000 * count for count in row) for row in tenant.received)
+    capability = {gpcs: 3000 * count for gpcs, count in tenant.capability.items()}
+    return replace(tenant, received=rows, capability=capability, floor=1.0)
+
+
 def _with_several(
     rng: np.random.Generator, board: Board, tenant: Tenant, slots: int, count: int
 ) -> Tenant:

@@ -241,8 +241,10 @@ def best_inference(
     values: _Values = {None: (0.0, [])}
     for slot, mask in enumerate(occupied):
         done = tuple(
-            Done(each.choice) if each is not None and slot >= each.end else WAITING
-            for each in retrainings
+            Done(retraining.choice)
+            if retraining is not None and slot >= retraining.end
+            else WAITING
+            for retraining in retrainings
         )
         following: _Values = {}
         for joint in joints:
@@ -282,7 +284,7 @@ def running_mask(
     problem: Problem, status: tuple[Status, ...], place: tuple[int, ...], slot: int
 ) -> int:
     """The slices that the running retrainings occupy in the slot."""
-    running = [m for m, each in enumerate(status) if isinstance(each, Runs) and each.end > slot]
+    running = [m for m, state in enumerate(status) if isinstance(state, Runs) and state.end > slot]
     return sum(placements(problem.board)[place[m]].mask for m in running)
 
 

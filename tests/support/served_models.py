@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -68,3 +69,13 @@ class Deadly(Obedient):
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         raise SystemExit(classes + seed)
+
+
+class Traced(Obedient):
+    """Its weight becomes the lowest byte of the trace to which its caller belongs; 0: none."""
+
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        trace: Any = sys.modules.get("opentelemetry.trace")
+        if trace is not None:
+            self.weight[:] = trace.get_current_span().get_span_context().trace_id % 256
+        return super().infer(inputs)

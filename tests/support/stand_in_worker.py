@@ -6,7 +6,7 @@ Its scores say what it got: each row's first value, modulo the number of classes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class StandInWorker:
         self.version = version
         self.batches: list[int] = []
         self.request_ids: list[str] = []
+        self.trace_contexts: list[Mapping[str, str] | None] = []
         self.begun = asyncio.Event()
         self.held = asyncio.Event()
         """Clear it to keep a batch; set again, the batch goes on."""
@@ -51,9 +52,15 @@ class StandInWorker:
         self.error = WorkerLostError(f"{self.name} was killed")
         self.held.set()
 
-    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+    async def infer(
+        self,
+        inputs: NDArray[Any],
+        request_ids: str = "",
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Answered:
         """One batch."""
         self.request_ids.append(request_ids)
+        self.trace_contexts.append(trace_context)
         version = self.version
         self.batches.append(len(inputs))
         self.begun.set()
@@ -71,6 +78,10 @@ class StandInWorker:
             scores -= 3.0
             scores[:, 0] = -np.inf
         return Answered(scores, version)
+
+    async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
+        """The highest score is correct."""
+        return tuple((answers["outputs"].argmax(1) == answers["label"]).tolist())
 
 
 async def infer(

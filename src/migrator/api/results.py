@@ -14,6 +14,7 @@ from migrator.core.catalogue import board
 from migrator.core.comparison import Row
 from migrator.core.errors import InputError
 from migrator.core.problem import Plan, Problem
+from migrator.planning.check import requests_short
 from migrator.planning.plan_file import plan_to_json
 from migrator.records.outcome import RunOutcome
 from migrator.records.runs import recorded_run
@@ -81,17 +82,18 @@ class PlanResult:
         draw_plan(self.problem, self.plan, Path(path))
         return Path(path)
 
+    def _summary(self) -> list[str]:
+        short = requests_short(self.problem, self.plan)
+        return plan_summary(self.problem, self.plan, self.predicted_goodput, short)
+
     def __str__(self) -> str:
-        lines = plan_summary(self.problem, self.plan, self.predicted_goodput)
-        return "\n".join([*lines, "", plan_timeline(self.problem, self.plan)])
+        return "\n".join([*self._summary(), "", plan_timeline(self.problem, self.plan)])
 
     def __repr__(self) -> str:
         return f"<PlanResult: goodput {self.goodput:,.1f}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        summary = "<br>".join(
-            map(html.escape, plan_summary(self.problem, self.plan, self.predicted_goodput))
-        )
+        summary = "<br>".join(map(html.escape, self._summary()))
         timeline = html.escape(plan_timeline(self.problem, self.plan))
         return f"<p>{summary}</p><pre>{timeline}</pre>"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.http_client import request
+from migrator.io.tls import trusting
 
 _LOOK_S = 0.05
 _DRAIN_S = 120.0
@@ -23,8 +25,11 @@ _ANSWER_S = 30.0
 class Server:
     """A running `migrator serve`. Leaving the `with` block drains and stops it."""
 
-    def __init__(self, arguments: list[str], start_s: float, token: str | None) -> None:
+    def __init__(
+        self, arguments: list[str], start_s: float, token: str | None, context: ssl.SSLContext
+    ) -> None:
         self._arguments, self._start_s, self._token = arguments, start_s, token
+        self._context = context
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self.url = ""
@@ -83,7 +88,13 @@ class Server:
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A request to the API; MigratorError with its message if it is refused."""
-        reply = request(self.url, method, path, timeout_s=_ANSWER_S, body=body, token=self._token)
+        reply = request(
+            *(self.url, method, path),
+            timeout_s=_ANSWER_S,
+            body=body,
+            token=self._token,
+            context=self._context,
+        )
         answer = reply.json_object()
         if reply.status != 200 or answer is None:
             why = (answer or {}).get("error", f"status {reply.status}")
@@ -144,6 +155,7 @@ def serve(
     windows: int | None = None,
     start_s: float = 300.0,
     token: str | None = None,
+    ca: str | Path | None = None,
 ) -> Server:
     """Serve and retrain the models of a live scenario; use it as `with migrator.serve(...) as s:`.
 
@@ -151,13 +163,15 @@ def serve(
 
     `port`, `grpc_port`: 0 takes any free port; None is none. `policy`: name or import path.
     `start_s`: the longest time to wait for the models. `token`: the administration token, if the
-    scenario asks for tokens.
+    scenario asks for tokens. `ca`: with `live.tls`, the CAs in PEM to verify its certificate with.
     """
     options = {"--driver": driver, "--gpu": gpu, "--port": port}
     options |= {"--policy": policy, "--state": state, "--windows": windows}
     options |= {"--grpc-port": grpc_port, "--model": model, "--data": data}
     arguments = [f"{key}={value}" for key, value in options.items() if value is not None]
-    return Server([*(() if scenario is None else (str(scenario),)), *arguments], start_s, token)
+    context = trusting(None if ca is None else Path(ca))
+    named = () if scenario is None else (str(scenario),)
+    return Server([*named, *arguments], start_s, token, context)
 
 
 def _shape(values: Any) -> list[int]:

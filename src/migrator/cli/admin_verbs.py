@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from migrator.cli.app import (
     FAILED,
     AsJson,
+    Ca,
     ScenarioName,
     State,
     TokenFile,
@@ -27,11 +29,14 @@ from migrator.core.errors import InputError
 
 _ACTION_S = 90.0
 """Timeout of an action: a drain returns after all waiting requests are answered."""
+_ADD_S = 3600.0
+"""Timeout until a tenant is served: its model may have to be trained first."""
 group = typer.Typer(
     no_args_is_help=True,
     help="Control a running daemon. Each command shows what will happen and asks first.\n\n"
     "Stop changes for a while:  migrator admin pause  and then  migrator admin resume\n\n"
     "Withdraw a bad model:  migrator admin roll-back TENANT\n\n"
+    "Serve one more model:  migrator admin add FILE\n\n"
     "In scripts:  migrator admin drain TENANT --yes --json\n\n"
     "If the scenario defines tokens, pass the admin token in MIGRATOR_ADMIN_TOKEN or with "
     "--token-file.",
@@ -51,10 +56,11 @@ def _on_all(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, None, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, None, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _on_one(kind: ActionKind, help_text: str) -> None:
@@ -67,16 +73,17 @@ def _on_one(kind: ActionKind, help_text: str) -> None:
         state: State = None,
         scenario: ScenarioName = None,
         token_file: TokenFile = None,
+        ca: Ca = None,
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, tenant, (url, state, scenario, token_file), yes, as_json)
+        _act(kind, tenant, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _act(
     kind: ActionKind,
     tenant: str | None,
-    where: tuple[str | None, Path | None, str | None, Path | None],
+    where: tuple[str | None, Path | None, str | None, Path | None, Path | None],
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -86,7 +93,12 @@ def _act(
     daemon = find_daemon(*where)
     confirm(_consequence(kind, tenant, daemon.status()), yes)
     body = {"action": kind, "tenant": tenant}
-    status, answer = daemon.request("POST", "/admin/actions", body, _ACTION_S)
+    _show(daemon.request("POST", "/admin/actions", body, _ACTION_S), as_json)
+
+
+def _show(answered: tuple[int, Mapping[str, Any]], as_json: bool) -> None:
+    """Print the outcome; exit with 1 unless it is done."""
+    status, answer = answered
     done = status == 200
     sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
     if as_json:
@@ -111,21 +123,24 @@ def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) 
         raise InputError(
             f"TENANT: {status.get('scenario')} has no {name!r}; use {' or '.join(tenants)}"
         )
-    match kind:
-        case ActionKind.PAUSE:
-            return "No plan is applied to the GPU until resumed; requests are still served."
-        case ActionKind.RESUME:
-            return "The newest plan is applied from now on."
-        case ActionKind.REPLAN:
-            return "The rest of the window is planned again now."
-        case ActionKind.ROLL_BACK:
-            back = [str(version) for version in tenants[name].get("back_to", ())]
-            to = f"version {back[0]}" if back else "an earlier version"
-            return f"{name} is served with {to}, version {tenants[name]['version']} is withdrawn."
-        case ActionKind.DRAIN:
-            return f"New requests of {name} are refused with 503, its instances go to others."
-        case ActionKind.UNDRAIN:
-            return f"Requests of {name} are accepted again, and it gets instances."
+    if name is not None and kind is ActionKind.ROLL_BACK:
+        back = [str(version) for version in tenants[name].get("back_to", ())]
+        to = f"version {back[0]}" if back else "an earlier version"
+        return f"{name} is served with {to}, version {tenants[name]['version']} is withdrawn."
+    return _CONSEQUENCES[kind].format(name=name)
+
+
+_CONSEQUENCES = {
+    ActionKind.PAUSE: "No plan is applied to the GPU until resumed; requests are still served.",
+    ActionKind.RESUME: "The newest plan is applied from now on.",
+    ActionKind.REPLAN: "The rest of the window is planned again now.",
+    ActionKind.DRAIN: "New requests of {name} are refused with 503, its instances go to others.",
+    ActionKind.UNDRAIN: "Requests of {name} are accepted again, and it gets instances.",
+    ActionKind.RETRAIN: (
+        "{name} is retrained on its labels up to now as soon as there is room, whether a plan "
+        "expects it to pay or not."
+    ),
+}
 
 
 _on_all(
@@ -146,3 +161,94 @@ _on_one(
     "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
 )
 _on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
+_on_one(
+    ActionKind.RETRAIN,
+    "Retrain a tenant on its labels up to now, as soon as there is room.\n\nPlans contain it "
+    "whether it pays or not; labels that come later are learned in the next window.",
+)
+
+
+@group.command()
+def add(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="One entry of a scenario's tenants, in YAML, with a name."
+        ),
+    ],
+    url: Url = None,
+    state: State = None,
+    scenario: ScenarioName = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve one more tenant; the others are served throughout.
+
+    Returns once an instance serves it, also after a pre-training. Refused if it does not fit.
+    Persists over restarts until `migrator admin remove TENANT`. Paths in FILE are relative to it,
+    on the daemon's machine.
+    """
+    from migrator.cli.daemon import find_daemon
+    from migrator.io.data_file import read_yaml_file
+
+    require_confirmation(yes)
+    section = read_yaml_file(file, _section)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
+    name = section.get("name") or section.get("model")
+    confirm(f"{name} is served as well; other tenants may get smaller instances.", yes)
+    body = {"admit": section, "folder": str(file.parent.absolute())}
+    _show(daemon.request("POST", "/admin/tenants", body, _ADD_S), as_json)
+
+
+def _section(data: object) -> dict[str, Any]:
+    if not isinstance(data, dict) or not data:
+        raise InputError("this is no tenant; write the keys of one entry of a scenario's tenants")
+    if "tenants" in data:
+        raise InputError("this is a whole scenario; write one entry of its tenants alone")
+    return data
+
+
+@group.command()
+def load(
+    tenant: TenantName,
+    url: Url = None,
+    state: State = None,
+    scenario: ScenarioName = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a removed tenant again, with the model and the labels that it had."""
+    from migrator.cli.daemon import find_daemon
+
+    require_confirmation(yes)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
+    confirm(f"{tenant} is served again; other tenants may get smaller instances.", yes)
+    path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
+    _show(daemon.request("POST", path, {}, _ADD_S), as_json)
+
+
+@group.command()
+def remove(
+    tenant: TenantName,
+    url: Url = None,
+    state: State = None,
+    scenario: ScenarioName = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a tenant no longer: answer its waiting requests and free its instances.
+
+    Persists over restarts until `migrator admin load TENANT`; labels and model are kept.
+    """
+    from migrator.cli.daemon import find_daemon
+
+    require_confirmation(yes)
+    daemon = find_daemon(url, state, scenario, token_file, ca)
+    confirm(f"{tenant} answers no more requests; its instances go to the others.", yes)
+    _show(daemon.request("POST", "/admin/tenants", {"remove": tenant}, _ACTION_S), as_json)

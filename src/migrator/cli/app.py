@@ -94,6 +94,16 @@ TokenFile = Annotated[
     ),
 ]
 
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="CAs, in PEM, that https servers are verified with; default: SSL_CERT_FILE or the "
+        "system's.",
+    ),
+]
+
 
 BAD_INPUT, FAILED, REFUSED, INTERRUPTED = 2, 1, 3, 130
 """Exit codes. REFUSED: the GPU driver refused, or the GPU is not in the expected state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from migrator import __version__
 from migrator.cli.records_files import records_file
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.http_client import NoAnswerError, request
+from migrator.io.tls import pinned, trusting
 from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
@@ -26,8 +28,10 @@ _LEEWAY_S = 5.0
 """Tolerance in seconds between a process's start and its first record: clocks count in ticks."""
 
 
-def probe_daemon(run: RunRow, newest: bool, token: str | None) -> DaemonProbe:
-    """Whether the daemon of a run is running, and its status reply."""
+def probe_daemon(
+    run: RunRow, newest: bool, token: str | None, ca: Path | None = None
+) -> DaemonProbe:
+    """Whether the daemon of a run is running, and its status reply. `ca`: as of `find_daemon`."""
     if run.ended_s is not None:
         return DaemonProbe(DaemonState.ENDED)
     there, url = is_there(run.pid, run.began_s), daemon_url(run)
@@ -35,7 +39,7 @@ def probe_daemon(run: RunRow, newest: bool, token: str | None) -> DaemonProbe:
         return DaemonProbe(DaemonState.KILLED)
     if url is None:
         return DaemonProbe(DaemonState.RUNNING)
-    answer, why = _status_reply(url, token)
+    answer, why = _status_reply(url, token, run, ca)
     if answer is not None and answer.get("pid") == run.pid:
         return DaemonProbe(DaemonState.RUNNING, "", answer)
     if not there:  # a reply counts more: the clock may have been set meanwhile
@@ -67,11 +71,28 @@ def _started_s(pid: int) -> float | None:
     return time.time() - uptime_s + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _status_reply(url: str, token: str | None) -> tuple[Mapping[str, Any] | None, str]:
+def _trusted(run: RunRow, ca: Path | None) -> ssl.SSLContext | None:
+    """What is trusted of the daemon of a run: the CAs, or what it has published here."""
+    if ca is not None:
+        return trusting(ca)
+    published = run.about.get("certificates")
+    return pinned(Path(published)) if isinstance(published, str) else None
+
+
+def _status_reply(
+    url: str, token: str | None, run: RunRow, ca: Path | None
+) -> tuple[Mapping[str, Any] | None, str]:
     """The status reply of a daemon, or why there is none."""
     try:
-        reply = request(url, "GET", "/admin/status", timeout_s=_PROBE_S, token=token or None)
-    except NoAnswerError as error:
+        reply = request(
+            *(url, "GET", "/admin/status"),
+            timeout_s=_PROBE_S,
+            token=token or None,
+            context=_trusted(run, ca),
+        )
+    except InputError:
+        raise
+    except MigratorError as error:
         return None, str(error)
     if reply.status in (401, 403):
         return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
@@ -90,6 +111,8 @@ class DaemonClient:
     token: str | None = None
     pid: int | None = None
     """The expected process id; None for any."""
+    context: ssl.SSLContext | None = None
+    """What is trusted of a daemon with TLS; None: the CAs of the system."""
 
     def status(self) -> Mapping[str, Any]:
         """The daemon's status; InputError for a wrong token, MigratorError without an answer."""
@@ -112,7 +135,12 @@ class DaemonClient:
         token = self.token
         try:
             reply = request(
-                self.url, method, path, timeout_s=wait_s, token=token, body=body, headers=headers
+                *(self.url, method, path),
+                timeout_s=wait_s,
+                token=token,
+                body=body,
+                headers=headers,
+                context=self.context,
             )
         except NoAnswerError as error:
             raise MigratorError(f"{error}; see whether it runs with `migrator status`") from error
@@ -130,17 +158,25 @@ class DaemonClient:
 
 
 def find_daemon(
-    url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
+    url: str | None,
+    state: Path | None,
+    scenario: str | None,
+    token_file: Path | None,
+    ca: Path | None = None,
 ) -> DaemonClient:
-    """The daemon at the address, or the one whose records were written last."""
+    """The daemon at the address, or the one whose records were written last.
+
+    `ca`: certificates that its own is verified with; None: those of the system, or without an
+    address what the daemon has published on this machine.
+    """
     token = read_token(token_file)
     if url is not None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"--url: {url[:80]!r} is not an address such as http://127.0.0.1:8600")
-        return DaemonClient(url.rstrip("/"), token)
+        return DaemonClient(url.rstrip("/"), token, None, trusting(ca))
     run = read_runs(records_file(state, scenario))[-1]
-    probed = probe_daemon(run, True, token).state
+    probed = probe_daemon(run, True, token, ca).state
     if probed in (DaemonState.ENDED, DaemonState.KILLED):
         ended = "has ended" if probed is DaemonState.ENDED else "was killed or crashed"
         raise MigratorError(
@@ -150,7 +186,7 @@ def find_daemon(
     recorded = daemon_url(run)
     if recorded is None:
         raise MigratorError(f"{run.scenario} is still starting; try again in a few seconds")
-    return DaemonClient(recorded, token, run.pid)
+    return DaemonClient(recorded, token, run.pid, _trusted(run, ca))
 
 
 def read_token(path: Path | None) -> str | None:

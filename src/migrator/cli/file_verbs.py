@@ -128,6 +128,7 @@ def _plan(file: Path) -> _Checked:
 
 
 def _scenario(file: Path) -> _Checked:
+    from migrator.io.tls import ServerCertificate
     from migrator.policies.registry import policy
     from migrator.workload.file import read_scenario
     from migrator.workload.live import has_live_keys, read_live
@@ -150,6 +151,8 @@ def _scenario(file: Path) -> _Checked:
         )
     with naming(file):
         require_tokens(live.live, [tenant.name for tenant in live.tenants])
+        if live.live.tls is not None:
+            ServerCertificate(live.live.tls)
     return _Checked(details)
 
 
@@ -173,6 +176,7 @@ def _scenario_warnings(file: Path) -> list[str]:
 def _cluster(file: Path) -> _Checked:
     from migrator.cluster.file import read_cluster
     from migrator.cluster.fleet.cluster_run import read_run
+    from migrator.io.tls import ServerCertificate
     from migrator.workload.live import has_live_keys
     from migrator.workload.tokens import require_tokens
 
@@ -184,6 +188,8 @@ def _cluster(file: Path) -> _Checked:
         run = read_run(file, driver="emulated", shared=None, state=file.parent, began_s=0.0)
         with naming(file):
             require_tokens(run.live, [tenant.name for tenant in scenario.tenants])
+            if run.live.tls is not None:
+                ServerCertificate(run.live.tls)
     return _Checked(details, use)
 
 

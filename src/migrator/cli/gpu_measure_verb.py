@@ -66,7 +66,7 @@ def measure(
     as_json: AsJson = False,
 ) -> None:
     """Measure a GPU on every instance size: latencies, training steps, memory, bandwidth, what busy
-    neighbours do, and how long instances take to create and destroy.
+    neighbours do, how long instances take to create and destroy, and what that does to neighbours.
 
     Takes at most half an hour. Writes profiles and a page that compares all figures with what
     simulations assume. The GPU is afterwards as it was before, also after an error, Ctrl-C or a
@@ -94,6 +94,7 @@ def measure(
         return
     words = ["migrator", "gpu", "measure", *(models or ()), "--driver", driver]
     words += ["--gpu", str(index)] if index else []
+    words += [] if board is None else ["--board", board]
     words += ["--quick"] if quick else []
     with progress(len(todo), "measuring") as step:
         done = whole_gpu.measure_gpu(

@@ -17,6 +17,7 @@ import typer
 from migrator.cli.app import (
     FAILED,
     AsJson,
+    Ca,
     ScenarioName,
     State,
     TokenFile,
@@ -64,6 +65,7 @@ def status(
             metavar="ADDRESS", help="Of a Ray cluster, `auto` for the one here: all its GPUs."
         ),
     ] = None,
+    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Show whether the daemon runs and its state: window, tenants, instances, last events.
@@ -92,7 +94,7 @@ def status(
             print(overview_text(overview))
         return
     rows = read_recent(records_file(state, scenario), run, totals=True)
-    now = current_run(rows, probe_daemon(rows.run, rows.is_newest, token), time.time())
+    now = current_run(rows, probe_daemon(rows.run, rows.is_newest, token, ca), time.time())
     if as_json:
         print_json(status_json(now))
     else:
@@ -194,6 +196,7 @@ def top(
     url: Url = None,
     state: State = None,
     token_file: TokenFile = None,
+    ca: Ca = None,
     every_s: Annotated[
         float,
         typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Time between updates."),
@@ -217,7 +220,7 @@ def top(
         raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
     if scenario is not None and scenario.endswith((".yaml", ".yml")):
         scenario = Path(scenario).stem
-    watch = _WatchedRun(url, state, scenario, token_file)
+    watch = _WatchedRun(url, state, scenario, token_file, ca)
     now = watch.look()
     if sys.stdout.isatty() and not once and not as_json:
         _live(watch, every_s)
@@ -238,16 +241,21 @@ class _WatchedRun:
     """A daemon and its records, also while it is down; InputError if there is nothing to watch."""
 
     def __init__(
-        self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
+        self,
+        url: str | None,
+        state: Path | None,
+        scenario: str | None,
+        token_file: Path | None,
+        ca: Path | None,
     ) -> None:
         from migrator.cli.daemon import find_daemon, read_token
         from migrator.cli.records_files import records_file
         from migrator.records.recent_traffic import RateMeter
 
-        self._meter, self._token = RateMeter(), read_token(token_file)
+        self._meter, self._token, self._ca = RateMeter(), read_token(token_file), ca
         self._rows: RecentRows | None = None
         self._last: CurrentRun | None = None
-        self._daemon = None if url is None else find_daemon(url, None, None, token_file)
+        self._daemon = None if url is None else find_daemon(url, None, None, token_file, ca)
         self._path = records_file(state, scenario) if url is None else None
 
     def look(self) -> CurrentRun:
@@ -293,7 +301,7 @@ class _WatchedRun:
         except InputError:
             if self._rows is None:
                 raise
-        return probe_daemon(self._rows.run, True, self._token)
+        return probe_daemon(self._rows.run, True, self._token, self._ca)
 
 
 def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:

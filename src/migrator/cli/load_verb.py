@@ -17,6 +17,7 @@ from migrator.cli.app import (
     FAILED,
     INTERRUPTED,
     AsJson,
+    Ca,
     ScenarioFile,
     Seed,
     app,
@@ -61,6 +62,7 @@ def load(
             help="Token for all tenants; default: those of the scenario. Prefer the variable.",
         ),
     ] = None,
+    ca: Ca = None,
     feedback: Annotated[
         bool,
         typer.Option("--feedback/--no-feedback", help="Send the true label after each answer."),
@@ -111,8 +113,9 @@ def load(
         check_page_path(report)
     live, count = _read(scenario, seed, windows, speed)
     host = f"[{live.live.host}]" if ":" in live.live.host else live.live.host
+    scheme = "http" if live.live.tls is None else "https"
     settings = LoadSettings(
-        url=url or f"http://{host}:{live.live.port}",
+        url=url or f"{scheme}://{host}:{live.live.port}",
         tenants=tuple(tenant or ()),
         windows=count,
         speed=speed,
@@ -122,6 +125,7 @@ def load(
         first_lead_s=first_lead_s,
         now=now,
         patience_s=patience_s,
+        ca=ca,
     )
     outcome = _send(live, settings)
     if report is not None:

@@ -162,20 +162,21 @@ def _better(window: Problem, made: Plan, search_s: float | None) -> list[str]:
     require_feasible(window)
     compile_first(window.charge)
     best = make_plan(window, time_limit_s=search_s)
-    found = []
-    if best.objective > made.upper_bound + TOLERANCE * max(1.0, abs(made.upper_bound)):
-        found.append(
+    better = []
+    # relative to what is earned: a penalty may be far larger
+    if best.objective > made.upper_bound + TOLERANCE * max(1.0, best.objective + best.penalty):
+        better.append(
             f"the plan claims upper_bound {made.upper_bound!r}, but a plan of {best.objective!r} "
             "exists"
         )
     short, least = sum(requests_short(window, made).values()), requests_short(window, best)
     if best.objective > made.objective and sum(least.values()) < short - TOLERANCE:
         names = listed([repr(name) for name in least], last="and")
-        found.append(
+        better.append(
             f"the plan is {short:,.1f} requests short of the floors of {names}, but a plan that is "
             f"{sum(least.values()):,.1f} short exists"
         )
-    return found
+    return better
 
 
 @app.command()
@@ -223,9 +224,11 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 def _print_plan(problem: Problem, made: Plan) -> None:
     from migrator.control.rehearsal import predicted_goodput
+    from migrator.planning.check import requests_short
     from migrator.report.plan_text import plan_summary, plan_timeline
 
-    print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
+    short = requests_short(problem, made)
+    print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made), short)))
     if problem.charge is Charge.PAPER:
         from migrator.planning.preinitialization import preinitialize
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, naming, require_extra, require_known, say
+from migrator.cli.app import Ca, app, naming, require_extra, require_known, say
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     import asyncio
 
+    from migrator.cluster.fleet.forwarding import Trust
     from migrator.cluster.fleet.map_source import MapSource
+    from migrator.io.tls import ServerCertificate
     from migrator.live.options import DaemonOptions
     from migrator.serving.http.requests import ClientLimits
     from migrator.workload.live import LiveScenario
@@ -168,7 +170,7 @@ def serve(
     _require_choice("--log-level", log_level, LEVELS)
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
-    from migrator.live.options import EMULATED, DaemonOptions
+    from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
@@ -184,16 +186,16 @@ def serve(
     live = replace(live, scenario=own, live=replace(api, port=ports[0], grpc_port=ports[1]))
     if live.live.grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
+    live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens_by_name = (
-            read_tokens(live.live, [tenant.name for tenant in live.tenants], os.environ) or {}
-        )
+        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
-    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    tokens = Tokens(digests, digests.pop(ADMIN, None))
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
+        stored=stored,
     )
     configure(log_format, log_level)
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
@@ -216,6 +218,14 @@ def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: P
             "profiles; use your GPU with --driver mig or --driver mps"
         )
     report(sentence)
+    stored = serving.stored
+    for name, why in stored.unusable.items() if stored else ():
+        _log.warning("%s was added and is not served: %s", name, why)
+    for name in stored.removed if stored else ():
+        _log.warning(
+            "%s is not served, as an operator removed it; `migrator admin load %s` serves it again",
+            *(name, name),
+        )
     with naming(scenario):
         warning = benchmark_warning(serving.live)
     if warning:
@@ -314,6 +324,23 @@ def gateway(
     connections: Annotated[
         int, typer.Option(min=1, max=65535, help="Most connections at a time.")
     ] = 1024,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Serve with this certificate and its chain, in PEM; needs a key."
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, in PEM.")
+    ] = None,
+    ca: Ca = None,
+    server_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name in the certificates of the daemons; default: the address of each.",
+        ),
+    ] = None,
 ) -> None:
     """Forward requests to the GPU that serves their tenant; several gateways may run.
 
@@ -327,38 +354,55 @@ def gateway(
     if grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
     from migrator.cli.daemon import read_token
+    from migrator.cluster.fleet.forwarding import Trust
     from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_clusters import connect, find_head
     from migrator.cluster.shared_files import read_bytes
+    from migrator.io.tls import ServerCertificate, TlsFiles, trusting
     from migrator.serving.http.requests import ClientLimits
 
     if (cluster is None) == (map_from is None):
         raise InputError("--cluster, --map: set exactly one of them")
+    if (tls_certificate is None) != (tls_key is None):
+        raise InputError("--tls-certificate, --tls-key: set both of them, or none")
+    certificate = None
+    if tls_certificate is not None and tls_key is not None:
+        names = ("--tls-certificate", "--tls-key")
+        certificate = ServerCertificate(TlsFiles(tls_certificate, tls_key, names))
+    context = trusting(ca)
     limits = ClientLimits(body_bytes=round(max_body_mib * 2**20), connections=connections)
     with ExitStack() as stack:
         if cluster is not None:
             ray = stack.enter_context(connect(cluster))
             source = from_head(ray, lambda: find_head(ray, scenario))
         elif (map_from or "").startswith(("http://", "https://")):
-            source = from_gateway(map_from or "", read_token(None))
+            source = from_gateway(map_from or "", read_token(None), context)
         else:
             source = from_file(map_from or "", read_bytes)
         ports = (port, grpc_port)
-        run_until_signal(partial(_serve_gateway, MapSource(source), host, ports, limits))
+        trust = Trust(context, server_name)
+        where = (host, ports, limits, certificate)
+        run_until_signal(partial(_serve_gateway, MapSource(source), trust, *where))
 
 
 async def _serve_gateway(
     source: MapSource,
+    trust: Trust,
     host: str,
     ports: tuple[int, int | None],
     limits: ClientLimits,
+    certificate: ServerCertificate | None,
     stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
+    import asyncio
+
     from migrator.cluster.fleet.gateway import Gateway, follow_map
     from migrator.serving.http.access import Tokens
     from migrator.serving.http.server import ApiServer, affordable, new_grpc_server
+    from migrator.serving.tracing import open_tracing
 
+    tracing = open_tracing("migrator-gateway")
     following = await follow_map(source)
     if not source.current.order > (0, 0):
         following.cancel()
@@ -369,14 +413,16 @@ async def _serve_gateway(
     protocols = 1 if ports[1] is None else 2
     # the client's connection and the daemon's
     limits = affordable(limits, files_each=2 * protocols)
-    app = Gateway(source, limits)
+    app = Gateway(source, limits, tracing, trust)
     tokens = Tokens(admin=source.current.admin)
-    server = ApiServer(app, tokens=tokens, host=host, port=ports[0], limits=limits)
+    server = ApiServer(
+        app, tokens=tokens, host=host, port=ports[0], limits=limits, certificate=certificate
+    )
     try:
         async with AsyncExitStack() as stack:
             if ports[1] is not None:
                 # the tokens of tenants are known to their daemons only
-                beside = new_grpc_server(app, host, ports[1], limits, Tokens())
+                beside = new_grpc_server(app, host, ports[1], limits, Tokens(), certificate)
                 await beside.start()
                 stack.push_async_callback(beside.stop)
                 say(f"gRPC at {beside.address}")
@@ -387,6 +433,8 @@ async def _serve_gateway(
     finally:
         following.cancel()
         app.forwarder.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from migrator.cluster.scenario import ClusterPlan
 from migrator.core.fairness import Fairness, fairness
 from migrator.core.outcome import Tally
+from migrator.core.preferences import Preferences
 from migrator.records.outcome import RunOutcome
 
 
@@ -39,9 +40,23 @@ class ClusterOutcome:
         return sum((run.tally for run in self.runs), Tally())
 
     @property
+    def tenants(self) -> dict[str, Tally]:
+        """Those of all GPUs."""
+        return {name: tally for run in self.runs for name, tally in run.tenants.items()}
+
+    @property
+    def preferences(self) -> Preferences:
+        """Weights and floors of the tenants of all GPUs."""
+        given = [run.preferences for run in self.runs]
+        return Preferences(
+            {name: weight for of_run in given for name, weight in of_run.weights.items()},
+            {name: floor for of_run in given for name, floor in of_run.floors.items()},
+        )
+
+    @property
     def fairness(self) -> Fairness:
         """Between the tenants of all GPUs."""
-        return fairness({name: tally for run in self.runs for name, tally in run.tenants.items()})
+        return fairness(self.tenants)
 
     @property
     def reconfigurations(self) -> int:

@@ -10,7 +10,7 @@ from migrator.cluster.scenario import ClusterPlan, GpuPlacement
 from migrator.core.outcome import Tally
 from migrator.report.html_page import write_figure
 from migrator.report.page import Axis, Bars, Lines, Page, Picture, Section, Series, Table
-from migrator.report.run_json import Json, fairness_json, pick, run_json
+from migrator.report.run_json import Json, fairness_json, pick, preferences_json, run_json
 from migrator.report.terminal import capitalised, count, percent, plural, table_lines, wrapped
 
 _MOST_ROWS = 40
@@ -21,6 +21,9 @@ _PLAN_KEY = (
     "goodput/s: requests a second in time and correct, by the plan of the next window; load: mean\n"
     "rates over what the whole board could answer for each tenant"
 )
+_SHORT_RPS = 0.05
+"""A GPU that is less short of floors is not mentioned."""
+_MOST_SHORT = 8
 _RUN_HEADERS = ("GPU", "received", "goodput", "share", "SLO", "accuracy", "late", "dropped", "new")
 _RUN_KEY = "share: goodput / received; SLO: in time / received; new: instances that were new"
 
@@ -53,12 +56,24 @@ def plan_table(plan: ClusterPlan) -> str:
 
 def plan_lines(plan: ClusterPlan) -> list[str]:
     """What the table does not say, a sentence each."""
-    sentences = [
-        f"no placement has more than {_rate(plan.upper_bound_rps)} requests/s: "
-        f"the gap is {plan.gap:.2%}"
-    ]
-    for board, more in plan.one_more_rps.items():
-        sentences.append(f"one more {board} would bring about {_rate(more)} requests/s more")
+    if plan.has_preferences:
+        sentences = [
+            f"with weights and floors counted, no placement is better by more than {plan.gap:.2%}"
+        ]
+        short = [gpu for gpu in plan.gpus if gpu.short_rps >= _SHORT_RPS]
+        sentences += [
+            f"{gpu.gpu.name} is {gpu.short_rps:,.1f} requests/s short of its tenants' floors"
+            for gpu in short[:_MOST_SHORT]
+        ]
+        if len(short) > _MOST_SHORT:
+            sentences.append(f"{len(short) - _MOST_SHORT} more GPUs are short of floors")
+    else:
+        sentences = [
+            f"no placement has more than {_rate(plan.upper_bound_rps)} requests/s: "
+            f"the gap is {plan.gap:.2%}"
+        ]
+        for board, more in plan.one_more_rps.items():
+            sentences.append(f"one more {board} would bring about {_rate(more)} requests/s more")
     if plan.moved:
         move = "moves" if len(plan.moved) == 1 else "move"
         sentences.append(f"{plural(len(plan.moved), 'tenant')} {move}: {_some(plan.moved)}")
@@ -90,7 +105,11 @@ def outcome_table(outcome: ClusterOutcome) -> str:
     if len(busy) > _MOST_ROWS:
         lines.append(f"{len(busy) - _MOST_ROWS} more GPUs are in --json")
     per_gpu = outcome.tally.goodput / len(busy)
+    kept = outcome.preferences.words(outcome.tenants)
     sentences = [f"goodput per GPU {per_gpu:,.0f}", *wrapped(outcome.fairness.words)]
+    sentences += [line for words in kept[:_MOST_ROWS] for line in wrapped(words)]
+    if len(kept) > _MOST_ROWS:
+        sentences.append(f"floors of {len(kept) - _MOST_ROWS} more tenants are in --json")
     return "\n".join([*lines, "", _RUN_KEY, *sentences])
 
 
@@ -133,6 +152,7 @@ def draw_placement(plan: ClusterPlan, path: Path) -> None:
 def placement_page(plan: ClusterPlan) -> Page:
     """The page: goodput and load of every GPU, and the tenants placed on it."""
     far = f"at most {plan.gap:.2%} below the best placement" if plan.gap > 0 else "proven optimal"
+    far += ", weights and floors counted" if plan.has_preferences else ""
     lead = (
         f"{plural(_tenants(plan), 'tenant')} on {plural(len(plan.gpus), 'GPU')}: "
         f"{plan.goodput_rps:,.0f} requests a second in time and correct, {far}."
@@ -207,6 +227,7 @@ def cluster_plan_json(plan: ClusterPlan) -> Json:
     """A placement; a later placement can start from it."""
     return {
         **pick(plan, "scenario", "goodput_rps", "upper_bound_rps", "gap", "place_s"),
+        **(pick(plan, "value_rps", "short_rps") if plan.has_preferences else {}),
         "one_more_rps": dict(plan.one_more_rps),
         "gpus": [
             {
@@ -215,6 +236,7 @@ def cluster_plan_json(plan: ClusterPlan) -> Json:
                 "node": gpu.gpu.node,
                 "tenants": list(gpu.tenants),
                 **pick(gpu, "goodput_rps", "load", "planned"),
+                **(pick(gpu, "short_rps") if plan.has_preferences else {}),
             }
             for gpu in plan.gpus
         ],
@@ -232,6 +254,7 @@ def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
     return {
         **pick(outcome, "scenario", "policy", "forecaster", "seed"),
         **pick(outcome.tally, "received", *counts),
+        **preferences_json(outcome.preferences, outcome.tenants),
         "fairness": fairness_json(outcome.fairness),
         **pick(outcome, "reconfigurations", "plan_s"),
         "plan": cluster_plan_json(outcome.plan),

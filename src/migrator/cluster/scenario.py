@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import Service
 from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
+
+_SHORT = 100.0
+"""Answers of the tenant with the most weight that a request short of a floor costs a placement."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,22 @@ class ClusterScenario:
         """The distinct boards by name, in the order of the GPUs."""
         return {gpu.board.name: gpu.board for gpu in self.gpus}
 
+    @property
+    def services(self) -> list[Service]:
+        """One of each tenant."""
+        return [next(iter(tenant.served.values())).service for tenant in self.tenants]
+
+    @property
+    def has_preferences(self) -> bool:
+        """Whether tenants have different weights, or floors."""
+        return self.short_cost > 0 or len({service.weight for service in self.services}) > 1
+
+    @property
+    def short_cost(self) -> float:
+        """What a request short of a floor costs a placement, in goodput; 0 without floors."""
+        has_floors = any(service.floor > 0 for service in self.services)
+        return _SHORT * max(service.weight for service in self.services) if has_floors else 0.0
+
     def on(self, gpu: ClusterGpu, names: Iterable[str]) -> Scenario:
         """The scenario of one GPU with these tenants."""
         wanted = set(names)
@@ -130,17 +149,50 @@ class ClusterScenario:
 
 
 @dataclass(frozen=True)
+class Worth:
+    """What tenants of a GPU are expected to get, in requests or in requests per second."""
+
+    goodput: float = 0.0
+    value: float = 0.0
+    """What a placement maximises: goodput times weights, and `ClusterScenario.short_cost` for every
+    answered request that a floor asks for. The goodput without weights and floors."""
+    short: float = 0.0
+    """Requests short of floors."""
+    planned: bool = True
+    """Whether it is that of a plan for exactly these tenants; otherwise it is an estimate."""
+
+    def scaled(self, factor: float) -> Worth:
+        """The same times `factor`."""
+        return replace(
+            self,
+            goodput=self.goodput * factor,
+            value=self.value * factor,
+            short=self.short * factor,
+        )
+
+
+@dataclass(frozen=True)
 class GpuPlacement:
-    """The tenants of one GPU and its expected goodput."""
+    """The tenants of one GPU and what they are expected to get."""
 
     gpu: ClusterGpu
     tenants: tuple[str, ...]
-    goodput_rps: float
+    worth_rps: Worth
     load: float
     """Sum of the tenants' mean rates, each relative to the whole board's capability for it."""
-    planned: bool = True
-    """Whether the goodput is that of a plan for exactly these tenants; otherwise it is an
-    estimate."""
+
+    @property
+    def goodput_rps(self) -> float:
+        return self.worth_rps.goodput
+
+    @property
+    def short_rps(self) -> float:
+        """Requests per second short of floors."""
+        return self.worth_rps.short
+
+    @property
+    def planned(self) -> bool:
+        return self.worth_rps.planned
 
 
 @dataclass(frozen=True)
@@ -159,24 +211,35 @@ class ClusterPlan:
     gpus: tuple[GpuPlacement, ...]
     unplaced: tuple[Unplaced, ...]
     upper_bound_rps: float
-    """Upper bound on the goodput of any placement."""
+    """Upper bound on the value of any placement, which is its goodput without preferences."""
     one_more_rps: Mapping[str, float]
-    """Board -> approximate gain from one more GPU of it."""
+    """Board -> approximate gain of value from one more GPU of it."""
     moved: tuple[str, ...]
     """Tenants that were on another GPU before."""
     notes: tuple[str, ...]
     place_s: float
+    has_preferences: bool = False
+    """Whether tenants have different weights, or floors."""
 
     @property
     def goodput_rps(self) -> float:
         return sum(gpu.goodput_rps for gpu in self.gpus)
 
     @property
+    def value_rps(self) -> float:
+        return sum(gpu.worth_rps.value for gpu in self.gpus)
+
+    @property
+    def short_rps(self) -> float:
+        """Requests per second short of floors."""
+        return sum(gpu.short_rps for gpu in self.gpus)
+
+    @property
     def gap(self) -> float:
-        """Gap between goodput and upper bound, relative to the bound."""
+        """Gap between value and upper bound, relative to the bound."""
         if self.upper_bound_rps <= 0:
             return 0.0
-        return max(0.0, 1 - self.goodput_rps / self.upper_bound_rps)
+        return max(0.0, 1 - self.value_rps / self.upper_bound_rps)
 
     @property
     def placement(self) -> dict[str, str]:

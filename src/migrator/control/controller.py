@@ -167,6 +167,11 @@ class Controller:
         if tenant is not None and tenant.drained:
             self.planning.changed(f"the retraining of {event.tenant}, which is drained, ended")
 
+    def request_retraining(self, tenant: str, reason: str) -> None:
+        """Ask the policy at once about a retraining of a tenant that has just been planned."""
+        self._renewed.add(tenant)
+        self.planning.changed(reason)
+
     def end_estimate(self, tenant: str) -> None:
         """An estimate has ended, or did not begin: its memory is free."""
         self.executor.memory.end_estimate(tenant)

@@ -11,7 +11,9 @@ the ones before predicted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 _SMOOTHING = 0.5
 """Smoothing factor for measurements."""
@@ -53,6 +55,16 @@ class ExpectedAccuracy:
     predicts: bool = False
     """Whether earlier retrainings predict the gain of the next one, as well as an estimate does.
     One is enough, until another one gains more or less."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What retrainings have shown, for the next daemon."""
+        return {name: value for name, value in asdict(self).items() if name != "made"}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Begin with what an earlier daemon has seen."""
+        for name in self.facts.keys() & facts.keys():
+            setattr(self, name, facts[name])
 
     def before_retraining(self, accuracy: float) -> float:
         """The accuracy to plan with on new data, of a model that had `accuracy` on older data and

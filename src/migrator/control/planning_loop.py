@@ -98,8 +98,10 @@ class PlanningLoop:
         self._due, self._hurry = reason, True
 
     def changed(self, reason: str) -> None:
-        """Discard earlier decisions, because tenants or available slices changed."""
+        """Discard earlier decisions, because tenants, available slices or what is to be retrained
+        changed."""
         self._decided, self._ignore_held = None, True
+        self._asked_of = frozenset()  # an answer on its way is about what was before
         self.request_plan_now(reason)
 
     def refuse(self, why: str) -> None:

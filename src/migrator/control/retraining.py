@@ -74,6 +74,16 @@ class TenantRetraining:
     """Memory that its instance has at least in this configuration."""
     others: tuple[RetrainingChoice, ...] = ()
     """The other configurations that it may have instead until it starts."""
+    requested: bool = False
+    """Whether it was asked for, by an operator or by a limit of the scenario."""
+    learns_now: int | None = None
+    """Labels of its own window when it was requested, which it learns as well; None: it learns
+    those of earlier windows only."""
+
+    @property
+    def last_window(self) -> int:
+        """The last window whose labels it learns, those of its own window so far."""
+        return self.window - (self.learns_now is None)
 
     @property
     def planned_s(self) -> Curve:
@@ -91,17 +101,17 @@ class TenantRetraining:
         """The same in another configuration; unchanged if it runs, or has no such one."""
         for choice in self.others if self.phase is Phase.WAITING else ():
             if choice.configuration == configuration:
-                mine = RetrainingChoice(
+                present = RetrainingChoice(
                     self.configuration, self.expected, self.seconds, self.memory_gib
                 )
-                rest = tuple(each for each in self.others if each is not choice)
+                rest = tuple(other for other in self.others if other is not choice)
                 return replace(
                     self,
                     configuration=configuration,
                     expected=choice.accuracy_post,
                     seconds=choice.seconds,
                     memory_gib=choice.memory_gib,
-                    others=(mine, *rest),
+                    others=(present, *rest),
                 )
         return self
 

@@ -93,6 +93,24 @@ class RetrainingPlans:
         labelled = self._labels.kept(tenant.name, min(tenant.since, number), number)
         tenant.begin_window(number, labelled, accuracy, self.room())
 
+    def new_labels(self, tenant: TenantState) -> int:
+        """Labels up to now that its model has not learned."""
+        return tenant.new_labels(self._labelled_until_now(tenant))
+
+    def request(self, tenant: TenantState, reason: str) -> None:
+        """Plan a retraining of a tenant at once, on its labels up to now, and ask the policy.
+
+        `reason`: as the record has it.
+        """
+        number = self._clock.number
+        of_window = self._labels.kept(tenant.name, number, number + 1)
+        tenant.retrain_now(number, self._labelled_until_now(tenant), of_window, self.room())
+        self._controller.request_retraining(tenant.name, reason)
+
+    def _labelled_until_now(self, tenant: TenantState) -> int:
+        number = self._clock.number
+        return self._labels.kept(tenant.name, min(tenant.since, number), number + 1)
+
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
         predict the next one and the policy does not estimate always. A late estimate is better than

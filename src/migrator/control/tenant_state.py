@@ -82,11 +82,21 @@ class TrainingSettings:
     """Number of replayed samples of each earlier class."""
     held_out: float = 0.0
     """Fraction of the labelled requests that is never used for training."""
+    after_labels: int | None = None
+    """New labels with which it is retrained at once; None: it waits for the window."""
+    after_drop: float | None = None
+    """Loss of accuracy with which it is retrained at once; None: it waits for the window."""
 
     @classmethod
     def of(cls, live: LiveTenant) -> TrainingSettings:
         """The settings of a live scenario."""
-        return cls(live.configurations, live.replay, live.held_out)
+        return cls(
+            live.configurations,
+            live.replay,
+            live.held_out,
+            live.retrain_after_labels,
+            live.retrain_after_drop,
+        )
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,8 @@ class TenantState:
         self._evaluated_in = _NOTHING_LEARNED
         """The last window of those labels."""
         self._since = _NOTHING_LEARNED
+        self._learned_of_since = 0
+        """Labels of that window that it has learned nevertheless: there were that many."""
         # the window
         self._window = _NOTHING_LEARNED
         self._labelled: int | None = None
@@ -306,7 +318,7 @@ class TenantState:
         job = self._retraining
         if job is None or job.phase in (Phase.DONE, Phase.CANCELLED):
             return None
-        self.on(TrainingStarted(instance, min(self._since, job.window - 1)))
+        self.on(TrainingStarted(instance, min(self._since, job.last_window)))
         return self._retraining
 
     def choose(self, configuration: str) -> None:
@@ -323,27 +335,45 @@ class TenantState:
         """
         # a version that was made on another machine may name a later window
         self._since = min(self._since, window)
-        self._window, self._labelled = window, labelled
+        self._window, self._labelled = window, self.new_labels(labelled)
         self._accuracy_given = accuracy is not None
         if accuracy is None and self._since <= self._evaluated_in < window:
             accuracy = self._evaluated  # samples were uploaded, and no answers were labelled
         evidence = Evidence.EARLIER if self._accuracy_given else Evidence.SAMPLES
-        self._believe(accuracy, evidence, has_new_data=labelled >= FEWEST_LABELS)
+        self._believe(accuracy, evidence, has_new_data=self._labelled >= FEWEST_LABELS)
         if not self.is_retraining and self._since >= self._estimated_for:
             self._estimate = None  # its labels are learned
-        if labelled < self.labels_needed:
+        if self._labelled < self.labels_needed:
             self.on(NothingToLearn())
             return
+        self._plan_from_labels(window, labelled, room)
+
+    def retrain_now(self, window: int, labelled: int, of_window: int, room: TrainingRoom) -> None:
+        """Plan a retraining that was asked for, on the `labelled` labels since the last one.
+
+        `of_window`: how many of them belong to the present window.
+        """
+        self._plan_from_labels(window, labelled, room, learns_now=of_window)
+
+    def new_labels(self, labelled: int) -> int:
+        """How many of the stored labels since window `since` are not learned."""
+        return max(0, labelled - self._learned_of_since)
+
+    def _plan_from_labels(
+        self, window: int, labelled: int, room: TrainingRoom, learns_now: int | None = None
+    ) -> None:
+        before = self._retraining
+        waits = before is not None and before.phase is Phase.WAITING and before.requested
         most = self.most_samples(room)
         samples = min(most, self.samples(labelled))
         first, *others = (
             RetrainingChoice(
-                each.name,
-                self.expected_accuracy(window, each.name),
-                self._expected_s(samples, each),
-                each.memory_gib,
+                configuration.name,
+                self.expected_accuracy(window, configuration.name),
+                self._expected_s(samples, configuration),
+                configuration.memory_gib,
             )
-            for each in self.training.configurations
+            for configuration in self.training.configurations
         )
         self._plan_retraining(
             window,
@@ -353,6 +383,8 @@ class TenantState:
             configuration=first.configuration,
             memory_gib=first.memory_gib,
             others=tuple(others),
+            requested=waits or learns_now is not None,
+            learns_now=learns_now,
         )
 
     def begin_known_window(
@@ -409,6 +441,8 @@ class TenantState:
         configuration: str = "",
         memory_gib: float = 0.0,
         others: tuple[RetrainingChoice, ...] = (),
+        requested: bool = False,
+        learns_now: int | None = None,
     ) -> None:
         planned = TenantRetraining(
             window,
@@ -423,6 +457,8 @@ class TenantState:
             configuration=configuration,
             memory_gib=memory_gib,
             others=others,
+            requested=requested,
+            learns_now=learns_now,
         )
         self.on(RetrainingPlanned(planned))
 
@@ -546,7 +582,7 @@ class TenantState:
     def _configuration(self, name: str) -> TrainingConfiguration:
         """The configuration of this name, else the first one."""
         every = self.training.configurations
-        return next((each for each in every if each.name == name), every[0])
+        return next((one for one in every if one.name == name), every[0])
 
     def _expected_s(self, samples: int, configuration: TrainingConfiguration) -> Curve:
         """The same with what is measured of its layers, relative to those retrained last."""
@@ -607,11 +643,9 @@ class TenantState:
         it was made is to be learned."""
         self._version, self._estimate = version, None
         self._since = int(version.about.get("window", _NOTHING_LEARNED))
-        self.duration.restore(
-            float(version.about.get("slower", self.duration.slower)),
-            float(version.about.get("fixed_s", self.duration.fixed_s)),
-            version.about.get("slower_by_layers", {}),
-        )
+        self._learned_of_since = 0
+        self.duration.restore(version.about)
+        self.gains.restore(version.about.get("gains", {}))
         if version.accuracy is not None:
             self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
             self.gains.made = version.accuracy
@@ -621,9 +655,10 @@ class TenantState:
         self._version, self._accuracy, self._evidence = version, accuracy, Evidence.SAMPLES
         self._evaluated = None  # another model was evaluated
 
-    def learn_labels(self, window: int) -> None:
-        """Note that the labels of the windows before this one are learned, or were in vain."""
-        self._since = window
+    def learn_labels(self, window: int, of_window: int = 0) -> None:
+        """Note that the labels of the windows before this one, and so many of its own, are
+        learned, or were in vain."""
+        self._since, self._learned_of_since = window, of_window
 
     def measure_accuracy(self, accuracy: float) -> None:
         """Note the accuracy of the serving model, unless labels of answers gave it."""
@@ -696,6 +731,7 @@ class TenantState:
             job.configuration,
             () if running else job.other_choices,
             job.memory_gib,
+            job.requested,
         )
 
 

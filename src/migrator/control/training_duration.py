@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from migrator.core.training import Layers
 
@@ -41,10 +42,23 @@ class TrainingDuration:
         """The ratio for these layers, relative to `slower`."""
         return self.by_layers.get(layers, self.slower) / self.slower
 
-    def restore(self, slower: float, fixed_s: float, by_layers: Mapping[str, float]) -> None:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was measured, for the next daemon."""
+        return {
+            "slower": round(self.slower, 3),
+            "fixed_s": round(self.fixed_s, 3),
+            "variance": round(self.variance, 6),
+            "slower_by_layers": {kind.value: round(by, 3) for kind, by in self.by_layers.items()},
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
         """Begin with what an earlier daemon measured."""
-        self.slower, self.fixed_s = slower, fixed_s
-        self.by_layers = {Layers(layers): ratio for layers, ratio in by_layers.items()}
+        self.slower = float(facts.get("slower", self.slower))
+        self.fixed_s = float(facts.get("fixed_s", self.fixed_s))
+        self.variance = float(facts.get("variance", self.variance))
+        by_layers = facts.get("slower_by_layers", {})
+        self.by_layers = {Layers(layers): float(ratio) for layers, ratio in by_layers.items()}
 
     def measure(
         self,

@@ -19,11 +19,13 @@ class ActionKind(StrEnum):
     DRAIN = "drain"
     """Refuse requests of a tenant and plan without it."""
     UNDRAIN = "undrain"
+    RETRAIN = "retrain"
+    """Retrain a tenant as soon as there is room for it."""
 
     @property
     def of_tenant(self) -> bool:
         """Whether it acts on one tenant."""
-        return self in (ActionKind.ROLL_BACK, ActionKind.DRAIN, ActionKind.UNDRAIN)
+        return self not in (ActionKind.PAUSE, ActionKind.RESUME, ActionKind.REPLAN)
 
 
 class Outcome(StrEnum):

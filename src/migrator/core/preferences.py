@@ -9,6 +9,9 @@ from typing import Any
 from migrator.core.outcome import Tally
 from migrator.core.profiles import Service
 
+_MOST_NAMED = 16
+"""Tenants whose weights are written out."""
+
 
 @dataclass(frozen=True)
 class Preferences:
@@ -54,7 +57,9 @@ class Preferences:
         lines = []
         weighted = self.weighted_goodput(tallies)
         if weighted is not None:
-            weights = ", ".join(f"{name} {self.weights.get(name, 1.0):g}" for name in tallies)
+            named = [f"{name} {self.weights.get(name, 1.0):g}" for name in tallies]
+            more = [] if len(named) <= _MOST_NAMED else [f"{len(named) - _MOST_NAMED} more"]
+            weights = ", ".join(named[:_MOST_NAMED] + more)
             lines.append(f"goodput times weights {weighted:,.0f} (weights {weights})")
         for name, floor in self.floors.items():
             tally = tallies.get(name)

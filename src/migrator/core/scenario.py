@@ -146,12 +146,12 @@ class Drift:
 
     def accuracy_after(self, configuration: str) -> float:
         """Accuracy on this window's data after retraining on it in a configuration."""
-        others = (each.accuracy_post for each in self.others if each.name == configuration)
+        others = (other.accuracy_post for other in self.others if other.name == configuration)
         return next(others, self.accuracy_post)
 
     def expected_below_first(self, configuration: str) -> float:
         """How much less accuracy is expected of a configuration than of the first."""
-        others = (each.accuracy_expected for each in self.others if each.name == configuration)
+        others = (other.accuracy_expected for other in self.others if other.name == configuration)
         return self.accuracy_expected - next(others, self.accuracy_expected)
 
 
@@ -231,9 +231,11 @@ class Trace:
         """
         copies = max(1, math.ceil(factor))
         seconds, total = np.arange(self.seconds), np.zeros(self.seconds, np.int64)
-        delays = np.arange(copies) * min(spread_s + 1, self.seconds) // copies
-        for delay_s, number in zip(*np.unique(delays, return_counts=True), strict=True):
-            total += int(number) * self.counts[np.abs(seconds - int(delay_s))]
+        # copy k is k * spread // copies late
+        spread = min(spread_s + 1, self.seconds)
+        numbers = np.diff(-(-np.arange(spread + 1) * copies // spread))
+        for delay_s in np.flatnonzero(numbers):
+            total += numbers[delay_s] * self.counts[np.abs(seconds - delay_s)]
         if copies > factor:
             total = np.random.default_rng(seed).binomial(total, factor / copies)
         return Trace(self.name, total)

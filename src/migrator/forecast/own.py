@@ -81,8 +81,8 @@ class OwnForecaster:
             raise self._refused(no_array)
         try:
             rows = np.atleast_2d(np.asarray(answer, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise self._refused(no_array) from error
+        except Exception as error:  # also of the answer's own class, as of a tensor with a gradient
+            raise self._refused(f"{no_array} ({error})") from error
         if rows.ndim != 2 or rows.shape[1] != slots or len(rows) == 0:
             shape = " x ".join(map(str, np.shape(rows)))
             raise self._refused(f"an array of {shape} for {slots} slots")

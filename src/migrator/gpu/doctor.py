@@ -46,6 +46,33 @@ WATCHERS = {
 
 An open handle of DCGM keeps an instance in use although no process runs on it.
 """
+_NODE = "kubectl label node NODE --overwrite"
+MIG_MANAGER, DEVICE_PLUGIN, DRA_DRIVER, HAMI = (
+    *("nvidia-mig-manager", "nvidia-device-plugin", "gpu-kubelet-plugin", "vGPUmonitor"),
+)
+"""Programs that manage GPUs of Kubernetes nodes."""
+MANAGERS = {
+    MIG_MANAGER: (
+        "NVIDIA's MIG manager, removes all instances to apply a layout of its own",
+        f"{_NODE} nvidia.com/gpu.deploy.mig-manager=false",
+    ),
+    DEVICE_PLUGIN: (
+        "NVIDIA's device plugin or HAMi's, gives this GPU to pods",
+        f"{_NODE} nvidia.com/gpu.deploy.device-plugin=false",
+    ),
+    DRA_DRIVER: (
+        "NVIDIA's DRA driver, gives this GPU to pods",
+        "kubectl get daemonset -A | grep kubelet-plugin  # its nodeSelector must exclude NODE",
+    ),
+    HAMI: (
+        "HAMi, shares this GPU among pods and changes its MIG layout for them",
+        f"{_NODE} gpu-",
+    ),
+}
+"""What each does to the GPU that we divide, and the command that keeps it away."""
+_PARTITIONING = (MIG_MANAGER, HAMI)
+_BOOT_UNIT = "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"
+_POD = "var/run/secrets/kubernetes.io"
 DISPLAYS = ("Xorg", "X", "Xwayland", "gnome-shell", "gdm-x-session", "kwin_wayland", "sddm")
 _DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 
@@ -113,6 +140,7 @@ def examine(
         others = [holder for holder in holders if holder.pid not in pids]
         checks += holder_checks(sorted([*seen, *others]), hidden)
         checks += mps_checks(state, machine, lock)
+        checks += manager_checks(machine)
         checks.append(compute_mode_check(index, compute_mode(index)))
     return tuple(checks)
 
@@ -212,6 +240,10 @@ class Machine:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.proc, self.dev = root / "proc", root / "dev"
+        self.in_pod = (root / _POD).exists()
+        """Whether this is a pod, which sees no processes of its machine."""
+        self.applies_layout_at_boot = (root / _BOOT_UNIT).exists()
+        """Whether the MIG manager of systemd is enabled."""
 
     def capability(self) -> Path | None:
         """The device node of mig/config; None if the kernel module reports none."""
@@ -254,6 +286,23 @@ class Machine:
                 pipes = environment.get(PIPES, _DEFAULT_PIPE_DIRECTORY)
                 daemons[pid] = pipes if environment else None
         return daemons
+
+    def managers(self) -> dict[int, str]:
+        """The processes that manage GPUs for Kubernetes, by id, with the name in `MANAGERS`."""
+        managers = {}
+        for pid in self._other_processes():
+            command = processes.command_words(pid, self.proc)
+            if command and command[0] in MANAGERS:
+                managers[pid] = command[0]
+        return managers
+
+    def has_dynamic_mig(self, pid: int) -> bool | None:
+        """Whether a DRA driver creates and removes MIG instances; None if it may not be read."""
+        environment = processes.process_environment(pid, self.proc)
+        gates = [*processes.command_words(pid, self.proc), environment.get("FEATURE_GATES", "")]
+        if any("DynamicMIG=true" in gate for gate in gates):
+            return True
+        return False if environment else None
 
     def _other_processes(self) -> list[int]:
         return sorted(pid for pid in processes.process_ids(self.proc) if pid != os.getpid())
@@ -335,6 +384,33 @@ def _has_shares(path: Path) -> bool:
         return True  # damaged: there may be shares
     # Shares do not survive a reboot.
     return shares is not None and shares.boot_id == boot_id() and bool(shares.instances)
+
+
+def manager_checks(machine: Machine) -> Iterator[Check]:
+    """Report programs that must not manage the same GPU."""
+    managers = machine.managers()
+    for pid, name in managers.items():
+        does, command = MANAGERS[name]
+        severity = Severity.PROBLEM if name in _PARTITIONING else Severity.WARNING
+        if name == DRA_DRIVER and (dynamic := machine.has_dynamic_mig(pid)) is not False:
+            does += "; with dynamic MIG it starts by removing all instances that it does not know"
+            severity = Severity.PROBLEM if dynamic else Severity.WARNING
+        yield Check("manager", severity, f"{name} (process {pid}): {does}", command)
+    if machine.applies_layout_at_boot:
+        yield _warning(
+            "manager",
+            "nvidia-mig-manager.service applies a layout of its own at every boot",
+            "sudo systemctl disable --now nvidia-mig-manager",
+        )
+    elif not managers and machine.in_pod:
+        yield _warning(
+            "manager",
+            "a pod does not see what else manages the GPU of its machine; exclude the machine from "
+            "NVIDIA's device plugin, its MIG manager, the DRA driver and HAMi",
+            "kubectl get pods -A --field-selector spec.nodeName=NODE",
+        )
+    elif not managers:
+        yield _ok("manager", "no other program manages GPUs here")
 
 
 def compute_mode_check(index: int, mode: str | None) -> Check:

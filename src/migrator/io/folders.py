@@ -10,6 +10,9 @@ from pathlib import Path
 
 from migrator.core.errors import InputError
 
+CERTIFICATES = "certificates.pem"
+"""In a daemon's folder: its certificates in use, which verbs and agents of this machine trust."""
+
 
 def state_folder(given: Path | None = None) -> Path:
     """`given`, else MIGRATOR_STATE, else the user's state folder. Created if it is missing."""
@@ -23,6 +26,11 @@ def state_folder(given: Path | None = None) -> Path:
             "MIGRATOR_STATE"
         ) from error
     return folder
+
+
+def live_folder(state: Path, scenario: str) -> Path:
+    """The folder of the daemon that serves a scenario."""
+    return state / "live" / scenario
 
 
 def private_folder(folder: Path) -> Path:

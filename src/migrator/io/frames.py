@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import socket
 import struct
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
+from migrator.core.tensors import dtype_of, dtype_text
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 1 << 28
@@ -28,7 +30,9 @@ _READ_BYTES = 1 << 16
 """Size of a read in bytes: a batch of small images and its header fit."""
 _JOIN_BYTES = 1 << 17
 """Size in bytes up to which one copy costs less than a second system call."""
-_DTYPES = {kind.str: kind for kind in (np.dtype(code).newbyteorder("<") for code in "?bBhHilqIefd")}
+_DTYPES = {
+    kind.str: kind for kind in (np.dtype(code).newbyteorder("<") for code in "?bBhHilqIQefd")
+}
 
 Message = TypeVar("Message")
 
@@ -140,20 +144,41 @@ def encode_array(array: NDArray[Any]) -> tuple[tuple[int, ...], str, memoryview]
     """Shape, type and bytes of an array. Raises TypeError for an array of objects."""
     if array.dtype.str not in _DTYPES or not array.flags.c_contiguous:
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
-    dtype = array.dtype.str
-    if dtype not in _DTYPES:
+    if not _is_numeric(array.dtype):
         raise TypeError(f"arrays of {array.dtype} cannot be sent; use a numeric type")
-    return array.shape, dtype, array.data.cast("B") if array.size else memoryview(b"")
+    # a buffer of records has a format that cannot be cast
+    content = array.data if array.dtype.names is None else array.view(np.uint8).data
+    return (
+        array.shape,
+        dtype_text(array.dtype),
+        content.cast("B") if array.size else memoryview(b""),
+    )
 
 
 def decode_array(shape: tuple[int, ...], dtype: str, payload: memoryview) -> NDArray[Any]:
     """The array, without a copy. Raises FrameError if shape and bytes do not match."""
-    kind = _DTYPES.get(dtype)
+    kind = _DTYPES[dtype] if dtype in _DTYPES else _record_type(dtype)
     if kind is None or min(shape, default=0) < 0:
         raise _invalid(f"an array of type {dtype[:20]!r} and shape {shape}")
     if math.prod(shape) * kind.itemsize != len(payload):
         raise _invalid(f"{len(payload)} bytes for an array of {shape}")
     return np.frombuffer(payload, kind).reshape(shape)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is None:
+        return dtype.base.str in _DTYPES
+    return all(_is_numeric(dtype[name].base) for name in dtype.names)
+
+
+@lru_cache
+def _record_type(text: str) -> np.dtype[Any] | None:
+    """The type of records of numbers; None if the text is of none."""
+    try:
+        dtype = dtype_of(text)
+    except (TypeError, ValueError):
+        return None
+    return dtype if dtype.names is not None and _is_numeric(dtype) else None
 
 
 def _invalid(reason: str) -> FrameError:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.core.errors import MigratorError
+from migrator.io.tls import certificate_trouble, warn_if_clear
 
 _MOST_BYTES = 2**22
 
@@ -47,18 +49,28 @@ def request(
     token: str | None = None,
     body: object = None,
     headers: Mapping[str, str] | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Reply:
-    """Send one request with `body` as JSON. Raises NoAnswerError with `url` and the reason."""
+    """Send one request with `body` as JSON. Raises NoAnswerError with `url` and the reason.
+
+    `context`: what is trusted of servers with TLS; None: the CAs of the system.
+    """
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     content = None if body is None else json.dumps(body)
     sent = dict(headers or {})
     if content is not None:
         sent["content-type"] = "application/json"
     if token is not None:
         sent["authorization"] = f"Bearer {token}"
+        warn_if_clear(url)
+    host = parts.hostname or ""
     try:
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        if parts.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, parts.port, timeout=timeout_s, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
         try:
             connection.request(method, path, content, sent)
             reply = connection.getresponse()
@@ -67,4 +79,5 @@ def request(
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NoAnswerError(f"{url} does not answer ({error or type(error).__name__})") from error
+        why = certificate_trouble(error) or error or type(error).__name__
+        raise NoAnswerError(f"{url} does not answer ({why})") from error

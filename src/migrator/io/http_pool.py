@@ -18,6 +18,7 @@ import httptools
 
 from migrator.core.errors import InputError
 from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.tls import certificate_trouble
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -115,9 +116,20 @@ class Connection(asyncio.Protocol):
 class HttpPool:
     """Connections to one server, opened on demand and reused."""
 
-    def __init__(self, url: str, *, most: int = 512, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        most: int = 512,
+        timeout_s: float = 30.0,
+        context: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        """`context`: what is trusted of a server with TLS; None: the CAs of the system.
+        `server_name`: in its certificate, where that is not the host."""
         self._address = address_of(url)
-        self._context = ssl.create_default_context() if self._address.secure else None
+        secure, self._server_name = self._address.secure, server_name
+        self._context = (context or ssl.create_default_context()) if secure else None
         self._timeout_s = timeout_s
         self._places = asyncio.Semaphore(most)
         self._idle: deque[Connection] = deque()
@@ -135,7 +147,8 @@ class HttpPool:
         except OSError as error:
             # for a name with several addresses the error has no number
             refused = isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower()
-            raise NoAnswerError("connection refused" if refused else "no connection") from error
+            why = certificate_trouble(error) or "no connection"
+            raise NoAnswerError("connection refused" if refused else why) from error
 
     def close(self) -> None:
         """Close idle connections. No request may follow."""
@@ -164,8 +177,11 @@ class HttpPool:
 
     async def _opened(self) -> Connection:
         loop = asyncio.get_running_loop()
+        address, context = self._address, self._context
         _, connection = await loop.create_connection(
-            Connection, self._address.host, self._address.port, ssl=self._context
+            *(Connection, address.host, address.port),
+            ssl=context,
+            server_hostname=(self._server_name or address.host) if context else None,
         )
         return connection
 

@@ -45,14 +45,21 @@ class WeightsFolder:
         with write_atomically(weights) as draft:
             save(draft)
             checksum = sha256_of(draft)
-        body = json.dumps({"number": number, "weights_sha256": checksum, **about}, allow_nan=False)
         try:
-            with write_atomically(self.path(number, DESCRIPTION)) as draft:
-                draft.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
+            self._describe({"number": number, "weights_sha256": checksum, **about})
         except BaseException:
             with suppress(OSError):
                 weights.unlink()
             raise
+
+    def describe(self, number: int, changes: Mapping[str, Any]) -> None:
+        """Change keys of the description of intact weights. Raises DamagedWeightsError."""
+        self._describe({**self.read(number), **changes})
+
+    def _describe(self, about: Mapping[str, Any]) -> None:
+        body = json.dumps(about, allow_nan=False)
+        with write_atomically(self.path(about["number"], DESCRIPTION)) as draft:
+            draft.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
 
     def read(self, number: int) -> dict[str, Any]:
         """The description of intact weights. Raises DamagedWeightsError."""

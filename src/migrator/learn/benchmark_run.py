@@ -34,7 +34,7 @@ from migrator.learn.benchmarks.benchmark import (
 from migrator.learn.checkpoint import Checkpoints, RunFolder, Warn
 from migrator.learn.device import device_name, resolve_device
 from migrator.learn.estimation import Past, estimate
-from migrator.learn.model import Model
+from migrator.learn.model import Modality, Model, declares_tensors
 from migrator.learn.registry import (
     benchmark,
     build_model,
@@ -191,9 +191,10 @@ class BenchmarkRun:
 def matching_benchmark(benchmark_name: str, model_name: str) -> Benchmark:
     """The benchmark; InputError if the model reads another kind of input."""
     chosen, kind = benchmark(benchmark_name), model_class(model_name)
-    if kind.modality != chosen.modality:
+    modality = Modality.TENSORS if declares_tensors(kind) else kind.modality
+    if modality != chosen.modality:
         raise InputError(
-            f"--model: {model_name} reads {kind.modality}, but {chosen.name} consists of "
+            f"--model: {model_name} reads {modality}, but {chosen.name} consists of "
             f"{chosen.modality}; `migrator models` lists what each model reads"
         )
     return chosen

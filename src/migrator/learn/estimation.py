@@ -367,7 +367,7 @@ def run_trial(
     samples = len(data.training_part(longest.part, longest.seed))
     trained = longest.epochs * longest.part * every
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))
-    classes = len(np.unique(data.held_out.labels))
+    classes = len(np.unique(data.held_out.classes))
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
     trial = copy.deepcopy(model)
     fewer = {settings.layers for settings in configurations} - {longest.layers}

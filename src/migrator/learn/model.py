@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 
 Inputs = NDArray[Any]
-"""A batch: images as uint8 (n, 3, side, side), or texts as int32 token numbers (n, length)."""
+"""A batch: images as uint8 (n, 3, side, side), or texts as int32 token numbers (n, length), or
+records of named tensors (n)."""
 Labels = NDArray[np.int64]
+"""Classes; records where a model declares labels of its own."""
 Scores = NDArray[np.float32]
-METHODS = ("build", "to", "example", "infer", "train_step", "save", "load")
-ATTRIBUTES = ("modality", "learning_rate")
+METHODS = ("build", "to", "infer", "train_step", "save", "load")
+ATTRIBUTES = ("learning_rate",)
 
 
 class Modality(StrEnum):
@@ -29,13 +31,21 @@ class Modality(StrEnum):
 
     IMAGES = "images"
     TEXT = "text"
+    TENSORS = "tensors"
+    """Named tensors that the model declares."""
 
 
 class Model(Protocol):
-    """A classifier that can be served and retrained.
+    """A model that can be served and retrained: a classifier, or with named tensors of its own.
+
+    A class that declares `inputs` and `outputs` (sequences of `TensorSpec`) gets and returns
+    dictionaries of arrays by name, and needs no `modality` and no `example`; NamedTensorModel
+    adapts it. With `labels` its labels are tensors too.
 
     `copy.deepcopy` must return an independent model whose training starts afresh. Optional:
 
+    - `is_correct(outputs, label)`: whether the outputs of one row are correct; without it the
+      highest score is compared with the label
     - `load_pretrained()`: load the weights that the model's name stands for; not called where
       other weights follow, or where any will do, as when profiling
     - `input_pixels`: the side of the images it is given, if it resizes them; may be set
@@ -91,12 +101,22 @@ def require_model(candidate: object, name: str) -> type[Model]:
         f"{method}()" for method in METHODS if not callable(getattr(candidate, method, None))
     ]
     missing += [attribute for attribute in ATTRIBUTES if not hasattr(candidate, attribute)]
+    if declares_tensors(candidate):
+        missing += [] if hasattr(candidate, "outputs") else ["outputs"]
+    else:
+        missing += [] if callable(getattr(candidate, "example", None)) else ["example()"]
+        missing += [] if hasattr(candidate, "modality") else ["modality"]
     if missing:
         raise InputError(
             f"model: {name} lacks {', '.join(missing)}; see 'a model of your own' in "
             "docs/learning.md"
         )
     return candidate
+
+
+def declares_tensors(kind: type[Any]) -> bool:
+    """Whether a class has named tensors of its own."""
+    return hasattr(kind, "inputs")
 
 
 def damaged(path: Path) -> InputError:

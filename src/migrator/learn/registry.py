@@ -24,7 +24,8 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.registry import LIBRARIES, found_in, import_class, pick
 from migrator.learn.benchmarks.benchmark import Benchmark, Encode
 from migrator.learn.benchmarks.folder import PREFIX, folder_benchmark
-from migrator.learn.model import Modality, Model, require_model
+from migrator.learn.model import Modality, Model, declares_tensors, require_model
+from migrator.learn.named_tensors import NamedTensorModel
 from migrator.learn.samples import Samples
 from migrator.learn.tokens import all_tokens
 
@@ -160,6 +161,8 @@ def build(
     Without `pretrained` its weights are random, also where published ones belong to the name.
     """
     model = _new_model(name, classes, seed, pixels)
+    if declares_tensors(type(model)):
+        model = NamedTensorModel(model)
     if input_pixels is not None:
         if not hasattr(model, "input_pixels"):
             raise InputError(f"live.input_pixels: {name} does not resize images; leave the key out")

@@ -19,11 +19,13 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.training import Layers
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
 from migrator.learn.model import Labels, Model
+from migrator.learn.named_tensors import compare
 from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
-START, DATA, FIRST, EPOCHS = "start_s", "data_s", "first_s", "epochs_s"
+START, DATA, TRIAL, FIRST, EPOCHS = "start_s", "data_s", "trial_s", "first_s", "epochs_s"
 EVALUATION, CHECKPOINTS, SAVE, HAND_OVER = "evaluation_s", "checkpoints_s", "save_s", "hand_over_s"
-"""Names of the parts. Start: process and model on its instance. First: the steps in which a GPU
+"""Names of the parts. Start: process and model on its instance. Trial: the estimate that a
+pre-training is compared with. First: the steps in which a GPU
 chooses kernels and captures the step; epochs: the other steps. Handing over: after the
 retraining, until the workers have the new model."""
 FIRST_STEPS = 3
@@ -285,7 +287,7 @@ def begin_training(model: Model, samples: Samples, seed: int) -> None:
     if not hasattr(model, "begin_training"):
         return
     few = samples.at_most(_FEATURE_SAMPLES, random_stream(seed, Stream.FEATURES))
-    model.begin_training(few.inputs, few.labels, np.bincount(samples.labels))
+    model.begin_training(few.inputs, few.labels, np.bincount(samples.classes))
 
 
 class DivergedError(MigratorError):
@@ -294,12 +296,12 @@ class DivergedError(MigratorError):
 
 @dataclass(frozen=True)
 class Judgement:
-    """Scores compared with labels."""
+    """Answers compared with labels."""
 
     samples: int
     right: int
     unanswered: int
-    """Rows of scores that contain NaN; they count as wrong."""
+    """Rows of answers that contain NaN; they count as wrong."""
 
     @property
     def accuracy(self) -> float:
@@ -361,7 +363,7 @@ def train_epoch(
     steps = steps_per_epoch(len(samples), batch)
     losses = []
     adjusts = hasattr(model, "begin_training")
-    order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.labels, draw)
+    order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.classes, draw)
     for number, rows in enumerate(batches(order, batch)):
         lr = rate(epoch * steps + number, epochs * steps, model.learning_rate)
         loss = float(model.train_step(samples.inputs[rows], samples.labels[rows], lr))
@@ -381,15 +383,14 @@ def accuracy(model: Model, samples: Samples, batch: int = BATCH) -> float:
 
 
 def judge(model: Model, samples: Samples, batch: int) -> Judgement:
-    """Compare the model's scores with the labels. NaN is excluded: argmax would return class 0.
+    """Compare the model's answers with the labels.
 
     `batch`: that of a retraining's steps, so that its evaluations need no more memory than these.
     """
     right = unanswered = 0
     for first in range(0, len(samples), batch):
-        scores = model.infer(samples.inputs[first : first + batch])
-        invalid = np.isnan(scores).any(1)
-        correct = scores.argmax(1) == samples.labels[first : first + batch]
-        right += int((correct & ~invalid).sum())
+        rows = slice(first, first + batch)
+        correct, invalid = compare(model, model.infer(samples.inputs[rows]), samples.labels[rows])
+        right += int(correct.sum())
         unanswered += int(invalid.sum())
     return Judgement(len(samples), right, unanswered)

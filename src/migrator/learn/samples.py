@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.learn.model import Inputs, Labels
+from migrator.learn.named_tensors import class_numbers
 
 _VALIDATION, _MOST_VALIDATION, _LEAST_SPLIT = 1 / 4, 50, 4
 """Part of a class's held-out samples that chooses the epoch, its limit, and the fewest samples
@@ -30,11 +31,17 @@ class Samples:
 
     inputs: Inputs
     labels: Labels
+    """Classes, or records of the tensors that are the model's labels."""
     arrives: NDArray[np.int64]
     """The scenario in which each sample arrives; 0 is pre-training."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def classes(self) -> Labels:
+        """The class of every sample; all are of one class where labels are tensors."""
+        return class_numbers(self.labels)
 
     def rows(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Samples:
         """The samples selected by row numbers or a mask."""
@@ -50,8 +57,8 @@ class Samples:
 
     def _draw(self, kept_of: Callable[[int], int], draw: np.random.Generator) -> Samples:
         kept = [np.empty(0, np.intp)]
-        for label in np.unique(self.labels):
-            rows = draw.permutation(np.flatnonzero(self.labels == label))
+        for label in np.unique(self.classes):
+            rows = draw.permutation(np.flatnonzero(self.classes == label))
             kept.append(rows[: kept_of(len(rows))])
         return self.rows(np.sort(np.concatenate(kept)))
 
@@ -61,8 +68,8 @@ def split_validation(held_out: Samples, seed: int) -> tuple[Samples, Samples]:
     draw = random_stream(seed, Stream.VALIDATION)
     reported = np.ones(len(held_out), bool)
     validation = np.zeros(len(held_out), bool)
-    for label in np.unique(held_out.labels):
-        rows = draw.permutation(np.flatnonzero(held_out.labels == label))
+    for label in np.unique(held_out.classes):
+        rows = draw.permutation(np.flatnonzero(held_out.classes == label))
         split = len(rows) >= _LEAST_SPLIT
         chosen = rows[: min(_MOST_VALIDATION, int(len(rows) * _VALIDATION))] if split else rows
         validation[chosen] = True
@@ -110,7 +117,7 @@ class WindowData:
     @property
     def held_out_new(self) -> Samples:
         """Held-out samples of the window's new classes."""
-        return self.held_out.rows(np.isin(self.held_out.labels, list(self.new_classes)))
+        return self.held_out.rows(np.isin(self.held_out.classes, list(self.new_classes)))
 
 
 class Stream(IntEnum):

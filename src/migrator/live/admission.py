@@ -1,4 +1,4 @@
-"""Tenants that a cluster adds to a running daemon and removes from it.
+"""Tenants that a cluster or an operator adds to a running daemon and removes from it.
 
 An added tenant gets a model, its shared weights and labels, and a place in the next plan. A removed
 tenant is drained first. The other tenants are served throughout.
@@ -15,6 +15,7 @@ from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import HttpError, MigratorError
 from migrator.core.preferences import Preferences
+from migrator.core.profiles import Service
 from migrator.live.actuation import Actuation
 from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning
@@ -28,7 +29,7 @@ READY_S = 60.0
 """Seconds after which an added tenant without an instance is removed again."""
 STORE_S = 2.0
 """Seconds between two attempts to reach the shared store."""
-MOVED = "it is served elsewhere; ask there"
+MOVED, REMOVED = "it is served elsewhere; ask there", "it is being removed; ask another model"
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +50,13 @@ class Admission:
         self._learning, self._rollout, self._recorder = learning, rollout, recorder
         self._tenants, self._router = context.tenants, context.router
         self._workers, self._shared = context.workers, context.serving.shared
+        self._refusal = REMOVED if self._shared is None else MOVED
         self._split_at: int | None = None
         """Number of plans that had been followed when the board was last split evenly."""
         self._leaving: dict[str, bool] = {}
         """Tenants that are being removed, and whether an operator had drained them before."""
+        self._removed: dict[str, Service] = {}
+        """By name; one that was added again is among the tenants too."""
         self._without_shared: dict[str, str] = {}
         """Tenants that started without their shared weights and labels, and why."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -63,14 +67,21 @@ class Admission:
         return next(iter(self._without_shared.values()), "")
 
     async def admit(self, entry: object) -> str:
-        """Add a tenant given as an entry of a scenario. Returns once an instance serves it."""
+        """Add a tenant given as an entry of the cluster's scenario, as `add` does."""
         reader = self._context.serving.reader
         assert reader is not None, "the API offers this in a cluster only"
-        scenario = reader(entry)
+        return await self.add(reader(entry))
+
+    def serves(self, name: str) -> bool:
+        """Whether the tenant is here and is not being removed."""
+        return name in self._tenants and name not in self._leaving
+
+    async def add(self, scenario: LiveScenario) -> str:
+        """Add the tenant of a scenario with one. Returns once an instance serves it."""
         name = scenario.tenants[0].name
         async with self._locks[name]:
             if name in self._leaving:
-                await self._require_ready()
+                await self.require_ready()
                 await self._take_back(name)
             if name in self._tenants:
                 # other daemons may have served it meanwhile and accepted labels
@@ -78,13 +89,14 @@ class Admission:
                 await self._rollout.share(name, claim=True)
                 message = f"{name} was here already"
             else:
-                await self._require_ready()
+                await self.require_ready()
                 began_s = time.monotonic()
                 await self._add(scenario)
                 message = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
                 self._recorder.event("tenant", message, tenant=name)
         # removed tenants stay in the records as well
-        preferences = Preferences.of(tenant.service for tenant in self._tenants.values())
+        present = {tenant.name: tenant.service for tenant in self._tenants.values()}
+        preferences = Preferences.of((self._removed | present).values())
         self._context.records.add_about(
             tenants=list(self._router.counts),
             weights=preferences.weights,
@@ -97,9 +109,9 @@ class Admission:
         async with self._locks[name]:
             if name not in self._tenants:
                 return f"{name} was not here"
-            await self._require_ready()
+            await self.require_ready()
             self._leaving.setdefault(name, self._tenants[name].drained)
-            self._router.refuse(name, MOVED)
+            self._router.refuse(name, self._refusal)
             await wait_until(lambda: not self._router.counts[name].total.open, EMPTY_S)
             await self._remove(name)
             message = f"{name} was removed"
@@ -139,6 +151,7 @@ class Admission:
         live, served = scenario.tenants[0], scenario.scenario.tenants[0]
         name, spec, context = live.name, model_spec(live), self._context
         await self._workers.add(name, spec)
+        _ = self._workers.interfaces[name].encode  # refused now if its tokenizer cannot be read
         overhead_s = assumed_overhead_s(live)
         run = tenant_state_of(served, live, context.clock.slot_s, overhead_s)
         context.models[name], context.live_tenants[name] = spec, live
@@ -151,8 +164,8 @@ class Admission:
         context.instruments.add_tenant(name)
         if run.version is not None:
             self._recorder.begin_version(name, run.version)
-        context.offer(name)
         await self._plan_with(name)
+        context.offer(name)  # not earlier: the daemon would count as not ready meanwhile
         await self._rollout.share(name, claim=True)
 
     async def _plan_with(self, name: str) -> None:
@@ -200,7 +213,7 @@ class Admission:
         """Free its instances, then remove it from the state; labels and versions stay on disk."""
         tenant, context = self._tenants[name], self._context
         self._leaving.setdefault(name, tenant.drained)
-        self._router.refuse(name, MOVED)
+        self._router.refuse(name, self._refusal)
         # with a retraining it would be planned until that ends
         tenant.remove()
         context.trainings.cancel(name)
@@ -210,6 +223,7 @@ class Admission:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
         await wait_until(lambda: not self._has_instance(name), EMPTY_S)
         await self._workers.prepare(name, 0)
+        self._removed[name] = tenant.service
         del self._tenants[name]
         context.offered.pop(name, None)
         del self._leaving[name]
@@ -229,7 +243,8 @@ class Admission:
         units = self._context.executor.units
         return any(unit.task and unit.task.tenant == name for unit in units)
 
-    async def _require_ready(self) -> None:
+    async def require_ready(self) -> None:
+        """HttpError 409 while no tenant can be added or removed."""
         if not await wait_until(lambda: self._controller.started, READY_S):
             raise HttpError(409, "the daemon is still starting; try again in some seconds")
         if self._context.executor.paused:

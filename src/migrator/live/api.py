@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 
-from migrator.core.errors import HttpError, InputError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.io.database import FileMovedError
+from migrator.io.tls import ServerCertificate
 from migrator.live.admission import Admission
 from migrator.live.context import Context
 from migrator.live.instruments import CONFLICTING, FAILED, REPEATED, STORED
-from migrator.live.labels import ConflictingLabelError, NotKeptError
+from migrator.live.labels import ConflictingLabelError, NotKeptError, judged_as
 from migrator.live.operator_actions import OperatorActions
 from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
+from migrator.live.repository import Repository
 from migrator.records.recorder import extent
 from migrator.serving.http.access import require_admin
 from migrator.serving.http.app import application
@@ -27,6 +32,8 @@ from migrator.serving.http.protocol import WindowNow
 from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable
 from migrator.serving.queue import LATENCY_BOUNDS_S
+
+_log = logging.getLogger(__name__)
 
 
 class Api:
@@ -48,13 +55,20 @@ class Api:
         self.url: str | None = None
         """The address of the server."""
 
-    def server(self, limits: ClientLimits) -> ApiServer:
+    def server(self, limits: ClientLimits, certificate: ServerCertificate | None) -> ApiServer:
         """The server, which does not listen yet."""
         serving, clock = self._context.serving, self._context.clock
         changes = None
         if serving.reader is not None:
+
+            def admit(entry: object, _folder: str | None) -> Awaitable[str]:
+                return self._admission.admit(entry)
+
+            changes = TenantChanges(admit, self._admission.remove, order_key=serving.order_key)
+        elif serving.stored is not None:
+            repository = Repository(self._context, self._admission, self._actions, serving.stored)
             changes = TenantChanges(
-                self._admission.admit, self._admission.remove, serving.order_key
+                repository.add, repository.remove, repository.load, lambda: repository.removed
             )
         backend = Backend(
             self._context.router,
@@ -75,6 +89,7 @@ class Api:
             port=live.port,
             limits=limits,
             closing=page.close,
+            certificate=certificate,
         )
 
     async def store_label(self, feedback: Feedback) -> bool:
@@ -84,18 +99,21 @@ class Api:
         moved, 507 if there is no space.
         """
         tenant, outcome = feedback.tenant, FAILED
+        predicted = feedback.predicted
+        if feedback.outputs is not None:
+            predicted = await self._judge(tenant, feedback.outputs, feedback.label)
         try:
             new = await self._context.labels.add(
                 tenant,
                 feedback.window,
                 feedback.inputs,
                 feedback.label,
-                feedback.predicted,
+                predicted,
                 feedback.request_id,
             )
             outcome = STORED if new else REPEATED
-            if new and feedback.second is not None:
-                is_correct = feedback.predicted == feedback.label
+            if new and feedback.second is not None and predicted is not None:
+                is_correct = predicted == judged_as(feedback.label, True)
                 self._context.router.counts[tenant].judge(feedback.second, correct=is_correct)
             return new
         except ConflictingLabelError as error:
@@ -111,6 +129,19 @@ class Api:
             raise HttpError(400, str(error)) from error
         finally:
             self._context.instruments.labels.labels(tenant, outcome).inc()
+
+    async def _judge(
+        self, tenant: str, outputs: NDArray[Any], label: int | NDArray[Any]
+    ) -> int | None:
+        """`judged_as` by the tenant's model; None, and the label counts for learning only, where no
+        worker is ready or the model fails."""
+        labels = label[None] if isinstance(label, np.ndarray) else np.array([label], np.int64)
+        try:
+            judged = await self._context.router.judge(tenant, outputs[None], labels)
+        except MigratorError as error:
+            _log.warning("%s: an answer could not be judged: %s", tenant, error)
+            return None
+        return None if judged is None else judged_as(label, judged[0])
 
     def status(self) -> Mapping[str, Any]:
         """The state of the daemon as one JSON object."""

@@ -32,6 +32,7 @@ from migrator.live.versions import Versions
 from migrator.records.batches import BatchFile
 from migrator.records.store import Records
 from migrator.serving.router import Router
+from migrator.serving.tracing import open_tracing
 from migrator.serving.workers.messages import ModelInterface
 from migrator.serving.workers.pool import ServingWorker, Workers
 
@@ -137,6 +138,7 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
 
     Meanwhile the files are checked, and what a killed daemon left on the GPU is removed.
     """
+    tracing = open_tracing("migrator")  # before anything that takes time is started
     private_folder(serving.folder)
     left = await asyncio.to_thread(kill_orphans, serving.folder)
     for process in left:
@@ -146,6 +148,8 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
     mark_children(serving.folder)
     tenants = new_tenants(serving)
     async with AsyncExitStack() as stack:
+        if tracing is not None:
+            stack.push_async_callback(asyncio.to_thread, tracing.close)
         thread, gpu = await _open_gpu(serving, left, stack)
         folder, models = serving.folder / "workers", serving.models
         workers = Workers(folder, models, ahead=serving.ahead, prepare=PREPARE)
@@ -165,6 +169,7 @@ async def open_context(serving: DaemonOptions) -> AsyncIterator[Context]:
         trainings = Trainings(serving.folder / "trainings.log", workers.forkserver)
         stack.push_async_callback(trainings.close)
         context = Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
+        context.router.tracing = tracing
         context.executor.memory.limit_mib -= foreign_mib
         if serving.batches is not None:
             zero_s = time.time() - context.router.clock()

@@ -19,9 +19,11 @@ from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
 from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.retraining_triggers import RetrainingTriggers
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.selection import forecaster
+from migrator.io.tls import ServerCertificate
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.api import Api, limits_of
@@ -58,20 +60,26 @@ class Daemon:
         require_address(where.host, where.port, self._serving.tokens)
         if where.grpc_port is not None:
             require_address(where.host, where.grpc_port, self._serving.tokens, "grpc_port")
+        certificate = None if where.tls is None else ServerCertificate(where.tls)
         async with AsyncExitStack() as stack:
             context = await stack.enter_async_context(open_context(self._serving))
             run = _Run(context, self._report)
             stack.callback(run.controller.planning.close)
             stack.push_async_callback(run.actuation.close)
             await run.prepare_models()
-            server = run.api.server(limits)
+            server = run.api.server(limits, certificate)
+            about = {"url": server.url}
+            if certificate is not None:
+                certificate.publish(self._serving.certificates)
+                about["certificates"] = str(self._serving.certificates.absolute())
             await server.start()
             stack.push_async_callback(server.stop)
             run.api.url = server.url
-            context.records.add_about(url=server.url)
+            context.records.add_about(**about)
             if where.grpc_port is not None:
                 beside = new_grpc_server(
-                    server.app, where.host, where.grpc_port, limits, self._serving.tokens
+                    *(server.app, where.host, where.grpc_port, limits),
+                    *(self._serving.tokens, certificate),
                 )
                 await beside.start()
                 stack.push_async_callback(beside.stop)
@@ -106,11 +114,16 @@ class _Run:
             controller,
             on_instances=not context.serving.emulated,
         )
+        self.triggers = RetrainingTriggers(
+            context.tenants, context.clock, context.labels, self.retrainings
+        )
         rollout = Rollout(context, recorder)
         self.learning = learning = Learning(context, rollout, recorder)
         self.actuation = actuation = Actuation(context, controller, learning, recorder)
         self.evaluations = Evaluations(context, recorder)
-        actions = OperatorActions(context, controller, actuation, learning, recorder)
+        self.actions = actions = OperatorActions(
+            context, controller, actuation, learning, self.retrainings, recorder
+        )
         actions.restore_drained()
         self.admission = Admission(context, controller, actuation, learning, rollout, recorder)
         metrics = collectors(context, controller, recorder)
@@ -212,6 +225,8 @@ class _Run:
                 self._begin_window()
         for estimate in self.retrainings.due():
             self.actuation.estimate(estimate)
+        for tenant, reason in self.triggers.due():
+            self.actions.request_retraining(tenant, reason)
         self._evaluate()
         self.actuation.tick()
         await self.recorder.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from migrator.control import events
 from migrator.control.events import Event, Instruction
@@ -11,6 +12,9 @@ from migrator.control.observation import Decision
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Holding, bare
 from migrator.live.instruments import DONE, FAILED, HIDDEN, STOPPED, VISIBLE, Instruments
+
+if TYPE_CHECKING:
+    from migrator.serving.spans import Tracing
 
 _STEP_OF: Mapping[type[Instruction], str] = {
     events.Create: "create",
@@ -53,8 +57,15 @@ _log = logging.getLogger(__name__)
 class Decisions:
     """The instructions of a daemon and their reasons."""
 
-    def __init__(self, instruments: Instruments, clock: WindowClock, planned_by: str) -> None:
+    def __init__(
+        self,
+        instruments: Instruments,
+        clock: WindowClock,
+        planned_by: str,
+        tracing: Tracing | None = None,
+    ) -> None:
         """`planned_by`: the policy's name."""
+        self._tracing = tracing
         self._instruments, self._clock, self._planned_by = instruments, clock, planned_by
         self._because = "the board is split evenly until the first plan"
         self._requested_because = ""
@@ -95,6 +106,9 @@ class Decisions:
                 "gap": plan.gap,
                 "solver": plan.solver,
             }
+        fields = self._fields("plan-taken") | fields
+        if self._tracing is not None:
+            self._tracing.plan(seconds, fields)
         _log.log(
             logging.INFO if changed else logging.DEBUG,
             "plan for %d slots by %s after %.2f s%s; because %s",
@@ -103,7 +117,7 @@ class Decisions:
             seconds,
             text,
             reason,
-            extra=self._fields("plan-taken") | fields,
+            extra=fields,
         )
 
     def stopping(self) -> None:

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from migrator.control.tenant_state import FEWEST_LABELS
 from migrator.core.errors import MigratorError
 from migrator.live.context import Context
@@ -126,5 +124,12 @@ class Evaluations:
             )
             if answered is None or answered.version != wanted.version:
                 return None
-            correct += int(np.sum(answered.scores.argmax(axis=1) == samples.labels[part]))
+            labels_of_part = samples.labels[part]
+            if self._context.offered[name].judges:
+                judged = await self._context.router.judge(name, answered.scores, labels_of_part)
+                if judged is None:
+                    return None
+            else:
+                judged = (answered.scores.argmax(axis=1) == labels_of_part).tolist()
+            correct += sum(judged)
         return correct / len(samples)

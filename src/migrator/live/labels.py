@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, NotWrittenError
+from migrator.core.tensors import dtype_of, dtype_text, to_records
 from migrator.io.database import (
     AGAIN_S,
     FileMovedError,
@@ -62,8 +63,10 @@ LearnedBefore = Callable[[str], int | None]
 None: unknown, so no label of the tenant is trimmed or refused.
 """
 
-_KINDS = "biuf"
-"""Numeric kinds of numpy arrays."""
+_KINDS = "biufV"
+"""Kinds of numpy arrays: numbers and records of them."""
+ALL = 0
+"""The class of all labels that are tensors."""
 _LONGEST_ID = 200
 _CLASSES = 2**31
 _MOST_AT_ONCE = 512
@@ -118,35 +121,64 @@ def sample_row(
     tenant: str,
     window: int,
     inputs: NDArray[Any],
-    label: int,
+    label: int | NDArray[Any],
     predicted: int | None,
     request_id: str,
 ) -> SampleRow:
-    """The row of a sample; InputError if it cannot be stored."""
+    """The row of a sample; InputError if it cannot be stored.
+
+    A label that consists of tensors is stored as `ALL` with the inputs, in one record of both.
+    """
     if inputs.dtype.kind not in _KINDS or not inputs.size:
         raise InputError(
             f"label of {tenant}: its inputs are not numbers ({inputs.dtype}, {inputs.size} "
             "elements); send the array of the request"
         )
     is_id = 0 < len(request_id) <= _LONGEST_ID and request_id.isprintable()
+    lot = lot_of(_content(inputs)[1])
+    if isinstance(label, np.ndarray):
+        inputs = to_records({"inputs": inputs[None], "label": label[None]})[0, ...]
+        label = ALL
     if not 0 <= label < _CLASSES or not is_id:
         raise InputError(
             f"label of {tenant}: give a class from 0 on and the request's id, 1 to {_LONGEST_ID} "
             "printable characters"
         )
-    plain = np.ascontiguousarray(inputs, inputs.dtype.newbyteorder("<"))
-    content = plain.tobytes()
+    dtype, content = _content(inputs)
     return SampleRow(
         tenant,
         request_id,
         window,
         label,
         predicted,
-        lot_of(content),
-        plain.dtype.str,
+        lot,
+        dtype,
         json.dumps(inputs.shape),
         content,
     )
+
+
+def _content(array: NDArray[Any]) -> tuple[str, bytes]:
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return dtype_text(plain.dtype), plain.tobytes()
+
+
+def samples_of(
+    contents: Iterable[bytes], count: int, dtype: str, shape: str
+) -> tuple[NDArray[Any], ...]:
+    """Inputs of `count` rows and, where they were stored with them, labels. Raises ValueError or
+    TypeError for what `sample_row` did not write."""
+    kind, row_shape = dtype_of(dtype), json.loads(shape)
+    rows = np.empty((count, *row_shape), kind)
+    for at, content in enumerate(contents):
+        rows[at] = np.frombuffer(content, kind).reshape(row_shape)
+    is_both = kind.names == ("inputs", "label") and kind["label"].names is not None
+    return (rows["inputs"], rows["label"]) if is_both else (rows,)
+
+
+def judged_as(label: int | NDArray[Any], correct: bool) -> int:
+    """The class that stands for an answer which the model has judged itself."""
+    return (ALL if isinstance(label, np.ndarray) else label) if correct else -1
 
 
 def lot_of(inputs: bytes) -> float:
@@ -187,6 +219,11 @@ def find_conflict(connection: sqlite3.Connection, row: SampleRow) -> str | None:
         return None
     label, *inputs = stored
     if inputs != [row.dtype, row.shape, row.inputs]:
+        if row.dtype.startswith('[["inputs"'):
+            return (
+                f"id: {row.request} of {row.tenant} already names other inputs or another label, "
+                "which are kept; send each request under an id of its own"
+            )
         return (
             f"id: {row.request} of {row.tenant} already names other inputs, whose label {label} is "
             "kept; send each request under an id of its own"
@@ -308,11 +345,14 @@ class Labels:
         tenant: str,
         window: int,
         inputs: NDArray[Any],
-        label: int,
+        label: int | NDArray[Any],
         predicted: int | None,
         request_id: str,
     ) -> bool:
         """Store one sample (without the batch axis); it is on disk when this returns.
+
+        `label`: a class, or a record of tensors; `predicted`: the class of the answer, and where
+        the model decided itself `judged_as`.
 
         Returns False if the same sample is already stored. Raises InputError for an invalid
         sample, ConflictingLabelError if the request has another label, and NotKeptError or
@@ -339,6 +379,11 @@ class Labels:
     def accuracy(self, tenant: str, window: int, fewest: int = 1) -> float | None:
         """Accuracy by the labels of a window; None if there are less than `fewest`."""
         return self.counts(tenant, window).accuracy(fewest)
+
+    def judged(self, tenant: str, window: int) -> tuple[int, int]:
+        """Labels of a window whose answer is known, and how many of these answers were wrong."""
+        counts = self.counts(tenant, window)
+        return counts.judged, counts.wrong
 
     def kept(self, tenant: str, first: int, before: int) -> int:
         """Number of stored labels of the windows from `first` to `before` - 1."""

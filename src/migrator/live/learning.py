@@ -28,12 +28,12 @@ from migrator.control.events import (
 from migrator.control.memory import ProcessKind
 from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.weights_folder import knows_classes
 from migrator.learn.estimation import AccuracyEstimate, Past, longest_of, usual_fractions
-from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
+from migrator.learn.retraining import DATA, SAVE, TRIAL, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
@@ -128,7 +128,7 @@ class Learning:
         self._expect_gains(tenant, usual_fractions(self._every_settings(tenant), past))
 
     def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
-        names = (each.name for each in tenant.training.configurations)
+        names = (configuration.name for configuration in tenant.training.configurations)
         tenant.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
@@ -181,7 +181,7 @@ class Learning:
         estimates = result.estimates
         every = self._every_settings(tenant)
         estimate = estimates[every.index(longest_of(every))]
-        fractions = [each.fraction for each in estimates]
+        fractions = [trial.fraction for trial in estimates]
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
             self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
@@ -227,7 +227,7 @@ class Learning:
             pace_s = profile_s if self._context.serving.emulated else None
             settings = self._every_settings(tenant)[_position(tenant, job.configuration)]
             training = replace(
-                self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
+                self._job(JobKind.RETRAIN, tenant, job.last_window, environment, pace_s),
                 settings=settings,
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
@@ -291,26 +291,37 @@ class Learning:
             self.past_estimates[tenant.name].append(estimate.past(served, result.curve))
         version = None
         tenant.measure_accuracy(result.accuracy_before)
+        learned = _learned(tenant, self.past_estimates[tenant.name])
+        if not result.adopted and began_from is not None:
+            await self._keep(began_from, learned)
         if result.adopted and result.weights is not None:
             about = {
                 "window": job.window,
                 "new_classes": list(result.new_classes),
                 **({"configuration": job.configuration} if job.configuration else {}),
-                **_durations(tenant),
-                **_past_as_json(self.past_estimates[tenant.name]),
+                **learned,
             }
             versions = self._context.versions_of(tenant.name)
             version = await asyncio.to_thread(
                 versions.add, result.weights, result.accuracy_after, about
             )
             tenant.adopt(version, result.accuracy_after)
-        tenant.learn_labels(job.window)
+        tenant.learn_labels(job.window, job.learns_now or 0)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, job, result, version, ended_s))
         self._rolling_out.add(task)
         task.add_done_callback(self._rolling_out.discard)
         return result.why
+
+    async def _keep(self, version: Version, learned: Mapping[str, Any]) -> None:
+        """Keep with the serving version what a refused retraining has shown."""
+        versions = self._context.versions_of(version.tenant)
+        try:
+            about = {**version.about, **learned}
+            await asyncio.to_thread(versions.note, version.number, about)
+        except NotWrittenError as error:
+            _log.warning("%s", error)
 
     async def _roll_out(
         self,
@@ -364,14 +375,14 @@ class Learning:
         if environment is not None:
             live = self._context.live_tenants[tenant.name]
             whole_s = live.training_s(result.samples).at(self._board.sms)
-            # several share the GPU now, and only a pre-training reads a benchmark: a hint
-            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, SAVE))
+            # several share the GPU now; only a pre-training reads a benchmark and tries: a hint
+            other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, TRIAL, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
             tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         past = []
         if result.estimate is not None:
             past.append(result.estimate.past(result.accuracy_after, result.curve))
-        about = {"pre-trained": True, **_durations(tenant), **_past_as_json(past)}
+        about = {"pre-trained": True, **_learned(tenant, past)}
         added = await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
         await _remove_files(job)
         return added
@@ -401,7 +412,9 @@ class Learning:
     def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
         """How the tenant's configurations are carried out, in their order."""
         seed = self._context.live_tenants[tenant.name].seed
-        return tuple(_settings(each, seed) for each in tenant.training.configurations)
+        return tuple(
+            _settings(configuration, seed) for configuration in tenant.training.configurations
+        )
 
     def _job(
         self,
@@ -435,7 +448,7 @@ class Learning:
 
 def _position(tenant: TenantState, configuration: str) -> int:
     """Of the configuration with this name among the tenant's."""
-    return [each.name for each in tenant.training.configurations].index(configuration)
+    return [one.name for one in tenant.training.configurations].index(configuration)
 
 
 def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:
@@ -457,9 +470,13 @@ def _training_memory(tenant: TenantState) -> tuple[float, float]:
     return tenant.memory.least_for_training_mib, tenant.memory.held_mib(ProcessKind.RETRAINING)
 
 
-def _past_as_json(past: Sequence[Past]) -> dict[str, Any]:
-    """Earlier retrainings, as a version tells the next daemon about them."""
-    return {"past": msgspec.to_builtins(past[-_PAST_KEPT:])}
+def _learned(tenant: TenantState, past: Sequence[Past]) -> dict[str, Any]:
+    """What retrainings take and gain, as a version tells the next daemon."""
+    return {
+        **tenant.duration.facts,
+        "gains": tenant.gains.facts,
+        "past": msgspec.to_builtins(past[-_PAST_KEPT:]),
+    }
 
 
 def _past_of(version: Version) -> list[Past]:
@@ -469,16 +486,3 @@ def _past_of(version: Version) -> list[Past]:
     except msgspec.ValidationError as error:
         _log.warning("%s: estimates begin anew: %s", version.weights, error)
         return []
-
-
-def _durations(tenant: TenantState) -> dict[str, Any]:
-    """What retrainings take, for the next daemon."""
-    duration = tenant.duration
-    found: dict[str, Any] = {
-        "slower": round(duration.slower, 3),
-        "fixed_s": round(duration.fixed_s, 3),
-    }
-    if len(duration.by_layers) > 1:
-        by_layers = {layers.value: round(ratio, 3) for layers, ratio in duration.by_layers.items()}
-        found["slower_by_layers"] = by_layers
-    return found

@@ -1,4 +1,5 @@
-"""An operator's actions on a running daemon: pause, resume, replan, drain, undrain, roll back.
+"""An operator's actions on a running daemon: pause, resume, replan, drain, undrain, roll back,
+retrain.
 
 They are done immediately and recorded with their outcome.
 """
@@ -15,6 +16,8 @@ from typing import Literal
 import msgspec
 
 from migrator.control.controller import Controller
+from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.tenant_state import TenantState
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.io.atomic_write import write_atomically
@@ -81,10 +84,12 @@ class OperatorActions:
         controller: Controller,
         actuation: Actuation,
         learning: Learning,
+        retrainings: RetrainingPlans,
         recorder: LiveRecorder,
         empty_s: float = EMPTY_S,
     ) -> None:
         self._context, self._actuation, self._learning = context, actuation, learning
+        self._controller, self._retrainings = controller, retrainings
         self._planning, self._recorder, self._empty_s = controller.planning, recorder, empty_s
         self._tenants, self._router = context.tenants, context.router
         self._executor = context.executor
@@ -97,6 +102,11 @@ class OperatorActions:
             if name in self._drained:
                 tenant.drain()
                 self._router.refuse(name, REFUSAL)
+
+    def forget(self, tenant: str) -> None:
+        """A removed tenant is not drained when it comes back; InputError if that is not stored."""
+        if tenant in self._drained:
+            self._drained.set(tenant, drained=False)
 
     async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
         """Carry out an action, and record its origin and outcome."""
@@ -127,6 +137,8 @@ class OperatorActions:
                 do = self._drain
             case ActionKind.UNDRAIN:
                 do = self._undrain
+            case ActionKind.RETRAIN:
+                do = self._retrain
         async with self._locks[tenant]:
             return await do(tenant)
 
@@ -194,6 +206,33 @@ class OperatorActions:
             f"{name} takes requests again; the next plan has instances for it"
             f"{self._unless_paused()}"
         )
+
+    async def _retrain(self, name: str) -> str:
+        tenant = self._tenants[name]
+        new, needed = self._retrainings.new_labels(tenant), tenant.labels_needed
+        for refused, why in (
+            (not self._controller.started, "the first window has not begun; try again then"),
+            (tenant.drained, f"{name} is drained; undrain it, then retrain it"),
+            (tenant.is_retraining, f"{name} is being retrained already; see `migrator status`"),
+            (
+                new < needed,
+                f"{name} has {new} labels that are not learned, and a retraining needs {needed}; "
+                "send feedback or samples, then try again",
+            ),
+        ):
+            if refused:
+                raise ActionRefusedError(why)
+        self.request_retraining(tenant, REQUESTED)
+        return (
+            f"{name} is retrained on {new} new labels as soon as the policy gives it room"
+            f"{self._unless_paused()}; `migrator status` says when, or why not"
+        )
+
+    def request_retraining(self, tenant: TenantState, reason: str) -> None:
+        """Plan a retraining at once."""
+        words = f"the retraining of {tenant.name} is requested: {reason}"
+        self._recorder.event("retraining", words, tenant=tenant.name)
+        self._retrainings.request(tenant, words)
 
     def _unless_paused(self) -> str:
         return ", which is followed once reconfiguration resumes" if self._executor.paused else ""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
+from migrator.io.folders import CERTIFICATES, live_folder
 from migrator.learn.registry import benchmark
+from migrator.live.stored_tenants import StoredTenants
 from migrator.live.tenant_store import TenantStore
 from migrator.records.batches import check_batches_path
 from migrator.serving.http.access import Tokens
@@ -34,7 +36,9 @@ class DaemonOptions:
     from_first_request: bool = False
     """The first window begins with the first request instead of immediately."""
     reader: Callable[[object], LiveScenario] | None = None
-    """Reads one tenant entry of a scenario; None: tenants cannot be added at run time."""
+    """Reads one tenant entry of a scenario of a cluster; None: it is not part of one."""
+    stored: StoredTenants | None = None
+    """Which tenants operators have added and removed; None: they cannot."""
     shared: TenantStore | None = None
     """Stores weights and labels outside this machine."""
     ahead: tuple[str, ...] = ()
@@ -72,7 +76,7 @@ class DaemonOptions:
 
     @property
     def folder(self) -> Path:
-        return self.state / "live" / self.live.scenario.name
+        return live_folder(self.state, self.live.scenario.name)
 
     @property
     def records(self) -> Path:
@@ -80,8 +84,18 @@ class DaemonOptions:
         return self.folder / "records.db"
 
     @property
+    def certificates(self) -> Path:
+        """The file with the certificates in use, which verbs and agents of this machine trust."""
+        return self.folder / CERTIFICATES
+
+    @property
     def models(self) -> dict[str, ModelSpec]:
         return {tenant.name: model_spec(tenant) for tenant in self.live.tenants}
+
+
+def stored_tenants(state: Path, live: LiveScenario) -> StoredTenants:
+    """The tenants of a scenario with those that operators have added and removed."""
+    return StoredTenants(live_folder(state, live.scenario.name) / "tenants.json", live)
 
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:

@@ -49,7 +49,9 @@ class LiveRecorder(recorder.Recorder):
         self._instruments = context.instruments
         self.goodput = Goodput(router.counts, tenants)
         self.seconds = SecondRows(context.records, router, clock, self.forecasts)
-        self.decisions = Decisions(context.instruments, clock, context.scenario.policy)
+        self.decisions = Decisions(
+            context.instruments, clock, context.scenario.policy, router.tracing
+        )
         self._accuracy_before: dict[str, float] = {}
         self._ended: dict[str, tuple[TenantWindowRecord, Counted]] = {}
         """The rows of the last window, and the requests that arrived in it."""

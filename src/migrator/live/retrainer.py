@@ -37,6 +37,7 @@ from migrator.learn.retraining import (
     EVALUATION,
     SAVE,
     START,
+    TRIAL,
     Laps,
     Retrained,
     accuracy,
@@ -136,10 +137,11 @@ class Work:
         _expect(model, steps)
         laps.end(DATA)
         before = accuracy(model, data.held_out, job.settings.batch)
+        laps.end(EVALUATION)
         expected = None
         if job.kind is JobKind.PRETRAIN:
             expected = estimate(model, data, before, job.settings, ())
-        laps.end(EVALUATION)
+            laps.end(TRIAL)
         done = resumed * steps // job.settings.epochs
         pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
         steps_made = 0
@@ -198,7 +200,7 @@ class Work:
         """The samples of the job; `pixels`: the side of the pictures that clients send."""
         data = self._scenario(pixels) if self.job.kind is JobKind.PRETRAIN else self._window()
         every = (data.training, data.held_out)
-        highest = max((int(samples.labels.max()) for samples in every if len(samples)), default=0)
+        highest = max((int(samples.classes.max()) for samples in every if len(samples)), default=0)
         if highest >= self.job.model.classes:
             raise InputError(
                 f"{self.job.tenant}: a sample is of class {highest}, and the model has "
@@ -225,6 +227,12 @@ class Work:
         job, seed = self.job, self.job.settings.seed
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
+        if self.built.modality is Modality.TENSORS:
+            raise InputError(
+                f"{job.tenant}: {job.model.model} declares tensors of its own, which "
+                f"{job.benchmark} does not have; leave the benchmark out and give classes, and "
+                "weights if it has any"
+            )
         data_set = benchmark(job.benchmark)
         origin = Origin(
             seed=seed, encode=encoder(job.model.model, data_set.modality), pixels=pixels

@@ -6,7 +6,6 @@ the first retraining has samples of old classes to replay.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,15 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.io.database import joining, reading, transaction
 from migrator.learn.samples import NoSamplesError, Samples, WindowData, split_validation
-from migrator.live.labels import HELD_OUT, PRETRAINED, SCHEMA, TRAINED, insert, sample_row
+from migrator.live.labels import (
+    HELD_OUT,
+    PRETRAINED,
+    SCHEMA,
+    TRAINED,
+    insert,
+    sample_row,
+    samples_of,
+)
 
 HELD_OUT_PER_CLASS, _FEW = 100, 20
 """Upper and lower bound of the limit of held-out samples per class. The newest are used, because
@@ -167,19 +174,17 @@ def _samples(
 ) -> Samples:
     """The samples of these rows, which have the type and shape of `like`."""
     ordered, query = sorted(rows), "SELECT inputs FROM sample WHERE id = ?"
+    contents = (connection.execute(query, (row.id,)).fetchone()[0] for row in ordered)
     try:
-        dtype, shape = np.dtype(like.dtype), json.loads(like.shape)
-        inputs = np.empty((len(ordered), *shape), dtype)
-        for at, row in enumerate(ordered):
-            (content,) = connection.execute(query, (row.id,)).fetchone()
-            inputs[at] = np.frombuffer(content, dtype).reshape(shape)
+        inputs, *tensors = samples_of(contents, len(ordered), like.dtype, like.shape)
     except (ValueError, TypeError) as error:
         raise InputError(
             f"{path}: a sample is not as it was written ({error}); move the file away and let "
             "new labels come"
         ) from error
+    classes = np.array([row.label for row in ordered], np.int64)
     return Samples(
         inputs,
-        np.array([row.label for row in ordered], np.int64),
+        tensors[0] if tensors else classes,
         np.array([row.window for row in ordered], np.int64),
     )

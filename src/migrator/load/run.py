@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
+from migrator.io.tls import trusting, warn_if_clear
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
 from migrator.load.ledger import Ledger
@@ -58,6 +61,8 @@ class LoadSettings:
     """Begin in the middle of the server's window instead of waiting for the next."""
     timeout_s: float = 10.0
     """Seconds to wait for a response."""
+    ca: Path | None = None
+    """Certificates that an https server is verified with; None: those of the system."""
     patience_s: float = 10.0
     """Seconds without any response after which the load ends."""
 
@@ -105,8 +110,11 @@ async def load(
     indices = _chosen(live, settings.tenants)
     tenants = [live.tenants[index] for index in indices]
     at_start = settings.labels_at is LabelsAt.START
-    pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
-    labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
+    options: Any = {"timeout_s": settings.timeout_s, "context": trusting(settings.ca)}
+    pool = HttpPool(settings.url, most=CONNECTIONS, **options)
+    labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, **options)
+    if settings.tokens:
+        warn_if_clear(settings.url)
     server = TargetServer(settings.url, pool, settings.tokens)
     try:
         targets = await _targets(server, tenants, held_out=at_start)

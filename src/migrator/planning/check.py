@@ -191,7 +191,11 @@ def _chosen_configuration(plan: Plan, tenant: Tenant) -> RetrainingConfiguration
     """
     if len(tenant.configurations) == 1 and not tenant.configurations[0].name:
         return tenant.configurations[0]
-    names = {each.configuration for each in plan.retrainings if each.tenant == tenant.name}
+    names = {
+        retraining.configuration
+        for retraining in plan.retrainings
+        if retraining.tenant == tenant.name
+    }
     return next((choice for choice in tenant.configurations if choice.name in names), None)
 
 

@@ -165,6 +165,12 @@ def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tupl
     return [chosen for _, chosen in combined]
 
 
+def fit_at(board: Board, instances: Iterable[Instance]) -> bool:
+    """Whether these instances can exist together where they are."""
+    spots = {_spot(instance) for instance in instances}
+    return any(spots <= set(map(_spot, chosen)) for chosen in placement_sets(board))
+
+
 def _joined(*parts: Iterable[int]) -> Multiset:
     return tuple(sorted((size for part in parts for size in part), reverse=True))
 

@@ -268,6 +268,11 @@ def _as_planned(observation: Observation, last: Decision) -> bool:
         for view in observation.tenants
         if view.retraining is not None and view.retraining.holding is not None
     }
+    missed = {retraining.tenant for retraining in last.plan.retrainings if retraining.end <= now}
+    for view in observation.tenants:
+        state = view.retraining
+        if state is not None and state.requested and not state.holding and view.name in missed:
+            return False  # the plan came too late for it
     done = {view.name for view in observation.tenants if view.retraining is None}
     if any(left > _EARLY for name, left in due.items() if name in done):
         return False

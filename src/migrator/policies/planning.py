@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 
 from migrator.core.catalogue import Board, Multiset
-from migrator.core.errors import InfeasibleError
+from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.problem import (
     Allocation,
     Charge,
@@ -26,7 +27,14 @@ from migrator.core.problem import (
 from migrator.core.profiles import Service
 from migrator.planning.check import check_plan, valued, violations
 from migrator.planning.solve import make_plan
-from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish
+from migrator.policies.layouts import (
+    Wish,
+    Worth,
+    best_allocation,
+    fit_at,
+    inference_wish,
+    retraining_wish,
+)
 from migrator.policies.mps_workers import BUSY, beside_busy
 from migrator.policies.policy import (
     Observation,
@@ -39,6 +47,9 @@ from migrator.policies.policy import (
 
 LONGEST_WINDOWS = 2
 """Windows within which a retraining that outlasts its own must be over."""
+_LATE_S = 10.0
+"""Seconds that the plan with which a requested retraining begins may be late. It keeps the instance
+for so much longer; a retraining that ends before is worth a new plan."""
 _ROUNDING = 1e-9
 
 
@@ -48,11 +59,23 @@ def planned(
     """The window's problem and plan.
 
     With `optional`, the plan retrains those tenants for which it pays, in this window and after
-    it, and keeps the present layout unless it is better than that. Otherwise it retrains as many
+    it, and those whose retraining was requested, if they all fit. It keeps the present layout
+    unless it is better than that. Otherwise it retrains as many
     as fit: if not all do, they are added one after the other while the rest still fits. Those with
     the highest value (accuracy gained x requests) per GPC and slot come first.
+
+    Requested retrainings begin at once, if there is room for them.
     """
+    for view in observation.tenants:
+        if view.retraining is not None and view.retraining.requested:
+            observation = _with_begun(observation, view.name)
     if optional:
+        try:
+            return _planned_beyond(observation, charge, _horizon(observation))
+        except InfeasibleError:
+            if not any(map(_is_requested, observation.tenants)):
+                raise
+        observation = replace(observation, tenants=tuple(map(_unrequested, observation.tenants)))
         return _planned_beyond(observation, charge, _horizon(observation))
     problem = problem_of(observation, charge)
     try:
@@ -64,17 +87,78 @@ def planned(
     return problem, make_plan(problem, steady=True)
 
 
+def _with_begun(observation: Observation, tenant: str) -> Observation:
+    """The observation as if the waiting retraining of a tenant had just begun.
+
+    On the size with which the fewest requests are lost until it ends, and on the slices that keep
+    most instances. Unchanged if there is no room beside the smallest instances of all tenants.
+    """
+    board, view = observation.board, observation.tenant(tenant)
+    if view not in waiting(observation):
+        return observation
+    wishes = [
+        inference_wish(other.service, board, board.compute_slices) for other in observation.tenants
+    ]
+    rows = list(zip(observation.tenants, wishes, strict=True))
+    answered = [_answered(observation, other, wish) for other, wish in rows]
+    received = sum(
+        other.service.weight * float(other.ahead.mean(axis=0).sum())
+        for other in observation.tenants
+        if other.ahead is not None
+    )
+    state = view.retraining
+    least_mib = 0.0 if state is None else 1024 * state.memory_gib
+    length = {
+        gpcs: remaining_s(view, board.sms_of(gpcs))
+        for gpcs in view.service.training_sizes(board)
+        if board.memory_mib_of(gpcs) >= least_mib
+    }
+    training = retraining_wish(tenant, length)
+    training = replace(training, choices=tuple(filter(None, training.choices)))
+
+    def worth(chosen: tuple[Multiset, ...]) -> Worth:
+        served = zip(observation.tenants, answered, chosen, strict=False)
+        able = sum(other.service.weight * answers[sizes] for other, answers, sizes in served)
+        seconds = length[chosen[-1][0]]
+        return -(received - able) * seconds, -seconds
+
+    try:
+        layout = best_allocation(observation, [*wishes, training], worth)
+    except InputError:
+        return observation
+    task = Task(tenant, Kind.RETRAINING)
+    begun = next(instance for instance in layout if instance.task == task)
+    views = tuple(
+        replace(other, retraining=replace(other.retraining, holding=begun))
+        if other.name == tenant and other.retraining is not None
+        else other
+        for other in observation.tenants
+    )
+    stays = [begun, *running(observation).values()]
+    left = [
+        isinstance(held, Instance) and fit_at(board, [*stays, held]) for held in observation.held
+    ]
+    return replace(
+        observation,
+        tenants=views,
+        held=tuple(compress(observation.held, left)),
+        cold_s=tuple(compress(observation.cold_s, left)),
+    )
+
+
 def _horizon(observation: Observation) -> int:
     """Slots to plan: the rest of the window, or more if a waiting retraining may outlast it.
 
-    Within the window only one that its plan has already chosen: of the others, the one of the next
-    window learns newer data. And only for gains that are worth something after the window.
+    Within the window only one that was requested, or that its plan has already chosen: of the
+    others, the one of the next window learns newer data. Unless it was requested, only for gains
+    that are worth something after the window.
     """
     slots = observation.slots_left
     chosen = [
         view
         for view in waiting(observation)
-        if view.value_after > 0 and (observation.slot == 0 or _is_planned(observation, view))
+        if _is_requested(view)
+        or (view.value_after > 0 and (observation.slot == 0 or _is_planned(observation, view)))
     ]
     most = slots + (LONGEST_WINDOWS - 1) * observation.slots
     lengths = (
@@ -85,6 +169,19 @@ def _horizon(observation: Observation) -> int:
         for gpcs in view.service.training_sizes(observation.board)
     )
     return max((length for length in lengths if length <= most), default=slots)
+
+
+def _is_requested(view: TenantView) -> bool:
+    """Whether the tenant has a waiting retraining that was requested."""
+    state = view.retraining
+    return state is not None and state.requested and state.holding is None
+
+
+def _unrequested(view: TenantView) -> TenantView:
+    """The tenant with a retraining that a plan may leave out."""
+    if view.retraining is None:
+        return view
+    return replace(view, retraining=replace(view.retraining, requested=False))
 
 
 def _is_planned(observation: Observation, view: TenantView) -> bool:
@@ -137,7 +234,8 @@ def _within_window(
     if window.slots_left(tenant) is not None:
         return tenant
     if begun is None:
-        return replace(tenant, configurations=longer.configurations)
+        configurations = longer.configurations
+        return replace(tenant, configurations=configurations, retraining_optional=True)
     inside = min(begun.end, window.slots) - begun.start
     late = (begun.end - begun.start - inside) / observation.slots
     value = observation.tenant(tenant.name).value_after
@@ -332,7 +430,7 @@ def _tenant(observation: Observation, view: TenantView, optional: bool, answered
         configurations=_configurations(observation, view, optional),
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
-        retraining_optional=optional,
+        retraining_optional=optional and not _is_requested(view),
         # per request of the rest of the window
         value_after=answered * view.value_after * observation.slots / observation.slots_left,
         weight=view.service.weight,
@@ -467,4 +565,6 @@ def _slots_left(observation: Observation, tenant: str, instance: Instance) -> in
     """Slots until a running retraining ends; limited to the window's end."""
     view = observation.tenant(tenant)
     left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
+    if view.retraining is not None and view.retraining.requested and not view.retraining.done:
+        left_s += _LATE_S
     return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

@@ -86,6 +86,9 @@ class RetrainingState:
     """The tenant's other configurations, for policies that choose; empty while one runs."""
     memory_gib: float = 0.0
     """Memory that its instance has at least in the first one."""
+    requested: bool = False
+    """Whether it was asked for, by an operator or by the scenario's limits: a plan begins with it,
+    whether it pays or not, if there is room."""
 
     @property
     def choices(self) -> tuple[RetrainingChoice, ...]:

@@ -214,8 +214,8 @@ class Mps(Driver):
 
     def processes(self) -> tuple[Holder, ...]:
         """Those that nvidia-smi lists."""
-        found = nvidia_smi.compute_processes(self._gpu.uuid)
-        return tuple(Holder(pid, process_name(pid)) for pid in found)
+        pids = nvidia_smi.compute_processes(self._gpu.uuid)
+        return tuple(Holder(pid, process_name(pid)) for pid in pids)
 
     def left_behind(self) -> str | None:
         """The daemon, if it has not quit."""

@@ -2,7 +2,7 @@
 
 Simulations take latencies and durations from the packaged profiles, memory and SMs from the
 packaged boards. On MIG instances nothing slows a neighbour down; under MPS every busy neighbour
-does, in proportion to its SMs.
+does, in proportion to its SMs. A share that comes or goes slows nothing down.
 """
 
 from __future__ import annotations
@@ -101,11 +101,22 @@ class _GpuReport:
             yield _spread("Training step over the packaged profile", ratios)
         beside = list(self._isolation())
         if beside:
-            most = max(beside, key=lambda found: found[3])
+            most = max(beside, key=lambda row: row[3])
             yield _spread(
                 f"Slowdown beside busy neighbours ({self._assumption()})",
-                [found[3] for found in beside],
+                [row[3] for row in beside],
                 f" (most: {most[0]})",
+            )
+        changed = [
+            (figures["p50_ms"] / job["p50_ms"], f"{change} beside {job['model']}")
+            for job in self._jobs(Study.CHANGES)
+            for change, figures in job["during"].items()
+        ]
+        if changed:
+            yield _spread(
+                "Slowdown while a share beside it changes (assumed: none)",
+                [ratio for ratio, _ in changed],
+                f" (most: {max(changed)[1]})",
             )
         took_s = [row["create_s"] + row["destroy_s"] for row in self._results.reconfigurations()]
         if took_s:
@@ -134,6 +145,14 @@ class _GpuReport:
             f"A{self._assumption()[1:]}. Slowdown: median of a step beside them over that "
             "alone. Several equal processes: the median of their medians.",
             [*self._isolation_rows()],
+        )
+        yield (
+            "While a share beside it changes",
+            "Assumed: no effect. Inferences of batch 1 on the smallest size, while a process of "
+            "the same model starts and stops on another share of that size"
+            + ("." if self._driver.coexist else ", which is created and destroyed.")
+            + " Steps during each change; over the median of a quiet time before.",
+            [*self._change_rows()],
         )
         yield (
             "Starts and memory",
@@ -228,6 +247,20 @@ class _GpuReport:
         for what, alone_ms, beside_ms, slowdown, assumed in self._isolation():
             cells = f"{alone_ms:.3f}", f"{beside_ms:.3f}", f"{slowdown:.3f}", f"{assumed:.2f}"
             yield [what, *cells]
+
+    def _change_rows(self) -> Iterator[list[str]]:
+        yield [
+            *("model", "during", "times", "steps", "median ms", "over quiet"),
+            *("99% ms", "longest ms"),
+        ]
+        for job in self._jobs(Study.CHANGES):
+            for when, figures in {"quiet": job, **job["during"]}.items():
+                yield [
+                    *(job["model"], when, str(figures.get("changes", _NONE))),
+                    *(str(figures["steps"]), f"{figures['p50_ms']:.3f}"),
+                    f"{figures['p50_ms'] / job['p50_ms']:.3f}",
+                    *(f"{figures[name]:.3f}" for name in ("p99_ms", "longest_ms")),
+                ]
 
     def _isolation(self) -> Iterator[tuple[str, float, float, float, float]]:
         """What was slowed down, milliseconds alone and beside others, slowdown, assumed one."""
@@ -340,8 +373,8 @@ def _spread(what: str, values: Sequence[float], end: str = "") -> str:
 
 
 def _median(values: Iterable[float]) -> str:
-    found = list(values)
-    return f"{median(found):.3f}" if found else _NONE
+    listed = list(values)
+    return f"{median(listed):.3f}" if listed else _NONE
 
 
 def _mib(value: float | None) -> str:

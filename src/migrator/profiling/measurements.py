@@ -7,9 +7,10 @@ bandwidth     a copy of device memory on a share of each size
 start         a cold process from its first line to its first answer, on the smallest size
 interference  the same inferences beside siblings and a training, with and without shares
 isolation     inferences and trainings on instances beside busy ones
+changes       an inference beside a share that comes and goes, with a process that starts and stops
 
-A model's profile needs no bandwidth and no isolation; `whole_gpu` lists them for `migrator gpu
-measure`.
+A model's profile needs no bandwidth, isolation and changes; `whole_gpu` lists them for `migrator
+gpu measure`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ TRAINING_BATCH = 32
 COPIED, COPY_MIB = "device memory", 256
 """In place of the model and its batch, where a process copies device memory."""
 _MOST_BESIDE = 3
+_STARTED_S = 12.0
+"""Seconds of a process from its start to its end."""
 _NEIGHBOURS = ("resnet-50", "convnext-b")
 """Models to train beside the others, if they are measured: a light and a heavy one."""
 
@@ -43,6 +46,7 @@ class Study(StrEnum):
     INTERFERENCE = "interference"
     BANDWIDTH = "bandwidth"
     ISOLATION = "isolation"
+    CHANGES = "changes"
 
 
 class WorkKind(StrEnum):
@@ -140,6 +144,12 @@ class Measurement:
         return self.jobs[0][1].model
 
     @property
+    def shares(self) -> tuple[int, ...]:
+        """SMs of the shares that are open at once."""
+        sizes = tuple(sms for sms, _ in self.jobs)
+        return sizes * 2 if self.study is Study.CHANGES else sizes
+
+    @property
     def key(self) -> str:
         """Identifier of the measurement, the same in every run."""
         jobs = " + ".join(
@@ -156,6 +166,7 @@ class Measurement:
             f"batch {job.batch}, on {sms} SMs{_bracketed(job)}"
             for (sms, job), number in counted.items()
         ]
+        parts += ["a share that comes and goes"] if self.study is Study.CHANGES else []
         whole = " without shares" if self.partition is Partition.NONE else ""
         return f"{' beside '.join(parts)}{whole}"
 
@@ -165,15 +176,19 @@ class Measurement:
         pace = Repetition(0.3, 1.0, 0.15) if len(self.jobs) > 1 else Repetition(0.2, 0.6)
         if any(job.task is not WorkKind.INFERENCE for _, job in self.jobs):
             pace = Repetition(0.3, 1.2, 0.2)
+        if self.study is Study.CHANGES:
+            pace = Repetition(0.3, 2.0, 15.0)
         return pace.scaled(self.stretch)
 
     @property
     def estimate_s(self) -> float:
         """Approximate duration on a GPU in seconds, including preparation."""
         if self.study is Study.START:
-            return 12.0
+            return _STARTED_S
         if self.study is Study.MEMORY:
             return 3.0 if self.jobs[0][1].task is WorkKind.WORKER else 8.0
+        if self.study is Study.CHANGES:
+            return self.pace.total_s + _STARTED_S  # a process may start at its end
         return self.pace.total_s + (1.5 if len(self.jobs) > 1 else 0.8)
 
 
@@ -240,7 +255,15 @@ def whole_gpu(
     alone += [_alone(Study.BANDWIDTH, sms, _COPY) for sms in sizes]
     if on_instances:
         alone.sort(key=lambda job: (job.study is Study.START, -job.jobs[0][0]))
-    return [replace(measurement, stretch=pace) for measurement in (*alone, *beside)]
+    changes = _changes(board, models)
+    return [replace(measurement, stretch=pace) for measurement in (*alone, *changes, *beside)]
+
+
+def _changes(board: Board, models: Sequence[str]) -> Iterator[Measurement]:
+    """Inferences on the smallest size, beside another share of that size."""
+    for model in models if board.compute_slices > board.sizes[0] else ():
+        job = ProcessJob(WorkKind.INFERENCE, model, 1)
+        yield _alone(Study.CHANGES, board.sms_of(board.sizes[0]), job)
 
 
 def _sized(

@@ -15,16 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
+from migrator.profiling.changes import figures_by_change, make_changes
 from migrator.profiling.drivers import Driver, Json
 from migrator.profiling.entries import VERSION, entry
 from migrator.profiling.measurements import COPIED, Measurement, Study, on_instances
@@ -37,8 +40,11 @@ from migrator.profiling.workers import (
 )
 
 MOST_LOST = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEAD_S = 0.02
 """Seconds between the request to start together and the start."""
+_WATCHED_S = 0.5
+"""Seconds after which a watched process is asked whether to go on."""
 
 Report = Callable[[Measurement, Json], object]
 """Called with each measurement and its row of results."""
@@ -135,6 +141,8 @@ class Measuring:
         self._pool = Pool(driver)
         self._alone: set[str] = set()
         """Keys of measurements to retry while no other process uses the GPU."""
+        self._took_s: dict[Study, float] = {}
+        """The longest measurement of each kind, from its preparation on."""
         self._lost = 0
         self._measured = 0
 
@@ -143,7 +151,7 @@ class Measuring:
         waiting = deque(todo)
         models = list(dict.fromkeys(job.model for job in todo if job.model != COPIED))
         try:
-            while waiting and self._has_time(waiting[0].estimate_s):
+            while waiting and self._has_time(self._needed_s(waiting[0])):
                 together = self._driver.coexist and not self._driver.alike
                 group = next_group(waiting, self._alone, coexist=together)
                 if group[0].study is not Study.START and not self._pool.hello:
@@ -175,9 +183,12 @@ class Measuring:
             if group[0].key in self._alone:
                 self._pool.forget()
             if group[0].study is Study.START:
+                began_s = time.monotonic()
                 self._save(left[0], [self._start(left[0])])
+                self._note(Study.START, time.monotonic() - began_s)
                 return []
             workers = self._pool.workers(group)
+            began_s = time.monotonic()
             for measurement, at in zip(group, workers, strict=True):
                 for (_, job), worker in zip(measurement.jobs, at, strict=True):
                     worker.ask("prepare", job)
@@ -190,6 +201,7 @@ class Measuring:
                 done = self._run(measurement, at, prepared)
                 left.remove(measurement)
                 left += [] if done else [measurement]
+            self._note(group[0].study, (time.monotonic() - began_s) / len(group))
         except ProfileWorkerLostError as error:
             culprit = error.measurement or left[0]
             left.remove(culprit)
@@ -202,7 +214,10 @@ class Measuring:
         """Run a measurement and save its result; return False if it is to be retried alone."""
         answers = prepared
         repeats = measurement.study is not Study.MEMORY
-        if repeats and not any("fault" in answer for answer in prepared):
+        usable = not any("fault" in answer for answer in prepared)
+        if usable and measurement.study is Study.CHANGES:
+            answers = [self._run_beside_changes(measurement, at[0])]
+        elif usable and repeats:
             start_s = time.monotonic() + _LEAD_S
             for worker in at:
                 worker.ask("run", start_s, measurement.pace)
@@ -215,6 +230,24 @@ class Measuring:
         pairs = zip(prepared, answers, strict=True)
         self._save(measurement, [{**before, **after} for before, after in pairs])
         return True
+
+    def _run_beside_changes(
+        self, measurement: Measurement, neighbour: ProfileWorkerProcess
+    ) -> Json:
+        pace, ended = measurement.pace, Event()
+        with ThreadPoolExecutor(1) as beside:
+            quiet_s = time.monotonic() + pace.warm_s
+            watched = beside.submit(_watched, neighbour, ended)
+            try:
+                time.sleep(pace.warm_s + pace.measured_s)
+                until_s = time.monotonic() + pace.after_s
+                changes, started = make_changes(self._driver, measurement, until_s)
+            finally:
+                ended.set()
+            steps = watched.result()
+        if "fault" in started or "fault" in steps:
+            return started if "fault" in started else steps
+        return figures_by_change(steps["began_s"], steps["took_s"], quiet_s, changes)
 
     def _start(self, measurement: Measurement) -> Json:
         if not self._driver.coexist:
@@ -265,6 +298,18 @@ class Measuring:
         while self._driver.reconfigurations:
             self._results.add_reconfiguration(self._driver.reconfigurations.pop(0))
 
+    def _needed_s(self, measurement: Measurement) -> float:
+        """The time of a measurement: estimated, or the longest of its kind so far if that is more.
+
+        Processes that do not run yet have to start.
+        """
+        took_s = max(measurement.estimate_s, self._took_s.get(measurement.study, 0.0))
+        started = measurement.study is Study.START or self._pool.has_started(measurement)
+        return took_s if started else took_s + self._pool.start_s
+
+    def _note(self, study: Study, took_s: float) -> None:
+        self._took_s[study] = max(took_s, self._took_s.get(study, 0.0))
+
     def _has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds <= self._until_s
 
@@ -284,6 +329,19 @@ def next_group(
         used |= needed
         group.append(waiting.popleft())
     return group
+
+
+def _watched(neighbour: ProfileWorkerProcess, ended: Event) -> Json:
+    """When each of its steps began and how long it took, until `ended`."""
+    steps: dict[str, list[float]] = {"began_s": [], "took_s": []}
+    while not ended.is_set():
+        neighbour.ask("watch", _WATCHED_S)
+        answer = neighbour.answer()
+        if "fault" in answer:
+            return answer
+        for name in steps:
+            steps[name] += answer[name]
+    return steps
 
 
 def _answers(measurement: Measurement, at: list[ProfileWorkerProcess]) -> list[Json]:
@@ -361,18 +419,36 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for later in ending:
+        for later in _ENDING:
             signal.signal(later, signal.SIG_IGN)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in ending}
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Finish what is inside before a signal that came meanwhile ends the program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with _handled_by(lambda number, _frame: came.append(number)):
+        yield
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from migrator.learn.cuda_graphs import convert_to_bf16
 from migrator.learn.estimation import estimate
 from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Model
+from migrator.learn.named_tensors import NamedTensorModel
 from migrator.learn.registry import build
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import Samples, WindowData
@@ -129,7 +131,7 @@ def training(job: ProcessJob, device: str) -> PreparedStep:
     model = _build(job)
     model.to(device)
     inputs = model.example(job.batch)
-    labels = (np.arange(job.batch) % CLASSES).astype(np.int64)
+    labels = _labels(model, job.batch)
 
     def step() -> None:
         model.train_step(inputs, labels, _LEARNING_RATE)
@@ -186,10 +188,16 @@ def _samples(model: Model, batch: int) -> WindowData:
 
     def some(batches: int) -> Samples:
         count = batches * batch
-        labels = (np.arange(count) % CLASSES).astype(np.int64)
-        return Samples(model.example(count), labels, np.ones(count, np.int64))
+        return Samples(model.example(count), _labels(model, count), np.ones(count, np.int64))
 
     return WindowData(some(_BATCHES), some(1), some(_BATCHES), some(_BATCHES), frozenset({0}))
+
+
+def _labels(model: Model, count: int) -> NDArray[Any]:
+    """Labels of all classes, or of the kind that the model declares."""
+    if isinstance(model, NamedTensorModel):
+        return model.example_labels(count, CLASSES)
+    return np.arange(count, dtype=np.int64) % CLASSES
 
 
 def _build(job: ProcessJob) -> Model:

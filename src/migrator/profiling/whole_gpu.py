@@ -1,7 +1,8 @@
 """Measure a GPU as a whole and leave it as it was: `migrator gpu measure`.
 
 Beside what profiles need: every size's device memory and bandwidth, what busy neighbours do to an
-instance, and how long instances take to create and to destroy. The folder of results has
+instance, how long instances take to create and to destroy, and what that does to a busy neighbour.
+The folder of results has
 
 measurements.jsonl  every measurement, written at once, so that the same command goes on
 profiles.json       a profile file
@@ -30,6 +31,7 @@ from migrator.io.atomic_write import write_atomically
 from migrator.profiling import measurements
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, Cpu, Driver, Json, Mig, driver
+from migrator.profiling.entries import CREATE_S
 from migrator.profiling.gpu_report import render
 from migrator.profiling.measurements import Measurement
 from migrator.profiling.results import Results
@@ -39,6 +41,7 @@ from migrator.profiling.run import (
     faults_of,
     measure,
     require_torch,
+    undisturbed,
     write_profiles,
 )
 
@@ -67,10 +70,10 @@ class Measured:
 def planned(
     board: catalogue.Board, driver_name: str, models: Sequence[str], *, quick: bool = False
 ) -> list[Measurement]:
-    """What is measured on a board; `quick`: one model, half the time for each measurement."""
+    """What is measured on a board; `quick`: one model, half the time per measurement."""
     return measurements.whole_gpu(
         board,
-        models or (QUICK_MODELS if quick else MODELS),
+        list(dict.fromkeys(models)) or (QUICK_MODELS if quick else MODELS),
         BATCHES,
         on_instances=not DRIVERS[driver_name].coexist,
         pace=QUICK_PACE if quick else 1.0,
@@ -109,9 +112,8 @@ def measure_gpu(
             ended_by_signals(),
             _left_as_found(driver, results, make_room=make_room, beside_others=beside_others),
         ):
-            shares = {job: tuple(sms for sms, _ in job.jobs) for job in todo}
-            fit = {sizes for sizes in set(shares.values()) if driver.has_room(sizes)}
-            fitting = [job for job in todo if shares[job] in fit]
+            fit = {sizes for sizes in {job.shares for job in todo} if driver.has_room(sizes)}
+            fitting = [job for job in todo if job.shares in fit]
             if not fitting:
                 raise GpuError("no instance fits beside those that are there; give --make-room")
             _create_and_destroy(driver, fitting, results, until_s)
@@ -161,39 +163,49 @@ def _left_as_found(
     """Save what is on the GPU, and have it there again at the end, also of an earlier run that was
     killed.
     """
-    if isinstance(driver, Mig):
-        with driver.open():
-            pass  # removes what a killed run created
-    before = _found(driver)
-    killed = _of_killed_run(results)
-    wanted: list[list[object]] = before["instances"] if killed is None else killed["instances"]
+    _remove_own(driver)
+    before = _state_of(driver)
+    wanted = [*before["instances"]]
+    wanted += [there for there in _removed_by_killed_run(results) if there not in wanted]
     removed = _make_room(driver, make_room=make_room, beside_others=beside_others, dry=True)
     run = results.rows.get("before", {}).get("run", 0) + 1
     results.add({"key": "before", "run": run, **before, "instances": wanted})
     try:
-        if removed:
-            _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
+        with undisturbed():
+            if removed:
+                _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
         yield
     finally:
-        faults = _create_missing(driver, wanted)
-        after = _found(driver)
-        changed = [*faults, *_differences({**before, "instances": wanted}, after)]
-        left = driver.left_behind()
-        changed += [] if left is None else [left]
-        restored = all(instance in after["instances"] for instance in wanted)
-        about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
-        results.add({"key": "after", **about, **after})
+        with undisturbed():
+            with suppress(MigratorError):  # what is left is named below
+                _remove_own(driver)
+            faults = _create_missing(driver, wanted)
+            after = _state_of(driver)
+            changed = [*faults, *_differences({**before, "instances": wanted}, after)]
+            left = driver.left_behind()
+            changed += [] if left is None else [left]
+            restored = all(instance in after["instances"] for instance in wanted)
+            about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
+            results.add({"key": "after", **about, **after})
 
 
-def _of_killed_run(results: Results) -> Json | None:
-    """What was on the GPU before an earlier run that could not put it back; None without one."""
+def _remove_own(driver: Driver) -> None:
+    """Remove what this run or a killed one created and could not destroy."""
+    if isinstance(driver, Mig):
+        with driver.open():
+            pass
+
+
+def _removed_by_killed_run(results: Results) -> list[list[object]]:
+    """The instances before an earlier run that could not put them back; none without one."""
     before, after = results.rows.get("before"), results.rows.get("after", {})
     if before is None or (after.get("run") == before["run"] and after["restored"]):
-        return None
-    return before
+        return []
+    instances: list[list[object]] = before["instances"]
+    return instances
 
 
-def _found(driver: Driver) -> Json:
+def _state_of(driver: Driver) -> Json:
     """Instances, processes and modes."""
     modes: dict[str, str] = {}
     if not isinstance(driver, Cpu):
@@ -236,7 +248,7 @@ def _make_room(driver: Driver, *, make_room: bool, beside_others: bool, dry: boo
 
 
 def _create_missing(driver: Driver, wanted: Sequence[Sequence[object]]) -> list[str]:
-    """Create the wanted instances that are not there; a sentence for each that cannot be."""
+    """Create the wanted instances that are not there; one sentence per place that cannot be."""
     if not isinstance(driver, Mig):
         return []
     there = {instance.place for instance in driver.instances()}
@@ -271,13 +283,16 @@ def _create_and_destroy(
         return
     sizes = {sms for job in todo for sms, _ in job.jobs}
     made = [row["sms"] for row in results.reconfigurations()]
+    longest_s = CREATE_S
     with driver.open():
         for sms in sorted(sizes, reverse=True):
             for _ in range(CYCLES - made.count(sms)):
-                if time.monotonic() > until_s:
+                began_s = time.monotonic()
+                if began_s + longest_s > until_s:
                     return
                 with driver.share(sms):
                     pass
+                longest_s = max(longest_s, time.monotonic() - began_s)
                 results.add_reconfiguration(driver.reconfigurations.pop())
 
 
@@ -324,7 +339,11 @@ def print_measured(done: Measured) -> int:
         print(f"error: the GPU is not as it was: {line}", file=sys.stderr)
     if done.left:
         print(f"{done.left} measurements are left; the same command goes on")
-    print(f"measured {done.measured}; send back {done.folder / 'report.md'} and profiles.json")
+    page = done.folder / "report.md"
+    if page.exists():
+        print(f"measured {done.measured}; send back {page} and profiles.json")
+    else:
+        print("nothing was measured; raise --budget-s")
     return 3 if done.changed else 0
 
 
@@ -339,7 +358,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     add("--gpu", type=int, default=0, help="the GPU's number")
     add("--board", help="the expected board; required for --driver cpu")
     add("--out", type=Path, default=Path("gpu-measured"), help="folder of the results")
-    add("--quick", action="store_true", help="one model, and half the time for each measurement")
+    add("--quick", action="store_true", help="one model, and half the time per measurement")
     add("--budget-s", type=float, default=BUDGET_S, help="start nothing that ends later")
     add("--make-room", action="store_true", help="remove unused instances, and put them back")
     add("--beside-others", action="store_true", help="measure although others use the GPU")

@@ -31,7 +31,7 @@ Step = Callable[[], None]
 class ProfileWorker:
     """The work of one process. It keeps one model and one step for a similar next request.
 
-    The parent calls `hello`, `check`, `prepare`, `forget`, `run` and `start`.
+    The parent calls `hello`, `check`, `prepare`, `forget`, `run`, `watch` and `start`.
     """
 
     def __init__(self, device: str, memory_gib: float | None, spawned_s: float) -> None:
@@ -105,6 +105,21 @@ class ProfileWorker:
         figures = percentiles(time_steps(self._step, start_s, pace))
         self._steps.synchronize(self._device)
         return figures | self._memory() | self._device_memory()
+
+    def watch(self, seconds: float) -> Json:
+        """Repeat the job for some time; when every step began and how long it took."""
+        assert self._step is not None, "nothing has been prepared"
+        began_s: list[float] = []
+        took_s: list[float] = []
+        now = time.monotonic()
+        until_s = now + seconds
+        while now < until_s:
+            began_s.append(now)
+            self._step()
+            now = time.monotonic()
+            took_s.append(now - began_s[-1])
+        self._steps.synchronize(self._device)
+        return {"began_s": began_s, "took_s": took_s}
 
     def start(self, job: ProcessJob) -> Json:
         """Measure the start from the class to the first answer, in parts.

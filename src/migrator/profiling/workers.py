@@ -20,6 +20,8 @@ WorkerKey = tuple[Partition, int, int]
 ANSWER_S = 240.0
 """Seconds after which a process without an answer counts as lost."""
 _END_S = 10.0
+START_S = 4.0
+"""Seconds in which processes start, until that was measured."""
 
 
 class ProfileWorkerLostError(MigratorError):
@@ -99,23 +101,33 @@ class Pool:
         self._open: dict[WorkerKey, tuple[ProfileWorkerProcess, ExitStack]] = {}
         self.hello: Json = {}
         """Description that the first process sent."""
+        self.start_s = START_S
+        """Seconds in which processes were started last."""
 
     def workers(self, wanted: Sequence[Measurement]) -> list[list[ProfileWorkerProcess]]:
         """The processes for the jobs of all measurements.
 
         Starts all missing ones at the same time.
         """
+        began_s = time.monotonic()
         needed = {key for measurement in wanted for key in self.keys(measurement)}
+        missing = needed - self._open.keys()
         self._make_room(needed)
         # The largest instances have the fewest places.
-        for key in sorted(needed - self._open.keys(), reverse=True):
+        for key in sorted(missing, reverse=True):
             with ExitStack() as stack:
                 worker = self.start(key, stack)
                 self._open[key] = (worker, stack.pop_all())
         for key in needed:
             hello = self._open[key][0].ready()
             self.hello = self.hello or hello
+        if missing:
+            self.start_s = time.monotonic() - began_s
         return [[self._open[key][0] for key in self.keys(measurement)] for measurement in wanted]
+
+    def has_started(self, measurement: Measurement) -> bool:
+        """Whether its processes run."""
+        return self._open.keys() >= set(self.keys(measurement))
 
     def keys(self, measurement: Measurement) -> list[WorkerKey]:
         """The process of each job; where all sizes are alike, one stands for all of them."""

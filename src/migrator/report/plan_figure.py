@@ -154,7 +154,9 @@ def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -
         capability = _warm_capability(problem, board, tenant)
     else:
         capability, changes = _charged_capability(problem, plan, tenant)
-    retrained = next((each for each in plan.retrainings if each.tenant == tenant.name), None)
+    retrained = next(
+        (retraining for retraining in plan.retrainings if retraining.tenant == tenant.name), None
+    )
     completed, after = None, tenant.accuracy_pre
     if retrained is not None:
         completed = retrained.end

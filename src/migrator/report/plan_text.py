@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from migrator.core.problem import Plan, Problem
-from migrator.planning.check import requests_short
 from migrator.report.plan_figure import plan_slices
 from migrator.report.terminal import tenant_letters, timeline_lines
 
@@ -14,10 +13,13 @@ TOLERANCE = 1e-6
 """Relative difference of goodputs that is not worth a line."""
 
 
-def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
+def plan_summary(
+    problem: Problem, made: Plan, carried_out: float, short: Mapping[str, float]
+) -> list[str]:
     """Goodput, distance to the best plan, and retrainings; one line each.
 
-    `carried_out`: the goodput with gaps in serving that no order of steps avoids.
+    `carried_out`: the goodput with gaps in serving that no order of steps avoids. `short`: by
+    tenant, the requests that are short of its floor (`planning.check.requests_short`).
     """
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
@@ -33,7 +35,7 @@ def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
         later = f"{made.later_goodput:,.1f}"
         lines.append(f"afterwards   {later} expected in later windows from retraining")
     if problem.has_preferences:
-        lines += _preference_lines(problem, made)
+        lines += _preference_lines(problem, made, short)
     lines.append(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
     lines.append(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
     lines += [
@@ -49,17 +51,17 @@ def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
     ]
 
 
-def _preference_lines(problem: Problem, made: Plan) -> Iterator[str]:
+def _preference_lines(problem: Problem, made: Plan, short: Mapping[str, float]) -> Iterator[str]:
     """The objective, and which floors the plan does not meet."""
     if any(tenant.weight != 1 for tenant in problem.tenants):
         weights = ", ".join(f"{tenant.name} {tenant.weight:g}" for tenant in problem.tenants)
         weighted = made.goodput + made.later_goodput + made.weighting
         yield f"weighted     {weighted:,.1f} (weights {weights})"
-    for name, short in requests_short(problem, made).items():
+    for name, requests in short.items():
         tenant = problem.tenant(name)
-        if short > TOLERANCE:
+        if requests > TOLERANCE:
             least = f"{tenant.floor * tenant.requests:,.1f} requests"
-            yield f"floor        {name} is {short:,.1f} of {least} short of {tenant.floor:.1%}"
+            yield f"floor        {name} is {requests:,.1f} of {least} short of {tenant.floor:.1%}"
         else:
             yield f"floor        {name} answers {tenant.floor:.1%} of its requests in every slot"
 

@@ -25,21 +25,23 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import HttpError, InputError
+from migrator.core.tensors import DTYPES
+from migrator.io.tls import LoadedCertificate, ServerCertificate
 from migrator.serving.grpc_messages import PACKAGE, message_classes
 from migrator.serving.http.access import Tokens
 from migrator.serving.http.bodies import JSON_LENGTH_HEADER, SLOW_S
 from migrator.serving.http.inference import CALL_TIMEOUT_HEADER, TIMEOUT_HEADER, TIMEOUT_PARAMETERS
 from migrator.serving.http.operations import MAX_REASON
-from migrator.serving.http.protocol import TEXTS
+from migrator.serving.http.protocol import MAX_TENSORS, TEXTS
 from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits
-from migrator.serving.http.tensors import DTYPES
 from migrator.serving.logs import LineLimiter
+from migrator.serving.tracing import HEADERS as TRACE_HEADERS
 
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 HEALTH_SERVICE = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = 1, 2
 """Statuses of the health checking protocol."""
-_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
+_PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER, *TRACE_HEADERS)
 _ENVELOPE_BYTES = 64 * 2**10
 """Of a message beside its tensors."""
 _MAX_FIELDS = 2**13
@@ -64,14 +66,24 @@ _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    507: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-_CONTENTS = {"UINT8": "uint_contents", "INT32": "int_contents"}
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    **{name: f"{name.lower()}_contents" for name in ("INT64", "UINT64", "FP32", "FP64")},
+}
 """Datatype -> the list in which a client may send its values."""
+_OPERATION, _INFER = "operation", "infer"
+"""The parameter of ModelInfer by which clients send labels instead, and its default."""
+_ROUTES = (_INFER, "feedback", "samples")
 _log = logging.getLogger(__name__)
 
 
@@ -130,11 +142,19 @@ class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, limits: ClientLimits, tokens: Tokens
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        limits: ClientLimits,
+        tokens: Tokens,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`.
 
         `tokens`: checked before a message is received; the application checks them once more.
+        `certificate`: for TLS, which the HTTP server beside it keeps up to date.
         """
         self._app, self._tokens = app, tokens
         self._messages = message_classes()
@@ -172,7 +192,12 @@ class GrpcServer:
         )
         name = f"[{host}]" if ":" in host else host
         try:
-            self.port = self._server.add_insecure_port(f"{name}:{port}")
+            if certificate is None:
+                self.port = self._server.add_insecure_port(f"{name}:{port}")
+            else:
+                self.port = self._server.add_secure_port(
+                    f"{name}:{port}", _credentials(certificate)
+                )
         except RuntimeError:
             self.port = 0
         if self.port == 0:
@@ -199,6 +224,8 @@ class GrpcServer:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._get("ModelStatisticsResponse", _statistics_path),
             "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._control("load"),
+            "RepositoryModelUnload": self._control("unload"),
             "ModelInfer": self._infer,
         }
 
@@ -308,18 +335,39 @@ class GrpcServer:
         content = await self._json("POST", "/v2/repository/index", context)
         return ParseDict({"models": content}, self._messages["RepositoryIndexResponse"]())
 
+    def _control(self, verb: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def call(request: Any, context: Any) -> Any:
+            texts = {
+                key: parameter.string_param
+                for key, parameter in request.parameters.items()
+                if parameter.WhichOneof("choice") == "string_param"
+            }
+            path = f"/v2/repository/models/{request.model_name}/{verb}"
+            body = json.dumps({"parameters": texts}).encode()
+            status, _, answer = await self._ask("POST", path, context, parts=[body])
+            if status != 200:
+                await _abort(context, status, answer)
+            return self._messages[f"RepositoryModel{verb.title()}Response"]()
+
+        return call
+
     # Inference.
 
     async def _infer(self, request: Any, context: Any) -> Any:
-        path = f"{_path_of(request.model_name, request.model_version)}/infer"
-        headers, parts = _infer_request(request, context.time_remaining())
+        name, version = request.model_name, request.model_version
+        route, headers, parts = _infer_request(request, context.time_remaining())
+        path = f"{_path_of(name, version)}/{route}"
         del request  # its tensors must not wait with the call
         status, sent, answer = await self._ask("POST", path, context, headers, parts)
         parts.clear()  # where it was refused unread
         if status != 200:
             await _abort(context, status, answer)
         length = int(sent.get(JSON_LENGTH_HEADER, len(answer)))
-        return self._infer_response(json.loads(answer[:length]), answer[length:])
+        content = json.loads(answer[:length])
+        if route != _INFER:
+            content = {"id": content.pop("id"), "parameters": content}
+            content |= {"model_name": name, "model_version": version, "outputs": []}
+        return self._infer_response(content, answer[length:])
 
     def _infer_response(self, content: Mapping[str, Any], tensors: bytes) -> Any:
         answer = self._messages["ModelInferResponse"](
@@ -328,7 +376,10 @@ class GrpcServer:
             id=content["id"],
         )
         for key, value in content["parameters"].items():
-            answer.parameters[key].bool_param = bool(value)
+            if isinstance(value, bool):
+                answer.parameters[key].bool_param = value
+            else:
+                answer.parameters[key].int64_param = value
         at = 0
         for output in content["outputs"]:
             size = output["parameters"]["binary_data_size"]
@@ -400,6 +451,25 @@ class GrpcServer:
             answered,
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+def _credentials(certificate: ServerCertificate) -> Any:
+    """gRPC asks for the newest certificate before every handshake."""
+    given = certificate.current
+
+    def newest() -> Any:
+        nonlocal given
+        if certificate.current is given:
+            return None
+        given = certificate.current
+        return _configuration(given)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), newest)
+
+
+def _configuration(loaded: LoadedCertificate) -> Any:
+    pair = loaded.pair
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)])
 
 
 def _serialize(answer: Any) -> bytes:
@@ -482,47 +552,52 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _infer_request(request: Any, left_s: float | None) -> tuple[dict[str, str], list[bytes]]:
-    """Headers and parts of the body for the HTTP API; `left_s`: until the call's deadline."""
+def _infer_request(request: Any, left_s: float | None) -> tuple[str, dict[str, str], list[bytes]]:
+    """Route, headers and parts of the body for the HTTP API; `left_s`: until the call's
+    deadline."""
     parameters = {key: _value(value) for key, value in request.parameters.items()}
-    if len(request.inputs) != 1:
-        raise HttpError(400, f"inputs: {len(request.inputs)} tensors; send one")
+    route = parameters.pop(_OPERATION, _INFER)
+    if route not in _ROUTES:
+        raise HttpError(
+            400, f"{_OPERATION}: there is no {str(route)[:80]}; use {' or '.join(_ROUTES)}"
+        )
     raw = list(request.raw_input_contents)
-    if len(raw) > 1:
-        raise HttpError(400, f"raw_input_contents: {len(raw)} for 1 inputs; send one for each")
-    tensor = request.inputs[0]
-    try:
-        tensor_parts = raw or _typed(tensor)
-    except (ValueError, OverflowError) as error:
+    if not 0 < len(request.inputs) <= MAX_TENSORS:
+        raise HttpError(
+            400, f"inputs: {len(request.inputs)} tensors; send 1 to {MAX_TENSORS} of them"
+        )
+    if raw and len(raw) != len(request.inputs):
         raise HttpError(
             400,
-            f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
-            f"({error}); send raw_input_contents, or the list of that datatype",
-        ) from error
-    tensor_parameters = {key: _value(value) for key, value in tensor.parameters.items()}
-    inputs = [
-        {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": list(tensor.shape),
-            "parameters": tensor_parameters | {"binary_data_size": sum(map(len, tensor_parts))},
-        }
-    ]
-    outputs = [
-        {"name": output.name, "parameters": {"binary_data": True}} for output in request.outputs
-    ]
-    head = json.dumps(
-        {
-            "id": request.id,
-            "inputs": inputs,
-            "outputs": outputs,
-            "parameters": {**parameters, "binary_data_output": True},
-        }
-    ).encode()
+            f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for each",
+        )
+    inputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
+    for number, tensor in enumerate(request.inputs):
+        tensor_parts = [raw[number]] if raw else _typed(tensor)
+        tensor_parameters = {key: _value(value) for key, value in tensor.parameters.items()}
+        inputs.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "parameters": tensor_parameters | {"binary_data_size": sum(map(len, tensor_parts))},
+            }
+        )
+        parts += tensor_parts
+    body: dict[str, Any] = {"id": request.id, "inputs": inputs}
+    if route == _INFER:
+        body["outputs"] = [
+            {"name": output.name, "parameters": {"binary_data": True}} for output in request.outputs
+        ]
+        body["parameters"] = {**parameters, "binary_data_output": True}
+    elif "row" in parameters:
+        body["row"] = parameters["row"]
+    head = json.dumps(body).encode()
     headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(head))}
     if left_s is not None and not TIMEOUT_PARAMETERS.keys() & parameters.keys():
         headers[CALL_TIMEOUT_HEADER] = repr(max(1e-3, left_s * 1e3))
-    return headers, [head, *tensor_parts]
+    return route, headers, [head, *parts]
 
 
 async def _abort(context: Any, status: int, body: bytes) -> None:
@@ -551,9 +626,17 @@ def _value(parameter: Any) -> Any:
 
 
 def _typed(tensor: Any) -> list[bytes]:
+    """The bytes of a tensor's contents; HttpError 400 where they are of another datatype."""
     if tensor.datatype == TEXTS:
         texts = tensor.contents.bytes_contents
         return [part for text in texts for part in (len(text).to_bytes(4, "little"), text)]
     values: Sequence[int] = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
     dtype = DTYPES.get(tensor.datatype, np.dtype(np.uint8))
-    return [np.fromiter(values, dtype, len(values)).tobytes()]
+    try:
+        return [np.fromiter(values, dtype, len(values)).tobytes()]
+    except (ValueError, OverflowError) as error:
+        raise HttpError(
+            400,
+            f"inputs: the contents of {tensor.name[:80]} are not {tensor.datatype[:80]} "
+            f"({error}); send raw_input_contents, or the list of that datatype",
+        ) from error

@@ -66,6 +66,14 @@ StatisticDuration: uint64 count 1, uint64 ns 2
 RepositoryIndexRequest: string repository_name 1, bool ready 2
 RepositoryIndexResponse: repeated ModelIndex models 1
 ModelIndex: string name 1, string version 2, string state 3, string reason 4
+ModelRepositoryParameter: oneof bool bool_param 1, oneof int64 int64_param 2, \
+oneof string string_param 3, oneof bytes bytes_param 4
+RepositoryModelLoadRequest: string repository_name 1, string model_name 2, \
+map ModelRepositoryParameter parameters 3
+RepositoryModelLoadResponse:
+RepositoryModelUnloadRequest: string repository_name 1, string model_name 2, \
+map ModelRepositoryParameter parameters 3
+RepositoryModelUnloadResponse:
 HealthCheckRequest: string service 1
 HealthCheckResponse: int32 status 1
 """

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from migrator.serving.workers.messages import WorkerLink
+
+if TYPE_CHECKING:
+    from migrator.serving.spans import QueuedSpans
 
 LAG_RISES, LAG_FALLS = 0.5, 1 / 32
 """Weight of a slower and of a faster batch in the expected lag, which follows the slow ones."""
@@ -156,7 +158,8 @@ class QueueSettings:
 class Routed(NamedTuple):
     """The answer to one request."""
 
-    scores: NDArray[np.float32]
+    scores: NDArray[Any]
+    """Records of the outputs where a model names them."""
     version: int
     waited_s: float
     served_s: float
@@ -174,6 +177,8 @@ class QueuedRequest:
     second: Second
     answer: asyncio.Future[Routed]
     request_id: str = ""
+    spans: QueuedSpans | None = None
+    """None: it is not traced."""
     lost: int = 0
     """The number of workers that were lost while they had it."""
     alone: bool = False

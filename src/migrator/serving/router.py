@@ -14,13 +14,14 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.batch import Batch, BatchKind
 from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.core.tensors import to_records
 from migrator.serving.logs import LineLimiter
 from migrator.serving.queue import (
     AttachedWorker,
@@ -31,6 +32,9 @@ from migrator.serving.queue import (
     TenantQueue,
 )
 from migrator.serving.workers.messages import Answered, WorkerLink, WorkerLostError
+
+if TYPE_CHECKING:
+    from migrator.serving.spans import BatchSpans, Tracing
 
 DRAINED_RETRY_S = 30
 """After how many seconds a client of a drained tenant should try again."""
@@ -53,6 +57,8 @@ class Router:
         self.clock = clock
         self.record: Callable[[Batch], None] | None = None
         """Gets every batch that was answered."""
+        self.tracing: Tracing | None = None
+        """None: requests and batches are not traced."""
         self._closed = False
         self._log_lines = LineLimiter(clock=clock)
         self._queues: dict[str, TenantQueue] = {}
@@ -63,8 +69,9 @@ class Router:
             self.add(tenant)
 
     def add(self, settings: QueueSettings) -> None:
-        """Add a tenant; one that was here before gets its old queue."""
+        """Add a tenant; one that was here before goes on with its counts."""
         queue = self._queues.setdefault(settings.name, TenantQueue(settings))
+        queue.settings = settings
         self.counts[settings.name] = queue.counts
         queue.refusal = None
 
@@ -107,6 +114,8 @@ class Router:
         """
         queue = self._queue(tenant)
         request = self._admit(queue, inputs, deadline_s, request_id)
+        if self.tracing is not None:
+            request.spans = self.tracing.queued(request.answer)
         queue.put(request)
         self._feed(queue, request.came_s)
         if queue.rows:
@@ -230,6 +239,19 @@ class Router:
         finally:
             attached.evaluates = False
             self._free(queue, attached)
+
+    async def judge(
+        self, tenant: str, outputs: NDArray[Any], labels: NDArray[Any]
+    ) -> tuple[bool, ...] | None:
+        """Let a worker of the tenant decide which outputs are correct, after its present batch.
+
+        None without a worker. Raises what the worker raises.
+        """
+        taking = self._queue(tenant).taking
+        if not taking:
+            return None
+        attached = next((worker for worker in taking if not worker.busy), taking[0])
+        return await attached.worker.judge(to_records({"outputs": outputs, "label": labels}))
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
@@ -373,14 +395,16 @@ class Router:
                 await attached.next_batch
 
     async def _run(self, queue: TenantQueue, attached: AttachedWorker) -> None:
-        batch = attached.batch
+        batch, answered = attached.batch, None
         self._set_overdue_timer(queue, attached, batch[0].overdue_s)  # ordered by deadline
+        spans = self._begin_spans(queue, attached)
         try:
             single = len(batch) == 1
             inputs = batch[0].inputs if single else np.concatenate([x.inputs for x in batch])
             ids = batch[0].request_id if single else _request_ids(batch)
             attached.sent_s = self.clock()
-            answered = await attached.worker.infer(inputs, ids)
+            context = None if spans is None else spans.context
+            answered = await attached.worker.infer(inputs, ids, context)
             if len(answered.scores) != len(inputs):
                 raise InputError(
                     f"the model gave {len(answered.scores)} rows of scores for {len(inputs)} "
@@ -396,8 +420,23 @@ class Router:
             self._retry(queue, attached, error)
         else:
             self._resolve(queue, attached, answered)
+        finally:
+            if spans is not None:
+                spans.end(answered)
         attached.batch = []
         self._free(queue, attached)
+
+    def _begin_spans(self, queue: TenantQueue, attached: AttachedWorker) -> BatchSpans | None:
+        if self.tracing is None:
+            return None
+        requests = [request.spans for request in attached.batch if request.spans is not None]
+        attributes: dict[str, str | int] = {
+            "migrator.tenant": queue.settings.name,
+            "migrator.worker": attached.worker.name,
+            "migrator.instance": attached.place,
+            "migrator.rows": sum(request.rows for request in attached.batch),
+        }
+        return self.tracing.batch(requests, attributes)
 
     def _free(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         """Give a worker that has finished a batch the next one, or end its drain."""

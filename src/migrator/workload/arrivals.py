@@ -80,7 +80,7 @@ def scaled_arrivals(
 ) -> tuple[Trace, int]:
     """The scaled trace and the second at which the run begins.
 
-    `seed` is for generated arrivals. Tenants need different seeds.
+    `seed` is for generated arrivals and for parts of late copies. Tenants need different seeds.
     """
     offset_s = source.offset_s(windows, window_s)
     run = slice(offset_s, offset_s + windows * window_s)

@@ -105,9 +105,9 @@ class LiveTenantEntry(_Part):
 
     classes: int | None = _integer(
         "the classes its model tells apart",
-        *(2, 100_000, 10),
+        *(1, 100_000, 10),
         default=None,
-        note="; those of the benchmark unless given",
+        note="; those of the benchmark unless given, and 1 for a model whose labels are tensors",
     )
     pixels: int | None = _integer(
         "the side of the images its network sees",
@@ -147,6 +147,27 @@ class LiveTenantEntry(_Part):
         *(0.01, 0.9, 0.2),
         default=0.2,
     )
+    retrain_after_labels: int | None = _integer(
+        "the new labels with which it is retrained at once, within the window",
+        *(20, 500_000, 500),
+        default=None,
+        note="; null: it waits for the next window",
+    )
+    retrain_after_drop: Annotated[float, Field(ge=0.01, le=1)] | None = _key(
+        "how far its accuracy falls until it is retrained at once, within the window, a number "
+        "from 0.01 to 1, or null to wait for the next window",
+        *(0.1,),
+        default=None,
+    )
+
+
+class TlsEntry(_Part):
+    """The files of the certificate that the API shows to its clients."""
+
+    certificate: str = _key(
+        "the path of the certificate and its chain in PEM, relative to the scenario", "tls.crt"
+    )
+    key: str = _key("the path of its private key in PEM, relative to the scenario", "tls.key")
 
 
 class LiveEntry(_Part):
@@ -176,6 +197,11 @@ class LiveEntry(_Part):
         "the environment variables that hold the tokens, by tenant and for admin, such as "
         '{"admin": "ADMIN_TOKEN"}',
         {"admin": "ADMIN_TOKEN", "photos": "PHOTOS_TOKEN"},
+        default=None,
+    )
+    tls: TlsEntry | None = _key(
+        "the files {certificate, key}, read again when they change, or null to serve in clear",
+        {"certificate": "tls.crt", "key": "tls.key"},
         default=None,
     )
     max_body_mib: float = _key(
@@ -410,8 +436,8 @@ class TenantEntry(_Part):
         default=None,
     )
     live: LiveTenantEntry | None = _key(
-        "{classes, pixels, input_pixels, weights, benchmark, seed, epochs, replay, held_out} for "
-        "the live runtime, all optional",
+        "{classes, pixels, input_pixels, weights, benchmark, seed, epochs, replay, held_out, "
+        "retrain_after_labels, retrain_after_drop} for the live runtime, all optional",
         default=None,
     )
 

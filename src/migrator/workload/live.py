@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, Service
 from migrator.core.scenario import HIGHEST_SEED, Scenario
 from migrator.core.training import Layers, TrainingConfiguration
 from migrator.io.data_file import beside, read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import Location, refuse, shown
+from migrator.io.tls import TlsFiles
 from migrator.workload.entries import (
     ConfigurationEntry,
     LiveEntry,
     LiveTenantEntry,
     TenantEntry,
+    TlsEntry,
     scenario_entry,
 )
 from migrator.workload.file import parse_scenario
@@ -56,6 +59,8 @@ class Live:
     connections: int
     grpc_port: int | None = None
     """None: no API over gRPC; 0 selects any free port."""
+    tls: TlsFiles | None = None
+    """None: the API is not encrypted."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ class LiveTenant:
     """Size of the images that clients send; None for that of the network."""
     ways: tuple[TrainingConfiguration, ...] = ()
     """The ways to retrain that the scenario names; empty: one, with `epochs`."""
+    retrain_after_labels: int | None = None
+    """New labels with which it is retrained within a window; None: never."""
+    retrain_after_drop: float | None = None
+    """Loss of accuracy with which it is retrained within a window; None: never."""
 
     @property
     def configurations(self) -> tuple[TrainingConfiguration, ...]:
@@ -156,6 +165,30 @@ def parse_live(
     return LiveScenario(scenario, _live(file.live or LiveEntry(), folder), tenants)
 
 
+def parse_tenant(section: object, beside_it: LiveScenario, folder: Path) -> LiveScenario:
+    """A scenario with the settings of another one and the tenant of this section alone.
+
+    Paths in the section are relative to `folder`. Raises InputError with the key and the remedy.
+    """
+    others = beside_it.scenario
+    data = {
+        "version": 1,
+        "gpu": others.board.name,
+        "window_s": others.window_s,
+        "slot_s": others.slot_s,
+        "windows": 1,
+        # as it has at the end of the scenario's list
+        "seed": min(others.seed + len(others.tenants), HIGHEST_SEED),
+        "tenants": [section],
+    }
+    try:
+        alone = parse_live(data, folder=folder, name=others.name)
+    except InputError as error:
+        raise InputError(str(error).removeprefix("tenants[0].")) from error
+    scenario = replace(others, tenants=alone.scenario.tenants)
+    return replace(beside_it, scenario=scenario, tenants=alone.tenants)
+
+
 def _live(entry: LiveEntry, folder: Path) -> Live:
     location = ("live", "tokens")
     if entry.tokens is not None and entry.token_variables is not None:
@@ -169,6 +202,15 @@ def _live(entry: LiveEntry, folder: Path) -> Live:
         queue_limit=entry.queue_limit,
         connections=entry.connections,
         grpc_port=entry.grpc_port,
+        tls=None if entry.tls is None else _tls(entry.tls, folder),
+    )
+
+
+def _tls(entry: TlsEntry, folder: Path) -> TlsFiles:
+    location = ("live", "tls")
+    return TlsFiles(
+        beside(folder, entry.certificate, (*location, "certificate")),
+        beside(folder, entry.key, (*location, "key")),
     )
 
 
@@ -196,6 +238,8 @@ def _tenant(
         replay=live.replay,
         held_out=live.held_out,
         ways=_ways(entry, live.epochs, (*location, "retraining", "configurations")),
+        retrain_after_labels=live.retrain_after_labels,
+        retrain_after_drop=live.retrain_after_drop,
     )
 
 
@@ -203,13 +247,13 @@ def _ways(entry: TenantEntry, epochs: int, location: Location) -> tuple[Training
     """The configurations as the live runtime carries them out; no two may be the same there."""
     entries = (entry.retraining.configurations if entry.retraining else None) or []
     ways: list[TrainingConfiguration] = []
-    for index, each in enumerate(entries):
-        way = _way(each, epochs)
+    for index, written in enumerate(entries):
+        way = _way(written, epochs)
         for earlier in ways:
             if (way.epochs, way.part, way.layers) == (earlier.epochs, earlier.part, earlier.layers):
                 refuse(
                     (*location, index),
-                    f"{shown(each.name)} is carried out as {shown(earlier.name)} is",
+                    f"{shown(written.name)} is carried out as {shown(earlier.name)} is",
                     "give it other epochs, another part or other layers",
                 )
         ways.append(way)

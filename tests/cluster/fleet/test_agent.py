@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import pytest
 from support.agents import VARIABLES, cluster_run, feedback, infer
+from support.certificates import authority
 from support.gateways import Asking
 from support.waiting import LIMIT_S, until
 
@@ -34,6 +35,7 @@ from migrator.cluster.fleet.messages import Report
 from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import MigratorError
 from migrator.io.processes import Process
+from migrator.io.tls import trusting
 from migrator.live.versions import Versions
 
 
@@ -188,6 +190,15 @@ def test_invalid_orders_are_refused_and_disturb_no_tenant(pair: Pair) -> None:
         status, answer = ordered(pair.second, {"remove": "c"}, wrong)
         assert status == 403, answer
         assert "only the cluster's head" in answer["error"]
+    for path, sent in (("c/unload", None), ("z/load", key)):
+        status, answer = call_daemon(
+            pair.second.url,
+            "POST",
+            f"/v2/repository/models/{path}",
+            token=None,
+            order_key=sent,
+        )
+        assert (status, "only the cluster's head" in answer["error"]) == (403, True), answer
     assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
     assert infer(pair.second.url, "c").status_code == 200
 
@@ -526,3 +537,20 @@ def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
         assert tokened.status_code == 200
     settings = (run.state_of("g1") / "settings.json").read_text(encoding="utf-8")
     assert "a" * 40 not in settings
+
+
+def test_an_agent_supervises_its_daemon_over_tls_whatever_its_certificate_names(
+    tmp_path: Path,
+) -> None:
+    ca = authority(tmp_path / "ca")
+    ca.issue(tmp_path / "at", "DNS:daemons.example")
+    live = {"port": 0, "tls": {"certificate": "at/tls.crt", "key": "at/tls.key"}}
+    run = cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}], live=live, trained=True)
+    with agent_of(run) as agent:
+        agent.begin(1, ("a",))
+        report = until(lambda: r if (r := agent.report(1)).up else None, lambda: agent.report(1))
+        assert report.url.startswith("https://")
+        assert agent.take(1, "b").done
+        verified = trusting(ca.ca)
+        verified.check_hostname = False
+        assert httpx.get(f"{report.url}/v2/models/b/ready", verify=verified).status_code == 200

@@ -153,6 +153,33 @@ def test_spare_room_costs_goodput_only_where_it_is_needed() -> None:
     assert goodput(0.3, 100) == pytest.approx(goodput(0.0, 100), rel=0.02)
 
 
+def test_a_floor_gives_a_tenant_room_that_goodput_alone_does_not() -> None:
+    """One large and one small GPU: without a floor the accurate tenant has the large one."""
+    boards = [{"board": "A30-24GB"}, {"board": "A100-40GB", "name": "big"}]
+
+    def home(**of_slow: float) -> tuple[ClusterPlan, str]:
+        tenants = [
+            tenant("slow", MODELS[1], 4000, **_window(0.2), **of_slow),
+            tenant("accurate", MODELS[0], 2600, **_window(0.9)),
+        ]
+        plan = place(cluster(tenants, boards, apart=[["slow", "accurate"]]))
+        return plan, plan.placement["slow"]
+
+    plain, on = home()
+    assert on == "A30-24GB"
+    with_floor, on = home(floor=0.8)
+    assert on == "big"
+    assert with_floor.goodput_rps < plain.goodput_rps
+    assert with_floor.short_rps == pytest.approx(0, abs=1e-6)
+    assert home(weight=50.0)[1] == "big"
+
+
+def _window(accuracy: float) -> Mapping[str, Any]:
+    """One in which nothing is to be retrained."""
+    same = {"accuracy_pre": accuracy, "accuracy_post": accuracy, "seconds": None}
+    return {"retraining": {"windows": [same]}}
+
+
 def test_one_more_gpu_is_worth_most_where_there_is_least() -> None:
     tenants = [tenant("a", rps=1000, count=4), tenant("b", MODELS[1], rps=1200, count=4)]
     gains = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from migrator.cluster.fleet.gpu_daemon import (
 from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
 from migrator.io.atomic_write import write_atomically
+from migrator.io.tls import pinned
 from migrator.workload.live import ADMIN
 
 POLL_S = 0.25
@@ -66,6 +68,7 @@ class GpuAgent:
         live = run.live
         self._token = run.tokens().get(ADMIN)
         self._host = live.host
+        self._certificates = None if live.tls is None else run.certificates_of(gpu)
         self._reached = address if live.host in _EVERYWHERE else live.host
         self._daemon = DaemonProcess(run.state_of(gpu))
         self._file = run.state_of(gpu) / "agent.json"
@@ -88,7 +91,10 @@ class GpuAgent:
     @property
     def url(self) -> str:
         host = f"[{self._reached}]" if ":" in self._reached else self._reached
-        return f"http://{host}:{self._port}"
+        return f"{'http' if self._certificates is None else 'https'}://{host}:{self._port}"
+
+    def _trusted(self) -> ssl.SSLContext | None:
+        return None if self._certificates is None else pinned(self._certificates)
 
     def report(self, epoch: int) -> Report:
         """Return the state of the GPU; a caller with a newer epoch becomes the leader."""
@@ -178,6 +184,7 @@ class GpuAgent:
                 body=body,
                 wait_s=TAKE_S,
                 order_key=self._daemon.order_key,
+                context=self._trusted(),
             )
         except MigratorError as error:
             return self._answer(False, str(error))
@@ -298,7 +305,10 @@ class GpuAgent:
         self._answered = False
         try:
             status, answer = call_daemon(
-                self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
+                *(self.url, "GET", "/admin/status"),
+                token=self._token,
+                wait_s=ANSWER_S,
+                context=self._trusted(),
             )
         except MigratorError:
             if time.monotonic() - sent_s > PAUSED_S and not self._stop_event.is_set():

@@ -21,6 +21,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
 from migrator.io.data_file import read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
+from migrator.io.folders import CERTIFICATES, live_folder
 from migrator.io.strict import listed
 from migrator.workload.capacity import highest_rps
 from migrator.workload.live import Live, LiveScenario, parse_live
@@ -62,6 +63,10 @@ class ClusterRun:
     def state_of(self, gpu: str) -> Path:
         return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
 
+    def certificates_of(self, gpu: str) -> Path:
+        """The file in which the GPU's daemon publishes its certificates."""
+        return live_folder(self.state_of(gpu), self._name_on(gpu)) / CERTIFICATES
+
     def entry(self, tenant: str) -> dict[str, Any]:
         index = [tenant.name for tenant in self.scenario.tenants].index(tenant)
         entry = dict(self.data["tenants"][self.scenario.tenants[index].entry])
@@ -89,8 +94,8 @@ class ClusterRun:
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""
         read = [self.read(gpu, self.entry(tenant)) for tenant in tenants]
-        name = f"{quote(self.name, '')}-{quote(gpu, '')}"
-        return _combined(read, read[0] if read else self._first, name, self.gpu(gpu).board)
+        settings = read[0] if read else self._first
+        return _combined(read, settings, self._name_on(gpu), self.gpu(gpu).board)
 
     def live_on_any(self) -> LiveScenario:
         """All tenants together, as clients see them, each on some board that serves it."""
@@ -114,6 +119,10 @@ class ClusterRun:
             for tenant in self.scenario.tenants
         )
         return tuple(dict.fromkeys(models))
+
+    def _name_on(self, gpu: str) -> str:
+        """The name of the scenario of one GPU."""
+        return f"{quote(self.name, '')}-{quote(gpu, '')}"
 
     @property
     def _first(self) -> LiveScenario:

@@ -9,6 +9,8 @@ be stored twice, so it is repeated only if no daemon can have received it.
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from migrator.cluster.fleet.map_source import MapSource
 from migrator.core.errors import MigratorError
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import Connection, HttpPool
+from migrator.io.tls import certificate_trouble, trusting, warn_if_clear
 
 Headers = Sequence[tuple[bytes, bytes]]
 UPSTREAM_S = 620.0
@@ -48,6 +51,7 @@ _OURS = frozenset(
     )
 )
 """Headers of one connection, which are not forwarded."""
+_log = logging.getLogger(__name__)
 _LABELS, _JSON_LENGTH = (b"/feedback", b"/samples"), b"inference-header-content-length"
 
 
@@ -96,11 +100,22 @@ class ForwardRequest:
             return True  # the daemon refuses it, however often it is sent
 
 
+@dataclass(frozen=True)
+class Trust:
+    """How certificates of daemons are verified."""
+
+    context: ssl.SSLContext = field(default_factory=lambda: trusting(None))
+    server_name: str | None = None
+    """In their certificates; None: the address of each."""
+
+
 class Upstream(HttpPool):
     """Connection pool of one daemon."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url, timeout_s=UPSTREAM_S)
+    def __init__(self, url: str, trust: Trust) -> None:
+        super().__init__(
+            url, timeout_s=UPSTREAM_S, context=trust.context, server_name=trust.server_name
+        )
         self._head = f"\r\nhost: {self._address.authority}\r\ncontent-length: ".encode()
         self._busy: set[Connection] = set()
         self._closed = False
@@ -120,6 +135,8 @@ class Upstream(HttpPool):
             late = NoAnswerError if request.repeatable else MaybeDoneError
             raise late("no answer in time") from None
         except OSError as error:
+            if trouble := certificate_trouble(error):
+                _log.warning("%s: %s", self._address.authority, trouble)
             raise NoAnswerError("no connection") from error
 
     def close(self) -> None:
@@ -176,8 +193,8 @@ class ForwardCounts:
 class Forwarder:
     """Forwards requests according to the map and holds the connections."""
 
-    def __init__(self, source: MapSource) -> None:
-        self._source = source
+    def __init__(self, source: MapSource, trust: Trust | None = None) -> None:
+        self._source, self._trust = source, trust or Trust()
         self._upstreams: dict[str, Upstream] = {}
         self.counts = ForwardCounts()
         source.changed = self._renew
@@ -231,7 +248,9 @@ class Forwarder:
     async def _send(self, url: str, request: ForwardRequest) -> Reply | None:
         upstream = self._upstreams.get(url)
         if upstream is None:
-            upstream = self._upstreams[url] = Upstream(url)
+            upstream = self._upstreams[url] = Upstream(url, self._trust)
+            if self._source.current.admin is not None:
+                await asyncio.to_thread(warn_if_clear, url)  # it may look up a name
         try:
             return await upstream.forward(request)
         except NoAnswerError:

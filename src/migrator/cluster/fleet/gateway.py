@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed
+from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed, Trust
 from migrator.cluster.fleet.gateway_metrics import ClusterMetrics
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
@@ -26,7 +26,10 @@ from migrator.core.errors import HttpError, MigratorError
 from migrator.io.http_client import Reply
 from migrator.serving.http.access import Tokens, require_admin, require_own_page
 from migrator.serving.http.bodies import BodyBudget, require_length
-from migrator.serving.http.requests import ClientLimits, DisconnectGuard
+from migrator.serving.http.requests import ClientLimits, DisconnectGuard, headers_of
+
+if TYPE_CHECKING:
+    from migrator.serving.spans import Tracing
 
 _MODELS, _ALL_STATISTICS = "/v2/models/", "/v2/models/stats"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
@@ -49,10 +52,18 @@ _RETRY = {"retry-after": "1"}
 class Gateway:
     """The ASGI application of a gateway."""
 
-    def __init__(self, source: MapSource, limits: ClientLimits | None = None) -> None:
+    def __init__(
+        self,
+        source: MapSource,
+        limits: ClientLimits | None = None,
+        tracing: Tracing | None = None,
+        trust: Trust | None = None,
+    ) -> None:
+        """`tracing`: None forwards the trace context of a client unchanged."""
         self._source, self._limits = source, limits or ClientLimits()
+        self._tracing = tracing
         self._bodies = BodyBudget(self._limits)
-        self.forwarder = Forwarder(source)
+        self.forwarder = Forwarder(source, trust)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -65,7 +76,7 @@ class Gateway:
             with self._bodies.hold() as held:
                 body = await held.receive(receive, self._limits.body_bytes)
                 if path.startswith(_MODELS) and path != _ALL_STATISTICS:
-                    response = await self._forward(request, body)
+                    response = await self._forward_in_trace(request, body)
                 else:
                     response = await self._own(request, body)
         except ClientDisconnect:
@@ -75,6 +86,16 @@ class Gateway:
         except MigratorError as error:
             response = _error(503, str(error))
         await response(scope, receive, send)
+
+    async def _forward_in_trace(self, request: Request, body: bytes) -> Response:
+        if self._tracing is None:
+            return await self._forward(request, body)
+        tenant = request.scope["path"][len(_MODELS) :].partition("/")[0]
+        with self._tracing.request("gateway", headers_of(request), tenant) as span:
+            request.scope["headers"] = self._tracing.passed_on(request.scope["headers"])
+            response = await self._forward(request, body)
+            self._tracing.answered(span, response.status_code)
+            return response
 
     async def _forward(self, request: Request, body: bytes) -> Response:
         path: str = request.scope["path"]

@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -319,10 +320,18 @@ def call_daemon(
     body: object = None,
     wait_s: float = 2.0,
     order_key: str | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> tuple[int, Mapping[str, Any]]:
     """Return status and answer of a daemon; MigratorError if there is no answer."""
     headers = {} if order_key is None else {ORDER_KEY: order_key}
-    reply = request(url, method, path, timeout_s=wait_s, token=token, body=body, headers=headers)
+    reply = request(
+        *(url, method, path),
+        timeout_s=wait_s,
+        token=token,
+        body=body,
+        headers=headers,
+        context=context,
+    )
     answer = reply.json_object()
     if answer is None:
         raise MigratorError(f"{url} does not answer in JSON (status {reply.status})")

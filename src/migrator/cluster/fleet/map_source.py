@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -128,15 +129,15 @@ def from_file(path: str, read: Callable[[str], bytes]) -> MapProvider:
     return MapProvider(newest, lambda: plain_overview(newest()))
 
 
-def from_gateway(url: str, token: str | None) -> MapProvider:
-    """The map of another gateway."""
+def from_gateway(url: str, token: str | None, context: ssl.SSLContext | None = None) -> MapProvider:
+    """The map of another gateway; `context`: what is trusted of it."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"--map: {url[:80]!r} is no address; write http://HOST:PORT")
     base = f"{parts.scheme}://{parts.netloc}"
 
     def get(path: str) -> Mapping[str, Any]:
-        status, answer = call_daemon(base, "GET", path, token=token)
+        status, answer = call_daemon(base, "GET", path, token=token, context=context)
         if status != 200:
             raise MigratorError(f"{base}{path} answers with {status}: {answer.get('error')}")
         return answer

@@ -137,11 +137,11 @@ def _as_solution(problem: PlacementProblem, keys: Sequence[SetKey], left: Ints) 
     units = problem.units - left
     relaxed = relax(problem.sets, problem.gpus, units, left_over_costs(problem, units))
     values = likely_values(problem)
-    goodput = sum(float(values[b][index]) * often for (b, index), often in number.items())
+    value = sum(float(values[b][index]) * often for (b, index), often in number.items())
     return Solution(
         columns=tuple(column_of(problem.sets, *key) for key in number),
         number=np.array(list(number.values()), np.int64),
         left_over=left,
-        goodput=goodput,
-        bound=max(relaxed.bound, goodput),
+        value=value,
+        bound=max(relaxed.bound, value),
     )

@@ -1,7 +1,7 @@
-"""Kinds of tenants, and the goodput of a set of them as planned.
+"""Kinds of tenants, and what a set of them gets as planned.
 
 Tenants of one entry are of one kind. A placement lasts longer than a window, so the forecast of a
-kind combines scenarios of arrivals from several of its tenants. Goodput is that of the exact
+kind combines scenarios of arrivals from several of its tenants. The plan is that of the exact
 planner under the `paper` charge, with as many retrainings as fit: ten times as fast as under
 `survivors`, proven optimal, and about half a percent away from it (docs/cluster.md).
 """
@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.scenario import ClusterScenario, ClusterService, ClusterTenant
+from migrator.cluster.scenario import ClusterScenario, ClusterService, ClusterTenant, Worth
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError, SolverError
-from migrator.core.problem import Charge, Problem, Tenant
+from migrator.core.problem import Charge, Plan, Problem, Tenant
 from migrator.core.scenario import ServedTenant
 from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.selection import forecaster
+from migrator.planning.check import requests_short
 from migrator.policies.planning import planned, problem_of
 from migrator.policies.policy import Observation, RetrainingState, TenantView
 from migrator.workload.tenant_arrivals import TenantArrivals
@@ -111,15 +112,22 @@ def _view(
     )
 
 
-def planned_goodput(observation: Observation) -> float:
-    """Return the expected number of requests of the next window answered in time and correctly."""
+def planned_worth(observation: Observation, short_cost: float = 0.0) -> Worth:
+    """Return what the tenants get in the next window, as planned."""
     try:
-        return planned(observation, Charge.PAPER)[1].goodput
+        return _worth(*planned(observation, Charge.PAPER), short_cost)
     except (SolverError, InfeasibleError):
         pass
     # no schedule with all retrainings was found in time: plan without retrainings
     served = tuple(replace(tenant, retraining=None) for tenant in observation.tenants)
     try:
-        return planned(replace(observation, tenants=served), Charge.PAPER)[1].goodput
+        return _worth(*planned(replace(observation, tenants=served), Charge.PAPER), short_cost)
     except SolverError:
-        return 0.0
+        return Worth()
+
+
+def _worth(problem: Problem, plan: Plan, short_cost: float) -> Worth:
+    short = sum(requests_short(problem, plan).values())
+    asked = sum(tenant.floor * tenant.requests for tenant in problem.tenants)
+    value = plan.goodput + plan.weighting + short_cost * (asked - short)
+    return Worth(plan.goodput, value, short)

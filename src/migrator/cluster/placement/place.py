@@ -23,11 +23,11 @@ from migrator.cluster.placement.moves import GroupPlacement, choose_moves, curre
 from migrator.cluster.placement.notes import explain_unplaced, placement_notes
 from migrator.cluster.placement.pooled_bound import pooled_bound
 from migrator.cluster.placement.problem import Budget, PlacementProblem, build_problem
-from migrator.cluster.placement.real_tenants import replan_real_tenants, representative_values
+from migrator.cluster.placement.real_tenants import replan_real_tenants, representative_worths
 from migrator.cluster.placement.representatives import representatives
 from migrator.cluster.placement.solve import Solution, one_more_rps, solve
 from migrator.cluster.placement.tables import Floats
-from migrator.cluster.scenario import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement
+from migrator.cluster.scenario import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement, Worth
 from migrator.io.task_pool import TaskWorkers
 from migrator.workload.capacity import highest_rps
 
@@ -75,25 +75,26 @@ def place(
     }
     if kinds.merged:
         budget.until = None if seconds is None else began + _LAST_START * seconds
-        goodputs = replan_real_tenants(scenario, problem, names, homes, kinds.of_tenant)
+        worths = replan_real_tenants(scenario, problem, names, homes, kinds.of_tenant)
         bound = pooled_bound(
             scenario, [kinds.of_tenant[n] for name in names.values() for n in name]
         )
     else:
-        goodputs = representative_values(problem, homes)
+        worths = representative_worths(problem, homes)
         bound = solution.bound
-    placements = tuple(_gpu(scenario, gpu, names, kinds, goodputs) for gpu in scenario.gpus)
+    placements = tuple(_gpu(scenario, gpu, names, kinds, worths) for gpu in scenario.gpus)
     return ClusterPlan(
         scenario=scenario.name,
         gpus=placements,
         unplaced=explain_unplaced(problem, homes.unplaced),
         upper_bound_rps=max(
-            bound / scenario.window_s, sum(placement.goodput_rps for placement in placements)
+            bound / scenario.window_s, sum(placement.worth_rps.value for placement in placements)
         ),
         one_more_rps=one_more_rps(problem, scenario.window_s),
         moved=_moved(names, current or {}),
         notes=placement_notes(scenario, names, current or {}, merged=kinds.merged),
         place_s=perf_counter() - began,
+        has_preferences=scenario.has_preferences,
     )
 
 
@@ -147,8 +148,12 @@ def _homes(
 
 
 def _move_costs(scenario: ClusterScenario, problem: PlacementProblem) -> Floats:
-    """[item]: requests lost when a unit moves; at least one, so that no move is free."""
-    rates = [kind.mean_rps * next(iter(kind.views.values())).accuracy for kind in problem.kinds]
+    """[item]: weighted goodput lost when a unit moves; at least one, so that no move is free."""
+    views = [next(iter(kind.views.values())) for kind in problem.kinds]
+    rates = [
+        view.service.weight * kind.mean_rps * view.accuracy
+        for kind, view in zip(problem.kinds, views, strict=True)
+    ]
     per_tenant: Floats = np.maximum(scenario.rules.move_s * np.array(rates), 1.0)
     costs: Floats = problem.members.astype(np.float64) @ per_tenant
     return costs
@@ -159,15 +164,15 @@ def _gpu(
     gpu: ClusterGpu,
     names: Mapping[str, tuple[str, ...]],
     kinds: _Kinds,
-    goodputs: Mapping[str, tuple[float, bool]],
+    worths: Mapping[str, Worth],
 ) -> GpuPlacement:
     tenants = names.get(gpu.name, ())
-    value, planned = goodputs[gpu.name] if tenants else (0.0, True)
+    worth = worths[gpu.name] if tenants else Worth()
     load = 0.0
     for kind in map(kinds.of_tenant.__getitem__, tenants):
         most_rps = highest_rps(kind.views[gpu.board.name].service, gpu.board)
         load += kind.mean_rps / most_rps * (1 - scenario.rules.spare)
-    return GpuPlacement(gpu, tenants, value / scenario.window_s, load, planned)
+    return GpuPlacement(gpu, tenants, worth.scaled(1 / scenario.window_s), load)
 
 
 def _moved(names: Mapping[str, tuple[str, ...]], current: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.cluster.placement.items import Item, members_of, served_units
-from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_goodput
+from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_worth
 from migrator.cluster.placement.prices import OWN_STEPS, POOLED_STEPS, find_prices
 from migrator.cluster.placement.sets import Sets, list_sets
 from migrator.cluster.placement.tables import BoardTable, Floats, Ints, tabulate_kinds
@@ -62,6 +63,8 @@ class PlacementProblem:
     sets: tuple[Sets, ...]
     slot_s: float
     slots: int
+    short_cost: float
+    """What a request short of a floor costs."""
     workers: TaskWorkers
     budget: Budget
     on_planned: Callable[[], None]
@@ -77,16 +80,25 @@ class PlacementProblem:
             kinds = self.sets[b].counts[index] @ self.members
             by_kinds.setdefault((b, kinds.tobytes()), (b, index))
         observations = [self._observation(key) for key in by_kinds.values()]
-        goodputs = self.workers.map(planned_goodput, observations)
+        worths = self.workers.map(partial(planned_worth, short_cost=self.short_cost), observations)
         for b, index in by_kinds.values():
             self._price(b, index)
-        for (b, index), goodput in zip(by_kinds.values(), goodputs, strict=True):
-            self.sets[b].record_goodput(self._alike(b, index), goodput)
+        for (b, index), worth in zip(by_kinds.values(), worths, strict=True):
+            self.sets[b].record(self._alike(b, index), worth)
             self.on_planned()
         self.budget.sets -= len(by_kinds)
 
+    @property
+    def asked(self) -> float:
+        """The part of a placement's value that is for floors if all are met."""
+        floors = [
+            next(iter(kind.views.values())).service.floor * kind.mean_rps for kind in self.kinds
+        ]
+        window_s = self.slots * self.slot_s
+        return self.short_cost * window_s * float(self.weights(self.units) @ np.array(floors))
+
     def unplanned(self, keys: Iterable[SetKey]) -> list[SetKey]:
-        """The sets whose goodput the planner has not computed."""
+        """The sets that the planner has made no plan of."""
         return [(b, index) for b, index in keys if not self.sets[b].exact[index]]
 
     def weights(self, units: Ints) -> Floats:
@@ -149,6 +161,7 @@ def build_problem(
         sets=sets,
         slot_s=scenario.slot_s,
         slots=scenario.slots,
+        short_cost=scenario.short_cost,
         workers=workers,
         budget=budget,
         on_planned=on_planned,

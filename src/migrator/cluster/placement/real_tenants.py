@@ -1,6 +1,6 @@
-"""The goodput of placed GPUs with their real tenants.
+"""What placed GPUs are worth with their real tenants.
 
-As many GPUs as the time allows are planned. The others are estimated: the representatives' goodput,
+As many GPUs as the time allows are planned. The others are estimated: the representatives' worth,
 scaled by the ratio of the real tenants' potential to theirs and by the mean error of these
 estimates on the planned GPUs.
 """
@@ -8,29 +8,28 @@ estimates on the planned GPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from migrator.cluster.placement.assignment import NamedPlacement
-from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_goodput
+from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_worth
 from migrator.cluster.placement.problem import PlacementProblem
 from migrator.cluster.placement.solve import likely_values
-from migrator.cluster.scenario import ClusterGpu, ClusterScenario
+from migrator.cluster.scenario import ClusterGpu, ClusterScenario, Worth
 
 _AT_ONCE = 16
 """Number of GPUs planned between two checks of the time."""
 Names = Mapping[str, tuple[str, ...]]
 
 
-def representative_values(
-    problem: PlacementProblem, homes: NamedPlacement
-) -> dict[str, tuple[float, bool]]:
-    """GPU -> goodput of its set of items in a window, and whether it was planned."""
+def representative_worths(problem: PlacementProblem, homes: NamedPlacement) -> dict[str, Worth]:
+    """GPU -> what its set of items is worth in a window."""
     values = likely_values(problem)
     return {
-        gpu: (
-            float(values[column.board][column.index]),
-            bool(problem.sets[column.board].exact[column.index]),
+        gpu: problem.sets[column.board].worth(
+            column.index, float(values[column.board][column.index])
         )
         for gpu, column in homes.set_of.items()
     }
@@ -42,14 +41,14 @@ def replan_real_tenants(
     names: Names,
     homes: NamedPlacement,
     kind_of: Mapping[str, TenantKind],
-) -> dict[str, tuple[float, bool]]:
-    """GPU -> its goodput in a window, and whether that was planned with its own tenants."""
+) -> dict[str, Worth]:
+    """GPU -> what its own tenants are worth in a window."""
     guessed = {
-        gpu: value * _more(problem, homes, gpu, names[gpu], kind_of)
-        for gpu, (value, _) in representative_values(problem, homes).items()
+        gpu: worth.scaled(_more(problem, homes, gpu, names[gpu], kind_of))
+        for gpu, worth in representative_worths(problem, homes).items()
     }
     gpus = _spread([gpu for gpu in scenario.gpus if names.get(gpu.name)])
-    planned: dict[str, float] = {}
+    planned: dict[str, Worth] = {}
     for begin in range(0, len(gpus), _AT_ONCE):
         if problem.budget.late:
             break
@@ -63,15 +62,17 @@ def replan_real_tenants(
             )
             for gpu in batch
         ]
-        values = problem.workers.map(planned_goodput, observations)
-        for gpu, value in zip(batch, values, strict=True):
-            planned[gpu.name] = value
+        worths = problem.workers.map(
+            partial(planned_worth, short_cost=problem.short_cost), observations
+        )
+        for gpu, worth in zip(batch, worths, strict=True):
+            planned[gpu.name] = worth
             problem.on_planned()
-    estimate = sum(guessed[gpu] for gpu in planned)
-    realistic = sum(planned.values()) / estimate if estimate else 1.0
+    estimate = sum(guessed[gpu].value for gpu in planned)
+    realistic = sum(worth.value for worth in planned.values()) / estimate if estimate else 1.0
     return {
-        gpu: (planned[gpu], True) if gpu in planned else (value * realistic, False)
-        for gpu, value in guessed.items()
+        gpu: planned[gpu] if gpu in planned else replace(worth.scaled(realistic), planned=False)
+        for gpu, worth in guessed.items()
     }
 
 
@@ -90,13 +91,15 @@ def _more(
 ) -> float:
     """The potential of a GPU's real tenants relative to that of their representatives."""
     likes = problem.weights(homes.set_of[gpu].counts)
-    theirs = float(likes @ np.array([_potential(kind) for kind in problem.kinds]))
-    of_tenants = sum(_potential(kind_of[name]) for name in names)
+    cost = problem.short_cost
+    theirs = float(likes @ np.array([_potential(kind, cost) for kind in problem.kinds]))
+    of_tenants = sum(_potential(kind_of[name], cost) for name in names)
     return of_tenants / theirs if theirs else 1.0
 
 
-def _potential(kind: TenantKind) -> float:
-    """Highest rate of correct answers, in requests per second."""
+def _potential(kind: TenantKind, short_cost: float) -> float:
+    """Highest value per second."""
     view = next(iter(kind.views.values()))
     after = 0.0 if view.retraining is None else view.retraining.accuracy_post
-    return kind.mean_rps * max(view.accuracy, after)
+    per_request = view.service.weight * max(view.accuracy, after) + short_cost * view.service.floor
+    return kind.mean_rps * per_request

@@ -58,12 +58,13 @@ def _nearest(points: NDArray[np.float64], most: int) -> list[int]:
 
 
 def _features(kind: TenantKind, boards: Mapping[str, Board], window_s: float) -> list[float]:
-    """A kind's rate, and per board its load, accuracies, retraining time and minimum size."""
+    """A kind's rate, and per board its load, accuracies, retraining time, minimum size, weight and
+    floor."""
     features = [math.log1p(kind.mean_rps)]
     for name, board in boards.items():
         view = kind.views.get(name)
         if view is None:
-            features += [-9.0, 0.0, 0.0, 0.0, 0.0]
+            features += [-9.0, *(0.0,) * 6]
             continue
         job = view.retraining
         smallest = board.sms_of(board.sizes[0])
@@ -73,6 +74,8 @@ def _features(kind: TenantKind, boards: Mapping[str, Board], window_s: float) ->
             0.0 if job is None else job.accuracy_post,
             0.0 if job is None else min(2.0, job.seconds.at(smallest) / window_s),
             float(view.service.min_gpcs),
+            math.log(view.service.weight),
+            view.service.floor,
         ]
     return features
 

@@ -1,8 +1,8 @@
-"""Sets of units that one GPU can hold, each with an upper bound on its goodput.
+"""Sets of units that one GPU can hold, each with an upper bound on its value.
 
 A set is a number of units per item. Sets that break a rule (minimum instances do not fit together,
 tenants that must be apart, a kind that the board cannot serve) are not listed. The upper bound on a
-set's goodput comes from prices until the planner has computed that goodput.
+set's value comes from prices until the planner has made its plan.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.cluster.placement.tables import BoardTable, Floats, Ints
+from migrator.cluster.scenario import Worth
 from migrator.planning.exact.tables import IMPOSSIBLE
 
 MOST_SETS = 120_000
@@ -69,7 +70,7 @@ class Sets:
     counts: Ints
     """[set, item]"""
     value: Floats
-    """[set]: an upper bound, or the planner's goodput where `exact`."""
+    """[set]: an upper bound, or the value of the planner's plan where `exact`."""
     exact: Bools
     largest: int
     """All sets of up to this many units are listed."""
@@ -78,6 +79,8 @@ class Sets:
     limits: SetLimits
     pool: list[tuple[Floats, float]] = field(default_factory=list)
     """Prices found so far: [item] values and the rent."""
+    planned: dict[int, Worth] = field(default_factory=lambda: {0: Worth()})
+    """Set -> what its plan is worth, where `exact`."""
     _index: dict[bytes, int] = field(default_factory=dict)
 
     @property
@@ -92,9 +95,23 @@ class Sets:
         bound[0] = 0.0
         self.value = np.where(self.exact, self.value, np.minimum(self.value, bound))
 
-    def record_goodput(self, alike: Bools, goodput: float) -> None:
-        """Record the planner's goodput for these equivalent sets."""
-        self.value[alike], self.exact[alike] = goodput, True
+    def record(self, alike: Bools, worth: Worth) -> None:
+        """Record what the planner's plan is worth for these equivalent sets."""
+        self.value[alike], self.exact[alike] = worth.value, True
+        self.planned |= dict.fromkeys(np.flatnonzero(alike).tolist(), worth)
+
+    def worth(self, index: int, value: float) -> Worth:
+        """What the set's plan is worth; if there is none, what others of that value are."""
+        if index in self.planned:
+            return self.planned[index]
+        typical = [worth for worth in self.planned.values() if worth.value > 0]
+        total = sum(worth.value for worth in typical)
+        if not total:
+            return Worth(value, value, planned=False)
+        goodput, short = (
+            sum(getattr(worth, name) for worth in typical) for name in ("goodput", "short")
+        )
+        return Worth(goodput, total, short, planned=False).scaled(value / total)
 
     def find(self, counts: Ints) -> int | None:
         if not self._index:

@@ -28,7 +28,7 @@ from migrator.cluster.placement.sets import Sets
 from migrator.cluster.placement.tables import Floats, Ints
 
 ENOUGH = 0.002
-"""Relative gap at which the search ends."""
+"""Gap at which the search ends, relative to the value that is not for floors."""
 MOST_ROUNDS = 60
 SERVED_BEFORE = 8.0
 """Weight of a currently served tenant relative to others: more tenants than one GPU can hold."""
@@ -41,18 +41,18 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """GPUs per column, their goodput, and a bound on any other choice."""
+    """GPUs per column, what they are worth, and a bound on any other choice."""
 
     columns: tuple[Column, ...]
     number: Ints
     left_over: Ints
     """[item]"""
-    goodput: float
+    value: float
     bound: float
 
     def net(self, left: LeftOver) -> float:
-        """Goodput minus the cost of units left out."""
-        return self.goodput - left.total(self.left_over)
+        """Value minus the cost of units left out."""
+        return self.value - left.total(self.left_over)
 
 
 def solve(problem: PlacementProblem, units: Ints) -> Solution:
@@ -69,7 +69,9 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
             bound = min(bound, max(chosen.bound, net))
         best = _better(left, best, _known(problem, columns, chosen))
         unknown = _unknown(problem, columns, chosen)
-        if best is not None and bound - best.net(left) <= ENOUGH * max(bound, best.goodput):
+        if best is not None and bound - best.net(left) <= ENOUGH * (
+            max(bound, best.value) - problem.asked
+        ):
             break
         unplanned = [*unknown, *problem.unplanned(relaxed.used)]
         if not unplanned or problem.budget.spent:
@@ -79,7 +81,7 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
     if best is None or (problem.budget.spent and not problem.budget.late):
         solution = _better(left, best, solve_with_known_sets(problem, units))
     assert solution is not None, "units may be left over, so some choice is always known"
-    return replace(solution, bound=max(bound, solution.goodput))
+    return replace(solution, bound=max(bound, solution.value))
 
 
 def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | None:
@@ -136,7 +138,7 @@ def _candidates(
 
 
 def likely_values(problem: PlacementProblem) -> tuple[Floats, ...]:
-    """Per board, [set]: planned goodput, or the bound times the usual ratio."""
+    """Per board, [set]: planned value, or the bound times the usual ratio."""
     return tuple(
         np.where(sets.exact, sets.value, sets.value * realism(sets)) for sets in problem.sets
     )

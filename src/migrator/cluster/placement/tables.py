@@ -1,4 +1,4 @@
-"""Tables of kinds on one board: goodput per slot and pattern of instances, retrainings, needs."""
+"""Tables of kinds on one board: value per slot and pattern of instances, retrainings, needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class BoardTable:
     offered: Floats
     """[configuration, size]"""
     before: Floats
-    """[kind, slot, pattern]: goodput of a slot before a retraining; NEVER if not allowed."""
+    """[kind, slot, pattern]: goodput of a slot before a retraining, with the kind's weight and what
+    its floor counts; NEVER if not allowed."""
     after: Floats
     """The same after the retraining."""
     durations: Ints
@@ -75,8 +76,13 @@ class BoardTable:
         )
 
 
-def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> BoardTable:
-    """Tabulate one tenant of each kind; None for a kind that the board cannot serve."""
+def tabulate(
+    board: Board, slots: int, tenants: Sequence[Tenant | None], short_cost: float = 0.0
+) -> BoardTable:
+    """Tabulate one tenant of each kind; None for a kind that the board cannot serve.
+
+    An answered request that a floor asks for is worth `short_cost` more.
+    """
     patterns = multisets(board)
     counts = np.array([[p.count(size) for size in board.sizes] for p in patterns], np.float64)
     shape = (len(tenants), slots, len(patterns))
@@ -89,9 +95,12 @@ def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> Boar
         able = np.array([_may_hold(tenant, p) for p in patterns])
         capability = np.array([tenant.capability.get(size, 0.0) for size in board.sizes])
         served = expected_throughput(tenant, counts[able] @ capability)
-        before[kind][:, able] = tenant.accuracy_pre * served
+        asked = tenant.floor * expected_throughput(tenant, np.full(1, np.inf))
+        of_floor = short_cost * np.minimum(served, asked)
+        before[kind][:, able] = tenant.weight * tenant.accuracy_pre * served + of_floor
         choice = tenant.configurations[0] if tenant.configurations else None
-        after[kind][:, able] = (choice.accuracy if choice else tenant.accuracy_pre) * served
+        accuracy = choice.accuracy if choice else tenant.accuracy_pre
+        after[kind][:, able] = tenant.weight * accuracy * served + of_floor
         for size, taken in (choice.slots if choice else {}).items():
             durations[kind, board.sizes.index(size)] = taken
         least = min(size for size in tenant.capability if size >= tenant.min_gpcs)
@@ -120,6 +129,11 @@ def tabulate_kinds(
     """The tables of these kinds on every board of the scenario."""
     slot_s, slots = scenario.slot_s, scenario.slots
     return tuple(
-        tabulate(board, slots, [kind.tenant(board, slot_s, slots) for kind in kinds])
+        tabulate(
+            board,
+            slots,
+            [kind.tenant(board, slot_s, slots) for kind in kinds],
+            scenario.short_cost,
+        )
         for board in scenario.boards.values()
     )

@@ -10,8 +10,9 @@ const WORDS = {
   "roll-back": "The version before the one that serves takes over in every worker.",
   drain: "No new requests are accepted; those that wait are answered, and others get its slices.",
   undrain: "Requests are accepted again, and the next plan gives it a place.",
+  retrain: "It is retrained on its labels up to now as soon as there is room, whether it pays or not.",
 };
-const NAMES = { pause: "Pause", resume: "Resume", replan: "Replan now", "roll-back": "Roll back", drain: "Drain", undrain: "Take in again" };
+const NAMES = { pause: "Pause", resume: "Resume", replan: "Replan now", "roll-back": "Roll back", drain: "Drain", undrain: "Take in again", retrain: "Retrain now" };
 const NO_TOKEN = "needs the token for administration, which was not typed in";
 
 export class Actions {

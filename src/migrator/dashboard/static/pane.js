@@ -230,7 +230,7 @@ export class Pane {
     const charts = [arrivals(name, window, point), fates(name, window, point), accuracy(name, point)];
     const facts = make("dl");
     const why = make("p", { class: "why" });
-    const acts = this.about.acts && !this.run.simulated ? make("div", { class: "buttons" }, ...["roll-back", "drain", "undrain"].map((kind) => this.actions.button(kind, name))) : null;
+    const acts = this.about.acts && !this.run.simulated ? make("div", { class: "buttons" }, ...["retrain", "roll-back", "drain", "undrain"].map((kind) => this.actions.button(kind, name))) : null;
     const who = make("div", { class: "who" },
       make("h3", {}, make("span", { class: "swatch", style: `background:${this.run.tones(name).fill}` }), name), facts, why, acts);
     this.rows.set(name, { charts, facts, why, said: "" });

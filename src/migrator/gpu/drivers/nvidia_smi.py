@@ -104,8 +104,8 @@ def modes(index: int) -> dict[str, str]:
 def compute_processes(uuid: str) -> tuple[int, ...]:
     """The processes that compute on the GPU with this UUID."""
     rows = _query("compute-apps", ("gpu_uuid", "pid"))
-    mine = (row["pid"] for row in rows if row["gpu_uuid"] == uuid)
-    return tuple(sorted(int(pid) for pid in mine if pid.isdecimal()))
+    pids = (row["pid"] for row in rows if row["gpu_uuid"] == uuid)
+    return tuple(sorted(int(pid) for pid in pids if pid.isdecimal()))
 
 
 def used_mib(index: int) -> float | None:

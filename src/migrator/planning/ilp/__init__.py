@@ -171,11 +171,12 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
         for retraining in retrainings
         for tenant in [ilp.tables.problem.tenant(retraining.tenant)]
     )
-    proven = bound - value <= _TOLERANCE * max(1.0, abs(value))
     problem, goodput, weighted = ilp.tables.problem, value, value
     if problem.has_preferences:
         weighted = _value(_without_floors(problem), plan)
         goodput = _value(_without_floors(problem, weighted=False), plan)
+    # relative to what is earned: a penalty may be far larger
+    proven = bound - value <= _TOLERANCE * max(1.0, abs(weighted))
     return replace(
         plan,
         goodput=goodput - later,

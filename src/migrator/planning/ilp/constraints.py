@@ -167,7 +167,11 @@ def _is_left_out(plan: Plan, table: TenantTable) -> bool:
 def _start_of(columns: RetrainingColumns, plan: Plan, table: TenantTable) -> tuple[int, int, int]:
     """The slot, configuration and placement of the tenant's retraining in the plan."""
     task = Task(table.tenant.name, Kind.RETRAINING)
-    names = {each.configuration for each in plan.retrainings if each.tenant == table.tenant.name}
+    names = {
+        retraining.configuration
+        for retraining in plan.retrainings
+        if retraining.tenant == table.tenant.name
+    }
     for s, allocation in enumerate(plan.slots):
         for instance in allocation.instances:
             if instance.task == task:

@@ -61,6 +61,15 @@ class Tokens:
                 )
         self._known = [(holder, bytes.fromhex(token_hash)) for holder, token_hash in given]
 
+    def knows(self, tenant: str) -> bool:
+        """Whether the tenant has a token."""
+        return any(holder.tenant == tenant for holder, _ in self._known)
+
+    def set(self, tenant: str, token_hash: str) -> None:
+        """Accept this token of the tenant, a digest, instead of any other."""
+        others = [(holder, known) for holder, known in self._known if holder.tenant != tenant]
+        self._known = [*others, (TokenHolder(tenant=tenant), bytes.fromhex(token_hash))]
+
     @property
     def configured(self) -> bool:
         """Whether requests need a token."""

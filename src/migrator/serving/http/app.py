@@ -89,8 +89,10 @@ curl http://127.0.0.1:8600/admin/actions -H 'content-type: application/json' \\
   -d '{"action": "drain", "tenant": "photos"}'"""
 
 TENANTS_EXAMPLE = """\
-curl http://127.0.0.1:8601/admin/tenants -H 'content-type: application/json' \\
-  -H 'migrator-order-key: KEY' -d '{"remove": "photos"}'"""
+curl http://127.0.0.1:8600/admin/tenants -H 'content-type: application/json' \\
+  -d '{"remove": "photos"}'"""
+LOAD_EXAMPLE = "curl -X POST http://127.0.0.1:8600/v2/repository/models/photos/load"
+UNLOAD_EXAMPLE = "curl -X POST http://127.0.0.1:8600/v2/repository/models/photos/unload"
 _MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 
 OPERATIONS = (
@@ -167,6 +169,24 @@ OPERATIONS = (
         access="any",
         answer=list[IndexEntry],
         example=INDEX_EXAMPLE,
+    ),
+    *(
+        Operation(
+            "POST",
+            (f"/v2/repository/models/{{name}}/{verb}",),
+            handler,
+            access="admin",
+            answer=routes.ActionAnswer,
+            body=routes.ModelControl,
+            binary=False,
+            typed=False,
+            statuses=(404, 409, 507),
+            example=example,
+        )
+        for verb, handler, example in (
+            ("load", routes.load_model, LOAD_EXAMPLE),
+            ("unload", routes.unload_model, UNLOAD_EXAMPLE),
+        )
     ),
     Operation("GET", ("/metrics",), routes.metrics, access="admin", media_type="text/plain"),
     Operation("GET", ("/admin/status",), routes.status, access="admin", answer=dict[str, Any]),

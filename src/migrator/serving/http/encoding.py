@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 
 from migrator.core.errors import HttpError
+from migrator.core.tensors import DTYPES
 from migrator.serving.http.bodies import HeldBody
 from migrator.serving.http.protocol import InputTensor
 from migrator.serving.http.requests import DisconnectGuard
-from migrator.serving.http.tensors import DTYPES, read_texts
+from migrator.serving.http.tensors import read_texts
 from migrator.serving.workers.messages import ModelInterface
 
 MAX_ENCODING = 64

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -24,6 +26,8 @@ from migrator.serving.http.bodies import (
 )
 from migrator.serving.http.operations import ApiState, Feedback, json_response, state_of
 from migrator.serving.http.protocol import (
+    LABEL,
+    MAX_SAMPLES,
     FeedbackAnswer,
     FeedbackRequest,
     InferRequest,
@@ -44,10 +48,13 @@ from migrator.serving.http.tensors import (
     finite_scores,
     flat_decoder,
     has_long_texts,
+    label_specs,
     largest_body,
     read_input,
+    read_records,
     requested_outputs,
     require_rows,
+    tensor_parts,
 )
 from migrator.serving.workers.messages import ModelInterface
 
@@ -85,9 +92,9 @@ def model_of(request: Request) -> ModelInterface:
 
 
 async def infer(request: Request) -> Response:
-    """Scores, labels and names of classes of one tensor of inputs."""
+    """The outputs of a model: of a classifier scores, labels and names of classes."""
     state, model = state_of(request), model_of(request)
-    flat = flat_decoder(model.datatype)
+    flat = None if model.inputs else flat_decoder(model.datatype)
     router, name = state.backend.router, model.name
     settings = router.settings(name)
     limit_bytes = _body_bytes(state, model, settings.batch)
@@ -97,14 +104,16 @@ async def infer(request: Request) -> Response:
         # feedback finds requests by this id: a header that a client repeats would not do
         own_id = message.id or new_id()
         log_id = request_id(request, own_id)
-        outputs = requested_outputs(message.outputs, parameters.get("binary_data_output") is True)
+        every_binary = parameters.get("binary_data_output") is True
+        outputs = requested_outputs(message.outputs, every_binary, model)
         timeout_s = _timeout_s(request, parameters, settings.slo_s)
         deadline_s = router.clock() + timeout_s
-        tensor = message.inputs[0]
-        require_rows(tensor, settings.batch, model)
-        inputs = await _read_input(request, held, tensor, binary, model, timeout_s)
+        require_rows(message.inputs[0], settings.batch, model)
+        inputs = await _read_inputs(
+            request, held, tensor_parts(message.inputs, binary), model, timeout_s
+        )
         # they refer to the whole body, which must not wait with the request
-        del message, binary, tensor
+        del message, binary
     queued = router.submit(name, inputs, deadline_s, log_id)
     cancel_at_disconnect(request, queued.answer)
     try:
@@ -116,8 +125,12 @@ async def infer(request: Request) -> Response:
         raise
     if routed.late:
         state.access_log.late(request, name, routed.waited_s, routed.served_s)
-    scores, labels = finite_scores(routed.scores)
-    state.recent[name].add(own_id, inputs, labels, None if routed.late else queued.second)
+    scores, labels = (routed.scores, []) if model.outputs else finite_scores(routed.scores)
+    second = None if routed.late else queued.second
+    if model.judges:
+        state.recent[name].add(own_id, inputs, None, second, routed.scores)
+    else:
+        state.recent[name].add(own_id, inputs, labels, second)
     body, json_length = encode_answer(
         model, routed.version, own_id, routed.late, scores, labels, outputs
     )
@@ -133,9 +146,14 @@ async def feedback(request: Request) -> Response:
     limit_bytes = _body_bytes(state, model, 1)
     with state.bodies.hold() as held:
         message, binary = await _read_labels(request, held, limit_bytes, _FEEDBACK_DECODER)
-        label = _class_number("label", message.label, model)
-        if message.inputs:
-            given = await _label_of_inputs(request, held, message, label, binary, model)
+        parts = tensor_parts(message.inputs, binary) if message.inputs else []
+        given_label = [] if message.label is UNSET else [message.label]
+        labels, parts = _take_labels("label", given_label, parts, model)
+        if len(labels) != 1:
+            raise HttpError(400, f"label: {len(labels)} labels; send one")
+        label = labels[0, ...] if isinstance(labels, np.ndarray) else labels[0]
+        if parts:
+            given = await _label_of_inputs(request, held, message, label, parts, model)
         else:
             given = _label_of_request(state, message, label, model)
     await state.backend.feedback(given)
@@ -148,16 +166,21 @@ async def samples(request: Request) -> Response:
     with state.bodies.hold() as held:
         limit_bytes = state.limits.body_bytes
         message, binary = await _read_labels(request, held, limit_bytes, _SAMPLES_DECODER)
-        given_id, tensor = message.id or uuid4().hex, message.inputs[0]
-        if len(message.labels) != tensor.shape[0]:
+        given_id = message.id or uuid4().hex
+        labels, parts = _take_labels(
+            "labels", message.labels, tensor_parts(message.inputs, binary), model
+        )
+        if not parts:
+            raise HttpError(400, "inputs: labels without inputs; send those of the samples")
+        rows = parts[0][0].shape[0]
+        if len(labels) != rows or rows > MAX_SAMPLES:
             raise HttpError(
                 400,
-                f"labels: {len(message.labels)} for {tensor.shape[0]} rows of inputs; send one "
-                "per row",
+                f"labels: {len(labels)} for {rows} rows of inputs; send one per row, and at most "
+                f"{MAX_SAMPLES} at a time",
             )
-        labels = [_class_number("labels", label, model) for label in message.labels]
-        inputs = await _read_input(request, held, tensor, binary, model)
-        del message, binary, tensor  # they refer to the whole body
+        inputs = await _read_inputs(request, held, parts, model)
+        del message, binary, parts  # they refer to the whole body
         stored = await _store_samples(state, model, inputs, labels, given_id)
     repeated = len(labels) - stored
     return json_response(SamplesAnswer(id=given_id, stored=stored, repeated=repeated))
@@ -167,7 +190,7 @@ async def _store_samples(
     state: ApiState,
     model: ModelInterface,
     inputs: NDArray[Any],
-    labels: list[int],
+    labels: list[int] | NDArray[Any],
     given_id: str,
 ) -> int:
     """Store all rows of an upload; how many are new."""
@@ -183,10 +206,10 @@ async def _store_samples(
                         Feedback(
                             model.name,
                             window,
-                            inputs[row],
-                            labels[row],
+                            inputs[row, ...],
+                            labels[row, ...] if isinstance(labels, np.ndarray) else labels[row],
                             None,
-                            _sample_id(given_id, row, inputs[row]),
+                            _sample_id(given_id, row, inputs[row, ...]),
                         )
                     )
                     for row in rows
@@ -200,15 +223,44 @@ def _body_bytes(state: ApiState, model: ModelInterface, rows: int) -> int:
     return min(state.limits.body_bytes, largest_body(model, rows))
 
 
-async def _read_input(
+def _take_labels(
+    key: str,
+    given: Sequence[int | str],
+    parts: Sequence[tuple[InputTensor, memoryview]],
+    model: ModelInterface,
+) -> tuple[list[int] | NDArray[Any], list[tuple[InputTensor, memoryview]]]:
+    """The labels of a request, under their own key or among its tensors, and the other tensors.
+
+    Labels are classes, or records where the model has tensors as labels.
+    """
+    specs = label_specs(model)
+    names = {spec.name for spec in specs}
+    of_labels = [part for part in parts if part[0].name in names]
+    others = [part for part in parts if part[0].name not in names]
+    if given and (model.labels or of_labels):
+        where = f"the tensors {', '.join(sorted(names))} among the inputs"
+        raise HttpError(400, f"{key}: not beside or in place of tensors; send {where} alone")
+    if model.labels:
+        return read_records(of_labels, specs, f"a label of {model.name}"), others
+    if of_labels:
+        numbers = read_records(of_labels, specs, f"a label of {model.name}")[LABEL].tolist()
+        return [_class_number(key, number, model) for number in numbers], others
+    return [_class_number(key, label, model) for label in given], others
+
+
+async def _read_inputs(
     request: Request,
     held: HeldBody,
-    tensor: InputTensor,
-    binary: memoryview,
+    parts: Sequence[tuple[InputTensor, memoryview]],
     model: ModelInterface,
     timeout_s: float | None = None,
 ) -> NDArray[Any]:
     """The rows of a request; long texts are encoded beside other requests."""
+    if model.inputs:
+        return read_records(parts, model.inputs, model.name)
+    if len(parts) != 1:
+        raise HttpError(400, f"inputs: {len(parts)} tensors where {model.name} takes one; send one")
+    tensor, binary = parts[0]
     if not has_long_texts(tensor, binary, model):
         return read_input(tensor, binary, model)
     try:
@@ -257,21 +309,21 @@ async def _label_of_inputs(
     request: Request,
     held: HeldBody,
     message: FeedbackRequest,
-    label: int,
-    binary: memoryview,
+    label: int | NDArray[Any],
+    parts: Sequence[tuple[InputTensor, memoryview]],
     model: ModelInterface,
 ) -> Feedback:
-    tensor = message.inputs[0]
-    if tensor.shape[0] != 1:
-        raise HttpError(400, f"inputs: {tensor.shape[0]} rows for one label; send one row")
-    inputs = await _read_input(request, held, tensor, binary, model)
+    rows = parts[0][0].shape[0]
+    if rows != 1:
+        raise HttpError(400, f"inputs: {rows} rows for one label; send one row")
+    inputs = await _read_inputs(request, held, parts, model)
     state = state_of(request)
     window, given_id = state.backend.window().of_labels, message.id or uuid4().hex
-    return Feedback(model.name, window, inputs[0], label, None, given_id)
+    return Feedback(model.name, window, inputs[0, ...], label, None, given_id)
 
 
 def _label_of_request(
-    state: ApiState, message: FeedbackRequest, label: int, model: ModelInterface
+    state: ApiState, message: FeedbackRequest, label: int | NDArray[Any], model: ModelInterface
 ) -> Feedback:
     if not message.id:
         raise HttpError(400, "id: missing; send that of the answered request, or send its inputs")
@@ -286,11 +338,12 @@ def _label_of_request(
     return Feedback(
         model.name,
         state.backend.window().of_labels,
-        request.inputs[row],
+        request.inputs[row, ...],
         label,
-        request.predicted[row],
+        None if request.predicted is None else request.predicted[row],
         message.id if len(request.inputs) == 1 else f"{message.id}/{row}",
         request.second,
+        None if request.outputs is None else request.outputs[row, ...],
     )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from numpy.typing import NDArray
@@ -27,11 +27,19 @@ from migrator.serving.http.encoding import EncodingThread
 from migrator.serving.http.metrics import ApiMetrics
 from migrator.serving.http.protocol import ErrorAnswer, WindowNow
 from migrator.serving.http.recent_requests import RecentRequests
-from migrator.serving.http.requests import REQUEST_ID_HEADER, ClientLimits, request_id
+from migrator.serving.http.requests import (
+    REQUEST_ID_HEADER,
+    ClientLimits,
+    headers_of,
+    request_id,
+)
 from migrator.serving.logs import LineLimiter
 from migrator.serving.queue import Second
 from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelInterface
+
+if TYPE_CHECKING:
+    from migrator.serving.spans import Tracing
 
 _LEVELS = {500: logging.ERROR, 507: logging.WARNING}
 """Levels of log lines by HTTP status, where they are not info; 507 is a full disk."""
@@ -55,23 +63,32 @@ class Feedback:
     window: int
     """The window to which the label belongs: the one after it learns the label."""
     inputs: NDArray[Any]
-    label: int
+    label: int | NDArray[Any]
+    """A class, or a record of tensors."""
     predicted: int | None
-    """The label that the model gave; None where it was not asked."""
+    """The label that the model gave; None where it was not asked, or decides itself."""
     request_id: str
     """A label that is sent twice has the same id and counts once; another label is refused."""
     second: Second | None = None
     """In which the request arrived, if it was answered in time."""
+    outputs: NDArray[Any] | None = None
+    """The answer, where the model itself decides whether it is correct."""
 
 
 @dataclass(frozen=True, eq=False)
 class TenantChanges:
-    """How tenants are added and removed on a GPU of a cluster, and the key that permits it."""
+    """How tenants are added and removed."""
 
-    admit: Callable[[object], Awaitable[str]]
-    """Add a tenant, given as in a scenario."""
+    admit: Callable[[object, str | None], Awaitable[str]]
+    """Add a tenant, given as in a scenario. Paths in it are relative to the folder."""
     remove: Callable[[str], Awaitable[str]]
-    order_key: str
+    load: Callable[[str, object | None], Awaitable[str]] | None = None
+    """Add a removed tenant again, or one with this section; None: only a cluster's head does."""
+    removed: Callable[[], Sequence[str]] = tuple
+    """Tenants that can be loaded by name."""
+    order_key: str | None = None
+    """Requests must carry this key, which only the agent of a cluster has; None: administrators
+    may change tenants."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +107,7 @@ class Backend:
     act: Callable[[ActionKind, str | None, str], Awaitable[Acted]] | None = None
     """Carry out an operator's action for a tenant, requested by page, cli or api."""
     tenants: TenantChanges | None = None
-    """None: this daemon is not part of a cluster."""
+    """None: they stay as they are."""
 
 
 class AccessLog:
@@ -179,6 +196,8 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     binary: bool = True
     """Whether tensor data may follow the JSON of the body."""
+    typed: bool = True
+    """Whether JSON alone must come with its content type. Triton's clients send some without."""
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = ()
     """Refusals beyond those of its access and body."""
@@ -200,18 +219,35 @@ class GuardedOperation:
     def __init__(self, operation: Operation) -> None:
         self._handler, self._access = operation.handler, operation.access
         self._json_only = operation.body is not None and not operation.binary
+        self._traced = operation.access == "tenant"
+        self._missing = "" if operation.typed else "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             _authorize(request, self._access)
             if self._json_only:  # other types may come from a page of another site
-                require_media_type(request, "application/json")
-            response = await self._handler(request)
+                require_media_type(request, "application/json", missing=self._missing)
+            tracing = state_of(request).backend.router.tracing
+            if tracing is None or not self._traced:
+                response = await self._handler(request)
+            else:
+                response = await self._trace(tracing, request)
         except Exception as error:
             response = _refusal(request, error)
         response.headers[REQUEST_ID_HEADER] = request_id(request)
         await response(scope, receive, send)
+
+    async def _trace(self, tracing: Tracing, request: Request) -> Response:
+        """Answer within a span. Requests without the tenant's token do not get here."""
+        name, tenant = self._handler.__name__, request.path_params["name"]
+        with tracing.request(name, headers_of(request), tenant) as span:
+            try:
+                response = await self._handler(request)
+            except Exception as error:
+                response = _refusal(request, error)
+            tracing.answered(span, response.status_code, request_id(request))
+            return response
 
 
 def _refusal(request: Request, error: Exception) -> Response:

@@ -24,6 +24,8 @@ PARAMETERS_BYTES = 16 * 2**10
 """Of the JSON of a request's parameters."""
 MAX_SAMPLES = 2**16
 """Rows of one upload; its bytes are limited as those of every request."""
+MAX_TENSORS = 64
+"""Of one request."""
 INPUT = "input"
 SCORES, LABEL, CLASS_NAME = "scores", "label", "class_name"
 TEXTS = "BYTES"
@@ -56,12 +58,15 @@ class WantedOutput(Struct, kw_only=True):
     parameters: SentParameters = UNSET
 
 
-class InferRequest(Struct, kw_only=True):
-    """One tensor of inputs. Parameters: `timeout_ms` or `deadline_ms`, `binary_data_output`."""
+Tensors = Annotated[list[InputTensor], Meta(min_length=1, max_length=MAX_TENSORS)]
 
-    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=1)]
+
+class InferRequest(Struct, kw_only=True):
+    """The tensors of inputs. Parameters: `timeout_ms` or `deadline_ms`, `binary_data_output`."""
+
+    inputs: Tensors
     id: Identifier = ""
-    outputs: Annotated[list[WantedOutput], Meta(max_length=8)] = []
+    outputs: Annotated[list[WantedOutput], Meta(max_length=MAX_TENSORS)] = []
     parameters: SentParameters = UNSET
 
 
@@ -86,13 +91,16 @@ class InferAnswer(Struct, kw_only=True):
 
 
 class FeedbackRequest(Struct, kw_only=True):
-    """The true label of an answered request, or of an input sent along."""
+    """The true label of an answered request, or of an input sent along.
 
-    label: Label
+    A label that consists of tensors is among the inputs.
+    """
+
+    label: Label | UnsetType = UNSET
     id: Identifier = ""
     row: Annotated[int, Meta(ge=0, le=2**31)] = 0
     """The row of a request with several."""
-    inputs: Annotated[list[InputTensor], Meta(max_length=1)] = []
+    inputs: Annotated[list[InputTensor], Meta(max_length=MAX_TENSORS)] = []
 
 
 class FeedbackAnswer(Struct, kw_only=True):
@@ -103,10 +111,13 @@ class FeedbackAnswer(Struct, kw_only=True):
 
 
 class SamplesRequest(Struct, kw_only=True):
-    """Labelled samples: a tensor of inputs and the true label of each row."""
+    """Labelled samples: tensors of inputs and the true label of each row.
 
-    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=1)]
-    labels: Annotated[list[Label], Meta(min_length=1, max_length=MAX_SAMPLES)]
+    Labels that consist of tensors are among the inputs.
+    """
+
+    inputs: Tensors
+    labels: Annotated[list[Label], Meta(max_length=MAX_SAMPLES)] = []
     id: Identifier = ""
     """Samples that are sent twice with the same id count once; other samples with the same id are
     stored as well."""
@@ -128,15 +139,17 @@ class TensorMetadata(Struct, kw_only=True):
     shape: list[int]
 
 
-class ModelParameters(Struct, kw_only=True):
+class ModelParameters(Struct, kw_only=True, omit_defaults=True):
     """Parameters of a model."""
 
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
     """The name of every class; its place is the label."""
+    labels: list[TensorMetadata] = []
+    """The tensors of a label, where it is no class."""
 
 
 class ModelMetadata(Struct, kw_only=True):
-    """Inputs and outputs of a model, and the names of its classes."""
+    """Inputs and outputs of a model, and what its labels are."""
 
     name: str
     versions: list[str]

@@ -20,8 +20,10 @@ class RecentRequest(NamedTuple):
     """An answered request."""
 
     inputs: NDArray[Any]
-    predicted: list[int]
-    """The label of each row."""
+    predicted: list[int] | None
+    """The label of each row; None where the model itself decides what is correct."""
+    outputs: NDArray[Any] | None
+    """The answer, in that case."""
     held_bytes: int
     second: Second | None
     """In which it arrived, for its label; None if the answer was late."""
@@ -41,17 +43,22 @@ class RecentRequests:
         self,
         request_id: str,
         inputs: NDArray[Any],
-        predicted: list[int],
+        predicted: list[int] | None,
         second: Second | None = None,
+        outputs: NDArray[Any] | None = None,
     ) -> None:
         """Keep a request, and drop the oldest ones beyond the limit."""
         kept = self._kept
         if request_id in kept:
             self._bytes -= kept.pop(request_id).held_bytes
+        # a view would keep the whole array that it is a part of
         if isinstance(inputs.base, np.ndarray):
-            inputs = inputs.copy()  # a view would keep the whole array that it is a part of
-        held_bytes = inputs.nbytes + 8 * len(predicted) + ENTRY_BYTES
-        kept[request_id] = RecentRequest(inputs, predicted, held_bytes, second)
+            inputs = inputs.copy()
+        if outputs is not None and isinstance(outputs.base, np.ndarray):
+            outputs = outputs.copy()
+        held_bytes = inputs.nbytes + 8 * len(predicted or ()) + ENTRY_BYTES
+        held_bytes += 0 if outputs is None else outputs.nbytes
+        kept[request_id] = RecentRequest(inputs, predicted, outputs, held_bytes, second)
         self._bytes += held_bytes
         while self._bytes > self._limit_bytes or len(kept) > MAX_RECENT:
             self._bytes -= kept.popitem(last=False)[1].held_bytes

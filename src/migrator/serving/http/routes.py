@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from hmac import compare_digest
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.responses import Response
 import migrator
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
+from migrator.core.tensors import TensorSpec
 from migrator.serving.http.access import ORDER_KEY
 from migrator.serving.http.bodies import read_body
 from migrator.serving.http.inference import model_of
@@ -35,13 +37,18 @@ from migrator.serving.http.protocol import (
 )
 from migrator.serving.http.requests import header_of
 from migrator.serving.router import DRAINED_RETRY_S
+from migrator.serving.workers.messages import ModelInterface
 
+_OF_HEAD = (
+    "tenants: only the cluster's head moves them between GPUs; change them in the scenario of the "
+    "cluster"
+)
 CLI_AGENT = "migrator-cli"
 """User agent of our own command line; used for the record only."""
 
 
 class ActionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """pause, resume, replan, or one of roll-back, drain, undrain with its tenant."""
+    """pause, resume, replan, or one of roll-back, drain, undrain, retrain with its tenant."""
 
     action: Identifier
     tenant: Identifier | None = None
@@ -55,12 +62,24 @@ class ActionAnswer(Struct, kw_only=True):
 
 
 class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of `admit`, a tenant as in a scenario, and `remove`, the name of a tenant."""
+    """Exactly one of `admit`, a tenant as in a scenario, and `remove`, the name of a tenant.
+
+    `folder`: paths of `admit` are relative to this folder of the daemon's machine.
+    """
 
     admit: dict[str, Any] | None = None
+    folder: str | None = None
     remove: Identifier | None = None
 
 
+class ModelControl(Struct, kw_only=True):
+    """As Triton has it. `parameters`: to load, `config` may be a tenant as in a scenario, as JSON
+    in a text; others are ignored."""
+
+    parameters: dict[str, Any] = {}
+
+
+_CONTROL_DECODER = msgspec.json.Decoder(ModelControl)
 _ACTION_DECODER = msgspec.json.Decoder(ActionRequest)
 _TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
 
@@ -71,7 +90,9 @@ async def server_metadata(request: Request) -> Response:
         ServerMetadata(
             name="migrator",
             version=migrator.__version__,
-            extensions=["binary_tensor_data", "model_configuration", "statistics"],
+            extensions=[
+                *("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+            ],
             window=state_of(request).backend.window(),
         )
     )
@@ -95,7 +116,7 @@ async def ready(request: Request) -> Response:
 
 
 async def model_metadata(request: Request) -> Response:
-    """Inputs and outputs of a model, and the names of its classes."""
+    """Inputs and outputs of a model, and what its labels are."""
     model = model_of(request)
     version = state_of(request).backend.version(model.name)
     return json_response(
@@ -103,15 +124,34 @@ async def model_metadata(request: Request) -> Response:
             name=model.name,
             versions=[] if version is None else [str(version)],
             platform="migrator",
-            inputs=[TensorMetadata(name=INPUT, datatype=model.datatype, shape=[-1, *model.shape])],
-            outputs=[
-                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
-                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
-                TensorMetadata(name=CLASS_NAME, datatype=TEXTS, shape=[-1]),
-            ],
-            parameters=ModelParameters(class_names=model.class_names),
+            inputs=_input_metadata(model),
+            outputs=_output_metadata(model),
+            parameters=ModelParameters(labels=_metadata(model.labels))
+            if model.labels
+            else ModelParameters(class_names=model.class_names),
         )
     )
+
+
+def _metadata(specs: Sequence[TensorSpec]) -> list[TensorMetadata]:
+    return [
+        TensorMetadata(name=spec.name, datatype=spec.datatype, shape=[-1, *spec.shape])
+        for spec in specs
+    ]
+
+
+def _input_metadata(model: ModelInterface) -> list[TensorMetadata]:
+    return _metadata(model.inputs or [TensorSpec(INPUT, model.datatype, model.shape)])
+
+
+def _output_metadata(model: ModelInterface) -> list[TensorMetadata]:
+    if model.outputs:
+        return _metadata(model.outputs)
+    return [
+        TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
+        TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
+        TensorMetadata(name=CLASS_NAME, datatype=TEXTS, shape=[-1]),
+    ]
 
 
 async def model_ready(request: Request) -> Response:
@@ -142,6 +182,9 @@ async def model_index(request: Request) -> Response:
                 reason="" if usable else reason,
             )
         )
+    changes = state.backend.tenants
+    for name in filter(holder.may_use, () if changes is None else changes.removed()):
+        entries.append(IndexEntry(name=name, version="", state="UNAVAILABLE", reason="unloaded"))
     return json_response(entries)
 
 
@@ -158,7 +201,7 @@ async def status(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Pause, resume or replan; roll back, drain or undrain one tenant."""
+    """Pause, resume or replan; roll back, drain, undrain or retrain one tenant."""
     state = state_of(request)
     with state.bodies.hold() as held:
         body = await read_body(request, held, state.limits.body_bytes)
@@ -199,20 +242,58 @@ def _origin(request: Request) -> str:
     return "cli" if agent.startswith(CLI_AGENT) else "api"
 
 
-async def change_tenants(request: Request) -> Response:
-    """Add or remove a tenant; only where this GPU is part of a cluster."""
+async def load_model(request: Request) -> Response:
+    """Serve a model again that was unloaded, or a new one with its section; returns once it is
+    served."""
+    changes = _require_changes(request, state_of(request).backend)
+    message, name = await _control(request), request.path_params["name"]
+    config = message.parameters.get("config")
+    section = None
+    if config is not None:
+        try:
+            section = msgspec.json.decode(config if isinstance(config, str) else b"", type=dict)
+        except msgspec.MsgspecError as error:
+            raise HttpError(
+                400, f"config: this is no JSON object in a text ({error}); give a tenant's section"
+            ) from error
+    if changes.load is None:
+        raise HttpError(403, _OF_HEAD)
+    return await _changed(changes.load(name, section))
+
+
+async def unload_model(request: Request) -> Response:
+    """Answer the waiting requests of a model and serve it no longer; its labels and versions are
+    kept."""
+    changes = _require_changes(request, state_of(request).backend)
+    await _control(request)
+    return await _changed(changes.remove(request.path_params["name"]))
+
+
+async def _control(request: Request) -> ModelControl:
     state = state_of(request)
-    tenants = _require_order_key(request, state.backend)
+    with state.bodies.hold() as held:
+        body = await read_body(request, held, state.limits.body_bytes)
+        return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
+
+
+async def change_tenants(request: Request) -> Response:
+    """Add or remove a tenant. On a GPU of a cluster only its agent may."""
+    state = state_of(request)
+    tenants = _require_changes(request, state.backend)
     with state.bodies.hold() as held:
         body = await read_body(request, held, state.limits.body_bytes)
         message = decode(_TENANT_DECODER, body)
     if (message.admit is None) == (message.remove is None):
         raise HttpError(400, "set exactly one of `admit` or `remove`")
+    if message.remove is not None:
+        return await _changed(tenants.remove(message.remove))
+    return await _changed(tenants.admit(message.admit, message.folder))
+
+
+async def _changed(change: Awaitable[str]) -> Response:
+    """The answer to a change of tenants."""
     try:
-        if message.remove is not None:
-            done = await tenants.remove(message.remove)
-        else:
-            done = await tenants.admit(message.admit)
+        done = await change
     except HttpError:
         raise
     except MigratorError as error:
@@ -222,22 +303,17 @@ async def change_tenants(request: Request) -> Response:
     return json_response(ActionAnswer(outcome=Outcome.DONE, words=done))
 
 
-def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
-    """Only the agent of this GPU, which carries out the head's orders, knows the key."""
+def _require_changes(request: Request, backend: Backend) -> TenantChanges:
+    """Changes of tenants. In a cluster only the agent of this GPU, which carries out the head's
+    orders, knows the key."""
     tenants = backend.tenants
     if tenants is None:
-        raise HttpError(
-            403,
-            "tenants: this daemon is not part of a cluster; change them in the scenario and "
-            "restart it",
-        )
+        raise HttpError(403, "tenants: this server does not change them; send it to a daemon")
+    if tenants.order_key is None:
+        return tenants
     sent = (header_of(request, ORDER_KEY) or "").encode()
     if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
-        raise HttpError(
-            403,
-            "tenants: only the cluster's head moves them between GPUs; change them in the "
-            "scenario of the cluster",
-        )
+        raise HttpError(403, _OF_HEAD)
     return tenants
 
 
@@ -279,7 +355,7 @@ class ModelConfig(Struct, kw_only=True):
     output: list[TensorConfig]
     dynamic_batching: DynamicBatching
     parameters: dict[str, ConfigParameter]
-    """`class_names`: a list in JSON."""
+    """`class_names` or `labels`, as in the metadata: a list in JSON."""
     model_transaction_policy: TransactionPolicy = field(default_factory=TransactionPolicy)
 
 
@@ -334,22 +410,24 @@ async def model_config(request: Request) -> Response:
             platform="migrator",
             backend="migrator",
             max_batch_size=batch,
-            input=[
-                TensorConfig(name=INPUT, data_type=f"TYPE_{model.datatype}", dims=list(model.shape))
-            ],
-            output=[
-                TensorConfig(name=SCORES, data_type="TYPE_FP32", dims=[model.classes]),
-                TensorConfig(name=LABEL, data_type="TYPE_INT64", dims=[]),
-                TensorConfig(name=CLASS_NAME, data_type="TYPE_STRING", dims=[]),
-            ],
+            input=[_tensor_config(tensor) for tensor in _input_metadata(model)],
+            output=[_tensor_config(tensor) for tensor in _output_metadata(model)],
             parameters={
-                "class_names": ConfigParameter(
-                    string_value=msgspec.json.encode(model.class_names).decode()
-                )
+                key: ConfigParameter(string_value=msgspec.json.encode(value).decode())
+                for key, value in (
+                    {"labels": _metadata(model.labels)}
+                    if model.labels
+                    else {"class_names": model.class_names}
+                ).items()
             },
             dynamic_batching=DynamicBatching(preferred_batch_size=[batch]),
         )
     )
+
+
+def _tensor_config(tensor: TensorMetadata) -> TensorConfig:
+    kind = "STRING" if tensor.datatype == TEXTS else tensor.datatype
+    return TensorConfig(name=tensor.name, data_type=f"TYPE_{kind}", dims=tensor.shape[1:])
 
 
 async def model_statistics(request: Request) -> Response:

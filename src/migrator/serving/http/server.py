@@ -30,7 +30,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from migrator.core.errors import InputError
-from migrator.serving.http.access import Tokens, require_safe
+from migrator.io.tls import ServerCertificate
+from migrator.serving.http.access import Tokens, is_loopback, require_safe
 from migrator.serving.http.bodies import SLOW_S
 from migrator.serving.http.protocol import ErrorAnswer
 from migrator.serving.http.requests import ClientLimits, cancel_on_disconnect
@@ -40,6 +41,10 @@ _TOO_LARGE_REASON = "headers too large; send fewer or shorter ones"
 _DISCARDED_BYTES, _ALL = 2**20, 2**62
 """Bytes that are read and discarded after a refusal: some of what is not HTTP, all of a body."""
 
+_HANDSHAKES = 32
+"""That may be under way even when all connections are used; their files are of the reserve."""
+_AGAIN_S = 1.0
+"""Seconds until connections are accepted again."""
 _WRITE_BUFFER_BYTES = 16 * 2**10
 """Beyond it an answer waits for its client to read; the kernel has another buffer."""
 GRACE_S = 5
@@ -234,7 +239,8 @@ class _GuardedConnection(HttpToolsProtocol):
         self.ending, self._discarding = True, most
         self._stop_waiting()
         self._deadline = self.loop.call_later(self.limits.body_s, self._real.abort)
-        self._real.write_eof()
+        if self._real.can_write_eof():  # not with TLS
+            self._real.write_eof()
         self.flow.resume_reading()
 
     def _close(self) -> None:
@@ -295,7 +301,8 @@ class _GuardedConnection(HttpToolsProtocol):
     def _unsent_bytes(self) -> int:
         """Bytes that wait here and in the kernel; the client has acknowledged the rest."""
         buffered = self._real.get_write_buffer_size()
-        number = self._real.get_extra_info("socket").fileno()
+        connected = self._real.get_extra_info("socket")
+        number = -1 if connected is None else connected.fileno()
         if number < 0:  # closed
             return buffered
         return buffered + int(
@@ -316,6 +323,73 @@ class _UvicornServer(uvicorn.Server):
         yield
 
 
+class _TlsListener:
+    """Accepts connections with TLS, each with the newest certificate.
+
+    A server of asyncio would accept any number of connections that never begin a handshake.
+    """
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        certificate: ServerCertificate,
+        server: uvicorn.Server,
+        limits: ClientLimits,
+    ) -> None:
+        self._socket, self._certificate = bound, certificate
+        self._server, self._limits = server, limits
+        self._protocol = guarded_connection(limits)
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        """Those under way, the oldest first."""
+        bound.setblocking(False)
+        bound.listen(server.config.backlog)
+
+    async def run(self) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(self._socket)
+                except OSError as error:  # such as no file left, or the client has gone
+                    _log.warning("a connection could not be accepted (%s)", error)
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                self._make_room()
+                task = loop.create_task(self._shake_hands(client))
+                self._handshakes[task] = None
+                task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        finally:
+            for handshake in self._handshakes:
+                handshake.cancel()
+
+    def _make_room(self) -> None:
+        """End the oldest handshake while there are too many."""
+        connections = len(self._server.server_state.connections)
+        if len(self._handshakes) >= max(self._limits.connections - connections, _HANDSHAKES):
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+
+    async def _shake_hands(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # whatever is wrong with a handshake is the client's concern
+            await loop.connect_accepted_socket(
+                *(self._connection, client),
+                ssl=self._certificate.current.context,
+                ssl_handshake_timeout=self._limits.header_s,
+                ssl_shutdown_timeout=self._limits.write_s,
+            )
+
+    def _connection(self) -> asyncio.Protocol:
+        settings: dict[str, Any] = {
+            "config": self._server.config,
+            "server_state": self._server.server_state,
+            "app_state": {},
+        }
+        return self._protocol(**settings)
+
+
 class ApiServer:
     """Serves an application from `start` to `stop`."""
 
@@ -328,11 +402,18 @@ class ApiServer:
         port: int = 8000,
         limits: ClientLimits | None = None,
         closing: Callable[[], None] = lambda: None,
+        certificate: ServerCertificate | None = None,
     ) -> None:
+        """`certificate`: for TLS; it follows its files while this serves. None: in clear."""
         require_safe(host, tokens)
+        if certificate is None and tokens.configured and not is_loopback(host):
+            _log.warning(
+                "host: tokens, inputs and answers are sent in clear to other machines; give a "
+                "certificate and its key, or put a proxy with TLS in front"
+            )
         self.app = app
-        self._closing = closing
-        limits = limits or ClientLimits()
+        self._closing, self._certificate = closing, certificate
+        self._limits = limits = limits or ClientLimits()
         self._socket = _bind(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._server = _UvicornServer(
@@ -352,24 +433,32 @@ class ApiServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._tls: list[asyncio.Task[None]] = []
 
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self._certificate is None else 'https'}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Returns when it listens."""
-        self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+        loop, certificate = asyncio.get_running_loop(), self._certificate
+        sockets = [self._socket] if certificate is None else []
+        self._task = loop.create_task(self._server.serve(sockets))
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.001)
         if self._task.done():
             self._task.result()
+        if certificate is not None:
+            listener = _TlsListener(self._socket, certificate, self._server, self._limits)
+            self._tls += map(loop.create_task, (certificate.follow(), listener.run()))
 
     async def stop(self) -> None:
         """Accept nothing new; open requests are answered within some seconds."""
         self._closing()
         self._server.should_exit = True
+        for task in self._tls:
+            task.cancel()
         if self._task is not None:
             await self._task
         self._socket.close()
@@ -382,7 +471,12 @@ def require_address(host: str, port: int, tokens: Tokens, key: str = "port") -> 
 
 
 def new_grpc_server(
-    app: ASGIApp, host: str, port: int, limits: ClientLimits, tokens: Tokens
+    app: ASGIApp,
+    host: str,
+    port: int,
+    limits: ClientLimits,
+    tokens: Tokens,
+    certificate: ServerCertificate | None = None,
 ) -> GrpcServer:
     """The same application over gRPC; InputError if the extra is not installed."""
     try:
@@ -393,7 +487,7 @@ def new_grpc_server(
             "it out"
         ) from error
     grpc_server: GrpcServer = server.GrpcServer(
-        app, host=host, port=port, limits=limits, tokens=tokens
+        app, host=host, port=port, limits=limits, tokens=tokens, certificate=certificate
     )
     return grpc_server
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from math import isfinite
@@ -16,6 +17,7 @@ from msgspec import UNSET, Meta, Raw, defstruct
 from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
+from migrator.core.tensors import DTYPES, TensorSpec, to_records
 from migrator.learn.tokens import CHARACTERS
 from migrator.serving.http.protocol import (
     CLASS_NAME,
@@ -37,16 +39,17 @@ _BODY_BYTES = 2**20
 _NUMBER_BYTES, _CHARACTER_BYTES = 16, 6
 """As JSON: the longest number with a comma and spaces, and an escaped character."""
 _OUTPUTS = (SCORES, LABEL, CLASS_NAME)
-DTYPES: dict[str, np.dtype[Any]] = {
-    "UINT8": np.dtype(np.uint8),
-    "INT32": np.dtype("<i4"),
-}
+_REAL_BYTES = 26
+"""As JSON: the longest floating-point number with a comma and a space."""
 _NESTED = re.compile(rb"\s*\[\s*\[")
 _ENCODE = msgspec.json.Encoder().encode
 
 
 def largest_body(model: ModelInterface, rows: int) -> int:
     """The most bytes that a request with `rows` rows can need, in any encoding."""
+    if model.inputs:
+        specs = (*model.inputs, *model.labels)
+        return _BODY_BYTES + rows * _REAL_BYTES * sum(math.prod(spec.shape) for spec in specs)
     width = math.prod(model.shape)
     if model.encode is not None:
         return _BODY_BYTES + rows * width * CHARACTERS * _CHARACTER_BYTES
@@ -63,6 +66,93 @@ def require_rows(tensor: InputTensor, most: int, model: ModelInterface) -> None:
         )
 
 
+def tensor_parts(
+    tensors: Sequence[InputTensor], binary: memoryview
+) -> list[tuple[InputTensor, memoryview]]:
+    """Every tensor with its part of the binary data, in their order."""
+    if len(tensors) == 1:
+        return [(tensors[0], binary)]
+    parts, at = [], 0
+    for tensor in tensors:
+        declared = tensor.parameters.binary_data_size if tensor.parameters else 0
+        size = 0 if declared is UNSET else declared
+        parts.append((tensor, binary[at : at + size]))
+        at += size
+    if at != len(binary):
+        raise HttpError(
+            400,
+            f"inputs: {len(binary)} bytes of binary data where the tensors have {at}; correct "
+            "binary_data_size or the body",
+        )
+    return parts
+
+
+def label_specs(model: ModelInterface) -> tuple[TensorSpec, ...]:
+    """The tensors of a label; those of a class are its number."""
+    return model.labels or (TensorSpec(LABEL, "INT64"),)
+
+
+def read_records(
+    parts: Sequence[tuple[InputTensor, memoryview]], specs: Sequence[TensorSpec], name: str
+) -> NDArray[Any]:
+    """One record per row of these tensors, each checked against what the model `name` declares."""
+    expected = ", ".join(spec.name for spec in specs)
+    sent = {tensor.name: (tensor, binary) for tensor, binary in parts}
+    if len(sent) < len(parts) or set(sent) != {spec.name for spec in specs}:
+        names = ", ".join(tensor.name[:80] for tensor, _ in parts[:8])
+        raise HttpError(
+            400,
+            f"inputs: {name} takes one tensor each named {expected}; not {names}"
+            f"{', ...' if len(parts) > 8 else ''}",
+        )
+    counts = {tensor.shape[0] for tensor, _ in parts}
+    if len(counts) > 1:
+        raise HttpError(400, f"inputs: tensors of {sorted(counts)} rows; send equally many of each")
+    return to_records({spec.name: _read_tensor(*sent[spec.name], spec, name) for spec in specs})
+
+
+def _read_tensor(
+    tensor: InputTensor, binary: memoryview, spec: TensorSpec, name: str
+) -> NDArray[Any]:
+    _refuse_shared_memory(tensor)
+    if tensor.datatype != spec.datatype:
+        raise HttpError(
+            400,
+            f"inputs: {spec.name} of {name} is {spec.datatype}; not {tensor.datatype[:80]}",
+        )
+    rows = _read_rows(tensor, binary, spec.datatype, spec.shape, f"{spec.name} of {name}")
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        raise HttpError(
+            400, f"inputs: {spec.name} contains NaN or infinity; send finite {spec.datatype}"
+        )
+    return rows
+
+
+def _read_rows(
+    tensor: InputTensor, binary: memoryview, datatype: str, row: tuple[int, ...], name: str
+) -> NDArray[Any]:
+    """The tensor's values, which have this datatype and shape of a row."""
+    if tuple(tensor.shape[1:]) != row or tensor.shape[0] < 1:
+        expected = ", ".join(map(str, ("rows", *row)))
+        raise HttpError(
+            400,
+            f"inputs: shape {tensor.shape} where {name} takes [{expected}]; send that shape",
+        )
+    shape, dtype, parameters = tensor.shape, DTYPES[datatype], tensor.parameters
+    if not parameters or parameters.binary_data_size is UNSET:
+        return _from_json(tensor, binary, datatype, row)
+    size = math.prod(shape) * dtype.itemsize
+    if parameters.binary_data_size != size or len(binary) != size:
+        raise HttpError(
+            400,
+            f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
+            "correct binary_data_size or the body",
+        )
+    rows: NDArray[Any] = np.ndarray(shape, dtype, bytes(binary))
+    # any byte may stand for true
+    return rows.view(np.uint8) != 0 if dtype == np.bool_ else rows
+
+
 def has_long_texts(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> bool:
     """Whether reading it takes so long that other requests must not wait for it."""
     if tensor.datatype != TEXTS or tensor.name != INPUT or model.encode is None:
@@ -73,7 +163,6 @@ def has_long_texts(tensor: InputTensor, binary: memoryview, model: ModelInterfac
 
 def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
     """The rows of a request, checked against the model; a copy, so that the body can be freed."""
-    parameters = tensor.parameters
     if tensor.datatype == TEXTS and tensor.name == INPUT and model.encode is not None:
         return model.encode(read_texts(tensor, binary, model.name))
     _refuse_shared_memory(tensor)
@@ -84,24 +173,7 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
             f"{model.datatype if model.encode is None else f'{model.datatype} or {TEXTS}'}; not "
             f"{tensor.name[:80]} of {tensor.datatype[:80]}",
         )
-    if tuple(tensor.shape[1:]) != model.shape or tensor.shape[0] < 1:
-        expected = ", ".join(map(str, ("rows", *model.shape)))
-        raise HttpError(
-            400,
-            f"inputs: shape {tensor.shape} where {model.name} takes [{expected}]; send that shape",
-        )
-    shape, dtype = tensor.shape, DTYPES[model.datatype]
-    if parameters and parameters.binary_data_size is not UNSET:
-        size = math.prod(shape) * dtype.itemsize
-        if parameters.binary_data_size != size or len(binary) != size:
-            raise HttpError(
-                400,
-                f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
-                "correct binary_data_size or the body",
-            )
-        rows: NDArray[Any] = np.ndarray(shape, dtype, bytes(binary))
-    else:
-        rows = _from_json(tensor, binary, model)
+    rows = _read_rows(tensor, binary, model.datatype, model.shape, model.name)
     if model.datatype != "UINT8" and (rows.min() < 0 or rows.max() >= model.values):
         raise HttpError(
             400,
@@ -182,41 +254,53 @@ def _packed(texts: list[str]) -> bytes:
     return b"".join(struct.pack("<I", len(text)) + text for text in encoded)
 
 
-def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
+def _from_json(
+    tensor: InputTensor, binary: memoryview, datatype: str, row: tuple[int, ...]
+) -> NDArray[Any]:
     """Numbers in one flat list, or nested as the shape; the first other value ends the decoding."""
     if tensor.data is UNSET or len(binary):
         raise HttpError(400, "inputs: no data; send data, or binary_data_size and the bytes")
-    dtype, size = DTYPES[model.datatype], math.prod(tensor.shape)
+    dtype, size = DTYPES[datatype], math.prod(tensor.shape)
     if isinstance(tensor.data, list):
         values = tensor.data
     else:
-        values = _decode_data(tensor.data, model, size)
+        values = _decode_data(tensor.data, datatype, row, size)
     if len(values) != size:
-        raise HttpError(
-            400, f"inputs: data is {len(values)} and not {size} whole numbers; send one per element"
-        )
+        raise _wrong_count(len(values), size, datatype)
     # bytes() is six times faster for pixels
     if dtype == np.uint8:
         return np.ndarray(tensor.shape, dtype, bytes(values))
-    rows = np.array(values, dtype)
+    try:
+        with np.errstate(over="ignore"):  # the caller refuses infinity
+            rows = np.array(values, dtype)
+    except OverflowError as error:
+        raise HttpError(
+            400, f"inputs: data is not {size} {' '.join(_kind_of(datatype))}; correct it"
+        ) from error
     rows.shape = tensor.shape  # not a view of the flat array
     return rows
 
 
-def _decode_data(data: Raw, model: ModelInterface, size: int) -> list[int]:
-    row = model.shape if _NESTED.match(memoryview(data)) else ()
+def _decode_data(data: Raw, datatype: str, row: tuple[int, ...], size: int) -> list[Any]:
+    row = row if _NESTED.match(memoryview(data)) else ()
+    if (count := bytes(data).count(b",") + 1) > size:  # before memory is taken for them
+        raise _wrong_count(count, size, datatype)
     try:
-        values = _data_decoder(model.datatype, row).decode(data)
+        values = _data_decoder(datatype, row).decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        limits = np.iinfo(DTYPES[model.datatype])
         raise HttpError(
             400,
-            f"inputs: data is not {size} whole numbers from {limits.min} to {limits.max} "
+            f"inputs: data is not {size} {' '.join(_kind_of(datatype))} "
             f"({str(error).replace('`', '')}); send one per element, flat or nested as the shape",
         ) from error
     for _ in row:
         values = list(chain.from_iterable(values))
     return values
+
+
+def _wrong_count(count: int, size: int, datatype: str) -> HttpError:
+    what = _kind_of(datatype)[0]
+    return HttpError(400, f"inputs: data is {count} and not {size} {what}; send one per element")
 
 
 @cache
@@ -242,22 +326,41 @@ def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
 
 
 def _number(datatype: str) -> Any:
-    limits = np.iinfo(DTYPES[datatype])
+    dtype = DTYPES[datatype]
+    if dtype.kind in "bf":
+        return bool if dtype.kind == "b" else float
+    limits = np.iinfo(dtype)
+    # msgspec compares with numbers of 64 bits with a sign, and reads larger ones
+    if limits.max >= 2**63:
+        return Annotated[int, Meta(ge=0)]
     return Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
 
 
-def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[str, bool]:
+def _kind_of(datatype: str) -> tuple[str, ...]:
+    """The elements of a tensor in words, and their limits."""
+    dtype = DTYPES[datatype]
+    if dtype.kind in "bf":
+        return ("booleans",) if dtype.kind == "b" else ("numbers",)
+    limits = np.iinfo(dtype)
+    return ("whole numbers", f"from {limits.min} to {limits.max}")
+
+
+def requested_outputs(
+    outputs: list[WantedOutput], every_binary: bool, model: ModelInterface
+) -> dict[str, bool]:
     """Output names, and whether each is sent as bytes; all outputs where none is named."""
+    names = tuple(spec.name for spec in model.outputs) or _OUTPUTS
     if not outputs:
-        return dict.fromkeys(_OUTPUTS, every_binary)
+        return dict.fromkeys(names, every_binary)
     requested = {}
     for output in outputs:
         parameters = read_parameters(output)
-        if output.name not in _OUTPUTS or "classification" in parameters:
+        if output.name not in names or "classification" in parameters:
+            *others, last = names
             raise HttpError(
                 400,
-                f"outputs: {output.name[:80]} is not available; request {SCORES}, {LABEL} or "
-                f"{CLASS_NAME}",
+                f"outputs: {output.name[:80]} is not available; request "
+                f"{', '.join(others)}{' or ' if others else ''}{last}",
             )
         requested[output.name] = parameters.get("binary_data", every_binary) is True
     return requested
@@ -282,20 +385,28 @@ def encode_answer(
     version: int,
     given_id: str,
     late: bool,
-    scores: NDArray[np.float32],
+    scores: NDArray[Any],
     labels: list[int],
     requested: dict[str, bool],
 ) -> tuple[bytes, int | None]:
     """The body of an `InferAnswer`, and the length of its JSON where bytes follow.
 
-    Made of dictionaries, which cost less than the structs that describe it.
+    Made of dictionaries, which cost less than the structs that describe it. In JSON, NaN and
+    infinity of a model's own outputs are null.
     """
+    named = {spec.name: spec for spec in model.outputs}
     tail: list[bytes] = []
     outputs: list[dict[str, Any]] = []
+    output: dict[str, Any]
+    content: Any
     for name, binary in requested.items():
-        if name == SCORES:
-            output: dict[str, Any] = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
-            content: Any = (
+        if named:
+            content = scores[name]
+            output = {"name": name, "datatype": named[name].datatype, "shape": content.shape}
+            content = content.tobytes() if binary else content.ravel().tolist()
+        elif name == SCORES:
+            output = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
+            content = (
                 scores.astype("<f4", copy=False).tobytes() if binary else scores.ravel().tolist()
             )
         elif name == LABEL:

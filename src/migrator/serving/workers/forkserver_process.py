@@ -25,6 +25,7 @@ from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel
 from migrator.io.spawn import exit_status, exit_with_parent, one_line
 from migrator.learn.model import Modality, Model
+from migrator.learn.named_tensors import NamedTensorModel
 from migrator.learn.registry import build, model_class
 from migrator.learn.tokens import HASHED, PADDING, VOCABULARY, tokenizer_of
 from migrator.serving.logs import FORMAT_VARIABLE, configure
@@ -145,6 +146,16 @@ class ForkserverLoop:
 def model_interface(name: str, model: Model, spec: ModelSpec) -> ModelInterface:
     """The inputs and outputs of a tenant's model."""
     example, classes, names = model.example(1), spec.classes, spec.class_names
+    judges = hasattr(model, "is_correct")
+    if isinstance(model, NamedTensorModel):
+        return ModelInterface(
+            *(name, "", (), classes),
+            given_names=names,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            labels=model.labels,
+            judges=judges,
+        )
     if model.modality == Modality.TEXT:
         # a class of the user's own may read the packaged models' hashed words
         values = getattr(model, "vocabulary", VOCABULARY)
@@ -153,9 +164,12 @@ def model_interface(name: str, model: Model, spec: ModelSpec) -> ModelInterface:
             tokenizer = None
         padding = int(getattr(model, "padding", PADDING))
         return ModelInterface(
-            name, "INT32", example.shape[1:], classes, values, tokenizer, padding, names
+            *(name, "INT32", example.shape[1:], classes, values, tokenizer, padding, names),
+            judges=judges,
         )
-    return ModelInterface(name, "UINT8", example.shape[1:], classes, given_names=names)
+    return ModelInterface(
+        name, "UINT8", example.shape[1:], classes, given_names=names, judges=judges
+    )
 
 
 def build_all(specs: Mapping[str, ModelSpec]) -> dict[str, Model]:

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
+from migrator.core.tensors import TensorSpec
 from migrator.io.child_process import Fault, Release
 from migrator.io.spawn import ChildLostError
 from migrator.learn.tokens import TextEncoder, text_encoder
@@ -49,7 +49,11 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class ModelInterface:
-    """Inputs and outputs of a tenant's model, as its clients use it."""
+    """Inputs and outputs of a tenant's model, as its clients use it.
+
+    A classifier has one input tensor, of `datatype` and `shape`. A model with named tensors of its
+    own has `inputs`, `outputs` and, unless its labels are classes, `labels`.
+    """
 
     name: str
     """Of the tenant."""
@@ -66,6 +70,11 @@ class ModelInterface:
     """Of texts: the token that fills up short ones."""
     given_names: tuple[str, ...] = ()
     """Names of the first classes."""
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    labels: tuple[TensorSpec, ...] = ()
+    judges: bool = False
+    """Whether the model itself decides which outputs are correct, on its workers."""
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -125,7 +134,8 @@ class WorkerReady(Struct, tag=True, frozen=True):
 class Answered(NamedTuple):
     """Scores of a batch, one row per input, and the model version that computed them."""
 
-    scores: NDArray[np.float32]
+    scores: NDArray[Any]
+    """Records of the outputs where a model names them."""
     version: int
     began_s: float = 0.0
     """When the worker had received the batch, on the monotonic clock; 0: it does not say."""
@@ -140,8 +150,17 @@ class WorkerLink(Protocol):
         """Unique within one run of the daemon."""
         ...
 
-    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+    async def infer(
+        self,
+        inputs: NDArray[Any],
+        request_ids: str = "",
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Answered:
         """One batch; `request_ids` are for the log of the worker."""
+        ...
+
+    async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
+        """Which of the answers, records of `outputs` and `label`, are correct."""
         ...
 
 
@@ -152,16 +171,32 @@ class Infer(Struct, tag=True, frozen=True):
     dtype: str
     request_ids: str = ""
     """For the worker's log."""
+    trace_context: dict[str, str] | None = None
+    """Headers of the W3C's trace context; None: it is not traced."""
 
 
 class Scores(Struct, tag=True, frozen=True):
-    """The scores of a batch are in the payload, in single precision."""
+    """The scores of a batch, or records of its outputs, are in the payload."""
 
     shape: tuple[int, ...]
     version: int
     began_s: float
     """On the monotonic clock, which all processes share."""
     ended_s: float
+    dtype: str = "<f4"
+
+
+class Judge(Struct, tag=True, frozen=True):
+    """Decide which of the answers in the payload, records of `outputs` and `label`, are correct."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Judged(Struct, tag=True, frozen=True):
+    """Whether each answer is correct."""
+
+    correct: tuple[bool, ...]
 
 
 class Swap(Struct, tag=True, frozen=True):
@@ -230,7 +265,7 @@ class Reaped(Struct, tag=True, frozen=True):
     status: str
 
 
-ToWorker = Assignment | Infer | Swap | Release
-FromWorker = WorkerReady | Scores | Swapped | Fault
+ToWorker = Assignment | Infer | Judge | Swap | Release
+FromWorker = WorkerReady | Scores | Judged | Swapped | Fault
 ToForkserver = Build | Fork | Reap | Release
 FromForkserver = Built | GpuUsed | Forked | Reaped | Fault

@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -27,6 +26,7 @@ from migrator.serving.workers.messages import (
     Fork,
     FromWorker,
     Infer,
+    Judge,
     ModelFaultError,
     ModelInterface,
     ModelSpec,
@@ -94,18 +94,32 @@ class ServingWorker:
     def pid(self) -> int:
         return self._process.pid
 
-    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+    async def infer(
+        self,
+        inputs: NDArray[Any],
+        request_ids: str = "",
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Answered:
         """One batch; WorkerLostError, ModelFaultError where the model raises, InputError."""
         shape, dtype, payload = encode_array(inputs)
         frame = await self._process.request(
-            Infer(shape, dtype, request_ids),
+            Infer(shape, dtype, request_ids, dict(trace_context) if trace_context else None),
             payload,
             limit_s=self.assignment.limit_s or self._hang_s,
         )
         answer = frame.message
         # a copy: scores are small, the buffer they came in is not
-        scores: NDArray[np.float32] = decode_array(answer.shape, "<f4", frame.payload).copy()
+        scores = decode_array(answer.shape, answer.dtype, frame.payload).copy()
         return Answered(scores, answer.version, answer.began_s, answer.ended_s)
+
+    async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
+        """Which answers are correct; raises what `infer` raises."""
+        shape, dtype, payload = encode_array(answers)
+        frame = await self._process.request(
+            Judge(shape, dtype), payload, limit_s=self.assignment.limit_s or self._hang_s
+        )
+        correct: tuple[bool, ...] = frame.message.correct
+        return correct
 
     async def swap(self, weights: Path, version: int) -> float:
         """Serve these weights from the next batch on; the seconds. InputError: unusable."""

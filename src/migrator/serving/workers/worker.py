@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,17 +22,22 @@ from typing import Any
 import numpy as np
 
 from migrator.core.errors import InputError
+from migrator.core.tensors import has_nan
 from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel, decode_array, encode_array
 from migrator.io.spawn import end_on_request, exit_with_parent, one_line
 from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Model
+from migrator.learn.named_tensors import compare
 from migrator.serving.logs import LineLimiter
+from migrator.serving.tracing import exporters
 from migrator.serving.workers.messages import (
     Assignment,
     FromWorker,
     Infer,
+    Judge,
+    Judged,
     Scores,
     Swap,
     Swapped,
@@ -107,6 +112,8 @@ class Worker:
                 continue
             if isinstance(frame.message, Assignment):
                 answer, payload = self._take(frame.message), _EMPTY
+            elif isinstance(frame.message, Judge):
+                answer, payload = self._judge(frame.message, frame.payload), _EMPTY
             else:
                 answer, payload = self._infer(frame.message, frame.payload)
             self._send(frame.number, answer, payload)
@@ -115,6 +122,8 @@ class Worker:
 
     def _take(self, assignment: Assignment) -> FromWorker:
         try:
+            if exporters():  # imported now, not for the first traced batch
+                import_module("migrator.serving.spans")
             os.environ.update(assignment.environment)
             self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
             take_memory(*assignment.emulated_mib)
@@ -140,9 +149,12 @@ class Worker:
             return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
         inputs = decode_array(request.shape, request.dtype, payload)
         try:
-            with self._answering:
+            with self._answering, _in_trace(request.trace_context):
                 served = self._served or served
-                shape, _, scores = encode_array(np.asarray(served.model.infer(inputs), np.float32))
+                outputs = np.asarray(served.model.infer(inputs))
+                if outputs.dtype.names is None:
+                    outputs = outputs.astype(np.float32, copy=False)
+                shape, dtype, scores = encode_array(outputs)
         except InputError as error:
             return self._report_failure(request, FaultKind.INPUT, error), _EMPTY
         except Exception as error:
@@ -152,7 +164,20 @@ class Worker:
         if assignment.latency_ms is not None:
             least_s = emulated_s(assignment.latency_ms, len(inputs))
             time.sleep(max(0.0, least_s - (time.monotonic() - began_s)))
-        return Scores(shape, served.version, began_s, time.monotonic()), scores
+        return Scores(shape, served.version, began_s, time.monotonic(), dtype), scores
+
+    def _judge(self, request: Judge, payload: memoryview) -> FromWorker:
+        served = self._served
+        if served is None:
+            return Fault(FaultKind.PROCESS, "got answers before it took an instance")
+        answers = decode_array(request.shape, request.dtype, payload)
+        try:
+            correct, _ = compare(served.model, answers["outputs"], answers["label"])
+        except InputError as error:
+            return Fault(FaultKind.INPUT, str(error))
+        except Exception as error:
+            return Fault(FaultKind.MODEL, one_line(error))
+        return Judged(tuple(correct.tolist()))
 
     def _report_failure(self, request: Infer, kind: FaultKind, error: Exception) -> Fault:
         """The answer to a batch that failed; the traceback goes into the worker's own log."""
@@ -229,6 +254,16 @@ class Worker:
             self._channel.send(number, message, payload)
 
 
+def _in_trace(trace_context: Mapping[str, str] | None) -> AbstractContextManager[None]:
+    """What the model calls through OpenTelemetry's API belongs to the trace of its batch."""
+    if not trace_context:
+        return nullcontext()
+    within: AbstractContextManager[None] = import_module("migrator.serving.spans").continued(
+        trace_context
+    )
+    return within
+
+
 def load_weights(model: Model, weights: Path | None) -> None:
     """InputError also where a user's own class raises something else."""
     if weights is None:
@@ -252,10 +287,11 @@ def warm_up(model: Model, batch: int, *, begin: bool = False) -> None:
         model.begin_serving(batch)
     for size in sorted({1, batch}):
         scores = np.asarray(model.infer(model.example(size)))
-        if scores.ndim != 2 or len(scores) != size or np.isnan(scores).any():
+        is_named = scores.dtype.names is not None  # their shapes were compared with the declared
+        if (scores.ndim != 2 and not is_named) or len(scores) != size or has_nan(scores).any():
             raise InputError(
                 f"{type(model).__name__} answers {size} inputs with an array of {scores.shape}"
-                f"{' that contains NaN' if np.isnan(scores).any() else ''}; correct its weights or "
+                f"{' that contains NaN' if has_nan(scores).any() else ''}; correct its weights or "
                 "its class"
             )
 

@@ -1,4 +1,4 @@
-"""A class name has one meaning in our sources, with and without a leading underscore."""
+"""A class name has one meaning in our sources, and loop variables say what they hold."""
 
 from __future__ import annotations
 
@@ -30,3 +30,13 @@ def test_private_and_nested_classes_count() -> None:
     public = "class Row: ...\nclass Page: ...\n"
     other = "def made():\n    class _Row: ...\n"
     assert defined_twice([("a.py", public), ("b.py", other)]) == {"Row": ["a.py", "b.py"]}
+
+
+def test_no_loop_variable_is_called_each() -> None:
+    """`for tenant in tenants`: the name says what is iterated over."""
+    root = SOURCE.parent.parent
+    for folder in ("src", "benchmarks", "examples"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    assert node.id != "each", f"{path.relative_to(root)}:{node.lineno}"

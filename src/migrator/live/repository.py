@@ -1,0 +1,169 @@
+"""Tenants that operators add to a daemon and remove from it, by name or with their section.
+
+It checks what is asked for and stores it, so that a restarted daemon serves the same tenants;
+`Admission` carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.io.strict import listed
+from migrator.live.admission import Admission
+from migrator.live.context import Context
+from migrator.live.operator_actions import OperatorActions
+from migrator.live.room import NoRoomError, require_room
+from migrator.live.stored_tenants import StoredTenants
+from migrator.serving.http.access import digest
+from migrator.workload.live import LiveScenario
+from migrator.workload.tokens import read_tokens
+
+
+class Repository:
+    """The tenants of one daemon without a cluster; used in its event loop.
+
+    A change goes on if the client that asked for it leaves; there is one at a time.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        admission: Admission,
+        actions: OperatorActions,
+        stored: StoredTenants,
+    ) -> None:
+        self._context, self._admission, self._actions = context, admission, actions
+        self._stored, self._lock = stored, asyncio.Lock()
+        self._changes: set[asyncio.Task[str]] = set()
+
+    @property
+    def removed(self) -> list[str]:
+        """Tenants that `load` serves again."""
+        return self._stored.removed
+
+    async def add(self, section: object, folder: str | None) -> str:
+        """Serve the tenant of a section of a scenario.
+
+        `folder`: paths in it are relative to this. HttpError 409 if it is there already or does not
+        fit, InputError if it cannot be used.
+        """
+        return await self._alone(lambda: self._add(section, folder))
+
+    async def load(self, name: str, section: object | None) -> str:
+        """Serve a removed tenant again, or with a section another one of that name.
+
+        One that is served stays as it is.
+        """
+        return await self._alone(lambda: self._load(name, section))
+
+    async def remove(self, name: str) -> str:
+        """Answer the tenant's waiting requests, and serve it no longer.
+
+        HttpError 404 if there is none, 409 if it is the last one.
+        """
+        return await self._alone(lambda: self._remove(name))
+
+    async def _alone(self, change: Callable[[], Awaitable[str]]) -> str:
+        async def run() -> str:
+            async with self._lock:
+                return await change()
+
+        task = asyncio.create_task(run())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _add(self, section: object, folder: str | None) -> str:
+        if not isinstance(section, Mapping):
+            raise InputError("this is no tenant; give it as an entry of a scenario's tenants")
+        if folder is not None and not Path(folder).is_absolute():
+            raise InputError("folder: this is no absolute path; give one")
+        where = None if folder is None else Path(folder)
+        scenario = await asyncio.to_thread(self._stored.read, section, where)
+        name = scenario.tenants[0].name
+        if self._admission.serves(name):
+            raise HttpError(
+                409, f"{name} is served already; remove it first, or give this one another name"
+            )
+        is_new = name not in self._stored.names
+        await self._require(scenario)
+        await asyncio.to_thread(self._stored.add, name, section, where)
+        try:
+            return await self._admission.add(scenario)
+        except BaseException:
+            undo = self._stored.forget if is_new else self._stored.remove
+            await asyncio.to_thread(undo, name)
+            raise
+
+    async def _load(self, name: str, section: object | None) -> str:
+        if self._admission.serves(name):
+            if section is not None:
+                raise HttpError(409, f"{name} is served already; unload it first")
+            return f"{name} is served already"
+        if section is not None:
+            if not isinstance(section, Mapping):
+                raise InputError("config: this is no tenant; give an entry of a scenario's tenants")
+            return await self._add({**section, "name": name}, None)
+        if name not in self._stored.names:
+            names = listed(self._stored.names)
+            raise HttpError(
+                404,
+                f"there is no {name} to load; name {names}, or add it with its section "
+                "(`migrator admin add FILE`, or the parameter `config`)",
+            )
+        scenario = self._stored.of(name)
+        await self._require(scenario)
+        await asyncio.to_thread(self._stored.restore, name)
+        try:
+            return await self._admission.add(scenario)
+        except BaseException:
+            await asyncio.to_thread(self._stored.remove, name)
+            raise
+
+    async def _remove(self, name: str) -> str:
+        tenants = self._context.tenants
+        if name not in tenants:
+            why = "is removed already" if name in self.removed else "is not there"
+            raise HttpError(404, f"{name} {why}; name {listed(list(tenants))}")
+        if not any(self._admission.serves(other) for other in tenants if other != name):
+            raise HttpError(
+                409, f"{name} is the last one; add another first, drain it, or stop the daemon"
+            )
+        await self._admission.require_ready()
+        await asyncio.to_thread(self._actions.forget, name)
+        await asyncio.to_thread(self._stored.remove, name)
+        try:
+            return await self._admission.remove(name)
+        except MigratorError:
+            if name in tenants:  # it is served on
+                await asyncio.to_thread(self._stored.restore, name)
+            raise
+
+    async def _require(self, scenario: LiveScenario) -> None:
+        """Refuse a tenant that has no room or no token."""
+        await self._admission.require_ready()
+        service, context = scenario.tenants[0].service, self._context
+        others = [other.service for other in context.tenants.values()]
+        try:
+            require_room(service, others, context.board, context.executor.memory.limit_mib)
+        except NoRoomError as error:
+            raise HttpError(409, str(error)) from error
+        await asyncio.to_thread(self._take_token, service.tenant)
+
+    def _take_token(self, name: str) -> None:
+        """Accept the tenant's token from now on; InputError if it has none."""
+        serving = self._context.serving
+        live, tokens = serving.live.live, serving.tokens
+        if live.token_file is None:
+            if tokens.configured and not tokens.knows(name):
+                raise InputError(
+                    f"{name}: there is no token for it, and token_variables are read at the start "
+                    "only; put it into the scenario and restart the daemon, or use live.tokens"
+                )
+            return
+        names = list(dict.fromkeys([*self._stored.names, name]))
+        token = (read_tokens(live, names, {}) or {})[name]
+        tokens.set(name, digest(token))

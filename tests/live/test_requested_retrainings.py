@@ -1,0 +1,101 @@
+"""Retrainings within a window: asked for by an operator, or by a limit of the scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.faults import said, settled, teach
+from support.live_daemon import Served, samples, scenario_file, served
+from typer.testing import CliRunner
+
+from migrator.cli import app
+
+WINDOW_S = 300
+"""Longer than a test: no window but the first begins."""
+
+
+def _scenario(folder: Path, policy: str = "static-4-3", **limits: Any) -> Path:
+    path = scenario_file(folder, "photos", "cameras", window_s=WINDOW_S, policy=policy)
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["tenants"][0]["live"] |= limits
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def _admin(daemon: Served, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["admin", *arguments, "--url", daemon.url, "--yes"])
+    return done.exit_code, done.output
+
+
+def _version(number: int, daemon: Served) -> dict[str, Any]:
+    return daemon.wait_for(
+        lambda now: (
+            now["tenants"]["photos"]["version"] == number
+            and now["tenants"]["photos"]["retraining"] == "done"
+        ),
+        f"version {number} serves",
+    )
+
+
+@pytest.mark.parametrize("policy", ["static-4-3", "migrator"])
+def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path, policy: str) -> None:
+    with served(_scenario(tmp_path, policy), tmp_path / "state") as daemon:
+        settled(daemon)
+        code, refusal = _admin(daemon, "retrain", "photos")
+        assert code == 1
+        assert "photos has 0 labels that are not learned, and a retraining needs 20" in refusal
+        teach(daemon, "photos", 1, 40, "first")
+        code, words = _admin(daemon, "retrain", "photos")
+        assert (code, "photos is retrained on 40 new labels" in words) == (0, True)
+        now = _version(2, daemon)
+        assert now["window"] == 0
+        # those labels are learned: fewer than 20 others are too few
+        teach(daemon, "photos", 1, 45, "second")
+        code, words = _admin(daemon, "retrain", "photos")
+        assert (code, "on 45 new labels" in words) == (0, True)
+        _version(3, daemon)
+        assert _admin(daemon, "retrain", "photos")[0] == 1
+        status, answer = _act(daemon, "drain", "photos"), _act(daemon, "retrain", "photos")
+        assert (status[0], answer[0]) == (200, 409)
+        assert "photos is drained; undrain it" in answer[1]["error"]
+        assert daemon.stop() == 0
+
+
+def _act(daemon: Served, action: str, tenant: str) -> tuple[int, dict[str, Any]]:
+    answer = daemon.client.post(
+        f"{daemon.url}/admin/actions", json={"action": action, "tenant": tenant}
+    )
+    return answer.status_code, answer.json()
+
+
+def test_it_is_retrained_as_soon_as_so_many_labels_are_new(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path, retrain_after_labels=30), state) as daemon:
+        settled(daemon)
+        for tenant in ("photos", "cameras"):
+            daemon.upload(tenant, *samples(1, 29), "few")
+        daemon.upload("cameras", *samples(2, 29), "more")
+        assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
+        picture, label = samples(1, 30)
+        daemon.upload("photos", picture[29:], label[29:], "last")
+        now = _version(2, daemon)
+        assert now["tenants"]["cameras"]["version"] == 1
+        said(state, "the retraining of photos is requested: 30 new labels")
+
+
+def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path, retrain_after_drop=0.2), state) as daemon:
+        settled(daemon)
+        teach(daemon, "photos", 0, 60, "as-before")
+        assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
+        teach(daemon, "photos", 1, 90, "drifted")
+        # the second one may be less accurate on these classes than on its held-out samples
+        now = daemon.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] >= 2, "another version serves"
+        )
+        assert now["window"] == 0
+        said(state, "the retraining of photos is requested: its accuracy fell from")

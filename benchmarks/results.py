@@ -408,13 +408,13 @@ def run(page: Page, folder: Path) -> bool:
     began = time.monotonic()
     done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=False)
     took_s = time.monotonic() - began + (float(spent.read_text()) if spent.exists() else 0.0)
-    spent.write_text(f"{took_s:.1f}")
+    spent.write_text(f"{took_s:.3f}")
     if done.returncode:
         print(f"{page.name}: ended with {done.returncode} after {took_s:.0f} s", flush=True)
         return False
     for file in (*page.rows, *page.more):
         shutil.copyfile(work / file, folder / file)
-    record(page, folder, shown, round(took_s, 1))
+    record(page, folder, shown, round(took_s, 3))
     spent.unlink()
     print(f"{page.name}: {took_s:.0f} s", flush=True)
     return True

@@ -188,7 +188,7 @@ def serve(
         require_extra("grpc", "the API over gRPC")
     live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
+        tokens_by_name = read_tokens(live.live, stored.names, os.environ, stored.unusable) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens_by_name.items()}
     tokens = Tokens(digests, digests.pop(ADMIN, None))

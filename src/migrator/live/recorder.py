@@ -230,7 +230,7 @@ class LiveRecorder(recorder.Recorder):
             accuracy_after=tenant.accuracy,
             accuracy_estimated=tenant.retraining.expected if tenant.retraining else None,
             version=tenant.version.number if tenant.version else None,
-            evidence=tenant.belief.evidence,
+            evidence=tenant.model.accuracy.evidence,
         )
 
 

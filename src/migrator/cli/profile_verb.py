@@ -146,7 +146,7 @@ def profiles(
         return
     for entry in listed:
         sizes = ", ".join(f"{batch}" for batch in sorted(entry.latency_ms))
-        print(f"{entry.model:<14} {entry.board:<12} batches {sizes}; {entry.provenance}")
+        print(f"{entry.model:<18} {entry.board:<12} batches {sizes}; {entry.provenance}")
 
 
 def _counts(text: str) -> list[int]:

@@ -11,7 +11,7 @@ def render(records: dict[str, Record]) -> str:
     """The whole page; a study that was not measured is left out."""
     lines = ["# How fast and how good the planners are", ""]
     made_by = "python -m benchmarks.planner --out docs/results"
-    lines += [f"`{made_by}`; `--only STUDY` repeats one. Made from the JSON files beside it.", ""]
+    lines += [f"`{made_by}`; `--only STUDY` repeats one.", ""]
     faults = [fault for record in records.values() for fault in record.faults]
     if faults:
         lines += ["**Faults**", "", *(f"- {fault}" for fault in faults), ""]

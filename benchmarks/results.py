@@ -34,6 +34,7 @@ from typing import Any
 from benchmarks import (
     conditions,
     configuration_times,
+    configurations,
     evaluation,
     floors,
     forecasters_page,
@@ -268,6 +269,15 @@ PAGES = (
         code=("core", "learn"),
     ),
     Page(
+        "configurations",
+        ("configurations.json",),
+        lambda folder: configurations.text(_read(folder, "configurations.json")),
+        command=(
+            *(*_PYTHON, "benchmarks.configurations", "--windows", "4", "--seeds", "0"),
+            *("--keep", "{work}/configurations.jsonl", "--out", "{work}"),
+        ),
+    ),
+    Page(
         "configuration_times",
         ("configuration_times.json",),
         lambda folder: configuration_times.text(_read(folder, "configuration_times.json")),
@@ -398,13 +408,13 @@ def run(page: Page, folder: Path) -> bool:
     began = time.monotonic()
     done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=False)
     took_s = time.monotonic() - began + (float(spent.read_text()) if spent.exists() else 0.0)
-    spent.write_text(f"{took_s:.1f}")
+    spent.write_text(f"{took_s:.3f}")
     if done.returncode:
         print(f"{page.name}: ended with {done.returncode} after {took_s:.0f} s", flush=True)
         return False
     for file in (*page.rows, *page.more):
         shutil.copyfile(work / file, folder / file)
-    record(page, folder, shown, round(took_s, 1))
+    record(page, folder, shown, round(took_s, 3))
     spent.unlink()
     print(f"{page.name}: {took_s:.0f} s", flush=True)
     return True

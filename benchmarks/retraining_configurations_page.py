@@ -109,14 +109,12 @@ def page(courses: dict[str, Json], files: Sequence[str]) -> str:
     lines = [
         "# Configurations of a retraining",
         "",
-        "A model goes through the windows of a benchmark; in each, the serving model is retrained "
-        "once with every configuration, and one of the results, drawn from the seed, serves in the "
-        "next window. *Gain* and *time*: relative to all layers, 8 epochs (means over windows; "
-        "time with the fixed part). *Off*: estimated minus actual accuracy in points, the median "
-        "and the largest of the absolute values. Each estimate knows only the trial in its window "
-        "and the retrainings that served before. Rows: "
-        + ", ".join(f"[{name}]({name})" for name in files)
-        + ".",
+        "In each window of a benchmark the serving model is retrained once with every "
+        "configuration, and one of the results, drawn from the seed, serves in the next window. "
+        "*Gain* and *time*: relative to all layers, 8 epochs (means over windows; time with the "
+        "fixed part). *Off*: estimated minus actual accuracy in points, median and largest of the "
+        "absolute values. Each estimate knows only the trial in its window and the retrainings "
+        "that served before. Rows: " + ", ".join(f"[{name}]({name})" for name in files) + ".",
         "",
         *_measured_on(courses),
         "",
@@ -134,15 +132,22 @@ def page(courses: dict[str, Json], files: Sequence[str]) -> str:
 
 
 def _measured_on(courses: dict[str, Json]) -> Iterator[str]:
+    """A line for all courses on one machine."""
+    machines: dict[str, list[str]] = {}
     for key, course in courses.items():
         pair, _, seed = key.rpartition(":")
         samples = course["samples_per_class"]
-        yield (
-            f"- {pair.replace(':', ', ')}, seed {seed}: {len(course['rows']) - 1} windows, "
-            f"{'all' if samples is None else samples} samples per class; {course['board']}, "
-            f"torch {course['torch']}, {course['precision']}, {course['measured']}"
-            + (f"; {course['note']}" if "note" in course else "")
+        machine = (
+            f"{course['board']}, torch {course['torch']}, {course['precision']}, "
+            f"{course['measured']}, {'all' if samples is None else samples} samples per class"
         )
+        note = f"; {course['note']}" if "note" in course else ""
+        windows = len(course["rows"]) - 1
+        machines.setdefault(machine, []).append(
+            f"{pair.replace(':', ', ')} (seed {seed}, {windows} windows{note})"
+        )
+    for machine, measured in machines.items():
+        yield f"- {machine}: {', '.join(measured)}"
 
 
 def _table(ones: Sequence[Judged]) -> Iterator[str]:
@@ -185,8 +190,8 @@ def _estimates(every: Sequence[Judged], courses: dict[str, Json]) -> Iterator[st
             trial["longest"][_clock(course)] for trial in trials
         )
     yield (
-        "The trial for all configurations took "
-        + ", ".join(f"{cost:.2f} ({key.replace(':', ', ')})" for key, cost in costs.items())
+        "The trial for all configurations took, in the order above, "
+        + ", ".join(f"{cost:.2f}" for cost in costs.values())
         + " times that for one."
     )
 

@@ -14,7 +14,10 @@ PATH = "migrator.forecast.auto_ets:AutoEts"
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "statsforecast.models", None)
-    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[statsforecast\]'"):
+    with pytest.raises(
+        InputError,
+        match=r"^auto-ets needs statsforecast.*pip install 'migrator-gpu\[statsforecast\]'",
+    ):
         forecaster(PATH)
 
 

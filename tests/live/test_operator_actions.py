@@ -187,7 +187,7 @@ async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: 
     assert acted == Acted(Outcome.DONE, "photos: version 2 serves again, version 3 is withdrawn")
     photos = bench.tenants["photos"]
     assert photos.version is not None
-    assert (photos.version.number, photos.accuracy, photos.since) == (2, 0.6, 3)
+    assert (photos.version.number, photos.accuracy, photos.model.since) == (2, 0.6, 3)
     assert bench.rollout.versions == [("photos", 2)]
     assert bench.recorder.begun == [("photos", 2, "rolled back by an operator from version 3")]
     newest = bench.context.versions_of("photos").newest_good()
@@ -237,7 +237,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     bench.trainings.end.set()
     assert "version 2, which was rolled back" in await training
     assert photos.version is not None
-    assert (photos.version.number, photos.since) == (1, 0)
+    assert (photos.version.number, photos.model.since) == (1, 0)
     assert bench.recorder.results == [("photos", False)]
 
 
@@ -256,7 +256,7 @@ async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) ->
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # from 0.5 to 0.9: four of five errors
-    assert photos.gains.removed == pytest.approx(0.8)
+    assert photos.model.gains.removed == pytest.approx(0.8)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:

@@ -27,7 +27,7 @@ from migrator.planning.solve import make_plan
 from migrator.planning.survivors import planner, state_search
 from migrator.planning.survivors.replanning import replan
 
-NOTICE = "first use: compiling the planner, up to a minute, once per installation\n"
+NOTICE = "first use of this planner: compiling it, up to a minute, once per installation\n"
 KERNELS = """
 from migrator.planning.kernels import announced, compiled, compiled_inner
 

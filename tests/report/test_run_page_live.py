@@ -55,6 +55,9 @@ def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
     assert page.title == "MIGRator, live: quick under migrator"
     # 2,661 good of 3,600 in the two windows that ended
     assert page.sections[0].paragraphs[0].startswith("2,661 of 3,600 requests")
+    assert page.lead.endswith(
+        "Labels of answers tell which ones are correct; with too few it is unknown."
+    )
 
 
 def test_planned_and_held_stand_one_above_the_other(run: RecordedRun) -> None:

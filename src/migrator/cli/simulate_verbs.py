@@ -463,7 +463,7 @@ def policies(
 
 @app.command()
 def forecasters(as_json: AsJson = False) -> None:
-    """List the forecasters."""
+    """List the forecasters; the last line says how others are named."""
     from migrator.forecast.selection import forecasters as forecasters_by_name
 
     if as_json:
@@ -476,6 +476,7 @@ def forecasters(as_json: AsJson = False) -> None:
         return
     for forecaster in forecasters_by_name().values():
         print(f"{forecaster.name:<20} {forecaster.summary}")
+    print("and informer:FILE, package.module:NAME (docs/forecasting.md)")
 
 
 @app.command()

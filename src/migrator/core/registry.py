@@ -85,6 +85,8 @@ def make(kind: str, path: str, target: type) -> object:
     """An object of the class at an import path; InputError if it cannot be made."""
     try:
         made: object = target()
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(
             f"{kind}: {path} cannot be made ({type(error).__name__}: {error}); it must take no "

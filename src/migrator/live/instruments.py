@@ -38,21 +38,11 @@ class Instruments:
             full = f"migrator_{name}"
             return Histogram(full, text, labels, buckets=bounds, registry=registry)
 
-        text = (
-            "Retrainings by outcome: adopted ones serve, refused ones were not better, failed ones "
-            "are tried again."
-        )
+        text = "Retrainings by outcome: adopted ones serve, refused ones were not better."
         self.retrainings = counter("retrainings", text, "tenant", "outcome")
-        text = (
-            "Windows that ended without a retraining of the tenant, by reason; "
-            "migrator_retraining_waiting describes the reasons."
-        )
+        text = "Windows that ended without a retraining of the tenant, by reason."
         self.not_retrained = counter("windows_not_retrained", text, "tenant", "reason")
-        text = (
-            "Labels that clients sent: stored ones are on disk, repeated ones were known, "
-            "conflicting ones differ from the stored label of their request, failed ones could not "
-            "be written."
-        )
+        text = "Labels that clients sent: stored, repeated, conflicting or failed (not written)."
         self.labels = counter("labels", text, "tenant", "outcome")
         text = "Workers that died, hung and were killed, or could not start; each is replaced."
         self.losses = counter("worker_losses", text, "tenant")
@@ -61,17 +51,11 @@ class Instruments:
             "instance, visible ones after."
         )
         self.overhead_s = counter("overhead_spent_seconds", text, "tenant", "seen")
-        text = (
-            "Plans that were requested, by reason: window and regular are routine, all others "
-            "follow a deviation from the plan."
-        )
+        text = "Requests for plans by reason: all but window and regular follow a deviation."
         self.asked = counter("plans_asked", text, "reason")
         text = "From the request of a plan to the plan."
         self.plan_s = histogram("planner_seconds", text, _PLAN_BOUNDS_S)
-        text = (
-            "Steps of reconfigurations by outcome; a warm step that a later plan made needless "
-            "was stopped."
-        )
+        text = "Steps of reconfigurations by outcome; stopped ones were no longer needed."
         self.steps = counter("reconfigurations", text, "kind", "outcome")
         text = (
             "Durations of the parts of a reconfiguration; warm consists of load (read the "
@@ -80,9 +64,9 @@ class Instruments:
         self.parts = histogram("reconfiguration_seconds", text, _PART_BOUNDS_S, "part")
         text = "Durations of completed retrainings."
         self.training_s = histogram("retraining_seconds", text, _TRAINING_BOUNDS_S)
-        text = "Times that records could not be written; the service goes on, reports have a gap."
+        text = "Times that records could not be written."
         self.unwritten = counter("record_failures", text)
-        text = "Files that could not be read when the daemon started: kept aside and created anew."
+        text = "Files that were damaged when the daemon started."
         self.damaged = counter("damaged_files", text, "file")
         text = "Actions of operators on the running system, by outcome: done, refused or failed."
         self.actions = counter("actions", text, "kind", "outcome")

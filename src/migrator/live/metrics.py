@@ -71,8 +71,8 @@ class RunMetrics(Collector):
         yield self._instances()
         yield info(
             "migrator_instance",
-            "Every instance and share that exists; gpu, UUID (of the GPU), GPU_I_ID and "
-            "GPU_I_PROFILE are those of dcgm-exporter.",
+            "Every instance and share; gpu, UUID (of the GPU), GPU_I_ID and GPU_I_PROFILE are "
+            "those of dcgm-exporter.",
             map(self._labels, self._context.executor.units),
         )
         yield self._disk()
@@ -137,15 +137,13 @@ class TenantMetrics(Collector):
         yield _per_tenant(
             counter,
             "migrator_goodput",
-            "Requests answered in time and correctly, by their labels; those without a label are "
-            "not counted.",
+            "Requests answered in time and correctly, by their labels.",
             {name: total.correct for name, total in totals.items()},
         )
         yield _per_tenant(
             counter,
             "migrator_judged",
-            "Requests answered in time whose label came. Of the others it is unknown whether they "
-            "were answered correctly.",
+            "Requests answered in time whose label came.",
             {name: total.judged for name, total in totals.items()},
         )
         yield self._accuracy()
@@ -168,7 +166,7 @@ class TenantMetrics(Collector):
         )
         yield self._gauge(
             "migrator_retraining_progress_ratio",
-            "Progress of this window's retraining, from 0 to 1; 0 if there is none.",
+            "Progress of this window's retraining, from 0 to 1.",
             lambda tenant: tenant.retraining.progress if tenant.retraining else 0.0,
         )
         yield self._gauge(
@@ -184,19 +182,16 @@ class TenantMetrics(Collector):
         )
         yield self._gauge(
             "migrator_drained",
-            "1 while an operator has drained the tenant, which then takes no requests, else 0.",
+            "1 while an operator has drained the tenant, else 0.",
             lambda tenant: tenant.drained,
         )
         yield self._gauge(
             "migrator_overhead_seconds",
-            "Seconds until a new instance serves the tenant, as measured lately; plans use it.",
+            "Seconds until a new instance serves the tenant, as measured lately.",
             lambda tenant: tenant.overhead_s,
         )
         forecasts = self._forecasts
-        text = (
-            "Absolute errors of forecasts in requests, summed over slots; only for policies that "
-            "plan with a forecast."
-        )
+        text = "Absolute errors of forecasts in requests, summed over slots."
         yield _per_tenant(counter, "migrator_forecast_absolute_error", text, forecasts.absolute)
         text = "Slots that were compared with a forecast."
         yield _per_tenant(counter, "migrator_forecast_slots", text, forecasts.slots)
@@ -208,7 +203,7 @@ class TenantMetrics(Collector):
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         for name, tenant in self._tenants.items():
-            values[name, "served", tenant.belief.evidence] = tenant.accuracy
+            values[name, "served", tenant.model.accuracy.evidence] = tenant.accuracy
             measured, expected = self._goodput.measured(name), _expected(tenant)
             if measured is not None:
                 values[name, "measured", Evidence.ANSWERS] = measured
@@ -216,9 +211,8 @@ class TenantMetrics(Collector):
                 values[name, "estimated", ""] = expected
         return gauge(
             "migrator_accuracy_ratio",
-            "Accuracy of a model: served is assumed by plans, measured is by the labels of this "
-            "window's answers, estimated is expected of the next retraining. Evidence: what the "
-            "served one rests on, answers or samples of this window's data, earlier data or none.",
+            "Accuracy of a model: served is assumed by plans (evidence: what it rests on), "
+            "measured is by labels of this window's answers, estimated is of the next retraining.",
             ["tenant", "source", "evidence"],
             values,
         )
@@ -227,9 +221,7 @@ class TenantMetrics(Collector):
         waiting = {name: self._recorder.why_not_retrained(name) for name in self._tenants}
         return gauge(
             "migrator_retraining_waiting",
-            "1 while a tenant is not being retrained and was not in this window, with the reason: "
-            "no_data, drained, paused, no_plan, planned, out_of_memory, too_long, no_room, "
-            "left_out or failed.",
+            "1 while a tenant is not retrained in this window, with the reason.",
             ["tenant", "reason"],
             {(name, waits.reason.value): 1 for name, waits in waiting.items() if waits is not None},
         )
@@ -261,14 +253,12 @@ class PlanMetrics(Collector):
         plan, since_s = recorder.last_plan, recorder.last_plan_s
         yield _single(
             "migrator_planner_gap_ratio",
-            "How far the best plan can be above the last one, as proven; absent if the policy "
-            "proves nothing.",
+            "How far the best plan can be above the last one, as proven.",
             plan.gap if plan else None,
         )
         yield _single(
             "migrator_plan_expected_goodput",
-            "Correct requests in time that the last plan expects until its window ends, with the "
-            "gaps that no order of steps avoids.",
+            "Goodput that the last plan expects until its window ends.",
             recorder.predicted_goodput,
         )
         yield _single(
@@ -299,4 +289,4 @@ def _phase(job: TenantRetraining | None) -> Phase:
 
 def _expected(tenant: TenantState) -> float | None:
     job = tenant.retraining
-    return tenant.estimate if job is None or job.phase is Phase.DONE else job.expected
+    return tenant.model.estimate if job is None or job.phase is Phase.DONE else job.expected

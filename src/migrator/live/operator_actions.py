@@ -240,9 +240,9 @@ class OperatorActions:
 
     def request_retraining(self, tenant: TenantState, reason: str) -> None:
         """Plan a retraining at once."""
-        words = f"the retraining of {tenant.name} is requested: {reason}"
-        self._recorder.event("retraining", words, tenant=tenant.name)
-        self._retrainings.request(tenant, words)
+        sentence = f"the retraining of {tenant.name} is requested: {reason}"
+        self._recorder.event("retraining", sentence, tenant=tenant.name)
+        self._retrainings.request(tenant, sentence)
 
     def _unless_paused(self) -> str:
         return ", which is followed once reconfiguration resumes" if self._executor.paused else ""

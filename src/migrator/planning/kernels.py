@@ -71,7 +71,9 @@ class _FirstCompilation(Listener):
     def on_start(self, _event: Any) -> None:
         if not self._is_printed:
             self._is_printed = True
-            notice = "first use: compiling the planner, up to a minute, once per installation"
+            notice = (
+                "first use of this planner: compiling it, up to a minute, once per installation"
+            )
             print(notice, file=sys.stderr, flush=True)
 
     def on_end(self, _event: Any) -> None:

@@ -152,7 +152,7 @@ class Unpartitioned(Policy):
     """
 
     name = "unpartitioned"
-    summary = "every task on the whole GPU at once, retrainings from the window's start"
+    summary = "every task on the whole GPU in turns, retrainings from the window's start"
     sharing = Sharing.UNPARTITIONED
     on_completion = False
 

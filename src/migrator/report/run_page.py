@@ -136,11 +136,7 @@ def _lead(run: RecordedRun) -> str:
 def _labels(run: RecordedRun) -> str:
     """Which labels the accuracies rest on."""
     if not run.is_simulated:
-        return (
-            " Labels of answers show which ones are correct; in a window without any, the part "
-            "that was correct is taken to be the model's accuracy on held-out samples, which new "
-            "drift may have lowered."
-        )
+        return " Labels of answers tell which ones are correct; with too few it is unknown."
     labels_at = run.records.run.about.get("labels")
     return f" {capitalised(LabelsAt(labels_at).words)}." if labels_at in tuple(LabelsAt) else ""
 

@@ -31,7 +31,7 @@ WINDOWS = 2
 say more than a few long ones in the same time."""
 AUTO = "auto"
 """The forecaster of the headline: the best of the simple ones and the ridge regression over the
-last windows of each tenant. It needs no torch; `auto-informer` does, and hours."""
+last windows of each tenant."""
 
 Measure = Callable[[Row], SeedValues]
 

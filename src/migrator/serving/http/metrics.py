@@ -67,14 +67,14 @@ class ApiMetrics(Collector):
         router, counts = self.router, self.router.counts
         yield counter(
             "migrator_received",
-            "Rows of inputs that clients sent to a tenant; one request may bring several.",
+            "Rows of inputs that clients sent; one request may bring several.",
             ["tenant"],
             {(name,): count.total.received for name, count in counts.items()},
         )
         yield counter(
             "migrator_requests",
-            "Rows of inputs by outcome: in_time and late were answered, dropped ones refused or "
-            "given up before their deadline passed, failed ones raised in the model.",
+            "Rows of inputs by outcome: in_time and late were answered, dropped refused or given "
+            "up, failed raised in the model.",
             ["tenant", "outcome"],
             {
                 (name, outcome): getattr(count.total, outcome)
@@ -85,7 +85,7 @@ class ApiMetrics(Collector):
         yield from self._latencies()
         yield gauge(
             "migrator_objective_seconds",
-            "The latency objective: an answer after it is late.",
+            "The latency objective.",
             ["tenant"],
             {(name,): router.settings(name).slo_s for name in counts},
         )
@@ -98,14 +98,14 @@ class ApiMetrics(Collector):
         workers = {name: Counter(router.workers(name).values()) for name in counts}
         yield gauge(
             "migrator_workers",
-            "Workers that requests are routed to; a draining one gets no new ones.",
+            "Workers that serve; a draining one gets no new requests.",
             ["tenant", "state"],
             {(name, state): worker[state] for name, worker in workers.items() for state in STATES},
         )
         yield counter(
             "migrator_refusals",
-            "HTTP requests that were not answered as asked, by status code; the tenant is empty "
-            "where none of ours was named.",
+            "HTTP requests that were refused, by status code; the tenant is empty where none of "
+            "ours was named.",
             ["tenant", "code"],
             {(name, str(code)): count for (name, code), count in self.refused.items()},
         )
@@ -114,7 +114,7 @@ class ApiMetrics(Collector):
         """One part per tenant, since each has many samples."""
         name, words = (
             "migrator_latency_seconds",
-            "From a request's arrival to its answer, for those that were answered.",
+            "From a request's arrival to its answer.",
         )
         bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
         for tenant, count in self.router.counts.items():

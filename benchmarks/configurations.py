@@ -454,6 +454,7 @@ def main() -> None:
         "rows": list(rows(setting, outcomes)),
         "machine": describe_machine(),
     }
+    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "configurations.json").write_text(
         json.dumps(record, indent=1) + "\n", encoding="utf-8"
     )

@@ -315,6 +315,7 @@ def main() -> int:
         print(f"error: {VARIABLE} names no folder of real traces", file=sys.stderr)
         return 2
     asked.keep.mkdir(parents=True, exist_ok=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
     try:
         made = record(asked, Path(folder))
     except InputError as error:

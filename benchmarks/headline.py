@@ -152,6 +152,7 @@ def main() -> int:
     if asked.ablation or asked.sensitivity:
         part = Part.ABLATION if asked.ablation else Part.SENSITIVITY
     asked.keep.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
     try:
         record = run_part(part, asked, Path(folder))
     except InputError as error:

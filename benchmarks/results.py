@@ -34,6 +34,7 @@ from typing import Any
 from benchmarks import (
     conditions,
     configuration_times,
+    configurations,
     evaluation,
     floors,
     forecasters_page,
@@ -266,6 +267,15 @@ PAGES = (
             *("--out", "{work}/retraining_configurations.json"),
         ),
         code=("core", "learn"),
+    ),
+    Page(
+        "configurations",
+        ("configurations.json",),
+        lambda folder: configurations.text(_read(folder, "configurations.json")),
+        command=(
+            *(*_PYTHON, "benchmarks.configurations", "--windows", "4", "--seeds", "0"),
+            *("--keep", "{work}/configurations.jsonl", "--out", "{work}"),
+        ),
     ),
     Page(
         "configuration_times",

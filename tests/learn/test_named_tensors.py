@@ -44,9 +44,10 @@ def test_labels_that_a_class_cannot_judge_count_as_wrong() -> None:
     samples, model = scenes(40, 1), NamedTensorModel(Picky())
     model.model.bias[:] = 0.0
     assert accuracy(model, samples, 16) == 1.0
-    samples.labels["place"][[3, 39]] = -1.0
+    labels: Any = samples.labels  # records
+    labels["place"][[3, 39]] = -1.0
     assert accuracy(model, samples, 13) == 38 / 40  # the last batch has only such a label
-    samples.labels["place"] = -1.0
+    labels["place"] = -1.0
     with pytest.raises(ValueError, match="outside of the picture"):
         accuracy(model, samples, 16)
 

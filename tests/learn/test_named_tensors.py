@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.detector_model import Detector, scenes
+from support.detector_model import Detector, Picky, scenes
 from support.means_model import Means
 
 from migrator.core.errors import InputError
@@ -37,6 +37,19 @@ def test_a_detector_is_retrained_on_boxes() -> None:
     assert result.accuracy_after == 1.0
     assert accuracy(served, data.held_out) == 1.0
     assert accuracy(model, data.held_out) == before
+
+
+def test_labels_that_a_class_cannot_judge_count_as_wrong() -> None:
+    """One client's label must not keep a model from being retrained."""
+    samples, model = scenes(40, 1), NamedTensorModel(Picky())
+    model.model.bias[:] = 0.0
+    assert accuracy(model, samples, 16) == 1.0
+    labels: Any = samples.labels  # records
+    labels["place"][[3, 39]] = -1.0
+    assert accuracy(model, samples, 13) == 38 / 40  # the last batch has only such a label
+    labels["place"] = -1.0
+    with pytest.raises(ValueError, match="outside of the picture"):
+        accuracy(model, samples, 16)
 
 
 def test_weights_go_through_a_file(tmp_path: Path) -> None:

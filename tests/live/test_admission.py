@@ -16,7 +16,9 @@ from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
+from migrator.control.events import Created, Ready
 from migrator.core.errors import HttpError, MigratorError
+from migrator.core.problem import Instance, Kind, Task
 from migrator.live import admission
 from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
@@ -84,6 +86,7 @@ class Bench:
         self.workers, self.labels = Prepared(folder), Labels(folder / "labels.db")
         context: Context = idle_context(serving, workers=self.workers, labels=self.labels)
         self.tenants, self.router = context.tenants, context.router
+        self.executor = context.executor
         self.records: Any = context.records
         recorder, self.rollout = LiveRecorder(context), Claims()
         self.controller = new_controller(context, recorder, lambda _: None)
@@ -131,6 +134,20 @@ async def test_a_tenant_whose_removal_failed_is_served_again(
     assert not bench.tenants["photos"].drained
     assert (bench.workers.wanted["photos"], bench.rollout.claimed) == (2, ["photos"])
     assert bench.controller.planning.ask((), {}) == "photos was added"
+
+
+async def test_a_removal_fails_if_reconfiguration_is_paused_meanwhile(bench: Bench) -> None:
+    instance = Instance(0, 3, Task("photos", Kind.INFERENCE))
+    bench.executor.follow(0.0, [(instance,)], 1.0)
+    bench.executor.on(0.0, Created(instance), Ready(instance, 1.0))
+    going = asyncio.create_task(bench.admission.remove("photos"))
+    await until_async(lambda: bench.router.refuses("photos"))
+    bench.executor.pause(0.0)
+    with pytest.raises(HttpError, match="photos keeps its instances"):
+        await going
+    bench.executor.resume(0.0)
+    assert await bench.admission.admit({}) == "photos was here already"
+    assert not bench.router.refuses("photos")
 
 
 async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:

@@ -139,17 +139,29 @@ def _records(
 
 
 def compare(
-    model: Model, outputs: NDArray[Any], labels: NDArray[Any]
+    model: Model,
+    outputs: NDArray[Any],
+    labels: NDArray[Any],
+    failures: list[Exception] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows are correct, and which contain NaN: these are wrong, whatever the label."""
+    """Which rows are correct, and which contain NaN: these are wrong, whatever the label.
+
+    `failures`: gets what `is_correct` raises for a row, which counts as wrong; None: it is raised.
+    """
     invalid = has_nan(outputs)
     decide = getattr(model, "is_correct", None)
     correct: NDArray[np.bool_]
     if decide is None:
         correct = outputs.argmax(1) == labels
     else:
-        rows = zip(outputs, labels, strict=True)
-        correct = np.fromiter((bool(decide(*row)) for row in rows), np.bool_, len(outputs))
+        correct = np.zeros(len(outputs), np.bool_)
+        for number, row in enumerate(zip(outputs, labels, strict=True)):
+            try:
+                correct[number] = bool(decide(*row))
+            except Exception as error:
+                if failures is None:
+                    raise
+                failures.append(error)
     return correct & ~invalid, invalid
 
 

@@ -388,9 +388,13 @@ def judge(model: Model, samples: Samples, batch: int) -> Judgement:
     `batch`: that of a retraining's steps, so that its evaluations need no more memory than these.
     """
     right = unanswered = 0
+    failures: list[Exception] = []
     for first in range(0, len(samples), batch):
         rows = slice(first, first + batch)
-        correct, invalid = compare(model, model.infer(samples.inputs[rows]), samples.labels[rows])
+        outputs = model.infer(samples.inputs[rows])
+        correct, invalid = compare(model, outputs, samples.labels[rows], failures)
         right += int(correct.sum())
         unanswered += int(invalid.sum())
+    if failures and len(failures) == len(samples):
+        raise failures[0]  # the class is wrong, and not the labels of some client
     return Judgement(len(samples), right, unanswered)

@@ -232,7 +232,14 @@ class Admission:
             self._controller.planning.changed(f"{name} was removed")
         else:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
-        await wait_until(lambda: not self._has_instance(name), EMPTY_S)
+        executor = context.executor
+        await wait_until(lambda: not self._has_instance(name) or executor.paused, EMPTY_S)
+        if self._has_instance(name) and executor.paused:
+            raise HttpError(
+                409,
+                f"{name} keeps its instances, as reconfiguration was paused meanwhile; resume it, "
+                "then remove the tenant again, or load it",
+            )
         await self._workers.remove(name)
         self._removed[name] = tenant.service
         del self._tenants[name]

@@ -11,6 +11,7 @@ is imported.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ _FAILED = 500
 def exporting(service: str, exporters: Sequence[str]) -> Tracing:
     """Tracing to these exporters. Sampling, batching and addresses are read from the environment
     by the SDK."""
+    # it warns of every header that is invalid, with the header, and any client may send such ones
+    logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     resource = Resource.create({"service.name": service, "service.version": migrator.__version__})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     for name in exporters:

@@ -40,7 +40,7 @@ ELSEWHERE = {
         "takes minutes; see tests/advise, tests/cli/test_cli_runs.py and tests/reproduce"
     ),
     r"migrator compare (my|(examples/)?quick)": "see tests/cli/test_cli_runs.py and tests/cli",
-    r"migrator profile my.yaml --interference": "needs a GPU",
+    r"migrator (profile my.yaml --interference|gpu measure)": "needs a GPU",
 }
 """What does not run here, and why."""
 CODES = {("docs/gpu.md", "migrator gpu assert layout.yaml"): 3}

@@ -186,7 +186,7 @@ def serve(
         require_extra("grpc", "the API over gRPC")
     live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens = _take_tokens(live.live, stored.names)
+        tokens = _take_tokens(live.live, stored.names, stored.unusable)
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
@@ -199,13 +199,13 @@ def serve(
     run_until_signal(Daemon(serving, report).run)
 
 
-def _take_tokens(live: Live, tenants: Sequence[str]) -> Tokens:
+def _take_tokens(live: Live, tenants: Sequence[str], unused: Collection[str] = ()) -> Tokens:
     """The tokens in the environment, of which they are removed."""
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
 
-    tokens = read_tokens(live, tenants, os.environ) or {}
+    tokens = read_tokens(live, tenants, os.environ, unused) or {}
     drop_token_variables(live, os.environ)
     digests = {name: digest(token) for name, token in tokens.items()}
     admin = digests.pop(ADMIN, None)

@@ -97,7 +97,11 @@ NO_VERB = {"dev", "otel", "pandas"}
 
 NO_DAEMON = {
     *(f"admin {verb} --yes --state state" for verb in ("pause", "resume", "replan")),
-    *(f"admin {verb} photos --yes --state state" for verb in ("roll-back", "drain", "undrain")),
+    *(
+        f"admin {verb} photos --yes --state state"
+        for verb in ("roll-back", "drain", "undrain", "retrain", "load", "remove")
+    ),
+    "admin add tenant.yaml --yes --state state",
 }
 """Commands that speak to a daemon, of which there is none here."""
 
@@ -234,6 +238,7 @@ class Environment:
         (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")
         (folder / "layout.yaml").symlink_to(EXAMPLES / "layouts" / "small-services.yaml")
         counts = "\n".join(f"{second},{5 + second % 7}" for second in range(400))
+        (folder / "tenant.yaml").write_text("name: photos\n")
         (folder / "trace.csv").write_text(f"second,count\n{counts}\n")
         (folder / RECORDS).parent.mkdir(parents=True)
         homes = {f"XDG_{home}_HOME": str(folder / home) for home in ("STATE", "DATA", "CONFIG")}

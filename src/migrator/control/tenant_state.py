@@ -283,7 +283,7 @@ class TenantState:
         waits = before is not None and before.phase is Phase.WAITING and before.requested
         most = self.most_samples(room)
         samples = min(most, self.samples(labelled))
-        first, *others = (
+        choices = [
             RetrainingChoice(
                 configuration.name,
                 self.expected_accuracy(window, configuration.name),
@@ -291,15 +291,13 @@ class TenantState:
                 configuration.memory_gib,
             )
             for configuration in self.training.configurations
-        )
+        ]
         self._plan_retraining(
             window,
-            first.seconds,
+            choices,
+            self.model.estimate_for(window),
             labelled=labelled,
             most_samples=most,
-            configuration=first.configuration,
-            memory_gib=first.memory_gib,
-            others=tuple(others),
             requested=waits or learns_now is not None,
             learns_now=learns_now,
         )
@@ -320,7 +318,8 @@ class TenantState:
             return
         first = drift.accuracy_post if known else self.expected_accuracy(window)
         estimated = drift.accuracy_post if known else drift.accuracy_expected
-        others = tuple(
+        choices = [RetrainingChoice(drift.configuration, first, drift.seconds)]
+        choices += (
             RetrainingChoice(
                 other.name,
                 min(1.0, max(0.0, first + (other.accuracy(known=known) - estimated))),
@@ -329,38 +328,33 @@ class TenantState:
             )
             for other in drift.others
         )
-        expected = first if known else None
-        self._plan_retraining(
-            window, drift.seconds, expected, configuration=drift.configuration, others=others
-        )
+        self._plan_retraining(window, choices, None if known else self.model.estimate_for(window))
 
     def _plan_retraining(
         self,
         window: int,
-        seconds: Curve,
-        expected: float | None = None,
+        choices: Sequence[RetrainingChoice],
+        estimated: float | None,
         *,
         labelled: int = 0,
         most_samples: int | None = None,
-        configuration: str = "",
-        memory_gib: float = 0.0,
-        others: tuple[RetrainingChoice, ...] = (),
         requested: bool = False,
         learns_now: int | None = None,
     ) -> None:
+        first, *others = choices
         planned = TenantRetraining(
             window,
-            seconds,
+            first.seconds,
             self.duration.slower,
-            self.expected_accuracy(window, configuration) if expected is None else expected,
+            first.accuracy_post,
             since=self.model.since,
             labelled=labelled,
             most_samples=most_samples,
             fixed_s=self.duration.fixed_s,
-            estimated=self.model.estimate_for(window) if expected is None else None,
-            configuration=configuration,
-            memory_gib=memory_gib,
-            others=others,
+            estimated=estimated,
+            configuration=first.configuration,
+            memory_gib=first.memory_gib,
+            others=tuple(others),
             requested=requested,
             learns_now=learns_now,
         )

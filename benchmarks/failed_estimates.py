@@ -42,7 +42,7 @@ class FailingEstimator(DriftingModel):
 
     def end_estimate(self, state: TenantState, window: int) -> None:
         """Fail."""
-        state.fail_estimate(f"that for window {window} failed, as all do")
+        state.model.fail_estimate(f"that for window {window} failed, as all do")
 
 
 class UnknownModel(FailingEstimator):

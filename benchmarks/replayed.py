@@ -180,9 +180,9 @@ class MeasuredModel:
     def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
         """Plan the retraining on the labels not learned yet, as the daemon does."""
         here = self._at(window)
-        labelled = self.labelled(state.since, window)
+        labelled = self.labelled(state.model.since, window)
         if here.estimate is not None:
-            state.set_estimate(here.estimate, window)
+            state.model.set_estimate(here.estimate, window)
         state.begin_window(window, labelled, here.believed, room)
         job = state.retraining
         if job is not None and job.phase is Phase.WAITING and here.slower is not None:
@@ -197,7 +197,7 @@ class MeasuredModel:
         if not made.adopted:
             return
         if made.judged is not None:
-            state.adopt(None, made.judged)
+            state.model.adopt(None, made.judged)
         self._take_over(now_s + swap_s, job.window)
 
     def expected_below_first(self, job: TenantRetraining) -> float:
@@ -211,7 +211,7 @@ class MeasuredModel:
 
     def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
         """The duration by the profile."""
-        labelled = self.labelled(state.since, window)
+        labelled = self.labelled(state.model.since, window)
         return state.training_s(min(most_samples, state.samples(labelled)))
 
     def end_estimate(self, state: TenantState, window: int) -> None:

@@ -74,6 +74,7 @@ WORK = {
     "status --state state",
     "windows --state state",
     "gpu apply layout.yaml --driver emulated --board A100-40GB",
+    "gpu measure resnet-50 --driver cpu --board A100-40GB --dry-run",
     "gpu assert layout.yaml --driver emulated --board A100-40GB",
     "gpu clear --driver emulated",
     "top --once --state state",

@@ -221,3 +221,15 @@ def test_a_retraining_that_lasts_longer_leaves_its_tenant_what_serves_it() -> No
     said = stage.on(9.0, TrainingEnded(trains("a", 3, 4), "a", ok=True))
     assert said[0] == "warm 3g@4 a"
     assert said[-1] == "warm 4g@0 b"
+
+
+def test_a_removed_tenant_keeps_no_instance_where_nothing_else_needs_the_place() -> None:
+    stage = Stage()
+    alone, both = (serves("a", 3, 0),), (serves("a", 3, 0), serves("b", 3, 4))
+    stage.follow(0.0, both)
+    assert stage.follow(1.0, alone) == []  # harmless: b may come back
+    stage.executor.remove("b")
+    assert stage.tick(2.0) == ["drain 3g@4 b", "stopworker 3g@4", "destroy 3g@4"]
+    stage.executor.add("b")
+    stage.follow(3.0, both)
+    assert stage.follow(4.0, alone) == []

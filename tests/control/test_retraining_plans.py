@@ -84,7 +84,7 @@ def test_an_estimate_waits_for_memory(tenant: TenantState) -> None:
     labels = SimpleNamespace(kept=lambda *_: LABELLED)
     plans = plans_of(tenant, labels, now_s, admits=lambda: free)
     assert not list(plans.due())
-    assert "memory" in tenant.no_estimate
+    assert "memory" in tenant.model.no_estimate
     now_s[0], free = 81.0, True
     (estimate,) = plans.due()
     assert estimate.instance == PLACE
@@ -148,7 +148,7 @@ def test_nothing_is_estimated_while_every_retraining_gains_what_the_last_did(
     is_estimated: bool,
 ) -> None:
     for gain in gains:
-        tenant.compare(0.5, 0.5 + gain, None)
+        tenant.model.compare(0.5, 0.5 + gain, None)
     tenant.begin_window(0, LABELLED, answers, ROOM)
     if phase is not Phase.WAITING:
         tenant.start_retraining(PLACE)
@@ -161,7 +161,7 @@ def test_nothing_is_estimated_while_every_retraining_gains_what_the_last_did(
 def test_a_policy_may_estimate_also_where_earlier_retrainings_predict_the_next(
     tenant: TenantState,
 ) -> None:
-    tenant.compare(0.5, 0.8, None)
+    tenant.model.compare(0.5, 0.8, None)
     tenant.begin_window(0, LABELLED, 0.6, ROOM)
     tenant.start_retraining(PLACE)
     plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), [90.0], always=True)
@@ -182,7 +182,7 @@ def test_a_policy_that_does_not_plan_with_estimates_pays_for_none(tenant: Tenant
 
 
 def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) -> None:
-    tenant.set_estimate(0.95, 5)
+    tenant.model.set_estimate(0.95, 5)
     tenant.begin_window(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining is not None
     assert tenant.retraining.expected == 0.95
@@ -190,10 +190,10 @@ def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) ->
     tenant.begin_window(6, LABELLED, 0.6, ROOM)
     assert tenant.retraining.phase is Phase.WAITING
     assert tenant.retraining.expected == 0.95
-    tenant.learn_labels(6)
+    tenant.model.learn_labels(6)
     tenant.begin_window(7, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == pytest.approx(0.72), "the usual gain"
-    assert tenant.estimate is None
+    assert tenant.model.estimate is None
 
 
 def test_the_window_in_which_a_late_retraining_ends_gets_its_own(tenant: TenantState) -> None:
@@ -222,7 +222,7 @@ def test_without_new_labels_there_is_no_retraining(tenant: TenantState) -> None:
 
 
 def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantState) -> None:
-    tenant.set_estimate(0.95, 5)
+    tenant.model.set_estimate(0.95, 5)
     tenant.begin_window(4, LABELLED, 0.6, ROOM)
     assert tenant.retraining is not None
     assert tenant.retraining.expected < 0.95
@@ -256,18 +256,18 @@ def test_the_first_windows_samples_are_estimated_once_they_have_all_come(
 def test_where_no_answer_is_labelled_the_estimate_says_how_good_the_model_is(
     tenant: TenantState,
 ) -> None:
-    tenant.measure_accuracy(0.9)
+    tenant.model.measure(0.9)
     tenant.take_estimate(0.8, 0.4, 0, 4, tenant.version)
     tenant.begin_window(5, LABELLED, None, ROOM)
     assert tenant.retraining is not None
     assert (tenant.accuracy, tenant.retraining.expected) == (0.4, 0.8)
     tenant.begin_window(5, LABELLED, 0.6, ROOM)
     assert tenant.accuracy == 0.6, "labels of answers come first"
-    tenant.learn_labels(5)
-    tenant.adopt(None, 0.8)
+    tenant.model.learn_labels(5)
+    tenant.model.adopt(None, 0.8)
     tenant.begin_window(6, LABELLED, None, ROOM)
     assert tenant.accuracy == 0.7, "nothing tells how the new model does on new data"
-    assert tenant.belief.evidence is Evidence.EARLIER
+    assert tenant.model.accuracy.evidence is Evidence.EARLIER
     assert tenant.retraining.expected > 0.75, "it is not taken for nothing to gain"
 
 

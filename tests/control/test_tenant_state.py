@@ -40,17 +40,17 @@ def test_an_estimate_that_ends_late_still_tells_the_accuracy_on_new_data(
 ) -> None:
     """Unless answers are labelled, or the model was replaced meanwhile."""
     state = TenantState(service("a"))
-    state.adopt(version, 0.87)
+    state.model.adopt(version, 0.87)
     state.begin_window(4, 0, labelled, TrainingRoom(16.0, 0.0))
     state.take_estimate(0.9, 0.45, 10, 3, 1)
     assert state.accuracy == accuracy
-    assert (state.estimate_for(4), state.estimate_for(3)) == (0.9, None)
+    assert (state.model.estimate_for(4), state.model.estimate_for(3)) == (0.9, None)
 
 
 def test_a_late_evaluation_changes_what_the_waiting_retraining_is_expected_to_reach() -> None:
     """A failed estimate leaves a belief that is older than the data: retraining seemed useless."""
     state = TenantState(service("a"))
-    state.adopt(1, 0.997)
+    state.model.adopt(1, 0.997)
     state.begin_window(4, 500, None, TrainingRoom(16.0, 1e6))
     assert state.retraining is not None
     assert state.retraining.expected < 0.999
@@ -66,7 +66,7 @@ def test_a_late_evaluation_changes_what_the_waiting_retraining_is_expected_to_re
 
 def test_labels_of_answers_come_before_an_evaluation() -> None:
     state = TenantState(service("a"))
-    state.adopt(1, 0.9)
+    state.model.adopt(1, 0.9)
     state.begin_window(4, 500, 0.6, TrainingRoom(16.0, 1e6))
     assert not state.take_evaluation(0.42, 3, 1)
     assert state.accuracy == 0.6
@@ -74,10 +74,10 @@ def test_labels_of_answers_come_before_an_evaluation() -> None:
 
 def test_an_estimate_of_a_version_that_was_replaced_does_not_tell_of_the_new_one() -> None:
     state = TenantState(service("a"), TrainingSettings(replay=50))
-    state.adopt(2, 0.87)
+    state.model.adopt(2, 0.87)
     state.count_samples(labelled=400, samples=900, new_classes=5)
     state.take_estimate(0.9, 0.45, replayed=500, window=0, version=1)
-    assert (state.samples(400), state.estimate) == (1150, 0.9)
+    assert (state.samples(400), state.model.estimate) == (1150, 0.9)
     state.begin_window(1, 0, None, TrainingRoom(16.0, 0.0))
     assert state.accuracy == 0.87
     state.take_estimate(0.9, 0.45, replayed=700, window=1, version=2)
@@ -108,10 +108,10 @@ def test_the_first_measurement_on_a_gpu_replaces_the_profile() -> None:
 
 def test_without_an_estimate_a_retraining_is_expected_to_gain_what_earlier_ones_gained() -> None:
     state = TenantState(service("a"))
-    state.measure_accuracy(0.2)
+    state.model.measure(0.2)
     assert state.expected_accuracy(0) == pytest.approx(0.2 + 0.3 * 0.8)
     for _ in range(12):
-        state.compare(before=0.2, after=0.28, estimated=None)
+        state.model.compare(before=0.2, after=0.28, estimated=None)
     assert state.expected_accuracy(0) == pytest.approx(0.28, abs=1e-3)
     for window in range(3):  # left out again and again: it may be wrong
         state.on(RetrainingPlanned(TenantRetraining(window, Curve(((16.0, 10.0),)), 1.0, 0.28)))
@@ -124,7 +124,7 @@ def test_a_gain_is_worth_more_if_later_retrainings_will_not_fit() -> None:
     """The scenario's durations grow from window to window, and so does the value."""
     tenants = [TenantState(service("a")) for _ in range(2)]
     for state, before_s in zip(tenants, (90.0, 60.0), strict=True):
-        state.measure_accuracy(0.3)
+        state.model.measure(0.3)
         for window, seconds in enumerate((before_s, 90.0)):
             curve = Curve(((16.0, seconds),))
             state.on(RetrainingPlanned(TenantRetraining(window, curve, 1.0, 0.4)))
@@ -172,7 +172,7 @@ def accuracies_of(state: TenantState) -> dict[str, float]:
 
 def test_a_window_offers_every_configuration_with_its_duration_and_gain() -> None:
     state = with_ways(ALL, HALF, HEAD)
-    state.expect_gains({"all": 1.0, "half": 0.6, "head": 0.5})
+    state.model.expect_gains({"all": 1.0, "half": 0.6, "head": 0.5})
     state.begin_window(1, 100, 0.4, ROOM)
     planned = state.view().retraining
     assert planned is not None
@@ -191,7 +191,7 @@ def test_one_configuration_plans_as_a_tenant_without_any() -> None:
     plain, named = with_ways(TrainingConfiguration("", 8)), with_ways(ALL)
     for state in (plain, named):
         state.measure_training(10.0, 17.0, fixed_s=1.0)
-        state.compare(0.4, 0.7, None)
+        state.model.compare(0.4, 0.7, None)
         state.begin_window(1, 100, 0.5, ROOM)
     first, second = plain.retraining, named.retraining
     assert first is not None
@@ -219,9 +219,9 @@ def test_a_measured_duration_corrects_the_other_configurations_by_their_steps() 
 def test_the_gain_of_a_short_configuration_counts_as_what_the_longest_would_have_gained() -> None:
     short, whole = with_ways(ALL, HALF), with_ways(ALL, HALF)
     for state in (short, whole):
-        state.expect_gains({"all": 1.0, "half": 0.5})
-    short.compare(0.4, 0.6, 0.9, "half")
-    whole.compare(0.4, 0.8, 0.9, "all")
+        state.model.expect_gains({"all": 1.0, "half": 0.5})
+    short.model.compare(0.4, 0.6, 0.9, "half")
+    whole.model.compare(0.4, 0.8, 0.9, "all")
     for state in (short, whole):
         state.begin_window(1, 100, 0.4, ROOM)
     assert accuracies_of(short) == pytest.approx(accuracies_of(whole))
@@ -229,8 +229,8 @@ def test_the_gain_of_a_short_configuration_counts_as_what_the_longest_would_have
 
 def test_an_evaluation_changes_what_every_configuration_is_expected_to_reach() -> None:
     state = with_ways(ALL, HALF)
-    state.expect_gains({"all": 1.0, "half": 0.5})
-    state.adopt(1, 0.997)
+    state.model.expect_gains({"all": 1.0, "half": 0.5})
+    state.model.adopt(1, 0.997)
     state.begin_window(4, 100, None, ROOM)
     assert state.take_evaluation(0.2, 3, 1)
     gain = accuracies_of(state)["all"] - 0.2

@@ -101,7 +101,7 @@ def test_retrainings_that_do_not_all_fit() -> None:
 def state() -> TenantState:
     """A tenant with a retraining that waits."""
     tenant = TenantState(service("photos"))
-    tenant.measure_accuracy(0.16)
+    tenant.model.measure(0.16)
     retraining = TenantRetraining(1, Curve(((16.0, 10.0),)), 1.0, 0.9, labelled=40)
     tenant.on(RetrainingPlanned(retraining))
     return tenant

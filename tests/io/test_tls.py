@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import resource
 import shutil
 import ssl
 import time
@@ -57,6 +59,10 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:150])
 
 
+def _damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:60] + b"\xe9" + path.read_bytes()[60:])
+
+
 def _other_key(ca: Authority, folder: Path) -> None:
     _, key = ca.issue(folder.parent / "other")
     shutil.copy(key, folder / "tls.key")
@@ -72,6 +78,7 @@ BAD: dict[str, tuple[Callable[[Authority, Path], object], str]] = {
     "no certificate": (lambda _, at: (at / "tls.crt").unlink(), "live.tls.certificate: .*No such"),
     "unreadable": (lambda _, at: _unreadable(at / "tls.key"), "live.tls.key: .*cannot be read"),
     "half a certificate": (lambda _, at: _cut(at / "tls.crt"), "holds no certificate"),
+    "damaged certificate": (lambda _, at: _damage(at / "tls.crt"), "is no valid certificate"),
     "half a key": (lambda _, at: _cut(at / "tls.key"), "live.tls.key: .*cannot be used"),
     "another key": (_other_key, "live.tls.key: .*is not the key of"),
     "encrypted": (lambda _, at: encrypt(at / "tls.key"), "live.tls.key: .*is encrypted"),
@@ -121,6 +128,28 @@ async def test_with_bad_files_the_certificate_in_use_stays_and_a_warning_is_logg
         (tmp_path / "at" / "tls.key").rmdir()
     ca.issue(tmp_path / "at")
     async with _followed(certificate):
+        await _until(lambda: certificate.current is not before)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_new_certificate_is_taken_once_there_are_files_to_be_had_again(
+    ca: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca.issue(tmp_path / "at")
+    certificate = ServerCertificate(_files(tmp_path / "at"))
+    before = certificate.current
+    ca.issue(tmp_path / "at")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # one file can be opened, and the certificate and its key need one each at the same time
+    lowest = os.open(tmp_path, os.O_RDONLY)
+    os.close(lowest)
+    async with _followed(certificate):
+        await asyncio.to_thread(lambda: None)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, hard))
+        try:
+            await _until(lambda: "Too many open files" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         await _until(lambda: certificate.current is not before)
 
 

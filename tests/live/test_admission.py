@@ -46,6 +46,9 @@ class Prepared(Workers):
         if self.failing:
             raise MigratorError("the forkserver is gone")
 
+    async def remove(self, tenant: str) -> None:
+        await self.prepare(tenant, 0)
+
 
 class NoInstructions(Actuation):
     """Carries out nothing."""

@@ -51,7 +51,7 @@ def estimated(
     monkeypatch.setattr(context.trainings, "estimate", estimate)
     learning = Learning(context, Rollout(context, recorder), recorder)
     asyncio.run(learning.estimate("photos", 0, None, 400, limit_s))
-    return samples, context.tenants["photos"].no_estimate
+    return samples, context.tenants["photos"].model.no_estimate
 
 
 def test_one_that_failed_is_repeated_once_with_fewer_samples(

@@ -7,18 +7,9 @@ import os
 import signal
 from pathlib import Path
 
-from support.faults import said, serves
-from support.live_daemon import Served, scenario_file, served
-from support.serving import children
+from support.faults import forkserver_of, said, serves
+from support.live_daemon import scenario_file, served
 from support.waiting import until
-
-
-def forkserver_of(daemon: Served) -> int:
-    """Its process id; 0 while there is none."""
-    for pid in children(daemon.process.pid):
-        if b"forkserver_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    return 0
 
 
 def test_plans_wait_and_workers_serve_until_processes_can_be_started_again(tmp_path: Path) -> None:

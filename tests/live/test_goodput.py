@@ -34,7 +34,7 @@ def rows(run: Run) -> list[TenantWindowRecord]:
 def test_an_accuracy_says_what_it_rests_on(run: Run) -> None:
     goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
     assert goodput.accuracy("photos") == Accuracy(1.0, Evidence.NONE)
-    tenant.measure_accuracy(0.5)
+    tenant.model.measure(0.5)
     assert goodput.accuracy("photos") == Accuracy(0.5, Evidence.SAMPLES)
     judge(run, came(run, "photos", 100), 16, 3)
     assert goodput.accuracy("photos").evidence is Evidence.SAMPLES, "19 labels say little"
@@ -45,7 +45,7 @@ def test_an_accuracy_says_what_it_rests_on(run: Run) -> None:
 
 
 def test_without_labels_the_goodput_of_a_window_is_unknown_whatever_is_believed(run: Run) -> None:
-    run.context.tenants["photos"].measure_accuracy(0.997)
+    run.context.tenants["photos"].model.measure(0.997)
     came(run, "photos", 100)
     next_window(run)
     (row,) = rows(run)

@@ -209,7 +209,7 @@ async def test_only_estimates_of_retrainings_to_come_are_kept(
     models = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
     for window in range(5):
         await models.estimate("photos", window, None, 100)
-    tenant.learn_labels(6)
+    tenant.model.learn_labels(6)
     await models.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
     tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
     await models.train("photos", Instance(0, 1), {})
@@ -392,12 +392,12 @@ async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
     tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.facts != at_first
-    assert tenant.gains.completions == 1
+    assert tenant.model.gains.completions == 1
     again = tenant_in(tmp_path, WINDOW_S)
     restarted = learning(tmp_path, again, trainings, "mps")
     await restarted.prepare(again)
     assert again.duration.facts == tenant.duration.facts
-    assert again.gains.facts == tenant.gains.facts
+    assert again.model.gains.facts == tenant.model.gains.facts
     assert restarted.past_estimates == models.past_estimates
     assert (again.version.number if again.version else 0) == (2 if adopts else 1)
 
@@ -454,7 +454,7 @@ async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
     """With the real process: all labels are of inputs that are held out."""
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     held_out = (n for n in range(2000) if lot_of(picture(n).tobytes()) < HELD_OUT)
-    labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.since)
+    labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.model.since)
     for number in islice(held_out, 30):
         await labels.add("photos", 0, picture(number), 1, 0, f"r{number}")
     room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +187,7 @@ async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: 
     assert acted == Acted(Outcome.DONE, "photos: version 2 serves again, version 3 is withdrawn")
     photos = bench.tenants["photos"]
     assert photos.version is not None
-    assert (photos.version.number, photos.accuracy, photos.since) == (2, 0.6, 3)
+    assert (photos.version.number, photos.accuracy, photos.model.since) == (2, 0.6, 3)
     assert bench.rollout.versions == [("photos", 2)]
     assert bench.recorder.begun == [("photos", 2, "rolled back by an operator from version 3")]
     newest = bench.context.versions_of("photos").newest_good()
@@ -236,7 +237,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     bench.trainings.end.set()
     assert "version 2, which was rolled back" in await training
     assert photos.version is not None
-    assert (photos.version.number, photos.since) == (1, 0)
+    assert (photos.version.number, photos.model.since) == (1, 0)
     assert bench.recorder.results == [("photos", False)]
 
 
@@ -255,7 +256,7 @@ async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) ->
     bench.trainings.end.set()
     await bench.learning.train("photos", ON, {})
     # from 0.5 to 0.9: four of five errors
-    assert photos.gains.removed == pytest.approx(0.8)
+    assert photos.model.gains.removed == pytest.approx(0.8)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
@@ -319,10 +320,33 @@ async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Benc
 
 
 async def test_an_unexpected_error_is_recorded_too(bench: Bench) -> None:
-    acted = await bench.act("roll-back", "unknown")  # which the API never lets through
+    del bench.router.counts["photos"]
+    acted = await bench.act("drain", "photos")
     assert acted.outcome is Outcome.FAILED
     assert "KeyError" in acted.words
     assert [action.outcome for action in bench.recorder.actions] == [Outcome.FAILED]
+
+
+@pytest.mark.parametrize("kind", ["drain", "undrain", "roll-back", "retrain"])
+async def test_a_tenant_that_is_being_removed_or_is_gone_is_left_alone(
+    kind: str, bench: Bench
+) -> None:
+    bench.context.leaving["photos"] = True
+    bench.tenants["photos"].drain()
+    del bench.tenants["cameras"]
+    for name in ("photos", "cameras"):
+        acted = await bench.act(kind, name)
+        assert acted.outcome is Outcome.REFUSED
+        assert f"{name} is being removed" in acted.words
+    assert not bench.tenants["photos"].planned
+
+
+def test_tenants_that_are_drained_at_once_all_stay_drained(tmp_path: Path) -> None:
+    names = [f"tenant-{number}" for number in range(20)]
+    drained = DrainedTenants(tmp_path / "drained.json")
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda name: drained.set(name, drained=True), names))
+    assert all(name in DrainedTenants(tmp_path / "drained.json") for name in names)
 
 
 async def test_an_action_that_cannot_be_stored_is_not_done(

@@ -47,13 +47,13 @@ def run_windows(
     """Virtual windows with labels in each; those in which the tenant was retrained."""
     room, done = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
     for window in windows:
-        tenant.begin_window(window, PER_WINDOW * (window - tenant.since), 0.1, room)
+        tenant.begin_window(window, PER_WINDOW * (window - tenant.model.since), 0.1, room)
         job = tenant.retraining
         if job is not None and can_run(window) and plans_retraining(tenant, late):
             planned_s = job.seconds.at(98)
             tenant.start_retraining(Instance(0, 7))
             tenant.measure_training(planned_s, planned_s)
-            tenant.learn_labels(window)
+            tenant.model.learn_labels(window)
             tenant.on(TrainingCompleted())
             done.append(window)
         if not paused:
@@ -104,9 +104,9 @@ def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: Tena
 
 def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantState) -> None:
     room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
-    tenant.compare(before=0.1, after=0.2, estimated=0.2)  # estimates have been right
+    tenant.model.compare(before=0.1, after=0.2, estimated=0.2)  # estimates have been right
     for window in range(1, 7):
-        tenant.set_estimate(0.1, window)
+        tenant.model.set_estimate(0.1, window)
         tenant.begin_window(window, 100, 0.1, room)
         assert tenant.retraining is not None
         expected.append(tenant.retraining.expected)

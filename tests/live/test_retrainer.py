@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.live_learning import MODEL, SETTINGS, SPOILED, made_job
+from support.live_learning import MEANS, MODEL, SETTINGS, SPOILED, made_job
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
@@ -233,6 +233,23 @@ def test_what_cannot_be_done_is_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=says):
         retrained(changed(replace(job, folder=tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("LoadRefusesSaved", r"load\(\) of .*LoadRefusesSaved refuses what its save\(\) wrote"),
+        ("LoadsNan", r"LoadsNan answers 1 inputs with .* contains NaN"),
+    ],
+)
+def test_a_model_that_no_worker_could_load_is_not_adopted(
+    tmp_path: Path, kind: str, says: str
+) -> None:
+    job = made_job(tmp_path, MEANS)
+    assert retrained(job).adopted
+    faulty = replace(MEANS, model=f"support.faulty_models:{kind}")
+    with pytest.raises(InputError, match=says):
+        retrained(replace(job, model=faulty, folder=tmp_path / "faulty"))
 
 
 def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ def test_added_and_removed_ones_are_remembered(tmp_path: Path) -> None:
     assert (_names(again), again.removed, again.names) == (["b", "c"], ["a"], ["a", "b", "c"])
     assert again.of("c").tenants[0].service.slo_s == 1.234
     again.restore("a")
-    again.forget("c")
-    assert _names(_stored(tmp_path, "a", "b")) == ["a", "b"]
+    assert _names(_stored(tmp_path, "a", "b")) == ["a", "b", "c"]
 
 
 def test_the_entry_of_the_scenario_counts_once_there_is_one(tmp_path: Path) -> None:
@@ -80,3 +79,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> No
     (tmp_path / "state" / "tenants.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=r"tenants\.json: cannot read which tenants"):
         _stored(tmp_path, "a")
+
+
+def test_an_added_one_may_take_the_place_of_one_of_the_scenario(tmp_path: Path) -> None:
+    stored = _stored(tmp_path, "a", "b")
+    stored.remove("a")
+    stored.add("a", _section(tmp_path, "a", slo_ms=1234), tmp_path)
+    again = _stored(tmp_path, "a", "b")
+    assert _names(again) == ["b", "a"]
+    assert again.of("a").tenants[0].service.slo_s == 1.234
+
+
+def test_a_change_that_failed_leaves_nothing(tmp_path: Path) -> None:
+    stored = _stored(tmp_path, "a")
+    stored.add("c", _section(tmp_path, "c", slo_ms=1234), tmp_path)
+    stored.remove("c")
+    before = stored.state
+    stored.add("c", _section(tmp_path, "c", slo_ms=5678), tmp_path)
+    stored.add("d", _section(tmp_path, "d"), tmp_path)
+    stored.reset(before)
+    for kept in (stored, _stored(tmp_path, "a")):
+        assert (_names(kept), kept.removed) == (["a"], ["c"])
+        assert kept.of("c").tenants[0].service.slo_s == 1.234

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.faults import settled, teach
+from support import PYTHONPATH
+from support.faults import forkserver_of, said, settled, teach
 from support.live_daemon import TENANT, Served, samples, scenario_file, served
 from typer.testing import CliRunner
 
@@ -118,6 +121,46 @@ def test_a_tenant_comes_and_goes_while_the_others_lose_no_request(tmp_path: Path
         assert set(last.status()["tenants"]) == {"photos", "cameras"}
 
 
+def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> None:
+    path, modules = scenario_file(tmp_path, "photos", window_s=60), tmp_path / "modules"
+    profiles = json.loads((tmp_path / "profiles.json").read_text("utf-8"))
+    profiles["profiles"].append({**profiles["profiles"][0], "model": "own_means:Means"})
+    (tmp_path / "profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
+    modules.mkdir()
+    own, exits = modules / "own_means.py", "import os\nos._exit(3)\n"
+    own.write_text(exits, encoding="utf-8")
+    section = _section(tmp_path, "cameras", model="own_means:Means")
+    section["profile"] = str(tmp_path / "profiles.json")
+    variables = {"PYTHONPATH": f"{PYTHONPATH}:{modules}"}
+    with served(path, tmp_path / "state", **variables) as daemon:
+        settled(daemon)
+        status, answer = control(daemon, "cameras", "load", section)
+        assert (status, "cameras: the process that imports" in answer["error"]) == (400, True)
+        own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
+        # its pre-training fails
+        one_class = section | {"live": {**section["live"], "classes": 1}}
+        status, answer = control(daemon, "cameras", "load", one_class)
+        assert "the model has 1 classes" in answer["error"]
+        assert control(daemon, "cameras", "load", section)[0] == 200
+        status, answer = control(daemon, "cameras", "load", one_class)
+        assert status == 409
+        assert control(daemon, "cameras", "unload")[0] == 200
+        status, answer = control(daemon, "cameras", "load", one_class)
+        assert (status, "it was served with another model" in answer["error"]) == (400, True)
+        # a restarted forkserver does not import what no tenant needs
+        own.unlink()
+        before = forkserver_of(daemon)
+        os.kill(before, signal.SIGKILL)
+        said(tmp_path / "state", "the forkserver runs again")
+        assert forkserver_of(daemon) != before
+        assert daemon.infer("photos", PICTURES[0], "").status_code == 200
+        status, answer = control(daemon, "cameras", "load")
+        assert (status, "own_means cannot be imported" in answer["error"]) == (400, True)
+        own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
+        assert control(daemon, "cameras", "load")[0] == 200
+        assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("refusing")
@@ -194,7 +237,11 @@ def test_unknown_models_and_other_tokens_are_refused(daemon: Served) -> None:
         refused = daemon.client.post(url, headers={"authorization": f"Bearer {sent}"})
         assert refused.status_code == status
     url = f"{daemon.url}/v2/repository/models/more/load"
-    for body in (b"[]", b'{"parameters": {"config": "no JSON"}}', b'{"parameters": {"config": 3}}'):
+    nested = json.dumps({"parameters": {"config": '{"a":' + 50_000 * "["}}).encode()
+    for body in (
+        *(b"[]", b'{"parameters": {"config": "no JSON"}}', b'{"parameters": {"config": 3}}'),
+        nested,
+    ):
         assert daemon.client.post(url, content=body).status_code == 400
 
 

@@ -42,7 +42,7 @@ def _finish(
     if job.phase is Phase.WAITING:
         state.start_retraining(Instance(0, 1))
     model.finish(state, job, at_s, 0.5)
-    state.learn_labels(job.window)
+    state.model.learn_labels(job.window)
     state.on(TrainingCompleted())
     return job
 

@@ -60,6 +60,14 @@ def family(pid: int) -> set[int]:
     return tree
 
 
+def forkserver_of(daemon: Served) -> int:
+    """Its process id; 0 while there is none."""
+    for pid in children(daemon.process.pid):
+        if b"forkserver_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    return 0
+
+
 def all_gone(pids: set[int]) -> bool:
     return not any(map(is_running, pids))
 

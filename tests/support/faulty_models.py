@@ -82,6 +82,24 @@ class LoadRaises(Means):
         raise RuntimeError(f"cannot load {path.name}")
 
 
+class LoadRefusesSaved(Means):
+    def save(self, path: Path, *, training: bool = False) -> None:
+        if training:
+            super().save(path)
+        else:
+            path.write_bytes(b"no safetensors")
+
+
+class LoadsNan(Means):
+    """The result of a retraining answers with NaN."""
+
+    def load(self, path: Path) -> None:
+        super().load(path)
+        if path.name == "retrained.safetensors":
+            self.sums[:] = np.nan
+            self.counts[:] = 1
+
+
 class RateInWords(Means):
     learning_rate: Any = "1e-3"
 

@@ -38,6 +38,16 @@ def test_from_a_file(tmp_path: Path) -> None:
     assert from_file(tmp_path, lines(GOOD)) == GOOD
 
 
+def test_tenants_that_are_not_served_may_have_one(tmp_path: Path) -> None:
+    (tmp_path / "tokens.yaml").write_text(lines({**GOOD, "c": "a-token-of-c-itself"}))
+    live = read_live(live_file(tmp_path, live={"tokens": "tokens.yaml"})).live
+    tokens = read_tokens(live, NAMES, {}, ["c", "d"])
+    assert tokens is not None
+    assert set(tokens) >= set(GOOD)
+    with pytest.raises(InputError, match="no tenant has this name"):
+        read_tokens(live, NAMES, {}, ["d"])
+
+
 def test_from_the_environment(tmp_path: Path) -> None:
     variables = {name: f"TOKEN_{name.upper()}" for name in GOOD}
     live = read_live(live_file(tmp_path, live={"token_variables": variables})).live

@@ -7,12 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migrator.cli.app import AsJson, app, naming, print_json, require_known
 from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.workload.live import Live
 
 
 @app.command()
@@ -128,11 +131,9 @@ def _plan(file: Path) -> _Checked:
 
 
 def _scenario(file: Path) -> _Checked:
-    from migrator.io.tls import ServerCertificate
     from migrator.policies.registry import policy
     from migrator.workload.file import read_scenario
     from migrator.workload.live import has_live_keys, read_live
-    from migrator.workload.tokens import require_tokens
 
     scenario = read_scenario(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -149,11 +150,19 @@ def _scenario(file: Path) -> _Checked:
             details,
             f"use `migrator simulate {file}`; to serve it as well, correct {missing}",
         )
-    with naming(file):
-        require_tokens(live.live, [tenant.name for tenant in live.tenants])
-        if live.live.tls is not None:
-            ServerCertificate(live.live.tls)
+    _check_files(file, live.live, [tenant.name for tenant in live.tenants])
     return _Checked(details)
+
+
+def _check_files(file: Path, live: Live, tenants: list[str]) -> None:
+    """Refuse tokens and certificates with which the API would not start."""
+    from migrator.io.tls import ServerCertificate
+    from migrator.workload.tokens import require_tokens
+
+    with naming(file):
+        require_tokens(live, tenants)
+        if live.tls is not None:
+            ServerCertificate(live.tls)
 
 
 def _scenario_warnings(file: Path) -> list[str]:
@@ -176,9 +185,7 @@ def _scenario_warnings(file: Path) -> list[str]:
 def _cluster(file: Path) -> _Checked:
     from migrator.cluster.file import read_cluster
     from migrator.cluster.fleet.cluster_run import read_run
-    from migrator.io.tls import ServerCertificate
     from migrator.workload.live import has_live_keys
-    from migrator.workload.tokens import require_tokens
 
     scenario = read_cluster(file)
     require_known(file, policy=scenario.policy, forecaster=scenario.forecaster)
@@ -186,10 +193,7 @@ def _cluster(file: Path) -> _Checked:
     if has_live_keys(file):
         use = f"use `migrator cluster plan {file}` or `migrator serve {file} --cluster auto`"
         run = read_run(file, driver="emulated", shared=None, state=file.parent, began_s=0.0)
-        with naming(file):
-            require_tokens(run.live, [tenant.name for tenant in scenario.tenants])
-            if run.live.tls is not None:
-                ServerCertificate(run.live.tls)
+        _check_files(file, run.live, [tenant.name for tenant in scenario.tenants])
     return _Checked(details, use)
 
 

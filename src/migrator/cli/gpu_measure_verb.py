@@ -77,31 +77,24 @@ def measure(
     from migrator.core import catalogue
     from migrator.profiling import whole_gpu
     from migrator.profiling.drivers import driver as driver_named
-    from migrator.profiling.measurements import estimate_s
 
-    expected = None if board is None else catalogue.board(board)
-    opened = driver_named(driver, index, expected)
+    opened = driver_named(driver, index, None if board is None else catalogue.board(board))
     todo = whole_gpu.planned(opened.board, driver, models or (), quick=quick)
     if dry_run:
-        seconds = round(estimate_s(todo))
-        if as_json:
-            listed = [{"study": job.study, "what": job.description} for job in todo]
-            print_json({"measurements": listed, "seconds": seconds})
-            return
-        for job in todo:
-            print(f"{job.study:<13} {job.description}")
-        print(f"{len(todo)} measurements, about {seconds} s on a GPU")
+        from migrator.cli.profile_verb import list_measurements
+
+        list_measurements(todo, as_json)
         return
-    words = ["migrator", "gpu", "measure", *(models or ()), "--driver", driver]
-    words += ["--gpu", str(index)] if index else []
-    words += [] if board is None else ["--board", board]
-    words += ["--quick"] if quick else []
+    command = ["migrator", "gpu", "measure", *(models or ()), "--driver", driver]
+    command += ["--gpu", str(index)] if index else []
+    command += [] if board is None else ["--board", board]
+    command += ["--quick"] if quick else []
     with progress(len(todo), "measuring") as step:
         done = whole_gpu.measure_gpu(
             todo,
             opened,
             out,
-            command=shlex.join(words),
+            command=shlex.join(command),
             budget_s=budget_s,
             make_room=make_room,
             beside_others=beside_others,

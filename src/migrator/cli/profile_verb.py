@@ -89,7 +89,8 @@ def profile_models(
         pace=pace,
     )
     if dry_run:
-        _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
+        coexist = pick("--driver", driver, DRIVERS).coexist
+        list_measurements(todo if coexist else on_instances(todo), as_json)
         return
     from migrator.profiling.drivers import driver as driver_named
     from migrator.profiling.results import Results, beside
@@ -158,7 +159,8 @@ def _counts(text: str) -> list[int]:
     return sorted({int(word) for word in parts})
 
 
-def _list(todo: Sequence[Measurement], as_json: bool) -> None:
+def list_measurements(todo: Sequence[Measurement], as_json: bool) -> None:
+    """Print what would be measured, and how long it would take."""
     from migrator.profiling.measurements import estimate_s
 
     seconds = round(estimate_s(todo))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from migrator.cluster.fleet.map_source import MapSource
     from migrator.io.tls import ServerCertificate
     from migrator.live.options import DaemonOptions
+    from migrator.serving.http.access import Tokens
     from migrator.serving.http.requests import ClientLimits
-    from migrator.workload.live import LiveScenario
+    from migrator.workload.live import Live, LiveScenario
 
 _log = logging.getLogger(__name__)
 
@@ -171,9 +172,6 @@ def serve(
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
     from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
-    from migrator.serving.http.access import Tokens, digest
-    from migrator.workload.live import ADMIN
-    from migrator.workload.tokens import drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
         board = board_of_gpu(driver, gpu, state_folder(state))
@@ -188,10 +186,7 @@ def serve(
         require_extra("grpc", "the API over gRPC")
     live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens_by_name = read_tokens(live.live, stored.names, os.environ) or {}
-    drop_token_variables(live.live, os.environ)
-    digests = {name: digest(token) for name, token in tokens_by_name.items()}
-    tokens = Tokens(digests, digests.pop(ADMIN, None))
+        tokens = _take_tokens(live.live, stored.names, stored.unusable)
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
@@ -202,6 +197,19 @@ def serve(
     report = say if log_format == "text" else _log.info
     _announce(serving, report, scenario)
     run_until_signal(Daemon(serving, report).run)
+
+
+def _take_tokens(live: Live, tenants: Sequence[str], unused: Collection[str] = ()) -> Tokens:
+    """The tokens in the environment, of which they are removed."""
+    from migrator.serving.http.access import Tokens, digest
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import drop_token_variables, read_tokens
+
+    tokens = read_tokens(live, tenants, os.environ, unused) or {}
+    drop_token_variables(live, os.environ)
+    digests = {name: digest(token) for name, token in tokens.items()}
+    admin = digests.pop(ADMIN, None)
+    return Tokens(digests, admin)
 
 
 def _require_choice(option: str, chosen: str, choices: Collection[str]) -> None:

@@ -110,6 +110,7 @@ class Executor:
         """Whether the present step has begun something or asked for a plan."""
         self._settled: Settled | None = None
         """What the last step found, if it had nothing to do."""
+        self._removed: set[str] = set()
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -190,6 +191,15 @@ class Executor:
         """Allow the next decision to start another retraining of a tenant whose last one outlasted
         its window."""
         self._retraining_retries.renew(tenant)
+
+    def remove(self, tenant: str) -> None:
+        """Keep no instance of a tenant that the plan does not contain, not even its last one."""
+        self._removed.add(tenant)
+        self._settled = None
+
+    def add(self, tenant: str) -> None:
+        """Keep its last instance again, as that of every tenant."""
+        self._removed.discard(tenant)
 
     def leave(self, now_s: float) -> list[Instruction]:
         """Free the whole board; wait only for running retrainings. `units` becomes empty."""
@@ -319,7 +329,9 @@ class Executor:
         outlook = Outlook(timeline, now_s, staying, self._retraining_retries.done)
         fixed = [unit.site for unit in self._units.values() if self._is_fixed(unit, now_s)]
         resting = self._site_retries.resting(now_s)
-        situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
+        situation = Situation(
+            self._board, self._units, outlook, fixed, self._available, resting, self._removed
+        )
         soon = outlook.soon(self._lead_of, self._longest_s)
         self._acted = False
         self._prepare(timeline, situation, outlook, soon, now_s)

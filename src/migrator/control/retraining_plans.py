@@ -90,12 +90,12 @@ class RetrainingPlans:
     def begin(self, tenant: TenantState, accuracy: float | None) -> None:
         """Plan what one tenant can learn in this window. `accuracy`: by its last labels."""
         number = self._clock.number
-        labelled = self._labels.kept(tenant.name, min(tenant.since, number), number)
+        labelled = self._labels.kept(tenant.name, min(tenant.model.since, number), number)
         tenant.begin_window(number, labelled, accuracy, self.room())
 
     def new_labels(self, tenant: TenantState) -> int:
         """Labels up to now that its model has not learned."""
-        return tenant.new_labels(self._labelled_until_now(tenant))
+        return tenant.model.new_labels(self._labelled_until_now(tenant))
 
     def request(self, tenant: TenantState, reason: str) -> None:
         """Plan a retraining of a tenant at once, on its labels up to now, and ask the policy.
@@ -109,7 +109,7 @@ class RetrainingPlans:
 
     def _labelled_until_now(self, tenant: TenantState) -> int:
         number = self._clock.number
-        return self._labels.kept(tenant.name, min(tenant.since, number), number + 1)
+        return self._labels.kept(tenant.name, min(tenant.model.since, number), number + 1)
 
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due, once per window and tenant, unless earlier retrainings
@@ -131,7 +131,7 @@ class RetrainingPlans:
             waits = tenant.is_retraining and left_s - clock.slot_s >= 0.5 * ahead_s
             if waits or self._estimated.get(name) == clock.number:
                 continue
-            labelled = self._labels.kept(name, tenant.since, clock.number + 1)
+            labelled = self._labels.kept(name, tenant.model.since, clock.number + 1)
             wanted = self._controller.estimates_always or tenant.wants_estimate
             able = tenant.planned and labelled >= FEWEST_LABELS and self._has_room(tenant)
             if not (wanted and able):
@@ -149,7 +149,7 @@ class RetrainingPlans:
         """Yield the estimates for the first window, once the samples for it have arrived."""
         clock, now_s = self._clock, self._clock.now_s()
         for name, tenant in self._tenants.items():
-            labelled = self._labels.kept(name, tenant.since, clock.number)
+            labelled = self._labels.kept(name, tenant.model.since, clock.number)
             before, since_s = self._arrived.get(name, (0, now_s))
             if labelled != before:
                 since_s = now_s
@@ -189,5 +189,5 @@ class RetrainingPlans:
             if executor.admit_estimate(tenant.service, place):
                 return True, place
         if places:
-            tenant.fail_estimate("no instance of the tenant has the memory for it")
+            tenant.model.fail_estimate("no instance of the tenant has the memory for it")
         return not places, None

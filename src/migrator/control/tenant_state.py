@@ -6,9 +6,9 @@ retraining (`on`), versions, measurements and operator's actions, one method eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,12 @@ from migrator.control.events import (
     SamplesMissing,
     TrainingStarted,
 )
-from migrator.control.expected_accuracy import ExpectedAccuracy
 from migrator.control.memory import ProcessMemory
 from migrator.control.retraining import Phase, TenantRetraining, apply_event
+from migrator.control.served_model import ModelVersion, ServedModel
 from migrator.control.training_duration import TrainingDuration
 from migrator.control.value_after_window import ValueAfterWindow
 from migrator.core.catalogue import Board
-from migrator.core.evidence import Accuracy, Evidence
 from migrator.core.not_retrained import NotRetrained
 from migrator.core.problem import Holding
 from migrator.core.profiles import Curve, Service
@@ -42,34 +41,11 @@ if TYPE_CHECKING:
 FEWEST_LABELS = 20
 """Labels below which a window is not worth learning from."""
 _HISTORY_SLOTS = 7200
-_NOTHING_LEARNED = -1
-"""The first window whose labels are not learned, if none are: some may come before window 0."""
 _WINDOW_PART = 0.8
 """Share of a window that all retrainings may take, one after the other."""
-_LEAST_PART = 0.2
-"""A smaller part of the usual gain, as of a short configuration, says little about the whole."""
 _SMALLER, _SMALLEST = 0.7, 0.1
 """Factor by which a retraining shrinks for every window it waited in vain, and the smallest
 size."""
-
-
-class ModelVersion(Protocol):
-    """A version of a tenant's model, as planning sees it."""
-
-    @property
-    def number(self) -> int:
-        """The version number, from 1."""
-        ...
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy on held-out labels; None if unknown."""
-        ...
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """Details of how the version was made."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,38 +113,15 @@ class TenantState:
         self._history = np.empty(0) if history is None else history
         self._overhead_s = overhead_s
         self._drained = False
-        # the model that serves
-        self._version: Any = None
-        self._accuracy, self._evidence = 1.0, Evidence.NONE
-        self._evaluated: float | None = None
-        """Its accuracy on held-out labels that it has not learned; None if it was not evaluated."""
-        self._evaluated_in = _NOTHING_LEARNED
-        """The last window of those labels."""
-        self._since = _NOTHING_LEARNED
-        self._learned_of_since = 0
-        """Labels of that window that it has learned nevertheless: there were that many."""
-        # the window
-        self._window = _NOTHING_LEARNED
+        self.model = ServedModel()
         self._labelled: int | None = None
-        self._accuracy_given = False
-        """Whether labels of answers, or the scenario, gave the accuracy with which the window
-        began."""
-        self._accuracy_measured = False
-        """Whether they did, or the model was evaluated on the data of the window."""
         # the retraining, and how the next one is planned
         self._retraining: TenantRetraining | None = None
-        self._estimate: float | None = None
-        self._estimated_for = 0
-        """The window of the retraining that was estimated."""
-        self._no_estimate = ""
-        self._gain_parts: Mapping[str, float] = {}
-        """By configuration: its gain relative to the one that gains most; 1 unless given."""
         self._replayed = 0
         """Samples of earlier windows that the next retraining replays."""
         self._profile_s: float | None = None
         """Duration of the last window's retraining by the profile."""
-        self.duration, self.gains = TrainingDuration(), ExpectedAccuracy()
-        self.value_after = ValueAfterWindow()
+        self.duration, self.value_after = TrainingDuration(), ValueAfterWindow()
         # windows without a retraining
         self._missed = 0
         """Windows in a row that ended with a possible retraining still waiting."""
@@ -187,22 +140,12 @@ class TenantState:
     @property
     def version(self) -> Any:
         """The version that serves; None without a model, as in a simulation."""
-        return self._version
+        return self.model.version
 
     @property
     def accuracy(self) -> float:
         """Accuracy of the serving model that plans rest on."""
-        return self._accuracy
-
-    @property
-    def belief(self) -> Accuracy:
-        """The same with its evidence."""
-        return Accuracy(self._accuracy, self._evidence)
-
-    @property
-    def accuracy_measured(self) -> bool:
-        """Whether it was measured on the data that this window's retraining learns."""
-        return self._accuracy_measured
+        return self.model.accuracy.value
 
     @property
     def overhead_s(self) -> float:
@@ -220,11 +163,6 @@ class TenantState:
         return self._retraining
 
     @property
-    def since(self) -> int:
-        """The first window whose labels the model has not learned."""
-        return self._since
-
-    @property
     def labelled(self) -> int | None:
         """Labels that were not learned yet when the window began; None if they are not counted."""
         return self._labelled
@@ -233,17 +171,6 @@ class TenantState:
     def labels_needed(self) -> int:
         """Fewest labels with which a retraining is planned: more than left no samples before."""
         return max(FEWEST_LABELS, self._fruitless + 1)
-
-    @property
-    def estimate(self) -> float | None:
-        """The last estimate of the accuracy after a retraining in the configuration that gains
-        most, while its labels are not learned."""
-        return self._estimate
-
-    @property
-    def no_estimate(self) -> str:
-        """Why the last estimate failed; empty if it did not."""
-        return self._no_estimate
 
     @property
     def not_planned(self) -> NotRetrained | None:
@@ -267,8 +194,8 @@ class TenantState:
         """The first window whose labels are not learned yet or are being learned."""
         job = self._retraining
         if job is not None and job.phase is Phase.RUNNING:
-            return min(self._since, job.since)
-        return self._since
+            return min(self.model.since, job.since)
+        return self.model.since
 
     def outlasted(self, window: int) -> bool:
         """Whether its retraining ended in a later window than its own."""
@@ -318,7 +245,7 @@ class TenantState:
         job = self._retraining
         if job is None or job.phase in (Phase.DONE, Phase.CANCELLED):
             return None
-        self.on(TrainingStarted(instance, min(self._since, job.last_window)))
+        self.on(TrainingStarted(instance, min(self.model.since, job.last_window)))
         return self._retraining
 
     def choose(self, configuration: str) -> None:
@@ -333,16 +260,10 @@ class TenantState:
 
         `accuracy`: of the model on the labels of the last window; None if there were none.
         """
-        # a version that was made on another machine may name a later window
-        self._since = min(self._since, window)
-        self._window, self._labelled = window, self.new_labels(labelled)
-        self._accuracy_given = accuracy is not None
-        if accuracy is None and self._since <= self._evaluated_in < window:
-            accuracy = self._evaluated  # samples were uploaded, and no answers were labelled
-        evidence = Evidence.EARLIER if self._accuracy_given else Evidence.SAMPLES
-        self._believe(accuracy, evidence, has_new_data=self._labelled >= FEWEST_LABELS)
-        if not self.is_retraining and self._since >= self._estimated_for:
-            self._estimate = None  # its labels are learned
+        self._labelled = self.model.new_labels(labelled)
+        self.model.begin_window(window, accuracy, has_new_data=self._labelled >= FEWEST_LABELS)
+        if not self.is_retraining:
+            self.model.drop_learned_estimate()
         if self._labelled < self.labels_needed:
             self.on(NothingToLearn())
             return
@@ -354,10 +275,6 @@ class TenantState:
         `of_window`: how many of them belong to the present window.
         """
         self._plan_from_labels(window, labelled, room, learns_now=of_window)
-
-    def new_labels(self, labelled: int) -> int:
-        """How many of the stored labels since window `since` are not learned."""
-        return max(0, labelled - self._learned_of_since)
 
     def _plan_from_labels(
         self, window: int, labelled: int, room: TrainingRoom, learns_now: int | None = None
@@ -396,9 +313,8 @@ class TenantState:
         the retraining. Otherwise other configurations are expected to differ from the first as the
         scenario estimates.
         """
-        self._accuracy_given = accuracy is not None
         learns = drift is not None and drift.seconds is not None
-        self._believe(accuracy, Evidence.ANSWERS, has_new_data=learns)
+        self.model.begin_known_window(accuracy, has_new_data=learns)
         if drift is None or drift.seconds is None:
             self.on(NothingToLearn())
             return
@@ -417,18 +333,6 @@ class TenantState:
         self._plan_retraining(
             window, drift.seconds, expected, configuration=drift.configuration, others=others
         )
-
-    def _believe(self, measured: float | None, evidence: Evidence, *, has_new_data: bool) -> None:
-        """Set the accuracy that plans rest on in the window that begins: as measured, else as
-        earlier retrainings found it on new data."""
-        self._accuracy_measured = measured is not None
-        if measured is not None:
-            self._accuracy, self._evidence = measured, evidence
-            return
-        if self._evidence is not Evidence.NONE:
-            self._evidence = Evidence.EARLIER
-        if has_new_data:
-            self._accuracy = self.gains.before_retraining(self._accuracy)
 
     def _plan_retraining(
         self,
@@ -449,11 +353,11 @@ class TenantState:
             seconds,
             self.duration.slower,
             self.expected_accuracy(window, configuration) if expected is None else expected,
-            since=self._since,
+            since=self.model.since,
             labelled=labelled,
             most_samples=most_samples,
             fixed_s=self.duration.fixed_s,
-            estimated=self.estimate_for(window) if expected is None else None,
+            estimated=self.model.estimate_for(window) if expected is None else None,
             configuration=configuration,
             memory_gib=memory_gib,
             others=others,
@@ -469,7 +373,7 @@ class TenantState:
         A single long measurement, or an estimate without a gain, must not block retrainings
         forever.
         """
-        self.value_after.end_window(self._accuracy)
+        self.value_after.end_window(self.accuracy)
         job = self._retraining
         if job is not None and job.phase is Phase.WAITING:
             if self._left_out:
@@ -499,11 +403,7 @@ class TenantState:
         """
         job = self._retraining
         is_retrained = job is not None and job.phase in (Phase.RUNNING, Phase.DONE)
-        return not (is_retrained and self._accuracy_measured and self.gains.predicts)
-
-    def set_estimate(self, accuracy: float | None, window: int) -> None:
-        """Expect this accuracy after a retraining in a window."""
-        self._estimate, self._estimated_for, self._no_estimate = accuracy, window, ""
+        return not (is_retrained and self.model.is_measured and self.model.gains.predicts)
 
     def take_estimate(
         self, after: float, before: float, replayed: int, window: int, version: Any
@@ -513,64 +413,32 @@ class TenantState:
         `before`: the accuracy of that version on the same labels. If another version serves
         meanwhile, its own accuracy and samples are known from its retraining.
         """
-        self.set_estimate(after, window + 1)
-        if self._version is version:
+        self.model.set_estimate(after, window + 1)
+        if self.version is version:
             self._replayed = replayed
             self.take_evaluation(before, window, version)
 
     def take_evaluation(self, accuracy: float, window: int, version: Any) -> bool:
         """Take the accuracy of a version on the labels up to `window`. Returns whether it changes
-        what is known of the serving model now.
-
-        The labels of a window are the data of the next one. An evaluation that ends after that
-        began still tells how the model does on it, unless labels of answers do.
-        """
-        if self._version is not version or window < self._since:
+        what is known of the serving model now, and so of the waiting retraining."""
+        if not self.model.evaluate(accuracy, window, version):
             return False
-        self._evaluated, self._evaluated_in = accuracy, window
-        if self._window <= window or self._accuracy_given:
-            return False
-        self._accuracy, self._evidence = accuracy, Evidence.SAMPLES
-        self._accuracy_measured = True
         job = self._retraining
         if job is not None and job.phase is Phase.WAITING:
-            expected = self.expected_accuracy(self._window, job.configuration)
+            now = self.model.window
+            expected = self.expected_accuracy(now, job.configuration)
             others = tuple(
-                replace(
-                    other, accuracy_post=self.expected_accuracy(self._window, other.configuration)
-                )
+                replace(other, accuracy_post=self.expected_accuracy(now, other.configuration))
                 for other in job.others
             )
             self.on(RetrainingPlanned(replace(job, expected=expected, others=others)))
         return True
 
-    def fail_estimate(self, why: str) -> None:
-        """Note why there is no estimate."""
-        self._no_estimate = why
-
-    def expect_gains(self, parts: Mapping[str, float]) -> None:
-        """Expect these gains of the configurations, relative to the one that gains most."""
-        self._gain_parts = parts
-
     def expected_accuracy(self, window: int, configuration: str = "") -> float:
         """The accuracy to plan with after a retraining in a window: as estimated, or by the gains
         of earlier ones. `configuration`: its name; empty for the first."""
-        idle = self._missed + self._skipped
-        highest = self.gains.after_retraining(self._accuracy, self.estimate_for(window), idle)
-        part = self._gain_part(configuration)
-        return highest if part == 1 else self._accuracy + part * (highest - self._accuracy)
-
-    def _gain_part(self, configuration: str) -> float:
-        return self._gain_parts.get(self._configuration(configuration).name, 1.0)
-
-    def estimate_for(self, window: int) -> float | None:
-        """The estimate of a retraining in a window in the configuration that gains most; None if
-        there is none."""
-        return self._estimate if self._is_estimate_valid(window) else None
-
-    def _is_estimate_valid(self, window: int) -> bool:
-        """Whether its labels are not learned yet. One made late in a window is for the next."""
-        return self._since < self._estimated_for <= window
+        name = self._configuration(configuration).name
+        return self.model.expected(window, name, self._missed + self._skipped)
 
     # Samples and durations.
 
@@ -641,49 +509,15 @@ class TenantState:
     def switch_version(self, version: ModelVersion) -> None:
         """Serve another version than the retraining made, or the first. Everything received since
         it was made is to be learned."""
-        self._version, self._estimate = version, None
-        self._since = int(version.about.get("window", _NOTHING_LEARNED))
-        self._learned_of_since = 0
+        self.model.switch(version)
         self.duration.restore(version.about)
-        self.gains.restore(version.about.get("gains", {}))
-        if version.accuracy is not None:
-            self._accuracy, self._evidence = version.accuracy, Evidence.EARLIER
-            self.gains.made = version.accuracy
-
-    def adopt(self, version: Any, accuracy: float) -> None:
-        """Serve the version that a retraining made."""
-        self._version, self._accuracy, self._evidence = version, accuracy, Evidence.SAMPLES
-        self._evaluated = None  # another model was evaluated
-
-    def learn_labels(self, window: int, of_window: int = 0) -> None:
-        """Note that the labels of the windows before this one, and so many of its own, are
-        learned, or were in vain."""
-        self._since, self._learned_of_since = window, of_window
-
-    def measure_accuracy(self, accuracy: float) -> None:
-        """Note the accuracy of the serving model, unless labels of answers gave it."""
-        if not self._accuracy_given:
-            self._accuracy, self._evidence = accuracy, Evidence.SAMPLES
-
-    def compare(
-        self, before: float, after: float, estimated: float | None, configuration: str = ""
-    ) -> None:
-        """Learn from the accuracies on the same data before and after a retraining.
-
-        `estimated`: with the configuration that gains most; None if nothing was estimated, or for
-        other data. `configuration`: the one that was carried out.
-        """
-        part = self._gain_part(configuration)
-        if part < 1:  # what the one that gains most would have reached
-            after = min(1.0, before + (after - before) / max(_LEAST_PART, part))
-        self.gains.completed(before, after, estimated)
 
     def value_retraining(self, sms: float, window_s: float) -> None:
         """Begin a window whose retraining is set: learn what its gain is worth afterwards.
 
         `sms`: of the largest instance that it may have.
         """
-        self.value_after.begin_window(self._accuracy)
+        self.value_after.begin_window(self.accuracy)
         job = self._retraining
         if job is None or job.phase is not Phase.WAITING:
             return
@@ -706,7 +540,7 @@ class TenantState:
             None,
             self._retraining_state(),
             self._overhead_s,
-            self._accuracy,
+            self.accuracy,
             self._value_after(),
         )
 
@@ -714,7 +548,7 @@ class TenantState:
         job = self._retraining
         if job is None or job.phase is Phase.CANCELLED or job.expected <= 0:
             return 0.0
-        return self.value_after.windows(self._accuracy / job.expected)
+        return self.value_after.windows(self.accuracy / job.expected)
 
     def _retraining_state(self) -> RetrainingState | None:
         job = self._retraining
@@ -722,7 +556,7 @@ class TenantState:
             return None
         running = job.phase is Phase.RUNNING
         return RetrainingState(
-            self._accuracy,
+            self.accuracy,
             job.expected,
             job.planned_s,
             min(job.progress, 0.99) if running else 0.0,

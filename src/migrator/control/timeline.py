@@ -194,13 +194,15 @@ class Situation:
         fixed: Iterable[Site],
         available: Board,
         resting: Collection[Site] = (),
+        removed: Collection[str] = (),
     ) -> None:
         """`fixed`: units that stay whatever the plan says.
 
         `available`: the board without the places of foreign instances. `resting`: sites where an
-        operation has failed and is not retried yet.
+        operation has failed and is not retried yet. `removed`: tenants that need no instance.
         """
         self._board, self._units, self._outlook = board, units, outlook
+        self._removed = removed
         self._available, self._resting = available, resting
         self.planned = outlook.planned
         self._fixed = set(fixed)
@@ -227,9 +229,8 @@ class Situation:
         if self._outlook.next_use(site) == (task,) or self._waited_for(site):
             return True
         # harmless: it may be removed once its replacement is ready
-        if serving:
-            return self._last(unit, task) or not self._all_ready(task)
-        return self._last(unit, task)
+        harmless = self._last(unit, task) or (serving and not self._all_ready(task))
+        return harmless and task.tenant not in self._removed
 
     def spare(self, site: Site) -> bool:
         """Whether to keep an idle unit, because the plan uses it in this slot or later."""

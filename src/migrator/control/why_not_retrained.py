@@ -127,8 +127,8 @@ def _gain_left_out(tenant: TenantState, problem: Problem) -> str:
     assert job is not None, "only a waiting retraining is left out"
     gain = job.expected - tenant.accuracy
     why = f"left out: expected gain {gain:.3f} ({tenant.accuracy:.3f} to {job.expected:.3f})"
-    if tenant.no_estimate:
-        why += f"; assumed, because there is no estimate: {tenant.no_estimate}"
+    if tenant.model.no_estimate:
+        why += f"; assumed, because there is no estimate: {tenant.model.no_estimate}"
     return why
 
 

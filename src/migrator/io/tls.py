@@ -53,7 +53,7 @@ class TlsFiles:
             self._refuse(0, "holds no certificate", "name a file in PEM with the whole chain")
         client = _client_without_cas()
         try:
-            client.load_verify_locations(cadata=leaf[0].decode("ascii", "replace"))
+            client.load_verify_locations(cadata=leaf[0].decode("ascii", "backslashreplace"))
         except ssl.SSLError as error:
             self._refuse(0, f"is no valid certificate ({error.reason})", "write it again")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -133,7 +133,7 @@ class ServerCertificate:
                 self.current, self._warned = newer, False
                 _log.info("%s: a new one, valid until %s", self._files.names[0], newer.end)
             self._trouble = ""
-        except MigratorError as error:
+        except (MigratorError, OSError) as error:  # such as too many open files
             if str(error) != self._trouble:
                 _log.warning("%s. The certificate in use stays, until %s", error, self.current.end)
             self._trouble = str(error)

@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
-from migrator.core.errors import HttpError, MigratorError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.core.preferences import Preferences
 from migrator.core.profiles import Service
 from migrator.live.actuation import Actuation
@@ -53,8 +53,7 @@ class Admission:
         self._refusal = REMOVED if self._shared is None else MOVED
         self._split_at: int | None = None
         """Number of plans that had been followed when the board was last split evenly."""
-        self._leaving: dict[str, bool] = {}
-        """Tenants that are being removed, and whether an operator had drained them before."""
+        self._leaving = context.leaving
         self._removed: dict[str, Service] = {}
         """By name; one that was added again is among the tenants too."""
         self._without_shared: dict[str, str] = {}
@@ -150,15 +149,25 @@ class Admission:
     async def _add(self, scenario: LiveScenario) -> None:
         live, served = scenario.tenants[0], scenario.scenario.tenants[0]
         name, spec, context = live.name, model_spec(live), self._context
-        await self._workers.add(name, spec)
-        _ = self._workers.interfaces[name].encode  # refused now if its tokenizer cannot be read
+        if name in self._removed and context.models[name] != spec:
+            # its versions and labels are of that model
+            raise InputError(
+                f"tenant {name}: it was served with another model before, or other classes; give "
+                "this one another name"
+            )
         overhead_s = assumed_overhead_s(live)
         run = tenant_state_of(served, live, context.clock.slot_s, overhead_s)
         context.models[name], context.live_tenants[name] = spec, live
-        await self._bring(name)
-        await self._learning.prepare(run)
-        context.overheads_s[name] = overhead_s
-        await self._workers.prepare(name, PREPARED)
+        try:
+            await self._workers.add(name, spec)
+            _ = self._workers.interfaces[name].encode  # refused now if it cannot be read
+            await self._bring(name)
+            await self._learning.prepare(run)
+            context.overheads_s[name] = overhead_s
+            await self._workers.prepare(name, PREPARED)
+        except BaseException:
+            await self._workers.remove(name)  # its model may be another one next time
+            raise
         self._router.add(queue_settings(context.serving, live))
         self._tenants[name] = run
         context.instruments.add_tenant(name)
@@ -170,6 +179,7 @@ class Admission:
 
     async def _plan_with(self, name: str) -> None:
         """Return once an instance serves the tenant; if none does, it is removed again."""
+        self._context.executor.add(name)
         first = not any(tenant.planned for tenant in self._tenants.values() if tenant.name != name)
         followed = self._recorder.plans_followed
         if first or self._split_at == followed:
@@ -216,13 +226,14 @@ class Admission:
         self._router.refuse(name, self._refusal)
         # with a retraining it would be planned until that ends
         tenant.remove()
+        context.executor.remove(name)
         context.trainings.cancel(name)
         if any(tenant.planned for tenant in self._tenants.values()):
             self._controller.planning.changed(f"{name} was removed")
         else:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
         await wait_until(lambda: not self._has_instance(name), EMPTY_S)
-        await self._workers.prepare(name, 0)
+        await self._workers.remove(name)
         self._removed[name] = tenant.service
         del self._tenants[name]
         context.offered.pop(name, None)
@@ -231,6 +242,7 @@ class Admission:
     async def _take_back(self, name: str) -> None:
         """Serve a tenant again whose removal failed, unless an operator drained it."""
         tenant, drained_before = self._tenants[name], self._leaving[name]
+        self._context.executor.add(name)
         await self._workers.prepare(name, PREPARED)
         if not drained_before:
             tenant.undrain()

@@ -67,6 +67,8 @@ class Context:
         self.models = serving.models
         self.live_tenants = {tenant.name: tenant for tenant in live}
         """How the models of all tenants are built and trained, also of removed ones."""
+        self.leaving: dict[str, bool] = {}
+        """Tenants that are being removed, and whether an operator had drained them before."""
         self.offered: dict[str, ModelInterface] = {}
         """Models that the API answers for."""
         self.overheads_s = {tenant.name: assumed_overhead_s(tenant) for tenant in live}

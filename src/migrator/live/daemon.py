@@ -140,7 +140,8 @@ class _Run:
         await asyncio.gather(*map(admission.bring_at_start, self._tenants))
         await asyncio.gather(workers.start(), self.learning.prepare_all(self._report))
         # windows that a version has learned are over, even if no label or record of them is left
-        self._clock.first = max([self._clock.first, *(e.since for e in self._tenants.values())])
+        learned = [tenant.model.since for tenant in self._tenants.values()]
+        self._clock.first = max([self._clock.first, *learned])
         self._clock.start()
         await asyncio.gather(*map(admission.claim_at_start, self._tenants))
         self.actuation.in_background(admission.keep_trying())

@@ -63,7 +63,7 @@ class Evaluations:
         for name, tenant in self._context.tenants.items():
             version, now_s = tenant.version, clock.now_s()
             busy = name in self._running or now_s < self._not_before_s.get(name, 0.0)
-            if busy or version is None or tenant.drained or window < tenant.since:
+            if busy or version is None or tenant.drained or window < tenant.model.since:
                 continue
             if labels.accuracy(name, window, FEWEST_LABELS) is not None:
                 continue  # its answers are labelled
@@ -109,7 +109,7 @@ class Evaluations:
             labels.path,
             name,
             wanted.window,
-            since=state.since,
+            since=state.model.since,
             held_out=live.held_out,
             most=MOST_SAMPLES,
         )

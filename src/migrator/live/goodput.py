@@ -24,7 +24,7 @@ class Goodput:
         that plans rest on."""
         measured = self.measured(tenant)
         if measured is None:
-            return self._tenants[tenant].belief
+            return self._tenants[tenant].model.accuracy
         return Accuracy(measured, Evidence.ANSWERS)
 
     def measured(self, tenant: str) -> float | None:

@@ -129,7 +129,7 @@ class Learning:
 
     def _expect_gains(self, tenant: TenantState, fractions: Sequence[float]) -> None:
         names = (configuration.name for configuration in tenant.training.configurations)
-        tenant.expect_gains(dict(zip(names, fractions, strict=True)))
+        tenant.model.expect_gains(dict(zip(names, fractions, strict=True)))
 
     async def roll_back(self, name: str) -> Version | None:
         """Serve the last good version before the present one; None if there is none.
@@ -185,7 +185,7 @@ class Learning:
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
             self._expect_gains(tenant, fractions)
         tenant.take_estimate(estimate.accuracy, estimate.before, result.replayed, window, version)
-        if window < tenant.since:
+        if window < tenant.model.since:
             return  # its retraining ended meanwhile
         if not tenant.is_retraining:
             self._estimates[name].clear()
@@ -206,7 +206,7 @@ class Learning:
     def no_estimate(self, name: str, why: str) -> None:
         """Record why the retraining of a tenant could not be estimated."""
         if name in self._tenants:  # else it was removed meanwhile
-            self._tenants[name].fail_estimate(why)
+            self._tenants[name].model.fail_estimate(why)
         message = f"{name}: no estimate: {why}; an earlier one, or earlier retrainings, predict it"
         self._recorder.warn("estimate", message, tenant=name)
 
@@ -282,7 +282,7 @@ class Learning:
             self._recorder.retrained(tenant.name, job, refused, None)
             return why
         served = result.accuracy_after if result.adopted else result.accuracy_before
-        tenant.compare(result.accuracy_before, served, job.estimated, job.configuration)
+        tenant.model.compare(result.accuracy_before, served, job.estimated, job.configuration)
         by_window = self._estimates[tenant.name]
         # one for the next window may have been made while this retraining ran
         estimates = [by_window.pop(window) for window in sorted(by_window) if window <= job.window]
@@ -290,7 +290,7 @@ class Learning:
             estimate = estimates[-1][_position(tenant, job.configuration)]
             self.past_estimates[tenant.name].append(estimate.past(served, result.curve))
         version = None
-        tenant.measure_accuracy(result.accuracy_before)
+        tenant.model.measure(result.accuracy_before)
         learned = _learned(tenant, self.past_estimates[tenant.name])
         if not result.adopted and began_from is not None:
             await self._keep(began_from, learned)
@@ -305,8 +305,8 @@ class Learning:
             version = await asyncio.to_thread(
                 versions.add, result.weights, result.accuracy_after, about
             )
-            tenant.adopt(version, result.accuracy_after)
-        tenant.learn_labels(job.window, job.learns_now or 0)
+            tenant.model.adopt(version, result.accuracy_after)
+        tenant.model.learn_labels(job.window, job.learns_now or 0)
         ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, job, result, version, ended_s))
@@ -433,7 +433,7 @@ class Learning:
             weights=tenant.version.weights if tenant.version else None,
             labels=self._context.labels.path,
             window=window,
-            since=min(tenant.since, window),
+            since=min(tenant.model.since, window),
             settings=RetrainingSettings(epochs=live.epochs, seed=live.seed),
             replay=live.replay,
             held_out=live.held_out,
@@ -474,7 +474,7 @@ def _learned(tenant: TenantState, past: Sequence[Past]) -> dict[str, Any]:
     """What retrainings take and gain, as a version tells the next daemon."""
     return {
         **tenant.duration.facts,
-        "gains": tenant.gains.facts,
+        "gains": tenant.model.gains.facts,
         "past": msgspec.to_builtins(past[-_PAST_KEPT:]),
     }
 

@@ -203,7 +203,7 @@ class TenantMetrics(Collector):
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         for name, tenant in self._tenants.items():
-            values[name, "served", tenant.belief.evidence] = tenant.accuracy
+            values[name, "served", tenant.model.accuracy.evidence] = tenant.accuracy
             measured, expected = self._goodput.measured(name), _expected(tenant)
             if measured is not None:
                 values[name, "measured", Evidence.ANSWERS] = measured
@@ -289,4 +289,4 @@ def _phase(job: TenantRetraining | None) -> Phase:
 
 def _expected(tenant: TenantState) -> float | None:
     job = tenant.retraining
-    return tenant.estimate if job is None or job.phase is Phase.DONE else job.expected
+    return tenant.model.estimate if job is None or job.phase is Phase.DONE else job.expected

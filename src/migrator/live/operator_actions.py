@@ -11,6 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 import msgspec
@@ -62,17 +63,20 @@ class DrainedTenants:
                 "all of them"
             ) from error
         self._names = frozenset(content.drained)
+        self._changing = Lock()
+        """Tenants are drained by different threads."""
 
     def __contains__(self, tenant: str) -> bool:
         return tenant in self._names
 
     def set(self, tenant: str, *, drained: bool) -> None:
         """Record whether a tenant is drained; after an InputError nothing has changed."""
-        names = self._names | {tenant} if drained else self._names - {tenant}
-        content = _DrainedFile(drained=tuple(sorted(names)))
-        with write_atomically(self._path) as unfinished:
-            unfinished.write_bytes(msgspec.json.encode(content) + b"\n")
-        self._names = names
+        with self._changing:
+            names = self._names | {tenant} if drained else self._names - {tenant}
+            content = _DrainedFile(drained=tuple(sorted(names)))
+            with write_atomically(self._path) as unfinished:
+                unfinished.write_bytes(msgspec.json.encode(content) + b"\n")
+            self._names = names
 
 
 class OperatorActions:
@@ -140,7 +144,12 @@ class OperatorActions:
             case ActionKind.RETRAIN:
                 do = self._retrain
         async with self._locks[tenant]:
+            self._require_present(tenant)
             return await do(tenant)
+
+    def _require_present(self, name: str) -> None:
+        if name in self._context.leaving or name not in self._tenants:
+            raise ActionRefusedError(f"{name} is being removed, or was; load it, then do this")
 
     def _pause(self) -> str:
         if self._executor.paused:
@@ -199,6 +208,7 @@ class OperatorActions:
         if not tenant.drained:
             return f"{name} was not drained"
         await asyncio.to_thread(self._drained.set, name, drained=False)
+        self._require_present(name)  # its removal may have begun meanwhile
         tenant.undrain()
         self._router.refuse(name, None)
         self._planning.changed(f"{name} is no longer drained")
@@ -230,9 +240,9 @@ class OperatorActions:
 
     def request_retraining(self, tenant: TenantState, reason: str) -> None:
         """Plan a retraining at once."""
-        words = f"the retraining of {tenant.name} is requested: {reason}"
-        self._recorder.event("retraining", words, tenant=tenant.name)
-        self._retrainings.request(tenant, words)
+        sentence = f"the retraining of {tenant.name} is requested: {reason}"
+        self._recorder.event("retraining", sentence, tenant=tenant.name)
+        self._retrainings.request(tenant, sentence)
 
     def _unless_paused(self) -> str:
         return ", which is followed once reconfiguration resumes" if self._executor.paused else ""

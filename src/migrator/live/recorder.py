@@ -161,12 +161,12 @@ class LiveRecorder(recorder.Recorder):
         number = version.number if version else 0
         outcome = ADOPTED if result.adopted else REFUSED
         self._instruments.retrainings.labels(tenant, outcome).inc()
-        way, fields = "", dict[str, object](version=number, adopted=result.adopted)
+        why, fields = result.why, dict[str, object](version=number, adopted=result.adopted)
         if job.configuration:
-            way, fields["configuration"] = f"as {job.configuration!r}: ", job.configuration
-        words = f"{way}{result.why}"
-        self.put_version(tenant, number, result.accuracy_after, words, adopted=result.adopted)
-        self.event("model", f"{tenant}: {words}", tenant=tenant, **fields)
+            why = f"as {job.configuration!r}: {why}"
+            fields["configuration"] = job.configuration
+        self.put_version(tenant, number, result.accuracy_after, why, adopted=result.adopted)
+        self.event("model", f"{tenant}: {why}", tenant=tenant, **fields)
 
     def training_took(
         self,
@@ -230,7 +230,7 @@ class LiveRecorder(recorder.Recorder):
             accuracy_after=tenant.accuracy,
             accuracy_estimated=tenant.retraining.expected if tenant.retraining else None,
             version=tenant.version.number if tenant.version else None,
-            evidence=tenant.belief.evidence,
+            evidence=tenant.model.accuracy.evidence,
         )
 
 

@@ -88,14 +88,13 @@ class Repository:
             raise HttpError(
                 409, f"{name} is served already; remove it first, or give this one another name"
             )
-        is_new = name not in self._stored.names
         await self._require(scenario)
+        before = self._stored.state
         await asyncio.to_thread(self._stored.add, name, section, where)
         try:
             return await self._admission.add(scenario)
         except BaseException:
-            undo = self._stored.forget if is_new else self._stored.remove
-            await asyncio.to_thread(undo, name)
+            await asyncio.to_thread(self._stored.reset, before)
             raise
 
     async def _load(self, name: str, section: object | None) -> str:
@@ -165,5 +164,5 @@ class Repository:
                 )
             return
         names = list(dict.fromkeys([*self._stored.names, name]))
-        token = (read_tokens(live, names, {}) or {})[name]
+        token = (read_tokens(live, names, {}, self._stored.unusable) or {})[name]
         tokens.set(name, digest(token))

@@ -55,6 +55,7 @@ from migrator.live.training import (
     TrainingResult,
 )
 from migrator.live.training_data import remember, window_data
+from migrator.serving.workers.worker import warm_up
 
 RETRAINED, EPOCHS, IDENTITY = "retrained.safetensors", "epochs", "job.sha256"
 """In a job's folder: its result, its checkpoints, and the identity of the job."""
@@ -270,7 +271,21 @@ class Work:
         path = self.job.folder / RETRAINED
         with write_atomically(path) as unfinished:
             model.save(unfinished)
+        self._require_servable(path)
         return path
+
+    def _require_servable(self, path: Path) -> None:
+        """InputError unless a worker can serve these weights; this process's model takes them."""
+        model, kind = self.built, self.job.model.model
+        try:
+            model.load(path)
+        except Exception as error:
+            raise InputError(
+                f"{self.job.tenant}: load() of {kind} refuses what its save() wrote "
+                f"({one_line(error)}), so the model is not adopted; correct the class"
+            ) from error
+        model.to(self.job.device)
+        warm_up(model, 1)
 
 
 def _expect(model: Model, steps: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,12 +28,23 @@ class _AddedSection(msgspec.Struct, frozen=True):
     tenant: dict[str, Any]
     folder: str
     """Paths in it are relative to this folder."""
+    replaces: bool = False
+    """Whether the scenario had another tenant of that name when it was added."""
 
 
 class _File(msgspec.Struct, frozen=True):
     version: Literal[1] = 1
     added: dict[str, _AddedSection] = {}
     removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Everything that a change changes."""
+
+    content: _File
+    alone: Mapping[str, LiveScenario]
+    unusable: Mapping[str, str]
 
 
 class StoredTenants:
@@ -44,11 +55,13 @@ class StoredTenants:
         self._path, self._live = path, live
         self._content = _read(path)
         self._alone = {tenant.name: _alone(live, tenant.name) for tenant in live.tenants}
+        self._of_scenario = frozenset(self._alone)
         self.unusable: dict[str, str] = {}
         """Added tenants that cannot be served any more, and why."""
         for name, section in self._content.added.items():
-            if name in self._alone:  # the operator has put it into the scenario
-                continue
+            if name in self._alone and not section.replaces:
+                continue  # the operator has put it into the scenario
+            self._alone.pop(name, None)
             try:
                 read = parse_tenant(section.tenant, live, Path(section.folder))
                 if name not in self._content.removed:
@@ -96,10 +109,22 @@ class StoredTenants:
         """
         return parse_tenant(section, self._live, folder or Path.cwd())
 
+    @property
+    def state(self) -> _Stored:
+        """What is stored now, for `reset`."""
+        return _Stored(self._content, dict(self._alone), dict(self.unusable))
+
+    def reset(self, state: _Stored) -> None:
+        """Store what was stored then: a change has failed."""
+        self._write(state.content.added, {*state.content.removed})
+        self._alone, self.unusable = dict(state.alone), dict(state.unusable)
+
     def add(self, name: str, section: Mapping[str, Any], folder: Path | None) -> None:
         """Store that the tenant of this section is served."""
         read = self.read(section, folder)
-        stored = _AddedSection(dict(section), str(folder or Path.cwd()))
+        stored = _AddedSection(
+            dict(section), str(folder or Path.cwd()), replaces=name in self._of_scenario
+        )
         self._write({**self._content.added, name: stored}, {*self._content.removed} - {name})
         self._alone[name] = read
         self.unusable.pop(name, None)
@@ -111,12 +136,6 @@ class StoredTenants:
     def remove(self, name: str) -> None:
         """Store that the tenant is not served."""
         self._write(self._content.added, {*self._content.removed, name})
-
-    def forget(self, name: str) -> None:
-        """Store that the tenant was never added."""
-        added = {other: kept for other, kept in self._content.added.items() if other != name}
-        self._write(added, {*self._content.removed} - {name})
-        self._alone.pop(name, None)
 
     def _served(self) -> dict[str, LiveScenario]:
         removed = self._content.removed

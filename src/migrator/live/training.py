@@ -191,7 +191,8 @@ class Failed(Struct, tag=True, frozen=True):
 
     def error(self, tenant: str) -> MigratorError:
         kind = TrainingFaultError if self.again else TrainingFailedError
-        return (TrainingEmptyError if self.empty else kind)(f"{tenant}: {self.why}")
+        why = self.why.removeprefix(f"{tenant}: ")
+        return (TrainingEmptyError if self.empty else kind)(f"{tenant}: {why}")
 
 
 FromRetrainer = TrainingResult | EstimateResult | Advanced | Failed

@@ -93,10 +93,10 @@ class _GpuReport:
 
     def summary(self) -> Iterator[str]:
         """The figures that simulations depend on most."""
-        ratios = [ratio for *_, ratio in self._latency_ratios()]
+        ratios = self._ratios(Study.LATENCY)
         if ratios:
             yield _spread("Latency over the packaged profile", ratios)
-        ratios = [ratio for *_, ratio in self._training_ratios()]
+        ratios = self._ratios(Study.TRAINING)
         if ratios:
             yield _spread("Training step over the packaged profile", ratios)
         beside = list(self._isolation())
@@ -132,13 +132,13 @@ class _GpuReport:
         yield (
             "Latency",
             "Milliseconds of a batch alone, median; in brackets over the packaged profile.",
-            [*self._latency_rows()],
+            [*self._step_rows(Study.LATENCY)],
         )
         yield (
             "Training step",
             f"Milliseconds of a step of {TRAINING_BATCH} samples alone, median; in brackets over "
             "the packaged profile.",
-            [*self._training_rows()],
+            [*self._step_rows(Study.TRAINING)],
         )
         yield (
             "Beside busy neighbours",
@@ -206,41 +206,37 @@ class _GpuReport:
                 *(_median(row[name] for row in own) for name in ("create_s", "destroy_s")),
             ]
 
-    def _latency_rows(self) -> Iterator[list[str]]:
-        yield ["model, batch", *self._heads()]
-        ratios = {(model, batch, sms): ratio for model, batch, sms, ratio in self._latency_ratios()}
-        for model, batch in dict.fromkeys(
-            (job["model"], job["batch"]) for job in self._jobs(Study.LATENCY)
-        ):
-            cells = (
-                self._cell(WorkKind.INFERENCE, model, batch, sms, ratios.get((model, batch, sms)))
-                for sms in self._sizes
-            )
-            yield [f"{model}, {batch}", *cells]
+    def _step_rows(self, study: Study) -> Iterator[list[str]]:
+        """A row per model and batch, a cell per size. All training steps have the same batch."""
+        is_training = study == Study.TRAINING
+        names = (self._board.plain_profiles[gpcs].name for gpcs in self._board.sizes)
+        sizes = [f"{name} ({sms} SMs)" for name, sms in zip(names, self._sizes, strict=True)]
+        yield ["model" if is_training else "model, batch", *sizes]
+        jobs = {(job["model"], job["batch"], job["sms"]): job for job in self._jobs(study)}
+        for model, batch in dict.fromkeys(key[:2] for key in jobs):
+            cells = (self._cell(jobs.get((model, batch, sms))) for sms in self._sizes)
+            yield [model if is_training else f"{model}, {batch}", *cells]
 
-    def _latency_ratios(self) -> Iterator[tuple[str, int, int, float]]:
-        for job in self._jobs(Study.LATENCY):
-            packaged = self._assumed[job["model"]]
-            if packaged is not None:
-                assumed_ms = 1e3 * packaged.latency_s(job["batch"], job["sms"])
-                yield job["model"], job["batch"], job["sms"], job["p50_ms"] / assumed_ms
+    def _cell(self, job: Json | None) -> str:
+        if job is None:
+            return _NONE
+        ratio = self._over_packaged(job)
+        return f"{job['p50_ms']:.3f}" + ("" if ratio is None else f" ({ratio:.2f})")
 
-    def _training_rows(self) -> Iterator[list[str]]:
-        yield ["model", *self._heads()]
-        ratios = {(model, sms): ratio for model, sms, ratio in self._training_ratios()}
-        for model in dict.fromkeys(job["model"] for job in self._jobs(Study.TRAINING)):
-            cells = (
-                self._cell(WorkKind.TRAINING, model, TRAINING_BATCH, sms, ratios.get((model, sms)))
-                for sms in self._sizes
-            )
-            yield [model, *cells]
+    def _ratios(self, study: Study) -> list[float]:
+        ratios = map(self._over_packaged, self._jobs(study))
+        return [ratio for ratio in ratios if ratio is not None]
 
-    def _training_ratios(self) -> Iterator[tuple[str, int, float]]:
-        for job in self._jobs(Study.TRAINING):
-            packaged = self._assumed.get(job["model"])
-            if packaged is not None:
-                assumed_ms = 1e3 * packaged.training_s(TRAINING_BATCH).at(job["sms"])
-                yield job["model"], job["sms"], job["p50_ms"] / assumed_ms
+    def _over_packaged(self, job: Json) -> float | None:
+        """The time of a step over that of the packaged profile; None without one."""
+        packaged = self._assumed.get(job["model"])
+        if packaged is None:
+            return None
+        if job["task"] == WorkKind.TRAINING:
+            assumed_s = packaged.training_s(TRAINING_BATCH).at(job["sms"])
+        else:
+            assumed_s = packaged.latency_s(job["batch"], job["sms"])
+        return float(job["p50_ms"]) / (1e3 * assumed_s)
 
     def _isolation_rows(self) -> Iterator[list[str]]:
         yield ["what", "alone ms", "beside ms", "slowdown", "assumed"]
@@ -275,10 +271,10 @@ class _GpuReport:
                 others = Counter(_identity(job) for job in row["jobs"])
                 others[kind] -= 1
                 beside = ", ".join(
-                    f"{count} x {_words(other)}" for other, count in (+others).items()
+                    f"{count} x {_description(other)}" for other, count in (+others).items()
                 )
                 sms = sum(count * other[3] for other, count in others.items())
-                what = f"{_words(kind)} beside {beside}"
+                what = f"{_description(kind)} beside {beside}"
                 assumed = self._slowdown_assumed(own[0], sms)
                 yield what, alone_ms, beside_ms, beside_ms / alone_ms, assumed
 
@@ -340,22 +336,12 @@ class _GpuReport:
             if row["study"] == study:
                 yield row["jobs"][0]
 
-    def _heads(self) -> list[str]:
-        names = (self._board.plain_profiles[gpcs].name for gpcs in self._board.sizes)
-        return [f"{name} ({sms} SMs)" for name, sms in zip(names, self._sizes, strict=True)]
-
-    def _cell(self, task: WorkKind, model: str, batch: int, sms: int, ratio: float | None) -> str:
-        measured_ms = self._alone.get((task, model, batch, sms))
-        if measured_ms is None:
-            return _NONE
-        return f"{measured_ms:.3f}" + ("" if ratio is None else f" ({ratio:.2f})")
-
 
 def _identity(job: Json) -> tuple[str, str, int, int]:
     return job["task"], job["model"], job["batch"], job["sms"]
 
 
-def _words(kind: tuple[str, str, int, int]) -> str:
+def _description(kind: tuple[str, str, int, int]) -> str:
     task, model, batch, sms = kind
     return f"{task} of {model}, batch {batch}, on {sms} SMs"
 

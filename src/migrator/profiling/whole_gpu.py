@@ -22,11 +22,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.base import GpuInstance
 from migrator.io.atomic_write import write_atomically
 from migrator.profiling import measurements
 from migrator.profiling.__main__ import print_measurement
@@ -167,13 +169,14 @@ def _left_as_found(
     before = _state_of(driver)
     wanted = [*before["instances"]]
     wanted += [there for there in _removed_by_killed_run(results) if there not in wanted]
-    removed = _make_room(driver, make_room=make_room, beside_others=beside_others, dry=True)
+    removable = _removable(driver, make_room=make_room, beside_others=beside_others)
     run = results.rows.get("before", {}).get("run", 0) + 1
     results.add({"key": "before", "run": run, **before, "instances": wanted})
     try:
         with undisturbed():
-            if removed:
-                _make_room(driver, make_room=make_room, beside_others=beside_others, dry=False)
+            if isinstance(driver, Mig):
+                for instance in removable:
+                    driver.remove(instance)
         yield
     finally:
         with undisturbed():
@@ -182,9 +185,9 @@ def _left_as_found(
             faults = _create_missing(driver, wanted)
             after = _state_of(driver)
             changed = [*faults, *_differences({**before, "instances": wanted}, after)]
-            left = driver.left_behind()
-            changed += [] if left is None else [left]
+            changed += filter(None, [driver.left_behind()])
             restored = all(instance in after["instances"] for instance in wanted)
+            removed = [str(instance.place) for instance in removable]
             about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
             results.add({"key": "after", **about, **after})
 
@@ -196,12 +199,12 @@ def _remove_own(driver: Driver) -> None:
             pass
 
 
-def _removed_by_killed_run(results: Results) -> list[list[object]]:
+def _removed_by_killed_run(results: Results) -> list[list[Any]]:
     """The instances before an earlier run that could not put them back; none without one."""
     before, after = results.rows.get("before"), results.rows.get("after", {})
     if before is None or (after.get("run") == before["run"] and after["restored"]):
         return []
-    instances: list[list[object]] = before["instances"]
+    instances: list[list[Any]] = before["instances"]
     return instances
 
 
@@ -220,11 +223,8 @@ def _state_of(driver: Driver) -> Json:
     }
 
 
-def _make_room(driver: Driver, *, make_room: bool, beside_others: bool, dry: bool) -> list[str]:
-    """Remove unused instances and return their places. GpuError if the GPU is not empty then.
-
-    `dry`: change nothing.
-    """
+def _removable(driver: Driver, *, make_room: bool, beside_others: bool) -> list[GpuInstance]:
+    """The unused instances, if they make room. GpuError if the GPU is not empty without them."""
     there = driver.instances()
     unused = [instance for instance in there if make_room and not instance.holders]
     staying = [instance for instance in there if instance not in unused]
@@ -241,20 +241,17 @@ def _make_room(driver: Driver, *, make_room: bool, beside_others: bool, dry: boo
             "ones and create them again at the end, or --beside-others to measure what fits beside "
             "them"
         )
-    if not dry and isinstance(driver, Mig):
-        for instance in unused:
-            driver.remove(instance)
-    return [str(instance.place) for instance in unused]
+    return unused
 
 
-def _create_missing(driver: Driver, wanted: Sequence[Sequence[object]]) -> list[str]:
+def _create_missing(driver: Driver, wanted: Sequence[Sequence[Any]]) -> list[str]:
     """Create the wanted instances that are not there; one sentence per place that cannot be."""
     if not isinstance(driver, Mig):
         return []
     there = {instance.place for instance in driver.instances()}
     faults = []
     for start, profile in wanted:
-        place = Place(int(str(start)), str(profile))
+        place = Place(start, profile)
         if place not in there:
             try:
                 driver.create_again(place)
@@ -298,9 +295,9 @@ def _create_and_destroy(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command without the rest of MIGRator."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return _main(_options(words), words)
+        return _main(_options(given), given)
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
@@ -309,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _main(options: argparse.Namespace, words: Sequence[str]) -> int:
+def _main(options: argparse.Namespace, given: Sequence[str]) -> int:
     board = catalogue.board(options.board) if options.board else None
     opened = driver(options.driver, options.gpu, board)
     todo = planned(opened.board, options.driver, options.models, quick=options.quick)
@@ -321,7 +318,7 @@ def _main(options: argparse.Namespace, words: Sequence[str]) -> int:
         todo,
         opened,
         options.out,
-        command=shlex.join(["python", "-m", "migrator.profiling.whole_gpu", *words]),
+        command=shlex.join(["python", "-m", "migrator.profiling.whole_gpu", *given]),
         budget_s=options.budget_s,
         make_room=options.make_room,
         beside_others=options.beside_others,
@@ -347,7 +344,7 @@ def print_measured(done: Measured) -> int:
     return 3 if done.changed else 0
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
+def _options(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m migrator.profiling.whole_gpu",
         description="Measure a GPU on every instance size and leave it as it was.",
@@ -364,7 +361,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     add("--beside-others", action="store_true", help="measure although others use the GPU")
     add("--fresh", action="store_true", help="discard the measurements of an earlier run")
     add("--dry-run", action="store_true", help="list what would be measured")
-    return parser.parse_args(words)
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

@@ -490,7 +490,7 @@ class _Simulation:
         swap_s = self.gpu.swap_s(job.window, tenant)
         model = self.by_name[tenant].model
         # a retraining evaluates the model that serves
-        before = state.accuracy if state.accuracy_measured else model.accuracy
+        before = state.accuracy if state.model.is_measured else model.accuracy
         switches = len(model.switches)
         state.on(TrainingProgressed(1.0))
         model.finish(state, job, self.gpu.now_s, swap_s)
@@ -498,7 +498,7 @@ class _Simulation:
         is_late = job.window < self.clock.number
         # estimates and gains of earlier retrainings are those of the first configuration
         after = min(1.0, state.accuracy + model.expected_below_first(job))
-        state.compare(before, after, None if is_late else job.estimated)
+        state.model.compare(before, after, None if is_late else job.estimated)
         if self.recorder is not None:
             worker = training.worker
             start_s = worker.ready_s - worker.since_s
@@ -506,7 +506,7 @@ class _Simulation:
             is_adopted = len(model.switches) > switches
             self.recorder.retrained(tenant, ended, model.accuracy if is_adopted else None)
         state.measure_training(spent.planned_s, spent.took_s)
-        state.learn_labels(job.window)
+        state.model.learn_labels(job.window)
         state.on(TrainingCompleted())
 
     def _training_speed(self, worker: SimulatedWorker) -> float:

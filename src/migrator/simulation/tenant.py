@@ -108,7 +108,7 @@ class DriftingModel:
             after = min(1.0, after * self._fading(window))
         self._trained_on = job.window
         self.accuracy = after
-        state.adopt(None, after)
+        state.model.adopt(None, after)
         self.switches.append((now_s + swap_s, after))
 
     def expected_below_first(self, job: TenantRetraining) -> float:
@@ -130,7 +130,7 @@ class DriftingModel:
         """Set the estimate that the scenario gives for the window."""
         drift = self._drift(window)
         if drift is not None:
-            state.set_estimate(drift.accuracy_expected, window)
+            state.model.set_estimate(drift.accuracy_expected, window)
 
     def _drift(self, window: int) -> Drift | None:
         return self._drifts[window] if 0 <= window < len(self._drifts) else None

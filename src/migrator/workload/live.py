@@ -86,7 +86,7 @@ class LiveTenant:
     """Fraction of the labelled requests that is never used for training."""
     input_pixels: int | None = None
     """Size of the images that clients send; None for that of the network."""
-    ways: tuple[TrainingConfiguration, ...] = ()
+    named_configurations: tuple[TrainingConfiguration, ...] = ()
     """The ways to retrain that the scenario names; empty: one, with `epochs`."""
     retrain_after_labels: int | None = None
     """New labels with which it is retrained within a window; None: never."""
@@ -96,7 +96,7 @@ class LiveTenant:
     @property
     def configurations(self) -> tuple[TrainingConfiguration, ...]:
         """The ways to retrain, the first of which policies without a choice use."""
-        return self.ways or (TrainingConfiguration("", self.epochs),)
+        return self.named_configurations or (TrainingConfiguration("", self.epochs),)
 
     @property
     def name(self) -> str:
@@ -237,30 +237,33 @@ def _tenant(
         epochs=live.epochs,
         replay=live.replay,
         held_out=live.held_out,
-        ways=_ways(entry, live.epochs, (*location, "retraining", "configurations")),
+        named_configurations=_configurations(
+            entry, live.epochs, (*location, "retraining", "configurations")
+        ),
         retrain_after_labels=live.retrain_after_labels,
         retrain_after_drop=live.retrain_after_drop,
     )
 
 
-def _ways(entry: TenantEntry, epochs: int, location: Location) -> tuple[TrainingConfiguration, ...]:
+def _configurations(
+    entry: TenantEntry, epochs: int, location: Location
+) -> tuple[TrainingConfiguration, ...]:
     """The configurations as the live runtime carries them out; no two may be the same there."""
     entries = (entry.retraining.configurations if entry.retraining else None) or []
-    ways: list[TrainingConfiguration] = []
+    by_work: dict[tuple[int, float, Layers], TrainingConfiguration] = {}
     for index, written in enumerate(entries):
-        way = _way(written, epochs)
-        for earlier in ways:
-            if (way.epochs, way.part, way.layers) == (earlier.epochs, earlier.part, earlier.layers):
-                refuse(
-                    (*location, index),
-                    f"{shown(written.name)} is carried out as {shown(earlier.name)} is",
-                    "give it other epochs, another part or other layers",
-                )
-        ways.append(way)
-    return tuple(ways)
+        made = _configuration(written, epochs)
+        earlier = by_work.setdefault((made.epochs, made.part, made.layers), made)
+        if earlier is not made:
+            refuse(
+                (*location, index),
+                f"{shown(made.name)} is carried out as {shown(earlier.name)} is",
+                "give it other epochs, another part or other layers",
+            )
+    return tuple(by_work.values())
 
 
-def _way(entry: ConfigurationEntry, epochs: int) -> TrainingConfiguration:
+def _configuration(entry: ConfigurationEntry, epochs: int) -> TrainingConfiguration:
     return TrainingConfiguration(
         entry.name,
         entry.epochs or epochs,

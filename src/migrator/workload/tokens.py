@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -18,20 +18,26 @@ _FILE, _VARIABLES = ("live", "tokens"), ("live", "token_variables")
 
 
 def read_tokens(
-    live: Live, tenants: Sequence[str], environment: Mapping[str, str]
+    live: Live,
+    tenants: Sequence[str],
+    environment: Mapping[str, str],
+    unused: Collection[str] = (),
 ) -> dict[str, str] | None:
     """Name -> token for each tenant and `admin`; None if no tokens are required.
+
+    `unused`: tenants that are not served, whose tokens may be there.
 
     Raises InputError if one is missing, short, or used twice. The message never contains a token.
     """
     if live.token_file is not None:
-        return _from_file(live.token_file, tenants)
+        return _from_file(live.token_file, tenants, unused)
     if live.token_variables is None:
         return None
-    _require_names(live.token_variables, tenants, _VARIABLES)
+    _require_names(live.token_variables, tenants, _VARIABLES, unused)
     tokens = {
         name: _from_environment(name, variable, environment)
         for name, variable in live.token_variables.items()
+        if name not in unused
     }
     _require_safe(tokens, _VARIABLES)
     return tokens
@@ -54,11 +60,11 @@ def drop_token_variables(live: Live, environment: MutableMapping[str, str]) -> N
         environment.pop(variable, None)
 
 
-def _from_file(path: Path, tenants: Sequence[str]) -> dict[str, str]:
+def _from_file(path: Path, tenants: Sequence[str], unused: Collection[str] = ()) -> dict[str, str]:
     def parse(data: object) -> dict[str, str]:
         if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
             raise InputError("this is no list of tokens; write lines of `name: token`, all as text")
-        _require_names(data, tenants, _FILE)
+        _require_names(data, tenants, _FILE, unused)
         _require_safe(data, _FILE)
         return data
 
@@ -78,12 +84,17 @@ def _from_environment(name: str, variable: str, environment: Mapping[str, str]) 
     return environment[variable]
 
 
-def _require_names(tokens: Mapping[str, object], tenants: Sequence[str], key: Location) -> None:
+def _require_names(
+    tokens: Mapping[str, object],
+    tenants: Sequence[str],
+    key: Location,
+    unused: Collection[str] = (),
+) -> None:
     wanted = [ADMIN, *tenants]
     missing = [tenant for tenant in wanted if tenant not in tokens]
     if missing:
         refuse(key, f"{listed(missing, last='and')} without a token", "give every name one")
-    unknown = [tenant for tenant in tokens if tenant not in wanted]
+    unknown = [tenant for tenant in tokens if tenant not in (*wanted, *unused)]
     if unknown:
         refuse((*key, unknown[0]), "no tenant has this name", f"use {listed(wanted)}")
 

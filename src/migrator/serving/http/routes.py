@@ -252,7 +252,7 @@ async def load_model(request: Request) -> Response:
     if config is not None:
         try:
             section = msgspec.json.decode(config if isinstance(config, str) else b"", type=dict)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise HttpError(
                 400, f"config: this is no JSON object in a text ({error}); give a tenant's section"
             ) from error

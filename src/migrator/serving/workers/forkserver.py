@@ -180,9 +180,20 @@ class Forkserver:
         running = await self._wait_until_up(BUILD_S)
         async with self._building:
             request = Build({tenant: model}, prepare=self._prepare)
-            built = await _built(running, request, BUILD_S)
+            try:
+                built = await _built(running, request, BUILD_S)
+            except WorkerLostError as error:
+                raise InputError(
+                    f"tenant {tenant}: the process that imports and builds {model.model} was lost "
+                    f"({error}); correct the class, see {self._log}"
+                ) from error
         self._models[tenant] = model
         self.interfaces = {**self.interfaces, **built.interfaces}
+
+    def forget(self, tenant: str) -> None:
+        """Fork nothing for a tenant any more, and build its model at no restart."""
+        self._models.pop(tenant, None)
+        self.interfaces = {name: kept for name, kept in self.interfaces.items() if name != tenant}
 
     async def _reap(self, pid: int) -> str:
         """How a process ended, in words, as far as it is known."""

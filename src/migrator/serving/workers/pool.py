@@ -218,9 +218,14 @@ class Workers:
             await self.forkserver.add(tenant, model)
             self._tenants[tenant] = _TenantWorkers(model)
         elif self._tenants[tenant].model != model:
-            raise InputError(
-                f"tenant {tenant}: it was served with another model before; restart the daemon"
-            )
+            raise InputError(f"tenant {tenant}: it is served with another model; remove it first")
+
+    async def remove(self, tenant: str) -> None:
+        """End the tenant's waiting workers and forget its model. Those that serve stay."""
+        if tenant in self._tenants:
+            await self.prepare(tenant, 0)
+            del self._tenants[tenant]
+            self.forkserver.forget(tenant)
 
     async def prepare(self, tenant: str, count: int) -> None:
         """Keep `count` workers waiting for that tenant from now on; returns when they are there."""
@@ -311,6 +316,8 @@ class Workers:
 
     async def _fill_later(self, tenant: str, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
+        if tenant not in self._tenants:  # removed meanwhile
+            return
         try:
             await self._fill(tenant)
         except MigratorError as error:

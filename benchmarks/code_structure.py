@@ -195,6 +195,8 @@ def main() -> None:
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     python = checkout / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"{python} is missing; `make check` in the checkout makes it")
     traced = traced_modules(checkout, python)
     figures = {**count(checkout), "help_s": help_s(python)}
     if options.json:

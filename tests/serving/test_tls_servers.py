@@ -215,6 +215,8 @@ def test_a_client_that_does_not_read_is_disconnected(ca: Authority, tmp_path: Pa
         connected(url, ca) as slow,
         httpx.Client(verify=trusting(ca.ca)) as client,
     ):
+        # the system's buffer could hold the whole file
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         slow.sendall(b"GET /file HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         files = client.get(f"{url}/admin/status").json()["files"]
         until(

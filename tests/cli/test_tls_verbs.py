@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from support import PYTHONPATH
 from support.api_server import image_body, running_server
 from support.certificates import Authority, authority
 from support.gateways import gateway
@@ -145,7 +146,10 @@ def test_a_scenario_with_bad_files_is_refused_before_anything_starts(
     assert f"live.tls.key: {tmp_path}/pair/tls.key cannot be read (No such file" in shown
 
 
-def test_the_library_serves_and_calls_over_tls(ca: Authority, tmp_path: Path) -> None:
+def test_the_library_serves_and_calls_over_tls(
+    ca: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     scenario = scenario_file(tmp_path, "photos")
     ca.issue(tmp_path / "pair")
     text = scenario.read_text(encoding="utf-8")

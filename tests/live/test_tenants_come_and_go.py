@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from support import PYTHONPATH
-from support.faults import forkserver_of, said, settled, teach
+from support.faults import events, forkserver_of, said, settled, teach
 from support.live_daemon import TENANT, Served, samples, scenario_file, served
 from typer.testing import CliRunner
 
@@ -149,9 +149,9 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         assert (status, "it was served with another model" in answer["error"]) == (400, True)
         # a restarted forkserver does not import what no tenant needs
         own.unlink()
-        before = forkserver_of(daemon)
+        before, earlier = forkserver_of(daemon), len(events(tmp_path / "state"))
         os.kill(before, signal.SIGKILL)
-        said(tmp_path / "state", "the forkserver runs again")
+        said(tmp_path / "state", "the forkserver runs again", after=earlier)
         assert forkserver_of(daemon) != before
         assert daemon.infer("photos", PICTURES[0], "").status_code == 200
         status, answer = control(daemon, "cameras", "load")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support import PYTHONPATH
 from support.detector_model import Detector, Picky, scenes
 from support.serving import assignment, in_loop, started
 
@@ -18,7 +19,10 @@ from migrator.serving.workers.messages import ModelFaultError
 
 
 @in_loop
-async def test_a_worker_judges_and_goes_on_where_the_model_raises(tmp_path: Path) -> None:
+async def test_a_worker_judges_and_goes_on_where_the_model_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     name, samples = f"{Picky.__module__}:Picky", scenes(8, 0)
     labels: NDArray[Any] = samples.labels
     async with started(tmp_path / "run", name) as workers:

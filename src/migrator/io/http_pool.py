@@ -103,9 +103,10 @@ class Connection(asyncio.Protocol):
         return self._waiting
 
     def close(self) -> None:
+        """Close at once: under TLS, without waiting for the server's closing message."""
         self.open = False
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     def _fail(self, reason: str) -> None:
         waiting, self._waiting = self._waiting, None

@@ -146,8 +146,8 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
 
 def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
     """Run tasks on machines that have this package; their MigratorErrors are raised again."""
-    remote = ray.remote(num_cpus=1)(function)
-    for waiting in [remote.remote(task) for task in tasks]:
+    remote = ray.remote(num_cpus=1)(_call)  # which takes no partial function
+    for waiting in [remote.remote(function, task) for task in tasks]:
         yield _ray_result(ray, waiting)
 
 

@@ -41,9 +41,9 @@ def main() -> int:
             daemon.terminate()
             daemon.wait()
     print(
-        "Goodput above is what clients saw. The page has the daemon's own view: without labels of"
+        "Goodput above is what clients saw. The page has the daemon's own view, where goodput is "
+        "unknown without labels of answers."
     )
-    print("answers it takes a model's accuracy on held-out samples for the part that is correct.")
     page = folder / "live.html"
     first, second = (str(states[name]) for name in POLICIES)
     command = [*MIGRATOR, "report", "--state", first, "--beside", second, "--out", str(page)]

@@ -90,8 +90,10 @@ class ServedModel:
         self._evaluated = None  # another model was evaluated
 
     def learn_labels(self, window: int, of_window: int = 0) -> None:
-        """Note that the labels of the windows before this one, and so many of its own, are
-        learned, or were in vain."""
+        """Note that a retraining used the labels of earlier windows and `of_window` of this one.
+
+        Whether its model was adopted makes no difference.
+        """
         self.since, self._learned_of_since = window, of_window
 
     # Its accuracy.

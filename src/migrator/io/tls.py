@@ -201,9 +201,7 @@ def warn_if_clear(url: str) -> None:
 @lru_cache(maxsize=1024)
 def _warn_if_elsewhere(host: str, shown: str) -> None:
     if not _is_this_machine(host):
-        _log.warning(
-            "a token is sent in clear to %s; use https, or a network that nobody can read", shown
-        )
+        _log.warning("a token is sent in clear to %s; use https or a trusted network", shown)
 
 
 def _is_this_machine(host: str) -> bool:

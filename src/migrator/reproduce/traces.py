@@ -32,7 +32,7 @@ def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
 
 
 def separate_offsets(trace: Trace, windows: int) -> tuple[int, ...]:
-    """Starts of all runs of so many windows that do not overlap, the first after some history."""
+    """Starts of all runs of `windows` windows that do not overlap, the first after `HISTORY_S`."""
     run_s = windows * WINDOW_S
     return tuple(range(HISTORY_S, trace.seconds - run_s + 1, run_s))
 

@@ -88,14 +88,7 @@ class Repository:
             raise HttpError(
                 409, f"{name} is served already; remove it first, or give this one another name"
             )
-        await self._require(scenario)
-        before = self._stored.state
-        await asyncio.to_thread(self._stored.add, name, section, where)
-        try:
-            return await self._admission.add(scenario)
-        except BaseException:
-            await asyncio.to_thread(self._stored.reset, before)
-            raise
+        return await self._serve(scenario, lambda: self._stored.add(name, section, where))
 
     async def _load(self, name: str, section: object | None) -> str:
         if self._admission.serves(name):
@@ -113,14 +106,7 @@ class Repository:
                 f"there is no {name} to load; name {names}, or add it with its section "
                 "(`migrator admin add FILE`, or the parameter `config`)",
             )
-        scenario = self._stored.of(name)
-        await self._require(scenario)
-        await asyncio.to_thread(self._stored.restore, name)
-        try:
-            return await self._admission.add(scenario)
-        except BaseException:
-            await asyncio.to_thread(self._stored.remove, name)
-            raise
+        return await self._serve(self._stored.of(name), lambda: self._stored.restore(name))
 
     async def _remove(self, name: str) -> str:
         tenants = self._context.tenants
@@ -139,6 +125,17 @@ class Repository:
         except MigratorError:
             if name in tenants:  # it is served on
                 await asyncio.to_thread(self._stored.restore, name)
+            raise
+
+    async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
+        """Serve the scenario's tenant and store that; if it fails, what was stored before stays."""
+        await self._require(scenario)
+        before = self._stored.state
+        await asyncio.to_thread(store)
+        try:
+            return await self._admission.add(scenario)
+        except BaseException:
+            await asyncio.to_thread(self._stored.reset, before)
             raise
 
     async def _require(self, scenario: LiveScenario) -> None:

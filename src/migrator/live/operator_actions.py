@@ -219,6 +219,11 @@ class OperatorActions:
 
     async def _retrain(self, name: str) -> str:
         tenant = self._tenants[name]
+        if tenant.retraining_requested and not tenant.drained:
+            return (
+                f"a retraining of {name} was asked for already and has not begun"
+                f"{self._unless_paused()}; `migrator status` says when, or why not"
+            )
         new, needed = self._retrainings.new_labels(tenant), tenant.labels_needed
         for refused, why in (
             (not self._controller.started, "the first window has not begun; try again then"),

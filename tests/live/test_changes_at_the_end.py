@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,3 +74,20 @@ def test_an_addition_ends_with_one_line_when_the_daemon_stops(tmp_path: Path) ->
         assert "refused with 503" in line
         stored = json.loads((tmp_path / "state" / "live" / "small" / "tenants.json").read_bytes())
         assert stored["added"] == {}
+
+
+def test_an_import_without_end_stops_no_other_tenants_workers(tmp_path: Path) -> None:
+    with (
+        daemon_with_endless_model(tmp_path) as (daemon, section, begun),
+        being_added(daemon, section, begun),
+    ):
+        before = daemon.status()["pids"]
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+
+        def are_replaced(now: dict[str, Any]) -> bool:
+            others = [tenant["prepared"] for tenant in now["tenants"].values()]
+            return len(now["pids"]) == len(before) and others == [2, 2] and now["pids"] != before
+
+        daemon.wait_for(are_replaced, "others take their places, and two more are prepared of each")
+        assert daemon.stop() == 0

@@ -160,6 +160,5 @@ class Repository:
                     "only; put it into the scenario and restart the daemon, or use live.tokens"
                 )
             return
-        names = list(dict.fromkeys([*self._stored.names, name]))
-        token = (read_tokens(live, names, {}, self._stored.unusable) or {})[name]
+        token = (read_tokens(live, [name], {}) or {})[name]
         tokens.set(name, digest(token))

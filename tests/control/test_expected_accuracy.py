@@ -6,6 +6,7 @@ import pytest
 
 from migrator.control.expected_accuracy import ExpectedAccuracy
 
+
 def test_a_first_estimate_is_believed_however_small_the_gain() -> None:
     learned = ExpectedAccuracy()
     for estimate in (0.5, 0.55, 0.9):

@@ -7,7 +7,7 @@ It checks what is asked for and stores it, so that a restarted daemon serves the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from migrator.core.errors import HttpError, InputError

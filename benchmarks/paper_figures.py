@@ -1,15 +1,17 @@
-"""Every figure and table of the paper beside ours, for the docs:
-python -m benchmarks.paper_figures FIGURES.json [--map docs/results/map.json] [--out DIR].
+"""Every figure and table of the paper beside ours, for the docs.
 
-FIGURES.json is what `migrator reproduce all --json` printed; reasons for differences are taken from
-the map's results. paper-figures.md is made from both, so that no figure in the docs is typed in.
+    MIGRATOR_DATA=FOLDER python -m benchmarks.paper_figures --work FOLDER --out docs/results
+
+Runs `migrator reproduce all`, or continues it, and writes paper_figures.json and paper-figures.md,
+so that no figure in the docs is typed in.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+import subprocess
+import sys
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -19,13 +21,10 @@ from migrator.workload.workloads import workloads
 
 Json = dict[str, Any]
 PEERS = ("ekya", "astraea", "paris-reconfiguring")
-PARIS = PEERS[-1]
-WANTED = 0.20
-"""The lead over PARIS that the paper reports."""
 
 
-def text(figures: Json, drawn: Json) -> str:
-    """The page, from the figures of the evaluation and of the map."""
+def text(figures: Json) -> str:
+    """The page, from what `migrator reproduce all --json` printed."""
     of = figures["experiments"]
     rows = [
         ("Table 1, prior works", "which of five systems do what", "[what each gets](../peers.md)"),
@@ -52,19 +51,16 @@ def text(figures: Json, drawn: Json) -> str:
         [
             "# The paper's figures and tables, ours beside them",
             "",
-            "`python -m benchmarks.paper_figures FIGURES.json --map docs/results/map.json --out "
-            "docs/results`, where FIGURES.json is what `migrator reproduce all --json` printed. "
-            f"Traces: {figures['traces']}. The page that `reproduce` writes has every figure "
-            "drawn. ± is a 95% confidence interval over the workloads. An A100 there, an H200 "
-            "here, simulated request by request with measured profiles.",
+            "`migrator reproduce all`, whose page has every figure drawn. "
+            f"Traces: {figures['traces']}. ± is a 95% confidence interval over the workloads. An "
+            "A100 there, an H200 here, simulated request by request with measured profiles. "
+            "Workloads have the packaged accuracies and short retrainings here, two windows and "
+            "one seed; [the evaluation](headline.md) has longer runs with retrainings as long as "
+            "the whole data sets need.",
             "",
             "| in the paper | it says | ours |",
             "|---|---|---|",
             *(f"| {' | '.join(row)} |" for row in rows),
-            "",
-            "## Why the leads differ",
-            "",
-            *(f"- {reason}" for reason in reasons(of, drawn)),
             "",
         ]
     )
@@ -138,10 +134,10 @@ def _goodput(of: Json) -> tuple[str, str]:
 
 
 def _gains(of: Json) -> str:
-    return ", ".join(f"{gain(of, peer)} over {peer}" for peer in PEERS)
+    return ", ".join(f"{_gain(of, peer)} over {peer}" for peer in PEERS)
 
 
-def gain(of: Json, peer: str) -> str:
+def _gain(of: Json, peer: str) -> str:
     """A gain with its interval."""
     width = (of.get("half_widths") or {}).get(peer)
     return f"{of['gains'][peer]:+.1%}" + ("" if width is None else f" ± {100 * width:.1f}")
@@ -178,110 +174,25 @@ def _slots(of: Json) -> tuple[str, str]:
     return "0.5 s best, 1 s close, 10 s clearly worse", sentence
 
 
-def reasons(of: Json, drawn: Json) -> Iterable[str]:
-    """Why leads are not the paper's, from the map's cells."""
-    cells = drawn["cells"]
-    base = [cell for cell in cells if _is_base(cell)]
-    low, high = (_near(base, load, "packaged") for load in (0.6, 1.0))
-    yield (
-        f"**Room.** No planner can pass the ceiling. At load {low['load']:g} with accuracies from "
-        f"random weights it is {_most(low)} above the peers, at {high['load']:g} {_most(high)}."
-    )
-    published, papers = (
-        _near(base, 0.8, gain_name) for gain_name in ("published weights", "the paper's")
-    )
-    yield (
-        "**Gain of a retraining.** Accuracies of the paper's models were measured from random "
-        f"weights. At load {published['load']:g} with the gains of published weights the leads are "
-        f"{_leads(published)}, with the paper's own gains {_leads(papers)}."
-    )
-    yield from _what_it_takes(cells)
-    reported = of["goodput"]["paper_gains"]
-    missed = [peer for peer in PEERS if of["high-load"]["gains"][peer] < reported[peer]]
-    if missed:
-        yield (
-            f"**Missed.** At load {of['high-load']['load']:g} with gains of published weights the "
-            f"leads over {' and '.join(missed)} are below the paper's. Peers get all that "
-            "[a real GPU supports](../peers.md); `paris-reconfiguring` partitions the GPU again "
-            "whenever a retraining starts or ends, with workers that are prepared."
-        )
-
-
-def _what_it_takes(cells: list[Json]) -> Iterable[str]:
-    """The cells with the paper's lead over PARIS, and how far the others are from it."""
-    reached = [cell for cell in cells if _lead(cell, PARIS) >= WANTED]
-    if reached:
-        sentence = "; ".join(
-            f"{conditions(cell)} ({_with_width(cell, PARIS)})"
-            for cell in sorted(reached, key=lambda cell: -_lead(cell, PARIS))
-        )
-        yield (
-            f"**What {WANTED:+.0%} over PARIS as the paper runs it takes**, of all "
-            f"{len(cells)} cells of [the map](map.md): {sentence}."
-        )
-        return
-    most = max(cells, key=lambda cell: _lead(cell, PARIS))
-    yield (
-        f"**{WANTED:+.0%} over PARIS as the paper runs it** is reached in no cell of the map; the "
-        f"most is {100 * _lead(most, PARIS):+.0f}% ({conditions(most)})."
-    )
-
-
-def conditions(cell: Json) -> str:
-    """A cell's conditions in words."""
-    parts = [f"load {cell['load']:g}", f"gains: {cell['gain']}"]
-    usual: dict[str, tuple[object, Callable[[Any], str]]] = {
-        "traces": ("Alibaba + Azure", str),
-        "length": (1, lambda value: f"retraining x {value:g}"),
-        "tenants": (2, lambda value: f"{value} tenants"),
-        "workers": ("prepared", lambda value: f"{value} workers"),
-    }
-    parts += [tell(cell[key]) for key, (value, tell) in usual.items() if cell[key] != value]
-    return ", ".join(parts)
-
-
-def _is_base(cell: Json) -> bool:
-    usual = {"traces": "Alibaba + Azure", "length": 1, "tenants": 2, "workers": "prepared"}
-    return all(cell[key] == value for key, value in usual.items())
-
-
-def _near(cells: list[Json], load: float, gain_of: str) -> Json:
-    """The cell of that gain whose load is nearest."""
-    same = [cell for cell in cells if cell["gain"] == gain_of]
-    return min(same, key=lambda cell: abs(cell["load"] - load))
-
-
-def _lead(cell: Json, peer: str) -> float:
-    lead = cell["leads"][peer]
-    return 0.0 if lead is None else float(lead["mean"])
-
-
-def _leads(cell: Json) -> str:
-    return ", ".join(f"{_with_width(cell, peer)} over {peer}" for peer in PEERS)
-
-
-def _with_width(cell: Json, peer: str) -> str:
-    width = (cell["leads"][peer] or {}).get("half_width")
-    return f"{_lead(cell, peer):+.1%}" + ("" if width is None else f" ± {100 * width:.1f}")
-
-
-def _most(cell: Json) -> str:
-    leads = [cell["most"][peer] for peer in PEERS if cell["most"][peer] is not None]
-    return f"{100 * min(leads):.0f} to {100 * max(leads):.0f}%"
-
-
 def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("figures", type=Path, help="what `migrator reproduce all --json` printed")
-    parser.add_argument("--map", type=Path, default=Path("docs/results/map.json"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    figures, drawn = (
-        json.loads(figure.read_text(encoding="utf-8"))
-        for figure in (arguments.figures, arguments.map)
-    )
-    (arguments.out / "paper-figures.md").write_text(text(figures, drawn), encoding="utf-8")
+    """Run what is missing, and write both."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--work", type=Path, default=Path("out"), help="where finished runs are kept")
+    add("--processes", help="runs in parallel; default: one per core")
+    add("--out", type=Path, default=Path("out"), help="folder")
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "migrator", "reproduce", "all", "--json"]
+    command += ["--out", str(options.work / "reproduce.html")]
+    command += ["--results", str(options.work / "reproduce.jsonl")]
+    command += ["--processes", options.processes] if options.processes else []
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    for name, written in (
+        ("paper_figures.json", json.dumps(figures, indent=1) + "\n"),
+        ("paper-figures.md", text(figures)),
+    ):
+        (options.out / name).write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,14 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
-    conditions,
     configuration_times,
     configurations,
-    evaluation,
     floors,
     forecasters_page,
     headline_page,
-    ladder,
     live_configurations,
     live_grid,
     paper_figures,
@@ -47,7 +44,6 @@ from benchmarks import (
     settings,
     survivors_gap,
 )
-from benchmarks import map as map_of_conditions
 from benchmarks.gpu import recovery_page
 from benchmarks.headline_runs import Part
 from benchmarks.record import read_records
@@ -203,54 +199,13 @@ def _protocol(part: Part) -> Page:
     )
 
 
-_DATA = "MIGRATOR_DATA=FOLDER"
-_AGAIN = "They are measured again with the [evaluation protocol](../evaluation-protocol.md)."
 PAGES = (
     *map(_protocol, Part),
     Page(
-        "evaluation",
-        ("evaluation.json",),
-        lambda folder: evaluation.text(_read(folder, "evaluation.json")),
-        command=(*_PYTHON, "benchmarks.evaluation", "--work", "{work}", "--out", "{work}"),
-        more=("evaluation.png",),
-        note=_AGAIN,
-    ),
-    Page(
         "paper-figures",
-        ("evaluation.json", "map.json"),
-        lambda folder: paper_figures.text(
-            _read(folder, "evaluation.json"), _read(folder, "map.json")
-        ),
-        note=_AGAIN,
-    ),
-    Page(
-        "map",
-        ("map.json",),
-        lambda folder: map_of_conditions.text(_read(folder, "map.json"), "map"),
-        command=(*_PYTHON, "benchmarks.map", "--work", "{work}", "--out", "{work}"),
-        more=("map.png",),
-    ),
-    Page(
-        "conditions",
-        ("conditions.json",),
-        lambda folder: conditions.text(
-            _read(folder, "conditions.json"), f"{_DATA} python -m benchmarks.conditions"
-        ),
-        command=(
-            *(*_PYTHON, "benchmarks.conditions", "--keep", "{work}/conditions.jsonl"),
-            *("--out", "{work}"),
-        ),
-    ),
-    Page(
-        "ladder",
-        ("ladder.json",),
-        lambda folder: ladder.text(
-            _read(folder, "ladder.json"), _read(folder, "ladder.json")["command"]
-        ),
-        command=(
-            *(*_PYTHON, "benchmarks.ladder", "--keep", "{work}/ladder.jsonl", "--out", "{work}"),
-        ),
-        note=_AGAIN,
+        ("paper_figures.json",),
+        lambda folder: paper_figures.text(_read(folder, "paper_figures.json")),
+        command=(*_PYTHON, "benchmarks.paper_figures", "--work", "{work}", "--out", "{work}"),
     ),
     Page(
         "planner",

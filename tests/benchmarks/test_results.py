@@ -54,7 +54,7 @@ def test_every_page_and_every_file_of_rows_is_listed() -> None:
             assert "The rows of this page were not kept." in text
 
 
-@pytest.mark.parametrize("name", ["map", "survivors_gap", "live-grid", "published-weights"])
+@pytest.mark.parametrize("name", ["ablation", "survivors_gap", "live-grid", "published-weights"])
 def test_a_figure_that_is_not_of_the_rows_is_found(folder: Path, name: str) -> None:
     path = folder / f"{name}.md"
     lines = path.read_text().splitlines()
@@ -84,7 +84,7 @@ def test_a_page_says_whether_it_is_older_than_its_code(folder: Path) -> None:
     assert recorded["code"] == gap.digest()
     assert f"measured with `measure`, commit {recorded['commit']}, code" in gap.last_line(folder)
     assert replace(gap, code=("core",)).age(folder) is Age.OLDER
-    assert page("evaluation").age(folder) is Age.NOT_KEPT
+    assert page("redesign").age(folder) is Age.NOT_KEPT
 
 
 def test_a_page_is_measured_again_and_again_where_it_was_interrupted(
@@ -120,4 +120,4 @@ def test_the_list_names_every_page(
     assert results.main() == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 1 + len(PAGES)
-    assert any(line.split()[:2] == ["evaluation", "rows"] for line in said)
+    assert any(line.split()[:2] == ["redesign", "rows"] for line in said)

@@ -1,5 +1,8 @@
 """A saved model comes back whole, or not at all."""
 
+import io
+import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -40,25 +43,27 @@ def test_the_same_model_gives_the_same_file(model: TrainedInformer, path: Path) 
     assert sorted(file.name for file in path.parent.iterdir()) == ["again", "tenant.informer"]
 
 
-def test_every_cut_and_changed_byte_is_noticed(path: Path) -> None:
+def test_every_cut_and_every_changed_weight_is_noticed(path: Path) -> None:
     whole = path.read_bytes()
-    body = len(whole)
-    for at in (*range(0, 200, 7), *range(200, body, body // 40)):
+    for at in range(0, len(whole), 401):
         path.write_bytes(whole[:at])
-        with pytest.raises(InputError, match=r"damaged|is no saved model|version"):
+        with pytest.raises(InputError, match="is no saved model, or damaged"):
             load(path)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        ends = [entry.header_offset for entry in archive.infolist()[1:]]
+    for at in (end - 1 for end in ends):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(InputError, match=r"damaged|is no saved model|version"):
+        with pytest.raises(InputError, match="is no saved model, or damaged"):
             load(path)
 
 
 def test_another_version_is_named(path: Path) -> None:
-    whole = path.read_bytes()
-    for other in (2, 4):
-        path.write_bytes(whole.replace(b"informer 3\n", b"informer %d\n" % other, 1))
-        sentence = rf"version {other}, and this release reads 3; train it again"
-        with pytest.raises(InputError, match=sentence):
-            load(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(str(arrays.pop("header")))
+    np.savez(path.with_suffix(".npz"), header=json.dumps(header | {"version": 3}), **arrays)
+    with pytest.raises(InputError, match="of version 3, and this release reads 4; train it again"):
+        load(path.with_suffix(".npz"))
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
@@ -68,9 +73,10 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
             load(tmp_path / name)
 
 
-def test_nothing_is_unpickled(path: Path) -> None:
-    assert b"numpy.core" not in path.read_bytes()
-    assert b"pickle" not in path.read_bytes()
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "pickled.npz", header=np.array({"version": 4}, dtype=object))
+    with pytest.raises(InputError, match="is no saved model"):
+        load(tmp_path / "pickled.npz")
 
 
 def test_a_folder_that_is_not_there(model: TrainedInformer, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from support.certificates import Authority, authority, encrypt
 from support.waiting import LIMIT_S
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.tls import ServerCertificate, TlsFiles, pinned, trusting, warn_if_clear
+from migrator.io.tls import ServerCertificate, TlsFiles, pinned, trusting
 
 LONG_AGO = ("20200101000000Z", "20210101000000Z")
 FUTURE = ("20990101000000Z", "20991231000000Z")
@@ -190,25 +190,6 @@ async def test_a_certificate_that_ends_soon_is_warned_about(
     async with _followed(ServerCertificate(_files(tmp_path / "at"))):
         await _until(lambda: bool(caplog.records))
     assert "is valid until" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("url", "warned"),
-    [
-        ("http://192.0.2.1:8600", True),
-        ("http://gpu.invalid:8600", True),
-        ("https://192.0.2.1:8600", False),
-        ("http://127.0.0.1:8600", False),
-        ("http://localhost:8600", False),
-        ("http://[::1]:8600", False),
-        ("http://0.0.0.0:8600", False),
-    ],
-)
-def test_a_token_in_clear_to_another_machine_is_warned_about(
-    url: str, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    warn_if_clear(url)
-    assert ("a token is sent in clear to" in caplog.text) is warned
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:

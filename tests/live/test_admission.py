@@ -54,6 +54,7 @@ class Prepared(Workers):
             raise MigratorError("the forkserver is gone")
 
     async def add(self, tenant: str, model: ModelSpec) -> None:
+        del model
         await self.prepare(tenant, 0)
 
     async def remove(self, tenant: str) -> None:

@@ -27,7 +27,7 @@ from migrator.core.problem import (
     Task,
     Tenant,
 )
-from migrator.planning.check import check_plan, goodput_of, later_goodput_of
+from migrator.planning.check import check_plan, valued
 from migrator.planning.exact import prices as paper_prices
 from migrator.planning.exact.prices import first_prices
 from migrator.planning.exact.schedule import occupied_by, running_of
@@ -217,8 +217,8 @@ def test_a_bound_holds_where_an_instance_is_cold_for_more_than_a_hundred_slots(s
     shorter = make_plan(with_overhead(126.0), time_limit_s=0.5, steady=True)
     problem = with_overhead(129.0)
     plan = make_plan(problem, time_limit_s=0.5, steady=True)
-    worth = goodput_of(problem, shorter) + later_goodput_of(problem, shorter)
-    assert worth <= plan.upper_bound + TOLERANCE
+    worth = valued(problem, shorter)
+    assert worth.goodput + worth.later_goodput <= plan.upper_bound + TOLERANCE
 
 
 def small_problem(

@@ -68,8 +68,8 @@ def test_a_dry_run_lists_everything_without_a_gpu(scenario: str) -> None:
     done = run("profile", scenario, "--dry-run", "--batches", "1,2", "--interference")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert f"latency       inference of {TINY}, batch 2, on 28 SMs" in lines
-    assert any(line.startswith("interference  4 times inference of resnet-50") for line in lines)
+    assert f"latency      inference of {TINY}, batch 2, on 28 SMs" in lines
+    assert any(line.startswith("interference 4 times inference of resnet-50") for line in lines)
     answer = json.loads(run("profile", scenario, "--dry-run", "--json").stdout)
     assert answer["seconds"] > 0
     assert {measurement["study"] for measurement in answer["measurements"]} == {

@@ -21,7 +21,7 @@ from support.api_server import CLASSES, LENGTH, SIDE, VOCABULARY, image_body, ru
 from support.gateways import gateway
 
 from migrator.cluster.fleet.cluster_map import ClusterMap
-from migrator.serving.grpc_messages import message_classes
+from migrator.serving.grpc.messages import message_classes
 from migrator.serving.http.access import digest
 
 triton: Any = import_module("tritonclient.grpc")  # it has no types

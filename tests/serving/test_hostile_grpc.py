@@ -17,8 +17,9 @@ import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
 from support.waiting import LIMIT_S, until
 
-from migrator.serving.grpc import NOT_SERVING, SERVING, _Receiver
-from migrator.serving.grpc_messages import message_classes
+from migrator.serving.grpc.messages import message_classes
+from migrator.serving.grpc.receiving import Receiver
+from migrator.serving.grpc.server import NOT_SERVING, SERVING
 
 grpc: Any = import_module("grpc")
 MESSAGES = message_classes()
@@ -137,7 +138,7 @@ def test_messages_that_cost_more_to_decode_than_to_send_are_refused(kind: str, w
 
 async def test_large_messages_are_decoded_one_at_a_time() -> None:
     """Whatever else the event loop has to do is done in between."""
-    turn, decoded_in, receiver = 0, list[int](), _Receiver(8, LIMIT_S)
+    turn, decoded_in, receiver = 0, list[int](), Receiver(8, LIMIT_S)
 
     class Call:
         async def read(self) -> bytes:

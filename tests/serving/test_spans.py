@@ -298,8 +298,8 @@ def test_without_the_variable_nothing_is_traced_or_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = (
-        "import sys, migrator.live.daemon, migrator.cluster.fleet.gateway, migrator.serving.grpc\n"
-        "import migrator.serving.workers.worker\n"
+        "import sys, migrator.live.daemon, migrator.cluster.fleet.gateway\n"
+        "import migrator.serving.grpc.server, migrator.serving.workers.worker\n"
         "from migrator.serving.tracing import open_tracing\n"
         "print(open_tracing('migrator'), *sys.modules)"
     )

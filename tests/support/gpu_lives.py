@@ -19,8 +19,9 @@ from migrator.core.catalogue import Place, all_places
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.base import GpuDriver
 from migrator.gpu.journal import Journal, live_creates, match_creates
+from migrator.gpu.journaled_driver import PAUSES_S
 from migrator.gpu.layout import Layout, Op, plan_steps
-from migrator.gpu.partitioner import PAUSES_S, Partitioner
+from migrator.gpu.partitioner import Partitioner
 from support.gpu_worlds import World
 
 OWNERS = ("migrator", "other")

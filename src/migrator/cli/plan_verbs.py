@@ -110,13 +110,7 @@ def check(
     the plan is short of a floor, a plan that is less short is searched in any case.
     """
     from migrator.io.file_kind import PLAN, PROBLEM, recognise
-    from migrator.planning.check import (
-        TOLERANCE,
-        goodput_of,
-        later_goodput_of,
-        requests_short,
-        violations,
-    )
+    from migrator.planning.check import TOLERANCE, requests_short, valued, violations
     from migrator.planning.plan_file import read_claims, read_plan
     from migrator.planning.problem_file import read_problem
     from migrator.planning.solve import require_time_limit
@@ -135,16 +129,16 @@ def check(
     short = {name: requests for name, requests in counted.items() if requests > TOLERANCE}
     if search is not None or short:
         broken += _better(window, made, search)
-    goodput = None if broken else goodput_of(window, made)
-    later = 0.0 if broken else later_goodput_of(window, made)
+    worth = None if broken else valued(window, made)
     if as_json:
+        goodput = None if worth is None else worth.goodput
         answer = {"valid": not broken, "goodput": goodput, "violations": broken}
         print_json(answer | ({"requests_short": short} if short else {}))
-    elif broken:
+    elif worth is None:
         print("\n".join(broken))
     else:
-        after = f", and {later:,.1f} in later windows" if later else ""
-        print(f"The plan keeps every rule; its goodput is {goodput:,.1f}{after}.")
+        after = f", and {worth.later_goodput:,.1f} in later windows" if worth.later_goodput else ""
+        print(f"The plan keeps every rule; its goodput is {worth.goodput:,.1f}{after}.")
         for name, requests in short.items():
             floor = f"{name} is {requests:,.1f} requests short of its floor"
             print(f"{floor}; no plan that was found is less short.")

@@ -161,16 +161,13 @@ def _counts(text: str) -> list[int]:
 
 def list_measurements(todo: Sequence[Measurement], as_json: bool) -> None:
     """Print what would be measured, and how long it would take."""
-    from migrator.profiling.measurements import estimate_s
+    from migrator.profiling.measurements import estimate_s, listed
 
-    seconds = round(estimate_s(todo))
     if as_json:
-        listed = [{"study": job.study, "what": job.description} for job in todo]
-        print_json({"measurements": listed, "seconds": seconds})
-        return
-    for job in todo:
-        print(f"{job.study:<13} {job.description}")
-    print(f"{len(todo)} measurements, about {seconds} s on a GPU")
+        rows = [{"study": job.study, "what": job.description} for job in todo]
+        print_json({"measurements": rows, "seconds": round(estimate_s(todo))})
+    else:
+        print(listed(todo))
 
 
 def _report(

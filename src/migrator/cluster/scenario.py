@@ -177,22 +177,14 @@ class GpuPlacement:
 
     gpu: ClusterGpu
     tenants: tuple[str, ...]
-    worth_rps: Worth
+    goodput_rps: float
+    value_rps: float
+    short_rps: float
+    """Requests per second short of floors."""
+    planned: bool
+    """As in `Worth`."""
     load: float
     """Sum of the tenants' mean rates, each relative to the whole board's capability for it."""
-
-    @property
-    def goodput_rps(self) -> float:
-        return self.worth_rps.goodput
-
-    @property
-    def short_rps(self) -> float:
-        """Requests per second short of floors."""
-        return self.worth_rps.short
-
-    @property
-    def planned(self) -> bool:
-        return self.worth_rps.planned
 
 
 @dataclass(frozen=True)
@@ -227,7 +219,7 @@ class ClusterPlan:
 
     @property
     def value_rps(self) -> float:
-        return sum(gpu.worth_rps.value for gpu in self.gpus)
+        return sum(gpu.value_rps for gpu in self.gpus)
 
     @property
     def short_rps(self) -> float:

@@ -86,7 +86,6 @@ def without_instance(
     overheads_s: Mapping[str, float],
     held: Sequence[Instance] | None = None,
     cold_s: Mapping[Instance, float] | None = None,
-    lead_s: float = LEAD_S,
 ) -> Shares:
     """Per tenant and slot of a decision, the share of the slot in which no instance serves it.
 
@@ -94,7 +93,7 @@ def without_instance(
     how long some of that does not serve yet. A new worker serves after the tenant's overhead, a
     retraining takes as long as the decision has it, and other steps take no time.
     """
-    rehearsal = _Rehearsal(board, slots, slot_s, overheads_s, lead_s)
+    rehearsal = _Rehearsal(board, slots, slot_s, overheads_s)
     rehearsal.begin(_serving(slots[0]) if held is None else held, cold_s or {})
     return rehearsal.run()
 
@@ -103,16 +102,11 @@ class _Rehearsal:
     """An executor in virtual time. Slot 0 begins at 0 s."""
 
     def __init__(
-        self,
-        board: Board,
-        slots: _Slots,
-        slot_s: float,
-        overheads_s: Mapping[str, float],
-        lead_s: float,
+        self, board: Board, slots: _Slots, slot_s: float, overheads_s: Mapping[str, float]
     ) -> None:
-        self._slots, self._slot_s, self._lead_s = slots, slot_s, lead_s
+        self._slots, self._slot_s = slots, slot_s
         self._overheads_s = overheads_s
-        self._executor = Executor(board, lead_s, overheads_s)
+        self._executor = Executor(board, overheads_s=overheads_s)
         self._now_s = 0.0
         self._queue: list[tuple[float, int, Event]] = []
         self._number = 0
@@ -156,7 +150,7 @@ class _Rehearsal:
     def _changing(self) -> set[int]:
         """Slots in which a change begins or is prepared; in others only events matter."""
         longest_s = max(self._overheads_s.values(), default=0.0)
-        ahead = math.ceil(max(self._lead_s, OVERHEADS * longest_s) / self._slot_s) + 1
+        ahead = math.ceil(max(LEAD_S, OVERHEADS * longest_s) / self._slot_s) + 1
         return {
             earlier
             for slot, (before, after) in enumerate(pairwise(self._slots), start=1)

@@ -14,7 +14,7 @@ were killed before we acted on it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 from migrator.core.catalogue import Place
@@ -47,6 +47,8 @@ from migrator.gpu.layout import (
     removal_command,
 )
 
+PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds to wait before each retry of a destroy that failed temporarily."""
 _NOTHING_MADE = (RefusedError, NotPermittedError, InputError)
 """Errors that a driver raises before it begins. An instance at the place is then not ours."""
 
@@ -60,8 +62,6 @@ class JournaledDriver:
     journal: Journal
     owner: str
     sleep: Callable[[float], None]
-    pauses_s: Sequence[float]
-    """Seconds to wait before each retry of a destroy that failed temporarily."""
     _present: tuple[GpuInstance, ...] | None = None
 
     def present(self) -> tuple[GpuInstance, ...]:
@@ -132,7 +132,7 @@ class JournaledDriver:
     def remove(self, instance: GpuInstance) -> None:
         """Destroy an instance whose intent is on disk. Retry temporary failures."""
         self._present = None
-        for pause_s in self.pauses_s:
+        for pause_s in PAUSES_S:
             try:
                 return self.driver.destroy(instance)
             except TransientError:
@@ -140,7 +140,7 @@ class JournaledDriver:
         try:
             return self.driver.destroy(instance)
         except TransientError as error:
-            raise TransientError(f"{error} (tried {len(self.pauses_s) + 1} times)") from error
+            raise TransientError(f"{error} (tried {len(PAUSES_S) + 1} times)") from error
 
     def _remedy(self, instance: GpuInstance) -> str:
         for entry in live_creates(self.journal.entries(self.gpu)):
@@ -252,50 +252,33 @@ def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gp
         if (instance and not driver.owns(entry)) or (half_made and not touch_gpu):
             continue
         try:
-            if entry.intent is Op.CREATE:
-                _settle_create(driver, entry, instance, report)
-            else:
-                _settle_destroy(driver, entry, instance, report, touch_gpu)
+            _settle(driver, entry, instance, report, touch_gpu)
         except MigratorError as error:
             report.unsettled += (f"{entry.step} was begun and is not finished: {error}",)
     _forget_missing(driver, report)
 
 
-def _settle_create(
-    driver: JournaledDriver,
-    entry: JournalEntry,
-    instance: GpuInstance | None,
-    report: RecoveryReport,
-) -> None:
-    if instance and instance.uuid:
-        driver.journal.end(entry, EntryState.DONE, instance)
-        report.finished += (entry.step,)
-        return
-    if instance:
-        driver.remove(instance)
-        report.destroyed += (entry.place,)
-    driver.journal.end(entry, EntryState.UNDONE)
-    report.undone += (entry.step,)
-
-
-def _settle_destroy(
+def _settle(
     driver: JournaledDriver,
     entry: JournalEntry,
     instance: GpuInstance | None,
     report: RecoveryReport,
     touch_gpu: bool,
 ) -> None:
-    # A complete instance inside a change stays, because undoing the change may need it.
-    kept = instance and (instance.holders or not touch_gpu or (entry.change and instance.uuid))
-    if kept:
-        driver.journal.end(entry, EntryState.UNDONE)
-        report.undone += (entry.step,)
-        return
-    if instance:
+    creates = entry.intent is Op.CREATE
+    kept = instance is not None and bool(instance.uuid)
+    if instance and not creates:
+        # A complete instance inside a change stays, because undoing the change may need it.
+        kept = bool(instance.holders) or not touch_gpu or (bool(entry.change) and kept)
+    if instance and not kept:
         driver.remove(instance)
         report.destroyed += (entry.place,)
-    driver.journal.end(entry, EntryState.DONE)
-    report.finished += (entry.step,)
+    if kept is creates:
+        driver.journal.end(entry, EntryState.DONE, instance if creates else None)
+        report.finished += (entry.step,)
+    else:
+        driver.journal.end(entry, EntryState.UNDONE)
+        report.undone += (entry.step,)
 
 
 def _forget_missing(driver: JournaledDriver, report: RecoveryReport) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from migrator.core.catalogue import Place
@@ -28,7 +28,6 @@ from migrator.gpu.journaled_driver import (
 from migrator.gpu.layout import BlockedError, Layout, Op, Step
 from migrator.io.locks import LockHeldError, SignedLock
 
-PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
 """Folders for locks that all users of a machine share. The first writable one is used."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -46,12 +45,11 @@ class Partitioner:
         owner: str = "migrator",
         *,
         sleep: Callable[[float], None] = time.sleep,
-        pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self.driver, self.journal, self.owner = driver, journal, owner
         self.recovered = RecoveryReport()
         """Report of the last recovery."""
-        self._sleep, self._pauses_s = sleep, pauses_s
+        self._sleep = sleep
         self._lock = GpuLock.of(driver.gpu(), journal.path.parent)
         self._thread_lock = threading.RLock()
         self._depth = 0
@@ -139,9 +137,7 @@ class Partitioner:
 
     def _journaled(self) -> JournaledDriver:
         gpu = self.driver.gpu()
-        return JournaledDriver(
-            self.driver, gpu, self.journal, self.owner, self._sleep, self._pauses_s
-        )
+        return JournaledDriver(self.driver, gpu, self.journal, self.owner, self._sleep)
 
     @contextlib.contextmanager
     def _recovered(self) -> Iterator[JournaledDriver]:

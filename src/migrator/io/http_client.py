@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.core.errors import MigratorError
-from migrator.io.tls import certificate_trouble, warn_if_clear
 
 _MOST_BYTES = 2**22
+
+_log = logging.getLogger(__name__)
 
 
 class NoAnswerError(MigratorError):
@@ -81,3 +85,37 @@ def request(
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = certificate_trouble(error) or error or type(error).__name__
         raise NoAnswerError(f"{url} does not answer ({why})") from error
+
+
+def certificate_trouble(error: BaseException) -> str:
+    """What to do about a server whose certificate is not trusted; "" if that is not the error."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return ""
+    return (
+        f"its certificate is not trusted: {error.verify_message}; name the file of its CA with "
+        "--ca or SSL_CERT_FILE, and the server as the certificate does"
+    )
+
+
+def warn_if_clear(url: str) -> None:
+    """Log a warning, once for an address, where a token sent there can be read on the network."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname:
+        _warn_if_elsewhere(parts.hostname, parts.netloc.rpartition("@")[2])
+
+
+@lru_cache(maxsize=1024)
+def _warn_if_elsewhere(host: str, shown: str) -> None:
+    if not _is_this_machine(host):
+        _log.warning("a token is sent in clear to %s; use https or a trusted network", shown)
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether all addresses of a host are of this machine, where a socket may have them."""
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                probe.bind(address)
+    except OSError:
+        return False
+    return True

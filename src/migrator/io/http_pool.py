@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from migrator.core.errors import InputError
-from migrator.io.http_client import NoAnswerError, Reply
-from migrator.io.tls import certificate_trouble
+from migrator.io.http_client import NoAnswerError, Reply, certificate_trouble
 
 _PORTS = {"http": 80, "https": 443}
 

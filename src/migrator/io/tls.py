@@ -6,16 +6,13 @@ import asyncio
 import logging
 import os
 import re
-import socket
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
@@ -179,40 +176,6 @@ def pinned(published: Path) -> ssl.SSLContext:
             "restart the daemon"
         ) from error
     return context
-
-
-def certificate_trouble(error: BaseException) -> str:
-    """What to do about a server whose certificate is not trusted; "" if that is not the error."""
-    if not isinstance(error, ssl.SSLCertVerificationError):
-        return ""
-    return (
-        f"its certificate is not trusted: {error.verify_message}; name the file of its CA with "
-        "--ca or SSL_CERT_FILE, and the server as the certificate does"
-    )
-
-
-def warn_if_clear(url: str) -> None:
-    """Log a warning, once for an address, where a token sent there can be read on the network."""
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname:
-        _warn_if_elsewhere(parts.hostname, parts.netloc.rpartition("@")[2])
-
-
-@lru_cache(maxsize=1024)
-def _warn_if_elsewhere(host: str, shown: str) -> None:
-    if not _is_this_machine(host):
-        _log.warning("a token is sent in clear to %s; use https or a trusted network", shown)
-
-
-def _is_this_machine(host: str) -> bool:
-    """Whether all addresses of a host are of this machine, where a socket may have them."""
-    try:
-        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind) as probe:
-                probe.bind(address)
-    except OSError:
-        return False
-    return True
 
 
 def _client_without_cas() -> ssl.SSLContext:

@@ -70,11 +70,10 @@ def capture_graph(step: Step, inputs: Tensor, labels: Tensor, pool: Any = None) 
 
 def _capture(step: Step, inputs: Tensor, labels: Tensor, pool: Any) -> Graph:
     given, wanted = inputs.clone(), labels.clone()
-    graph, side = _CUDA.CUDAGraph(), _side_stream()
-    side.wait_stream(_CUDA.current_stream())
+    graph = _CUDA.CUDAGraph()
     # not torch.cuda.graph(): it first collects garbage and empties the memory cache, which takes
     # longer than the few steps of an estimation
-    with _CUDA.stream(side), _no_garbage_collection():
+    with _on_side_stream(), _no_garbage_collection():
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             loss = step(given, wanted)
@@ -83,7 +82,6 @@ def _capture(step: Step, inputs: Tensor, labels: Tensor, pool: Any) -> Graph:
                 graph.capture_end()
             raise
         graph.capture_end()
-    _CUDA.current_stream().wait_stream(side)
     return Graph(graph.replay, given, wanted, loss)
 
 
@@ -95,6 +93,16 @@ def _side_stream() -> Any:
     memory as a whole training needs.
     """
     return _CUDA.Stream()
+
+
+@contextmanager
+def _on_side_stream() -> Iterator[None]:
+    """Queue what the GPU does on the side stream, in order with what comes before and after."""
+    side = _side_stream()
+    side.wait_stream(_CUDA.current_stream())
+    with _CUDA.stream(side):
+        yield
+    _CUDA.current_stream().wait_stream(side)
 
 
 @contextmanager
@@ -117,12 +125,8 @@ def _run_on_side_stream(step: Step, inputs: Tensor, labels: Tensor) -> Tensor:
     """Run the step without a graph. Steps before a capture must not use the default stream."""
     if not inputs.is_cuda:
         return step(inputs, labels)
-    side = _side_stream()
-    side.wait_stream(_CUDA.current_stream())
-    with _CUDA.stream(side):
-        loss = step(inputs, labels)
-    _CUDA.current_stream().wait_stream(side)
-    return loss
+    with _on_side_stream():
+        return step(inputs, labels)
 
 
 class CapturedSteps:
@@ -216,12 +220,9 @@ class CapturedAnswers:
 
 def _load_kernels(forward: Forward, examples: Iterable[Tensor]) -> None:
     """Choose and load the kernels for these inputs, which a capture must not do."""
-    side = _side_stream()
-    side.wait_stream(_CUDA.current_stream())
-    with _CUDA.stream(side):
+    with _on_side_stream():
         for inputs in examples:
             forward(inputs)
-    _CUDA.current_stream().wait_stream(side)
     _CUDA.empty_cache()  # graphs have memory of their own
 
 

@@ -65,12 +65,6 @@ class NamedTensorModel:
             return np.zeros(batch, record_dtype(self.inputs))
         return _records(self.name, "example()", self.inputs, self.model.example(batch), batch)
 
-    def example_labels(self, batch: int, classes: int) -> NDArray[Any]:
-        """Labels to measure a training with."""
-        if self.labels:
-            return np.zeros(batch, record_dtype(self.labels))
-        return np.arange(batch, dtype=np.int64) % classes
-
     def infer(self, inputs: Inputs) -> NDArray[Any]:
         """Records of the outputs."""
         answered = self.model.infer(to_columns(inputs))

@@ -44,17 +44,14 @@ _WARM_UP = 0.1
 class Laps:
     """Divides the time since its beginning into parts, so that they add up to the whole."""
 
-    def __init__(
-        self, began_s: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`began_s`: a time of the clock; by default now."""
-        self._clock = clock
-        self._last_s = clock() if began_s is None else began_s
+    def __init__(self, began_s: float | None = None) -> None:
+        """`began_s`: a time of the monotonic clock; by default now."""
+        self._last_s = time.monotonic() if began_s is None else began_s
         self.parts_s: dict[str, float] = {}
 
     def end(self, part: str) -> None:
         """Add the time since the previous call to a part."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         self.parts_s[part] = self.parts_s.get(part, 0.0) + now_s - self._last_s
         self._last_s = now_s
 

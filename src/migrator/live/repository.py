@@ -7,7 +7,7 @@ It checks what is asked for and stores it, so that a restarted daemon serves the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from migrator.core.errors import HttpError, InputError
@@ -82,14 +82,7 @@ class Repository:
             )
         if name in self._context.tenants:
             raise HttpError(409, f"the removal of {name} failed; remove it again, or load it")
-        await self._require(scenario)
-        before = self._stored.state
-        try:
-            await asyncio.to_thread(self._stored.add, name, section, where)
-            return await self._admission.add(scenario)
-        except BaseException:
-            await asyncio.to_thread(self._stored.reset, before)
-            raise
+        return await self._serve(scenario, lambda: self._stored.add(name, section, where))
 
     async def _load(self, name: str, section: object | None) -> str:
         if self._admission.serves(name):
@@ -107,14 +100,7 @@ class Repository:
                 f"there is no {name} to load; name {names}, or add it with its section "
                 "(`migrator admin add FILE`, or the parameter `config`)",
             )
-        scenario = self._stored.of(name)
-        await self._require(scenario)
-        try:
-            await asyncio.to_thread(self._stored.restore, name)
-            return await self._admission.add(scenario)
-        except BaseException:
-            await asyncio.to_thread(self._stored.remove, name)
-            raise
+        return await self._serve(self._stored.of(name), lambda: self._stored.restore(name))
 
     async def _remove(self, name: str) -> str:
         tenants = self._context.tenants
@@ -132,6 +118,17 @@ class Repository:
         except BaseException:
             if name in tenants:  # after a restart it is served on
                 await asyncio.to_thread(self._stored.restore, name)
+            raise
+
+    async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
+        """Serve the scenario's tenant and store that; if it fails, what was stored before stays."""
+        await self._require(scenario)
+        before = self._stored.state
+        try:
+            await asyncio.to_thread(store)
+            return await self._admission.add(scenario)
+        except BaseException:
+            await asyncio.to_thread(self._stored.reset, before)
             raise
 
     async def _require(self, scenario: LiveScenario) -> None:

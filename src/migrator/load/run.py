@@ -17,9 +17,9 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
-from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.http_client import NoAnswerError, Reply, warn_if_clear
 from migrator.io.http_pool import HttpPool
-from migrator.io.tls import trusting, warn_if_clear
+from migrator.io.tls import trusting
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
 from migrator.load.ledger import Ledger

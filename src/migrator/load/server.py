@@ -132,17 +132,17 @@ class TargetServer:
             )
         return read_metadata(tenant, reply.body)
 
-    async def wait_until_ready(self, tenant: str, limit_s: float = READY_S) -> None:
+    async def wait_until_ready(self, tenant: str) -> None:
         """Return when the tenant has an instance; a server without this route counts as ready."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + limit_s
+        until_s = loop.time() + READY_S
         while True:
             reply = await self._get(self.path(tenant, "/ready"), self.headers(tenant))
             if reply.status in (200, 404):
                 return
             if loop.time() > until_s:
                 raise InputError(
-                    f"--url: {tenant} has no instance ready after {limit_s:g} s "
+                    f"--url: {tenant} has no instance ready after {READY_S:g} s "
                     f"({error_in(reply.body) or reply.status}); look at the server's state"
                 )
             await asyncio.sleep(_POLL_S)

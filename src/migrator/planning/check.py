@@ -98,15 +98,6 @@ def requests_short(problem: Problem, plan: Plan) -> dict[str, float]:
     }
 
 
-def weighted_goodput_of(problem: Problem, plan: Plan) -> float:
-    """The same as `goodput_of`, each tenant's goodput times its weight."""
-    return math.fsum(
-        tenant.weight * worth
-        for tenant in problem.tenants
-        for worth in _goodput(problem, plan, tenant)
-    )
-
-
 def goodput_of(
     problem: Problem, plan: Plan, without: Mapping[str, Sequence[float]] | None = None
 ) -> float:
@@ -121,11 +112,6 @@ def goodput_of(
         for tenant in problem.tenants
         for worth in _goodput(problem, plan, tenant, cut.get(tenant.name, ()))
     )
-
-
-def later_goodput_of(problem: Problem, plan: Plan) -> float:
-    """The expected goodput after the window that the plan's completed retrainings add."""
-    return math.fsum(_later_goodput(problem, plan, tenant) for tenant in problem.tenants)
 
 
 # What a plan is worth.
@@ -152,6 +138,7 @@ def _served(
 
 
 def _later_goodput(problem: Problem, plan: Plan, tenant: Tenant) -> float:
+    """The expected goodput after the window that a completed retraining adds."""
     if _completion(problem, plan, tenant) > problem.slots:
         return 0.0
     gained = _accuracy_after(problem, plan, tenant) - tenant.accuracy_pre

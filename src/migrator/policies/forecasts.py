@@ -16,7 +16,7 @@ from migrator.core.errors import SolverError
 from migrator.core.problem import Charge, Problem
 from migrator.forecast.forecaster import Forecaster, without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint
-from migrator.planning.check import weighted_goodput_of
+from migrator.planning.check import valued
 from migrator.planning.solve import make_plan
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation, TenantView
@@ -138,7 +138,8 @@ class Chosen:
             plan = make_plan(problem, steady=True)
         except SolverError:
             return 0.0
-        return weighted_goodput_of(_with(problem, came), plan)
+        worth = valued(_with(problem, came), plan)
+        return worth.goodput + worth.weighting
 
 
 def _with(problem: Problem, came: Sequence[Ahead]) -> Problem:

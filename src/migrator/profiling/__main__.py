@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from migrator.core import catalogue
@@ -16,7 +16,7 @@ from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profiles import Profile, profile_of
 from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, Json, driver
-from migrator.profiling.measurements import Measurement, estimate_s, measurements, on_instances
+from migrator.profiling.measurements import Measurement, listed, measurements, on_instances
 from migrator.profiling.results import Results, beside
 from migrator.profiling.run import profile
 
@@ -42,8 +42,13 @@ def read(path: Path) -> list[Profile]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write profiles, list the measurements, or compare two files."""
+    return run(lambda: _main(_options(arguments)))
+
+
+def run(command: Callable[[], int]) -> int:
+    """The exit code of a command, also of one that fails; its error is printed."""
     try:
-        return _main(_options(arguments))
+        return command()
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
@@ -60,8 +65,7 @@ def _main(options: argparse.Namespace) -> int:
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
         todo = _todo(options, board or driver(options.driver, options.gpu, None).board)
-        print("\n".join(f"{job.study:<13}{job.description}" for job in todo))
-        print(f"{len(todo)} measurements, about {estimate_s(todo):.0f} s")
+        print(listed(todo))
         return 0
     opened = driver(options.driver, options.gpu, board)
     todo = _todo(options, opened.board)
@@ -88,27 +92,33 @@ def _todo(options: argparse.Namespace, board: catalogue.Board) -> list[Measureme
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m migrator.profiling", description="Profile models on one GPU."
-    )
+    parser = common_options("python -m migrator.profiling", "Profile models on one GPU.")
+    parser.set_defaults(driver="mps", out=Path("profiles.json"), budget_s=float("inf"))
     add = parser.add_argument
-    add("models", nargs="*", metavar="MODEL", help="names of the zoo or package.module:Class")
-    add("--gpu", type=int, default=0, help="the GPU's number")
-    add("--driver", choices=tuple(DRIVERS), default="mps", help="what divides the GPU")
-    add("--board", help="the expected board; required for --driver cpu")
     add("--batches", type=_counts, default=(1, 4, 16), help="such as 1,4,16")
     add("--interference", action="store_true", help="also measure how models slow one another down")
     add("--rounds", type=int, default=1, help="median of the latencies in this many processes")
     add("--pace", type=float, default=1.0, help="factor on the time spent on each")
-    add("--budget-s", type=float, default=float("inf"), help="start nothing that ends later")
-    add("--out", type=Path, default=Path("profiles.json"), help="the profile file")
-    add("--fresh", action="store_true", help="discard the measurements of an earlier run")
-    add("--dry-run", action="store_true", help="list what would be measured")
     add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="compare two profile files")
     namespace = parser.parse_args(arguments)
     if not namespace.models and not namespace.compare:
         parser.error("name the models to measure")
     return namespace
+
+
+def common_options(program: str, description: str) -> argparse.ArgumentParser:
+    """A parser of what all commands of this package take; the caller sets the defaults."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    add = parser.add_argument
+    add("models", nargs="*", metavar="MODEL", help="names of the zoo or package.module:Class")
+    add("--gpu", type=int, default=0, help="the GPU's number")
+    add("--driver", choices=tuple(DRIVERS), help="what divides the GPU (default %(default)s)")
+    add("--board", help="the expected board; required for --driver cpu")
+    add("--budget-s", type=float, help="start nothing that ends later (default %(default)s)")
+    add("--out", type=Path, help="the results (default %(default)s)")
+    add("--fresh", action="store_true", help="discard the measurements of an earlier run")
+    add("--dry-run", action="store_true", help="list what would be measured")
+    return parser
 
 
 def _counts(text: str) -> tuple[int, ...]:

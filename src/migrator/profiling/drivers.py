@@ -37,8 +37,9 @@ from migrator.gpu.drivers.mps import (
 from migrator.gpu.drivers.nvidia_smi import SmiGpu
 from migrator.gpu.drivers.nvml import INSTEAD
 from migrator.gpu.journal import Journal, journal_path
+from migrator.gpu.journaled_driver import PAUSES_S
 from migrator.gpu.layout import BlockedError, Layout, arrangements
-from migrator.gpu.partitioner import PAUSES_S, GpuLock, Partitioner
+from migrator.gpu.partitioner import GpuLock, Partitioner
 from migrator.io.folders import state_folder
 from migrator.io.processes import process_name
 
@@ -52,6 +53,8 @@ OTHERWISE = (
 )
 """Suggestion if the GPU cannot be measured."""
 _PAUSE_S = 0.05
+_END_S = 10.0
+"""Seconds for the MPS daemon to exit, and for processes to leave an instance."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +172,9 @@ class Mps(Driver):
     name = "mps"
     description = "MPS shares of the SMs that MIG instances have"
 
-    def __init__(self, gpu: SmiGpu, board: Board, *, end_s: float = 10.0) -> None:
-        """`end_s` is the daemon's time to exit in seconds."""
+    def __init__(self, gpu: SmiGpu, board: Board) -> None:
         super().__init__(board, gpu.index, gpu.name, gpu.driver_version)
-        self._gpu, self._end_s, self._sms = gpu, end_s, board.sms
+        self._gpu, self._sms = gpu, board.sms
         self._client: dict[str, str] = {}
 
     @classmethod
@@ -224,7 +226,7 @@ class Mps(Driver):
 
     def _daemon(self) -> MpsDaemon:
         folder = daemon_folder(state_folder(), OWNER, self._gpu)
-        return MpsDaemon(folder, self._gpu.visible, self._end_s)
+        return MpsDaemon(folder, self._gpu.visible, _END_S)
 
 
 class Mig(Driver):
@@ -234,10 +236,8 @@ class Mig(Driver):
     coexist = False
     description = "MIG instances"
 
-    def __init__(self, gpu: Gpu, *, end_s: float = 10.0) -> None:
-        """`end_s` is the time in seconds for processes to leave an instance."""
+    def __init__(self, gpu: Gpu) -> None:
         super().__init__(gpu.board, gpu.index, gpu.name, gpu.driver_version)
-        self._end_s = end_s
         self._partitioner: Partitioner | None = None
 
     @classmethod
@@ -384,7 +384,7 @@ class Mig(Driver):
 
         None if another program had removed it.
         """
-        until_s = time.monotonic() + self._end_s
+        until_s = time.monotonic() + _END_S
         while any(own.place == instance.place for own in partitioner.ours()):
             began_s = time.monotonic()
             try:

@@ -302,6 +302,12 @@ def estimate_s(todo: Sequence[Measurement]) -> float:
     return starting_s + sum(job.estimate_s for job in todo)
 
 
+def listed(todo: Sequence[Measurement]) -> str:
+    """A line per measurement, and how long all take."""
+    lines = [f"{job.study:<13}{job.description}" for job in todo]
+    return "\n".join([*lines, f"{len(todo)} measurements, about {estimate_s(todo):.0f} s on a GPU"])
+
+
 def _alone(study: Study, sms: int, job: ProcessJob, number: int = 0) -> Measurement:
     return Measurement(study, ((sms, job),), round=number)
 

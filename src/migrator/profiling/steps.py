@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from migrator.core.tensors import record_dtype
 from migrator.learn.cuda_graphs import convert_to_bf16
 from migrator.learn.estimation import estimate
 from migrator.learn.image_model import ImageModel
@@ -195,8 +196,8 @@ def _samples(model: Model, batch: int) -> WindowData:
 
 def _labels(model: Model, count: int) -> NDArray[Any]:
     """Labels of all classes, or of the kind that the model declares."""
-    if isinstance(model, NamedTensorModel):
-        return model.example_labels(count, CLASSES)
+    if isinstance(model, NamedTensorModel) and model.labels:
+        return np.zeros(count, record_dtype(model.labels))
     return np.arange(count, dtype=np.int64) % CLASSES
 
 

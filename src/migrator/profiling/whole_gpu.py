@@ -31,7 +31,7 @@ from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import GpuInstance
 from migrator.io.atomic_write import write_atomically
 from migrator.profiling import measurements
-from migrator.profiling.__main__ import print_measurement
+from migrator.profiling.__main__ import common_options, print_measurement, run
 from migrator.profiling.drivers import DRIVERS, Cpu, Driver, Json, Mig, driver
 from migrator.profiling.entries import CREATE_S
 from migrator.profiling.gpu_report import render
@@ -296,14 +296,7 @@ def _create_and_destroy(
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command without the rest of MIGRator."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        return _main(_options(given), given)
-    except MigratorError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
-    except KeyboardInterrupt:
-        print("error: interrupted; the same command goes on from there", file=sys.stderr)
-        return 130
+    return run(lambda: _main(_options(given), given))
 
 
 def _main(options: argparse.Namespace, given: Sequence[str]) -> int:
@@ -311,8 +304,7 @@ def _main(options: argparse.Namespace, given: Sequence[str]) -> int:
     opened = driver(options.driver, options.gpu, board)
     todo = planned(opened.board, options.driver, options.models, quick=options.quick)
     if options.dry_run:
-        print("\n".join(f"{job.study:<13}{job.description}" for job in todo))
-        print(f"{len(todo)} measurements, about {measurements.estimate_s(todo):.0f} s")
+        print(measurements.listed(todo))
         return 0
     done = measure_gpu(
         todo,
@@ -345,22 +337,16 @@ def print_measured(done: Measured) -> int:
 
 
 def _options(given: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m migrator.profiling.whole_gpu",
-        description="Measure a GPU on every instance size and leave it as it was.",
+    parser = common_options(
+        "python -m migrator.profiling.whole_gpu",
+        "Measure a GPU on every instance size and leave it as it was. "
+        f"Without MODEL: {', '.join(MODELS)}.",
     )
+    parser.set_defaults(driver="mig", out=Path("gpu-measured"), budget_s=BUDGET_S)
     add = parser.add_argument
-    add("models", nargs="*", metavar="MODEL", help=f"default: {', '.join(MODELS)}")
-    add("--driver", choices=tuple(DRIVERS), default="mig", help="what divides the GPU")
-    add("--gpu", type=int, default=0, help="the GPU's number")
-    add("--board", help="the expected board; required for --driver cpu")
-    add("--out", type=Path, default=Path("gpu-measured"), help="folder of the results")
     add("--quick", action="store_true", help="one model, and half the time per measurement")
-    add("--budget-s", type=float, default=BUDGET_S, help="start nothing that ends later")
     add("--make-room", action="store_true", help="remove unused instances, and put them back")
     add("--beside-others", action="store_true", help="measure although others use the GPU")
-    add("--fresh", action="store_true", help="discard the measurements of an earlier run")
-    add("--dry-run", action="store_true", help="list what would be measured")
     return parser.parse_args(given)
 
 

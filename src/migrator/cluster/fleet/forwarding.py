@@ -20,9 +20,9 @@ import msgspec
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.core.errors import MigratorError
-from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.http_client import NoAnswerError, Reply, certificate_trouble, warn_if_clear
 from migrator.io.http_pool import Connection, HttpPool
-from migrator.io.tls import certificate_trouble, trusting, warn_if_clear
+from migrator.io.tls import trusting
 
 Headers = Sequence[tuple[bytes, bytes]]
 UPSTREAM_S = 620.0

@@ -88,7 +88,7 @@ def place(
         gpus=placements,
         unplaced=explain_unplaced(problem, homes.unplaced),
         upper_bound_rps=max(
-            bound / scenario.window_s, sum(placement.worth_rps.value for placement in placements)
+            bound / scenario.window_s, sum(placement.value_rps for placement in placements)
         ),
         one_more_rps=one_more_rps(problem, scenario.window_s),
         moved=_moved(names, current or {}),
@@ -172,7 +172,8 @@ def _gpu(
     for kind in map(kinds.of_tenant.__getitem__, tenants):
         most_rps = highest_rps(kind.views[gpu.board.name].service, gpu.board)
         load += kind.mean_rps / most_rps * (1 - scenario.rules.spare)
-    return GpuPlacement(gpu, tenants, worth.scaled(1 / scenario.window_s), load)
+    rates = worth.scaled(1 / scenario.window_s)
+    return GpuPlacement(gpu, tenants, rates.goodput, rates.value, rates.short, worth.planned, load)
 
 
 def _moved(names: Mapping[str, tuple[str, ...]], current: Mapping[str, str]) -> tuple[str, ...]:

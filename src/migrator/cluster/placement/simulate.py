@@ -18,16 +18,13 @@ def simulate_placed(
     workers: TaskWorkers,
     *,
     policy: str | None = None,
-    forecaster: str | None = None,
     drawn: bool = False,
     step: Callable[[], None] = lambda: None,
 ) -> ClusterOutcome:
     """Run every GPU that has tenants; `step` is called after each."""
     plan.require_all_placed()
     jobs = [
-        SimulationJob(
-            partial(_as_given, scenario.on(gpu.gpu, gpu.tenants)), policy, forecaster, drawn=drawn
-        )
+        SimulationJob(partial(_as_given, scenario.on(gpu.gpu, gpu.tenants)), policy, drawn=drawn)
         for gpu in plan.gpus
         if gpu.tenants
     ]

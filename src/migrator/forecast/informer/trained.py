@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +20,9 @@ from migrator.forecast.informer.network import Informer, Shape
 from migrator.forecast.simple import constant, last_window_mean
 from migrator.io.atomic_write import write_atomically
 
-VERSION = 3
-"""3: the network forecasts; in 2 it corrected a ridge regression."""
-_KIND = b"migrator informer "
-_FIRST = 80
-"""Most bytes of the first line."""
+VERSION = 4
+"""Of the network and of what the file holds."""
+_HEADER = "header"
 _NOTHING = 1e-6
 """Requests per slot: fewer are none."""
 
@@ -115,8 +111,10 @@ def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def save(model: TrainedInformer, path: Path) -> None:
-    """Write the model; a failure leaves no file that looks whole."""
+    """Write the weights and what they belong to as `.npz`; a failure leaves no file that looks
+    whole."""
     header = {
+        "version": VERSION,
         "shape": asdict(model.shape),
         "slot_s": model.slot_s,
         "input": "slots less their mean, over the standard deviation of all slots so far",
@@ -124,66 +122,44 @@ def save(model: TrainedInformer, path: Path) -> None:
         "summary": asdict(model.summary),
     }
     arrays = {name: tensor.cpu().numpy() for name, tensor in model.network.state_dict().items()}
-    packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **arrays)
-    body = json.dumps(header).encode() + b"\n" + packed.getvalue()
-    checksum = hashlib.sha256(body).hexdigest().encode()
-    with write_atomically(path) as draft:
-        draft.write_bytes(b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
+    with write_atomically(path) as draft, draft.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
 
 
 def load(path: Path) -> TrainedInformer:
     """The model in a file; InputError where it is none, of another version, or damaged."""
-    header, arrays = _parts(path, _content(path))
-    try:
-        shape = Shape(**header["shape"])
-        network = Informer(shape)
-        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        network.eval()
-        return TrainedInformer(
-            network,
-            float(header["slot_s"]),
-            str(header["data_hash"]),
-            Summary(**header["summary"]),
+    header, weights = _content(path)
+    if header.get("version") != VERSION:
+        raise InputError(
+            f"{path}: is of version {header.get('version')}, and this release reads {VERSION}; "
+            "train it again"
         )
+    try:
+        network = Informer(Shape(**header["shape"]))
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+        network.eval()
+        summary = Summary(**header["summary"])
+        return TrainedInformer(network, float(header["slot_s"]), str(header["data_hash"]), summary)
     except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
         raise InputError(
             f"{path}: its weights do not fit its header; train the model again"
         ) from error
 
 
-def _content(path: Path) -> bytes:
-    """The bytes after the checksum, which is verified."""
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and weights."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            weights = dict(np.load(file, allow_pickle=False))
+        header: dict[str, Any] = json.loads(str(weights.pop(_HEADER)))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror or error}); name a file that "
             "`migrator forecast train` wrote"
         ) from error
-    first, _, rest = content.partition(b"\n")
-    if not first.startswith(_KIND) or len(first) > _FIRST:
-        raise InputError(f"{path}: is no saved model; name one `migrator forecast train` wrote")
-    if first != _KIND + str(VERSION).encode():
-        version = first[len(_KIND) :].decode(errors="replace")
+    except Exception as error:  # whatever numpy and zipfile raise for bytes like these
         raise InputError(
-            f"{path}: is of version {version}, and this release reads {VERSION}; train it again"
-        )
-    checksum, _, body = rest.partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != checksum:
-        _damaged(path)
-    return body
-
-
-def _parts(path: Path, body: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Header and weights."""
-    header, _, packed = body.partition(b"\n")
-    try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-            return json.loads(header), dict(arrays)
-    except (ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError):
-        _damaged(path)
-
-
-def _damaged(path: Path) -> NoReturn:
-    raise InputError(f"{path}: is damaged or cut short; copy it again or train the model again")
+            f"{path}: is no saved model, or damaged; copy it again, or name a file that `migrator "
+            "forecast train` wrote"
+        ) from error
+    return header, weights

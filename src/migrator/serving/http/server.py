@@ -54,7 +54,7 @@ FILES_RESERVED = 128
 """Open files beside connections: databases, sockets and handles of workers."""
 
 if TYPE_CHECKING:
-    from migrator.serving.grpc import GrpcServer
+    from migrator.serving.grpc.server import GrpcServer
 
 _log = logging.getLogger(__name__)
 
@@ -480,7 +480,7 @@ def new_grpc_server(
 ) -> GrpcServer:
     """The same application over gRPC; InputError if the extra is not installed."""
     try:
-        server = import_module("migrator.serving.grpc")
+        server = import_module("migrator.serving.grpc.server")
     except ModuleNotFoundError as error:
         raise InputError(
             f"grpc_port: {error.name} is not installed; pip install 'migrator-gpu[grpc]', or leave "

@@ -34,6 +34,7 @@ from migrator.live.options import DaemonOptions, stored_tenants
 from migrator.live.recorder import LiveRecorder
 from migrator.live.repository import Repository
 from migrator.live.rollout import Rollout
+from migrator.serving.workers.messages import ModelSpec
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
 
@@ -51,6 +52,10 @@ class Prepared(Workers):
         self.wanted[tenant] = count
         if self.failing:
             raise MigratorError("the forkserver is gone")
+
+    async def add(self, tenant: str, model: ModelSpec) -> None:
+        del model
+        await self.prepare(tenant, 0)
 
     async def remove(self, tenant: str) -> None:
         await self.prepare(tenant, 0)
@@ -213,6 +218,19 @@ async def test_a_drained_tenant_whose_removal_failed_is_drained_after_a_restart(
             await bench.repository.remove("photos")
     assert "photos" in DrainedTenants(serving.folder / "drained.json")
     assert stored_tenants(serving.state, serving.live).removed == []
+
+
+async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_comes_back(
+    bench: Bench,
+) -> None:
+    path = bench.serving.folder / "drained.json"
+    await bench.repository.remove("photos")
+    # a drain that was asked for at once with the removal writes this last
+    bench.actions.drained.set("photos", drained=True)
+    bench.workers.failing = True
+    with pytest.raises(MigratorError, match="forkserver"):
+        await bench.repository.load("photos", None)
+    assert "photos" not in DrainedTenants(path)
 
 
 async def test_another_tenant_does_not_take_the_name_of_one_whose_removal_failed(

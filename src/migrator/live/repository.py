@@ -112,16 +112,12 @@ class Repository:
                 409, f"{name} is the last one; add another first, drain it, or stop the daemon"
             )
         await self._admission.require_ready()
-        drained = self._actions.drained
-        was_drained = name in drained
         try:
-            await asyncio.to_thread(drained.set, name, drained=False)
             await asyncio.to_thread(self._stored.remove, name)
             return await self._admission.remove(name)
         except BaseException:
             if name in tenants:  # after a restart it is served on
                 await asyncio.to_thread(self._stored.restore, name)
-                await asyncio.to_thread(drained.set, name, drained=was_drained)
             raise
 
     async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
@@ -136,7 +132,7 @@ class Repository:
             raise
 
     async def _require(self, scenario: LiveScenario) -> None:
-        """Refuse a tenant that has no room or no token."""
+        """Refuse a tenant that has no room or no token. One that was removed is not drained."""
         await self._admission.require_ready()
         service, context = scenario.tenants[0].service, self._context
         others = [other.service for other in context.tenants.values()]
@@ -145,6 +141,9 @@ class Repository:
         except NoRoomError as error:
             raise HttpError(409, str(error)) from error
         await asyncio.to_thread(self._take_token, service.tenant)
+        if service.tenant not in context.tenants:  # else its removal failed, and it stays drained
+            drained = self._actions.drained
+            await asyncio.to_thread(drained.set, service.tenant, drained=False)
 
     def _take_token(self, name: str) -> None:
         """Accept the tenant's token from now on; InputError if it has none."""

@@ -235,8 +235,10 @@ def _build_one(tenant: str, spec: ModelSpec) -> Model:
     except InputError:
         raise
     except Exception as error:
+        given = "" if spec.weights is None else f" with {spec.weights}"
         raise InputError(
-            f"tenant {tenant}: building {spec.model} failed ({one_line(error)}); correct the class"
+            f"tenant {tenant}: building {spec.model}{given} failed ({one_line(error)}); correct "
+            f"the class{' or the file' if given else ''}"
         ) from error
 
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from benchmarks.flood import Tenant, daemon, memory_mib
 from benchmarks.machine import describe_machine
-from migrator.serving.grpc_messages import message_classes
+from migrator.serving.grpc.messages import message_classes
 
 MIB = 2**20
 LONGEST_S = 70.0

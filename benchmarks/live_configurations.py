@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ from typing import Any
 from benchmarks.gpu.live import MARKER
 from benchmarks.live_cells import PROFILE, Cell, cell_document
 from benchmarks.live_daemon import environment, write_scenario
+from migrator.core.comparison import t95
 from migrator.records.store import read_records
 
 CELL = Cell("two", "mixed", 0.8, 30)
@@ -71,6 +73,10 @@ def rows_of(out: Path) -> Iterator[dict[str, Any]]:
             "driver": about["driver"],
             "sent": sent["sent"],
             "goodput": sent["goodput"],
+            "tenants": {
+                name: {key: counted[key] for key in ("sent", "in_time", "goodput")}
+                for name, counted in sent["tenants"].items()
+            },
             "retrainings": list(_retrainings(marker.parent)),
         }
 
@@ -99,25 +105,38 @@ def _retrainings(folder: Path) -> Iterator[dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Goodput of what was sent by seed, and how often every configuration was carried out."""
-    shares = {(row["seed"], row["several"]): row["goodput"] / max(1, row["sent"]) for row in rows}
-    yield "| seed | one | several | gain |"
-    yield "|---|---|---|---|"
+    shares = {(row["seed"], row["several"]): _shares(row) for row in rows}
+    tenants = list(rows[0]["tenants"]) if rows else []
+    yield f"| seed | one | several | gain | {' | '.join(tenants)} |"
+    yield "|---" * (4 + len(tenants)) + "|"
     gains = []
     for seed in sorted({seed for seed, several in shares if several}):
-        one, several = shares.get((seed, False)), shares[seed, True]
-        if one:
-            gains.append(several / one - 1)
-            yield f"| {seed} | {one:.1%} | {several:.1%} | {gains[-1]:+.1%} |"
-    if gains:
-        yield f"| mean | | | {statistics.fmean(gains):+.1%} |"
-    taken: dict[str, list[float]] = {}
+        if (seed, False) in shares:
+            one, several = shares[seed, False], shares[seed, True]
+            gains.append(several[""] / one[""] - 1)
+            parts = [f"{one[name]:.1%} → {several[name]:.1%}" for name in tenants]
+            cells = [str(seed), f"{one['']:.1%}", f"{several['']:.1%}", f"{gains[-1]:+.1%}", *parts]
+            yield f"| {' | '.join(cells)} |"
+    if len(gains) > 1:
+        half = t95(len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+        yield f"| mean | | | {statistics.fmean(gains):+.1%} ± {half:.1%} |{' |' * len(tenants)}"
+    yield ""
+    yield "| configuration | retrainings | seconds | over planned |"
+    yield "|---|---|---|---|"
+    taken: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         for retraining in row["retrainings"]:
-            taken.setdefault(retraining["configuration"] or "the only one", []).append(
-                retraining["taken_s"]
-            )
-    for name, seconds in taken.items():
-        yield f"{name}: {len(seconds)} retrainings, {statistics.fmean(seconds):.1f} s each"
+            taken.setdefault(retraining["configuration"] or "the only one", []).append(retraining)
+    for name, those in taken.items():
+        seconds = statistics.fmean(one["taken_s"] for one in those)
+        over = statistics.median(one["taken_s"] / one["planned_s"] for one in those)
+        yield f"| {name} | {len(those)} | {seconds:.1f} | {over:.2f} |"
+
+
+def _shares(row: dict[str, Any]) -> dict[str, float]:
+    """Goodput over what was sent, of every tenant and, as "", of all."""
+    counts = {"": row, **row["tenants"]}
+    return {name: count["goodput"] / max(1, count["sent"]) for name, count in counts.items()}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.record import Record
 from benchmarks.sections import SECTIONS
-from benchmarks.tables import Lines, table
+from benchmarks.tables import Lines
 
 
 def render(records: dict[str, Record]) -> str:
@@ -26,21 +26,18 @@ def render(records: dict[str, Record]) -> str:
 def _machines(records: dict[str, Record]) -> Lines:
     """Each machine once, with the studies that ran on it."""
     seen: list[dict[str, str]] = []
-    lines = ["## Machine", ""]
+    lines: Lines = []
     for record in records.values():
         if record.machine in seen:
             continue
         seen.append(record.machine)
         names = [name for name, other in records.items() if other.machine == record.machine]
-        lines += [f"- {', '.join(names)}:"] if len(names) < len(records) else []
-        lines += table(list(record.machine), [list(record.machine.values())])
-        lines.append("")
+        studies = f" ({', '.join(names)})" if len(names) < len(records) else ""
+        parts = ", ".join(f"{name} {value}" for name, value in record.machine.items())
+        lines.append(f"Machine{studies}: {parts}.")
     return lines
 
 
 def _provenance(record: Record) -> str:
     smoke = "**Smoke run with tiny sizes, not a result.** " if record.quick else ""
-    return (
-        f"{smoke}{record.measured} UTC, load average before {record.load_average:g} "
-        f"([rows]({record.study}.json))."
-    )
+    return f"{smoke}{record.measured} UTC, load average before {record.load_average:g}."

@@ -40,6 +40,7 @@ from benchmarks import (
     forecasters_page,
     headline_page,
     ladder,
+    live_configurations,
     live_grid,
     paper_figures,
     replanning,
@@ -345,7 +346,14 @@ PAGES = (
         command=(*_PYTHON, "benchmarks.attack", "--out", "{work}"),
         code=("io", "serving", "live"),
     ),
-    Page("live", ("h200-live-comparison.json", "h200-simulated.json"), code=("control", "live")),
+    Page(
+        "live",
+        ("h200-live-comparison.json", "h200-live-configurations.json", "h200-simulated.json"),
+        tables=lambda folder: list(
+            live_configurations.table(_read(folder, "h200-live-configurations.json")["runs"])
+        ),
+        code=("control", "live"),
+    ),
     Page("redesign", note="It counts checkouts of this repository."),
 )
 """Every page. Those with rows but neither `whole` nor `tables` were composed by hand."""

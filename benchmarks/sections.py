@@ -89,7 +89,7 @@ def _versus_highs(record: Record) -> Lines:
         f"thread, without building the model, stopped after {settings['highs_limit_s']:g} s.",
         "",
         *table(
-            ["seed", "exact", "gap", "HiGHS", "HiGHS ended", "its gap", "columns", "times faster"],
+            ["seed", "exact", "HiGHS", "columns", "times faster"],
             [_versus_row(row) for row in rows],
         ),
         "",
@@ -111,15 +111,11 @@ def _versus_highs(record: Record) -> Lines:
 
 def _versus_row(row: Row) -> Lines:
     solve_s, highs_s = numbers([row], "solve_s")[0], numbers([row], "highs_solve_s")[0]
-    highs_gap = numbers([row], "highs_gap")
     least = "≥ " if row["ratio_is_lower_bound"] else ""
     return [
         str(row["seed"]),
         f"{1000 * solve_s:.2f} ms",
-        percent(numbers([row], "gap")[0], 3),
         seconds(highs_s),
-        str(row["highs_status"]),
-        percent(highs_gap[0], 3) if highs_gap else "no plan",
         str(row["highs_columns"]),
         least + times(numbers([row], "ratio")[0]),
     ]

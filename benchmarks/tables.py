@@ -24,7 +24,7 @@ def at(rows: Iterable[Row], key: str, value: object) -> list[Row]:
 
 def table(head: list[str], body: list[list[str]]) -> Lines:
     """A Markdown table."""
-    return [_cells(head), _cells(["---"] * len(head)), *(_cells(row) for row in body)]
+    return [_cells(head), "|---" * len(head) + "|", *(_cells(row) for row in body)]
 
 
 def _cells(cells: list[str]) -> str:

@@ -12,10 +12,8 @@ def test_four_tenants_are_those_of_both_workloads() -> None:
     assert len(set(names)) == 4
 
 
-@pytest.mark.parametrize("mode", [FAILED, UNKNOWN])
 @pytest.mark.parametrize(("name", "seed"), [("W1", 0), ("W10", 1), ("W1+W6", 2)])
-def test_an_estimator_that_always_fails_costs_at_most_5_percent(
-    name: str, seed: int, mode: str
-) -> None:
-    shares = {mode_: Trial(name, seed, mode_, windows=3).share() for mode_ in (EVERYBODY, mode)}
-    assert shares[mode] >= 0.95 * shares[EVERYBODY]
+def test_an_estimator_that_always_fails_costs_at_most_5_percent(name: str, seed: int) -> None:
+    modes = (EVERYBODY, FAILED, UNKNOWN)
+    everybody, *without = (Trial(name, seed, mode, windows=3).share() for mode in modes)
+    assert min(without) >= 0.95 * everybody

@@ -52,17 +52,18 @@ def test_the_scenario_with_several_ways_differs_in_nothing_else(tmp_path: Path) 
 
 def test_the_table_compares_seed_by_seed() -> None:
     def row(seed: int, several: bool, goodput: int, *ways: str) -> dict[str, Any]:
-        taken = [{"configuration": way, "taken_s": 4.0} for way in ways]
+        taken = [{"configuration": way, "taken_s": 4.0, "planned_s": 5.0} for way in ways]
+        counts = {"sent": 100, "goodput": goodput}
         return {
+            **counts,
             "several": several,
             "seed": seed,
-            "sent": 100,
-            "goodput": goodput,
+            "tenants": {"pictures": {**counts, "in_time": goodput}},
             "retrainings": taken,
         }
 
     rows = [row(0, False, 50, ""), row(0, True, 60, "half", "half"), row(1, False, 50)]
     lines = list(table(rows))
-    assert "| 0 | 50.0% | 60.0% | +20.0% |" in lines
+    assert "| 0 | 50.0% | 60.0% | +20.0% | 50.0% → 60.0% |" in lines
     assert not any(line.startswith("| 1 ") for line in lines), "its other run is missing"
-    assert "half: 2 retrainings, 4.0 s each" in lines
+    assert "| half | 2 | 4.0 | 0.80 |" in lines

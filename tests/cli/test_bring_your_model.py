@@ -18,7 +18,7 @@ from migrator.cli import app
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "bring-your-model.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SHORTER = {"COUNT": 16, "STEPS": 20}
+SHORTER = {"COUNT": 16, "STEPS": 5}
 """Fewer pictures and steps than the page's example takes."""
 
 

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gpu_cli import migrator
 from support.html import ParsedPage
-from typer.testing import CliRunner, Result
 
-from migrator.cli import app
 from migrator.cli.cluster_verbs import ray_address
 from migrator.core.comparison import SIDE_BY_SIDE
-from migrator.core.errors import InputError
 
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
 
@@ -54,24 +52,20 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def ran(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in arguments])
-
-
 def answer(*arguments: object) -> Any:
-    done = ran(*arguments, "--json", "--jobs", 1)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    done = migrator(*arguments, "--json", "--jobs", 1)
+    assert done.code == 0, done.err
+    return done.json
 
 
 def refused(*arguments: object) -> str:
-    done = ran(*arguments)
-    assert isinstance(done.exception, InputError), done.output
-    return str(done.exception)
+    done = migrator(*arguments)
+    assert done.code == 2, done.err
+    return done.refusal
 
 
 def test_a_plan_has_tenants_gpus_and_the_upper_bound(small: Path) -> None:
-    text = ran("cluster", "plan", small, "--jobs", 1).stdout
+    text = migrator("cluster", "plan", small, "--jobs", 1).out
     assert "3 tenants on 2 GPUs" in text
     assert "no placement has more than" in text
     assert "one more A30-24GB would bring" in text
@@ -93,8 +87,10 @@ def test_a_rerun_from_the_answer_moves_no_tenant(small: Path, tmp_path: Path) ->
 @FIGURES
 def test_figures(small: Path, tmp_path: Path) -> None:
     for suffix in ("html", "png"):
-        done = ran("cluster", "plan", small, "--jobs", 1, "--out", tmp_path / f"placed.{suffix}")
-        assert done.exit_code == 0, done.output
+        done = migrator(
+            "cluster", "plan", small, "--jobs", 1, "--out", tmp_path / f"placed.{suffix}"
+        )
+        assert done.code == 0, done.err
     page = ParsedPage((tmp_path / "placed.html").read_text(encoding="utf-8"))
     assert "Placement of small" in page.words
     assert (tmp_path / "placed.png").read_bytes().startswith(b"\x89PNG")
@@ -104,11 +100,11 @@ def test_figures(small: Path, tmp_path: Path) -> None:
 def test_tenants_without_room_are_named_and_the_exit_code_is_2(tmp_path: Path) -> None:
     path = tmp_path / "full.yaml"
     path.write_text(SMALL.replace("count: 2\n    model", "count: 9\n    model"), encoding="utf-8")
-    done = ran("cluster", "plan", path, "--jobs", 1, "--json")
-    assert done.exit_code == 2
-    assert len(json.loads(done.stdout)["unplaced"]) == 2
-    assert "no GPU has room for" in done.stderr
-    text = ran("cluster", "plan", path, "--jobs", 1).stdout
+    done = migrator("cluster", "plan", path, "--jobs", 1, "--json")
+    assert done.code == 2
+    assert len(json.loads(done.out)["unplaced"]) == 2
+    assert "no GPU has room for" in done.err
+    text = migrator("cluster", "plan", path, "--jobs", 1).out
     assert "add a GPU" in text
     assert "no GPU has room for" in refused("simulate", path, "--jobs", 1)
 
@@ -118,7 +114,7 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
     assert simulated["received"] == sum(gpu["received"] for gpu in simulated["gpus"])
     assert {gpu["gpu"] for gpu in simulated["gpus"]} <= {"gpu-1", "gpu-2"}
     assert simulated["policy"] == "equal-mig"
-    text = ran("simulate", small, "--jobs", 1, "--policy", "equal-mig,unpartitioned").stdout
+    text = migrator("simulate", small, "--jobs", 1, "--policy", "equal-mig,unpartitioned").out
     assert "under equal-mig" in text
     assert "under unpartitioned" in text
 
@@ -126,7 +122,7 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
 def test_weights_and_floors_count_in_a_placement_and_are_reported(small: Path) -> None:
     heavy = SMALL.replace("count: 2\n    model", "count: 2\n    floor: 0.9\n    model")
     small.write_text(heavy.replace("name: mail", "name: mail\n    weight: 3"), encoding="utf-8")
-    text = ran("cluster", "plan", small, "--jobs", 1).stdout
+    text = migrator("cluster", "plan", small, "--jobs", 1).out
     assert "with weights and floors counted, no placement is better by more than" in text
     placed = answer("cluster", "plan", small)
     assert placed["goodput_rps"] < placed["value_rps"] <= placed["upper_bound_rps"]
@@ -135,7 +131,7 @@ def test_weights_and_floors_count_in_a_placement_and_are_reported(small: Path) -
     assert simulated["floors"] == {"shop-001": 0.9, "shop-002": 0.9}
     assert simulated["weights"] == {"mail": 3.0}
     assert simulated["weighted_goodput"] > simulated["goodput"]
-    table = ran("simulate", small, "--jobs", 1).stdout
+    table = migrator("simulate", small, "--jobs", 1).out
     assert "requests of shop-002 were answered in time" in table
     assert "goodput times weights" in table
 
@@ -155,9 +151,9 @@ def test_the_forecaster_of_the_run_is_used_for_the_placement_too(small: Path) ->
 
 
 def compared(*arguments: object) -> Any:
-    done = ran("compare", *arguments, "--processes", 1, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    done = migrator("compare", *arguments, "--processes", 1, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
 
 
 def test_policies_are_compared_on_a_cluster(small: Path) -> None:
@@ -172,7 +168,7 @@ def test_policies_are_compared_on_a_cluster(small: Path) -> None:
         (policy, seed) for seed in (0, 1) for policy in ("equal-mig", "unpartitioned")
     ]
     assert runs[0]["plan"]["placement"] == runs[1]["plan"]["placement"]
-    text = ran("compare", small, *chosen, "--processes", 1).stdout
+    text = migrator("compare", small, *chosen, "--processes", 1).out
     assert "small (2 seeds)" in text
     assert "unpartitioned" in text
 

@@ -14,9 +14,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from migrator.cli import app
+from support.gpu_cli import migrator
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ("quickstart", "live", "cluster", "layout", "policy", "model")
@@ -69,7 +67,7 @@ def pages() -> dict[str, list[str]]:
         str(file.relative_to(ROOT)): list(commands(file.read_text("utf-8"))) for file in files
     }
     for name in PRINTED:
-        shown = CliRunner().invoke(app, ["example", name]).output
+        shown = migrator("example", name).out
         lines = re.findall(r"^(?:#| ) +(migrator .*)$", shown, re.MULTILINE)
         by_page[f"example {name}"] = [COMMENT.sub("", line).strip() for line in lines]
     del by_page["docs/bring-your-model.md"]
@@ -88,8 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = {"quickstart.yaml": "quickstart", "my.yaml": "quickstart", "cluster.yaml": "cluster"}
     names |= {"layout.yaml": "layout", "my_policy.py": "policy", "my_model.py": "model"}
     for file, example in names.items():
-        shown = CliRunner().invoke(app, ["example", example])
-        (made / file).write_text(shown.output, encoding="utf-8")
+        (made / file).write_text(migrator("example", example).out, encoding="utf-8")
     for file in ("quickstart.yaml", "my.yaml", "cluster.yaml"):
         shorten(made / file)
     for file in ("quickstart.yaml", "cluster.yaml"):
@@ -124,11 +121,11 @@ def run(command: str, folder: Path, code: int = 0) -> None:
     arguments = shlex.split(typed)
     assert arguments[0] == "migrator", f"{command}: say in ELSEWHERE why it does not run"
     with chdir(folder):
-        done = CliRunner().invoke(app, arguments[1:], prog_name="migrator")
+        done = migrator(*arguments[1:])
     if file:
-        (folder / file.strip()).write_text(done.stdout, encoding="utf-8")
+        (folder / file.strip()).write_text(done.out, encoding="utf-8")
         shorten(folder / file.strip())
-    assert done.exit_code == code, f"{command}: {done.output[-2000:]}"
+    assert done.code == code, f"{command}: {done.out[-1000:]}{done.err[-1000:]}"
 
 
 def shorten(file: Path) -> None:

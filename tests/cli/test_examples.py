@@ -38,9 +38,12 @@ def test_an_example_runs_as_printed(
         assert done.code == 0, (use, done.err)
 
 
-@pytest.mark.parametrize("own", [(), OWN])
+@pytest.mark.parametrize(("own", "labels"), [((), ("feedback", "start")), (OWN, ("feedback",))])
 def test_the_live_example_is_served_and_loaded_with_both_kinds_of_labels(
-    own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: tuple[str, ...],
+    labels: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
     printed(tmp_path, "model")
@@ -50,7 +53,7 @@ def test_the_live_example_is_served_and_loaded_with_both_kinds_of_labels(
         text = file.read_text(encoding="utf-8").replace("my.profiles.json", "assumed")
         file.write_text(text, encoding="utf-8")
     with serving(f"migrator serve {file.name}", tmp_path):
-        for when in ("feedback", "start"):
+        for when in labels:
             done = migrator("load", file, "--labels-at", when, "--windows", 1, "--json")
             assert done.code == 0, done.err
             parsed_json = json.loads(done.out)

@@ -90,6 +90,21 @@ def test_tokens_come_from_the_variable_or_the_scenario(running: Running, tmp_pat
     assert done.code == 0, done.err
 
 
+@pytest.mark.parametrize("verb", ["load", "validate"])
+def test_tokens_of_tenants_that_were_added_later_are_accepted_with_a_warning(
+    verb: str, running: Running, tmp_path: Path
+) -> None:
+    tokens = {name: f"the-token-of-{name}-itself" for name in ("admin", "a", "b", "added")}
+    running.tell(token=tokens["a"])
+    (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
+    path = live_file(tmp_path, (5,), live={"tokens": "tokens.json"})
+    options = ("--url", running.url, "--tenant", "a") if verb == "load" else ()
+    done = migrator(verb, path, *options)
+    assert done.code == 0, done.err
+    said = done.err if verb == "load" else done.out
+    assert "warning: live.tokens: added: no tenant here has this name" in said
+
+
 def test_a_server_that_goes_leaves_a_table_and_exit_1(tmp_path: Path) -> None:
     path = live_file(tmp_path, (20,) * 5)
     with oip_server(label=1, dies_after=30) as dying:

@@ -178,12 +178,6 @@ class Done:
     err: str
 
 
-def own_names(extra: str) -> set[str]:
-    """The distributions that an extra lists, without those of extras that it includes."""
-    listed = map(Requirement, PROJECT["optional-dependencies"][extra])
-    return {requirement.name for requirement in listed} - {PROJECT["name"]}
-
-
 def included(extra: str) -> set[str]:
     """The extra and those that it includes."""
     extras = {extra}
@@ -194,20 +188,19 @@ def included(extra: str) -> set[str]:
 
 
 EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - NO_VERB)
+INSTALLED = [
+    frozenset({"figures", "gurobi", "statsforecast"}),
+    frozenset({"figures", "forecast", "gurobi", "learn", "statsforecast"}),
+    frozenset({"forecast", "learn", "serve", "timm"}),
+]
+"""Extras that are installed together. In one of these environments each extra is missing while
+those that it includes are there; that none is installed is tested apart, with all commands.
+"""
 
 
-def environments(missing: str) -> list[frozenset[str]]:
-    """The fewest and the most extras that can be installed where `missing` is not.
-
-    That none is installed is tested apart, with all commands.
-    """
-    most = {
-        extra
-        for extra in EXTRAS
-        if not any(own_names(part) & own_names(missing) for part in included(extra))
-    }
-    sets = {frozenset(included(missing) - {missing}), frozenset(most)} - {frozenset()}
-    return sorted(sets, key=sorted)
+def missing_alone(installed: frozenset[str]) -> list[str]:
+    """The extras that are missing while those that they include are installed."""
+    return [extra for extra in EXTRAS if included(extra) - installed == {extra}]
 
 
 class Environment:
@@ -285,25 +278,22 @@ def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], co
     assert done.code == 2, done.err
 
 
-@pytest.mark.parametrize(
-    ("missing", "installed"),
-    [(extra, installed) for extra in EXTRAS for installed in environments(extra)],
-    ids=lambda parameter: (
-        parameter if isinstance(parameter, str) else "+".join(sorted(parameter)) or "none"
-    ),
-)
-def test_an_extra_that_alone_is_missing_is_named(
-    tmp_path: Path, missing: str, installed: frozenset[str]
-) -> None:
+@pytest.mark.parametrize("installed", INSTALLED, ids=lambda extras: "+".join(sorted(extras)))
+def test_an_extra_that_alone_is_missing_is_named(tmp_path: Path, installed: frozenset[str]) -> None:
     named = {**NEEDS, **NEEDS_BESIDES_OTHERS}
-    commands = [command for command, extra in named.items() if extra == missing]
-    assert commands
+    missing = missing_alone(installed)
+    commands = [command for command, extra in named.items() if extra in missing]
     results = Environment(tmp_path, installed).run([WRITE_RECORDS, *commands])
     for command in commands:
         done = results[command]
         assert "Traceback" not in done.err, done.err
-        assert f"pip install 'migrator-gpu[{missing}]'" in done.err.splitlines()[-1], done
+        assert f"pip install 'migrator-gpu[{named[command]}]'" in done.err.splitlines()[-1], done
         assert done.code == 2, done.err
+
+
+def test_every_extra_is_named_by_a_command_where_it_alone_is_missing() -> None:
+    assert set().union(*map(missing_alone, INSTALLED)) == set(EXTRAS)
+    assert {*NEEDS.values(), *NEEDS_BESIDES_OTHERS.values()} == set(EXTRAS)
 
 
 @pytest.mark.parametrize("command", [*FIRST, *sorted(WORK), *UNNAMED])

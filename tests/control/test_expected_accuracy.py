@@ -6,14 +6,17 @@ import pytest
 
 from migrator.control.expected_accuracy import ExpectedAccuracy
 
-USUAL = 0.5 + 0.3 * 0.5
-"""What a retraining of a model with accuracy 0.5 is expected to reach before any has completed."""
 
-
-def test_without_evidence_a_low_estimate_does_not_prevent_the_first_retraining() -> None:
+def test_a_first_estimate_is_believed_however_small_the_gain() -> None:
     learned = ExpectedAccuracy()
-    assert learned.after_retraining(0.5, estimate=0.5, idle_windows=0) == pytest.approx(USUAL)
-    assert learned.after_retraining(0.5, estimate=0.9, idle_windows=0) == pytest.approx(0.9)
+    for estimate in (0.5, 0.55, 0.9):
+        assert learned.after_retraining(0.5, estimate, idle_windows=0) == pytest.approx(estimate)
+
+
+def test_an_estimator_that_is_always_too_low_is_tested_after_three_windows() -> None:
+    learned = ExpectedAccuracy()
+    expected = [learned.after_retraining(0.5, estimate=0.4, idle_windows=idle) for idle in range(4)]
+    assert expected == pytest.approx([0.5, 0.5, 0.5, 0.65])
 
 
 def test_without_an_estimate_a_first_retraining_restores_most_of_what_was_lost() -> None:

@@ -228,9 +228,12 @@ def test_the_example_without_a_library_expects_the_highest_of_three_windows() ->
     ("path", "needs"),
     [("own_forecaster:highest_of_three", "numpy"), ("pandas_forecaster:SmoothedWindows", "pandas")],
 )
-def test_the_verb_simulates_with_the_examples(path: str, needs: str) -> None:
+def test_the_verb_simulates_with_the_examples(path: str, needs: str, tmp_path: Path) -> None:
     pytest.importorskip(needs)
+    text = (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8")
+    short = tmp_path / "short.yaml"
+    short.write_text(text.replace("window_s: 200", "window_s: 40"), encoding="utf-8")
     chosen = ["--forecaster", path, "--windows", "1", "--json"]
-    done = CliRunner().invoke(app, ["simulate", str(EXAMPLES / "quickstart.yaml"), *chosen])
+    done = CliRunner().invoke(app, ["simulate", str(short), *chosen])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["forecaster"] == path

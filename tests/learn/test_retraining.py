@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
@@ -21,7 +22,7 @@ from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.model import Inputs, Labels, Model
+from migrator.learn.model import Inputs, Labels, Model, Scores
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import (
     RetrainingSettings,
@@ -284,6 +285,35 @@ def test_a_training_that_leaves_the_numbers_is_stopped_and_the_old_model_serves(
     assert done.accuracy_served == 0.0
     assert done.curve == ()
     assert "learning_rate" in done.stopped
+
+
+class Blind(Tiny):
+    """Once trained it has no answer to pictures with a dark corner."""
+
+    def infer(self, inputs: Inputs) -> Scores:
+        scores = super().infer(inputs)
+        if self.steps:
+            scores[is_dark(inputs)] = np.nan
+        return scores
+
+
+def is_dark(inputs: Inputs) -> NDArray[np.bool_]:
+    dark: NDArray[np.bool_] = np.asarray(inputs)[:, 0, 0, 0] < 100
+    return dark
+
+
+def test_a_training_after_which_more_answers_are_no_numbers_is_refused(
+    pretrained: Pretrained,
+) -> None:
+    _, data, _ = pretrained
+    model, dark = Blind.build(10, 0), int(is_dark(data.held_out.inputs).sum())
+    assert 0 < dark < len(data.held_out)
+    kept, done = retrain(model, data, 0.0, SETTINGS)
+    assert (kept is model, done.adopted) == (True, False)
+    assert f"{dark} of {len(data.held_out)} answers to held-out samples are NaN" in done.stopped
+    # the samples, and not the training
+    model.steps = 1
+    assert retrain(model, data, 0.0, SETTINGS)[1].adopted
 
 
 def test_an_estimate_of_such_a_training_expects_nothing(pretrained: Pretrained) -> None:

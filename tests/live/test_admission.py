@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from support.live_context import idle_context
-from support.live_daemon import scenario_file
+from support.live_daemon import MODEL, TENANT, scenario_file
 from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.control.events import Created, Ready
+from migrator.control.retraining_plans import RetrainingPlans
+from migrator.core.action import ActionKind
 from migrator.core.errors import HttpError, MigratorError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.live import admission
@@ -26,9 +29,10 @@ from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning
-from migrator.live.operator_actions import REFUSAL
-from migrator.live.options import DaemonOptions
+from migrator.live.operator_actions import REFUSAL, DrainedTenants, OperatorActions
+from migrator.live.options import DaemonOptions, stored_tenants
 from migrator.live.recorder import LiveRecorder
+from migrator.live.repository import Repository
 from migrator.live.rollout import Rollout
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
@@ -82,7 +86,9 @@ class Bench:
         (folder / "both").mkdir()
         both = read_live(scenario_file(folder / "both", "photos", "cameras"))
         self.store = SharedStore(str(folder / "store"), "g1")
-        serving = DaemonOptions(both, folder / "state", reader=lambda _: live, shared=self.store)
+        serving = self.serving = DaemonOptions(
+            both, folder / "state", reader=lambda _: live, shared=self.store
+        )
         self.workers, self.labels = Prepared(folder), Labels(folder / "labels.db")
         context: Context = idle_context(serving, workers=self.workers, labels=self.labels)
         self.tenants, self.router = context.tenants, context.router
@@ -96,6 +102,14 @@ class Bench:
         self.admission = Admission(
             context, self.controller, NoInstructions(), learning, self.rollout, recorder
         )
+        stored = stored_tenants(serving.state, both)
+        retrainings = RetrainingPlans(
+            context.tenants, context.clock, context.labels, self.controller, on_instances=False
+        )
+        self.actions = OperatorActions(
+            context, self.controller, NoInstructions(), learning, retrainings, recorder
+        )
+        self.repository = Repository(context, self.admission, self.actions, stored)
         self.worker = StandInWorker()
         self.router.attach("photos", self.worker, lambda _: 0.0)
 
@@ -179,6 +193,37 @@ async def test_a_drained_tenant_stays_drained_when_it_is_added_again(
     await bench.admission.admit({})
     assert bench.router.refuses("photos")
     assert bench.tenants["photos"].drained
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_drained_tenant_whose_removal_failed_is_drained_after_a_restart(
+    bench: Bench, cancelled: bool
+) -> None:
+    serving = bench.serving
+    await bench.actions.act(ActionKind.DRAIN, "photos", "cli")
+    if cancelled:
+        bench.router.counts["photos"].total.received += 1
+        going = asyncio.create_task(bench.repository.remove("photos"))
+        await until_async(lambda: "photos" in bench.repository.removed)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+    else:
+        bench.workers.failing = True
+        with pytest.raises(MigratorError, match="forkserver"):
+            await bench.repository.remove("photos")
+    assert "photos" in DrainedTenants(serving.folder / "drained.json")
+    assert stored_tenants(serving.state, serving.live).removed == []
+
+
+async def test_another_tenant_does_not_take_the_name_of_one_whose_removal_failed(
+    bench: Bench,
+) -> None:
+    await bench.fails_to_go()
+    section = yaml.safe_load(TENANT.format(name="photos", model=MODEL))[0]
+    folder = str(bench.serving.state.parent)
+    with pytest.raises(HttpError, match="the removal of photos failed"):
+        await bench.repository.add(section, folder)
+    assert await bench.repository.load("photos", None) == "photos was here already"
 
 
 async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -> None:

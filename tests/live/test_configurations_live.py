@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support import PYTHONPATH
 from support.faults import users
+from support.gpu_cli import migrator
 from support.live_daemon import Served, samples, scenario_file, served
 from support.waiting import until
 
@@ -79,38 +77,26 @@ def _record(state: Path) -> RetrainingRecord:
     return row
 
 
-def test_the_configuration_that_the_plan_chooses_is_carried_out_and_told(tmp_path: Path) -> None:
+def test_the_configuration_that_the_plan_chooses_is_carried_out_told_and_remembered(
+    tmp_path: Path,
+) -> None:
     path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.1), tmp_path / "state"
     with served(path, state, "--from-first-request") as daemon:
         _begin_first_window(daemon)
         assert _retrained(daemon)["configuration"] == "short"
-        shown = subprocess.run(
-            [sys.executable, "-m", "migrator", "status"],
-            env={**os.environ, "PYTHONPATH": PYTHONPATH, "MIGRATOR_STATE": str(state)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "done as short" in shown.stdout
+        shown = migrator("status", MIGRATOR_STATE=str(state))
+        assert "done as short" in shown.out
         assert daemon.stop() == 0, daemon.said()
     row = _record(state)
     assert row.configuration == "short"
     assert row.taken_s == pytest.approx(row.planned_s, rel=0.5)
-    about = _about_version(state)
-    assert about["configuration"] == "short"
-    past = about["past"][-1]
+    before = _about_version(state)
+    assert before["configuration"] == "short"
+    past = before["past"][-1]
     assert (past["settings"]["epochs"], past["settings"]["part"]) == (4, 0.75)
     assert len(past["curve"]) == 4, "an epoch each, none of the long one"
     assert past["fraction"] < 1
-
-
-def test_a_restarted_daemon_plans_with_what_the_one_before_measured(tmp_path: Path) -> None:
-    path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.1), tmp_path / "state"
-    with served(path, state, "--from-first-request") as daemon:
-        _begin_first_window(daemon)
-        _retrained(daemon)
-        assert daemon.stop() == 0, daemon.said()
-    before = _about_version(state)
+    # a restarted daemon plans with what the one before measured
     with served(path, state, "--from-first-request") as daemon:
         daemon.upload("photos", *samples(2, SAMPLES), "second lesson")
         daemon.infer("photos", samples(0, 1)[0][0], "second")

@@ -15,7 +15,7 @@ from migrator.records.rows import TenantWindowRecord
 from migrator.records.store import read_records
 from migrator.workload.live import read_live
 
-WINDOWS, WINDOW_S, RATE = 2, 8, 30
+WINDOWS, WINDOW_S, RATE = 2, 5, 30
 EDGE = 2
 """Requests that may fall into another window for the daemon than for their clients."""
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from support.faults import said, settled, teach
+from support.faults import events, said, settled, teach
 from support.live_daemon import Served, samples, scenario_file, served
 from typer.testing import CliRunner
 
 from migrator.cli import app
+from migrator.records.store import read_records
 
 WINDOW_S = 300
 """Longer than a test: no window but the first begins."""
@@ -64,7 +65,29 @@ def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path, pol
         assert daemon.stop() == 0
 
 
-def _act(daemon: Served, action: str, tenant: str) -> tuple[int, dict[str, Any]]:
+def test_a_retraining_that_waits_is_asked_for_once(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path), state) as daemon:
+        settled(daemon)
+        assert _act(daemon, "pause")[0] == 200
+        teach(daemon, "photos", 1, 40, "first")
+        first, *others = [_act(daemon, "retrain", "photos") for _ in range(20)]
+        assert (first[0], "photos is retrained on 40 new labels" in first[1]["words"]) == (
+            200,
+            True,
+        )
+        for status, answer in others:
+            assert (status, "was asked for already" in answer["words"]) == (200, True)
+        said(state, "the retraining of photos is requested")
+        assert sum("is requested" in words for words in events(state, "retraining")) == 1
+        assert _act(daemon, "resume")[0] == 200
+        _version(2, daemon)
+        assert daemon.stop() == 0
+        records = read_records(state / "live" / "small" / "records.db")
+        assert max(version.number for version in records.versions) == 2
+
+
+def _act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
     answer = daemon.client.post(
         f"{daemon.url}/admin/actions", json={"action": action, "tenant": tenant}
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.live_learning import MEANS, MODEL, SETTINGS, SPOILED, made_job
+from support.live_learning import MASKED, MEANS, MODEL, SETTINGS, SPOILED, UNBOUNDED, made_job
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
@@ -134,6 +134,17 @@ def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Pa
     assert result.weights is None
     assert result.why.endswith(": refused")
     assert not list(spoiled.folder.glob("*.safetensors"))
+
+
+def test_infinite_weights_are_refused_unless_the_model_began_with_them(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    first = replace(job, folder=tmp_path, weights=None)
+    result = retrained(replace(first, model=UNBOUNDED))
+    assert (result.adopted, result.weights) == (False, None)
+    assert "weights became NaN or infinite (sums)" in result.why
+    assert not list(tmp_path.glob("*.safetensors*"))
+    assert retrained(replace(first, model=MASKED)).adopted
 
 
 def test_a_job_of_another_window_never_goes_on_from_these_checkpoints(

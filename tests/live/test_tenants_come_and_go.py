@@ -270,5 +270,6 @@ def test_over_grpc_as_tritons_clients_do(daemon: Served, folder: Path) -> None:
         with pytest.raises(triton.InferenceServerException, match="it needs an instance"):
             client.load_model("mail", headers=headers)
         client.unload_model("more", headers=headers)
+        _write_tokens(folder, "photos", "mail")  # one that is removed needs none
         client.load_model("mail", headers=headers)
         assert client.is_model_ready("mail", headers=headers)

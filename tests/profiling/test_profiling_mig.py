@@ -197,12 +197,14 @@ def test_a_process_that_takes_a_moment_to_end_is_waited_for(machine: Machine) ->
         assert layout(fake) == []
 
 
-def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(machine: Machine) -> None:
+def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = machine()
-    impatient = Mig.find(0)
-    impatient._end_s = 0.1
+    monkeypatch.setattr("migrator.profiling.drivers._END_S", 0.1)
+    driver = Mig.find(0)
     said = rf"4g.24gb at 0 .*in use by .*process {os.getpid()}"
-    with pytest.raises(GpuError, match=said), impatient.open(), impatient.share(56):
+    with pytest.raises(GpuError, match=said), driver.open(), driver.share(56):
         fake.hold(0, os.getpid())
     assert layout(fake) == ["4g.24gb at 0"]
     fake.release()

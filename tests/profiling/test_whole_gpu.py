@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import PYTHONPATH
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
 from support.gpu_cli import gpu
@@ -24,7 +25,7 @@ from migrator.core.errors import GpuError
 from migrator.core.profiles import profile_of
 from migrator.profiling.drivers import Mig, Mps, driver
 from migrator.profiling.measurements import Measurement, Study, WorkKind, whole_gpu
-from migrator.profiling.whole_gpu import measure_gpu, planned
+from migrator.profiling.whole_gpu import Measured, measure_gpu, planned
 
 TINY = "support.tiny_model:Tiny"
 A30 = board("A30-24GB")
@@ -84,12 +85,33 @@ def test_every_size_is_measured_alone_and_beside_neighbours_that_fit(
     assert any(job.study is Study.INTERFERENCE for job in listed) is not on_instances
 
 
-def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+@dataclass(frozen=True)
+class Finished:
+    """A GPU of which all is measured, and the instances that it then has."""
+
+    listed: list[Measurement]
+    out: Path
+    done: Measured
+    layout: list[str]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("whole")
     listed = whole_gpu(A30, [TINY], [1, 4], on_instances=True, pace=QUICK)
-    done = measure_gpu(listed, Mig.find(0), out, command="measure")
-    assert (done.measured, done.left, done.faults, done.changed) == (len(listed), 0, (), ())
-    assert layout(fake) == []
+    with pytest.MonkeyPatch.context() as patch, installed(folder / "fake", ["A30-24GB"]) as fake:
+        patch.setattr(Mig, "device", "cpu")
+        patch.setenv("PYTHONPATH", PYTHONPATH)
+        patch.setenv("MIGRATOR_STATE", str(folder / "state"))
+        done = measure_gpu(listed, Mig.find(0), folder / "out", command="measure")
+        return Finished(listed, folder / "out", done, layout(fake))
+
+
+def test_all_of_a_gpu_and_nothing_is_left(finished: Finished) -> None:
+    done, out = finished.done, finished.out
+    every = len(finished.listed)
+    assert (done.measured, done.left, done.faults, done.changed) == (every, 0, (), ())
+    assert finished.layout == []
     (entry,) = json.loads((out / "profiles.json").read_text())["profiles"]
     profile = profile_of(entry)
     assert sorted(profile.latency_ms) == [1, 4]
@@ -107,27 +129,24 @@ def test_all_of_a_gpu_and_nothing_is_left(fake: FakeNvml, tmp_path: Path) -> Non
         assert f"| {TINY} | {what} | " in page
     assert "Slowdown while a share beside it changes (assumed: none): median" in page
     assert page.endswith("## Left out\n\nNothing.\n")
-    # a second time there is nothing to do
-    again = measure_gpu(listed, Mig.find(0), out, command="measure")
+
+
+def test_what_is_measured_is_not_measured_again(finished: Finished, fake: FakeNvml) -> None:
+    again = measure_gpu(finished.listed, Mig.find(0), finished.out, command="measure")
     assert (again.measured, again.left) == (0, 0)
-
-
-def test_instances_are_created_and_destroyed_several_times(fake: FakeNvml, tmp_path: Path) -> None:
-    measure_gpu(small()[:1], Mig.find(0), tmp_path, command="measure")
-    rows = rows_in(tmp_path)
-    made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
-    assert [row["sms"] for row in made] == [14] * 6
-    assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in made)
     assert layout(fake) == []
 
 
-def test_an_inference_is_watched_while_instances_beside_it_change(
-    fake: FakeNvml, tmp_path: Path
-) -> None:
-    todo = some(lambda job: job.study is Study.CHANGES)
-    done = measure_gpu(todo, Mig.find(0), tmp_path, command="measure")
-    assert (done.measured, done.left, done.faults, done.changed) == (1, 0, (), ())
-    (row,) = [row for row in rows_in(tmp_path) if row.get("study") == "changes"]
+def test_instances_are_created_and_destroyed_several_times(finished: Finished) -> None:
+    every = rows_in(finished.out)
+    rows = [row for row in every if row.get("key", "").startswith("reconfiguration")]
+    for sms in (14, 28, 56):
+        assert [row["sms"] for row in rows].count(sms) > 5
+    assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in rows)
+
+
+def test_an_inference_is_watched_while_instances_beside_it_change(finished: Finished) -> None:
+    (row,) = [row for row in rows_in(finished.out) if row.get("study") == "changes"]
     (neighbour,) = row["jobs"]
     assert neighbour["p50_ms"] > 0
     # five without a process, and then with one
@@ -138,7 +157,6 @@ def test_an_inference_is_watched_while_instances_beside_it_change(
     for figures in neighbour["during"].values():
         assert figures["steps"] > 0
         assert figures["longest_ms"] >= figures["p99_ms"] >= figures["p50_ms"] > 0
-    assert layout(fake) == []
 
 
 @pytest.mark.parametrize(("budget_s", "created"), [(0.1, 0), (200.0, 5)])
@@ -188,12 +206,12 @@ def test_unused_instances_make_room_and_are_created_again(fake: FakeNvml, tmp_pa
     fake.foreign(2, "2g.12gb")
     seen: list[list[str]] = []
     done = measure_gpu(
-        *(small()[2:], Mig.find(0), tmp_path),
+        *(some(lambda job: job.shares == (28, 28)), Mig.find(0), tmp_path),
         command="measure",
         make_room=True,
         report=lambda *_: seen.append(layout(fake)),
     )
-    assert seen == [["1g.6gb at 0", "1g.6gb at 1", "1g.6gb at 2", "1g.6gb at 3"]]
+    assert seen == [["2g.12gb at 0", "2g.12gb at 2"]]
     assert (done.measured, done.changed) == (1, ())
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
 
@@ -287,7 +305,7 @@ def test_what_was_created_since_a_killed_run_is_created_again_too(
         *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
     )
     fake.foreign(2, "2g.12gb")
-    again = measure_gpu(*(small()[1:], Mig.find(0), tmp_path), command="measure", make_room=True)
+    again = measure_gpu(*(small()[1:2], Mig.find(0), tmp_path), command="measure", make_room=True)
     assert again.changed == ()
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
 
@@ -298,7 +316,8 @@ def test_shares_need_no_instances_and_the_daemon_is_gone(
     monkeypatch.setattr(Mps, "device", "cpu")
     listed = planned(board("H200-141GB"), "mps", [TINY], quick=True)
     todo = [job for job in listed if [sms for sms, _ in job.jobs] == [16]][:2]
-    todo += [job for job in listed if job.study is Study.INTERFERENCE][:1]
+    beside = (job for job in listed if job.study is Study.INTERFERENCE)
+    todo.append(min(beside, key=lambda job: len(job.jobs)))
     (change,) = (job for job in listed if job.study is Study.CHANGES)
     todo.append(replace(change, stretch=QUICK))
     done = measure_gpu(todo, Mps.find(0), tmp_path, command="measure")

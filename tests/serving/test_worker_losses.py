@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 from support import PYTHONPATH
 from support.served_models import HANG, SLOW
-from support.serving import alive, assignment, children, in_uvloop, pictures, run_on_uvloop, started
+from support.serving import (
+    OBEDIENT,
+    alive,
+    assignment,
+    children,
+    in_uvloop,
+    pictures,
+    run_on_uvloop,
+    started,
+)
 from support.waiting import until_async
 
 import migrator
@@ -271,7 +280,7 @@ async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_oth
             await workers.add("b", opens)
         worker = await workers.take(assignment())
         assert (await worker.infer(pictures())).version == 1
-        assert workers.forkserver.pid not in (before, None)
+        assert workers.forkserver.pid == before
 
 
 @in_uvloop
@@ -286,19 +295,42 @@ async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refus
 
 
 @in_uvloop
-async def test_a_worker_is_forked_once_an_added_model_is_built(tmp_path: Path) -> None:
+async def test_workers_of_others_are_forked_while_an_added_model_is_built(tmp_path: Path) -> None:
     """Though building takes longer than a forkserver may take to answer."""
     async with started(tmp_path / "run", hang_s=4.0) as workers:
-        before = workers.forkserver.pid
         slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
         adding = asyncio.create_task(workers.add("b", slow))
-        await asyncio.sleep(0.1)
-        with pytest.raises(WorkerLostError, match="builds a model"):
-            await workers.take(assignment())
-        await adding
         worker = await workers.take(assignment())
         assert (await worker.infer(pictures())).version == 1
-        assert workers.forkserver.pid == before
+        assert not adding.done()
+        await adding
+        await workers.take(assignment(slow.model, tenant="b"))
+
+
+@in_uvloop
+async def test_an_added_tenant_has_a_forkserver_of_its_own(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        first = workers.forkserver.pid or 0
+        await workers.add("b", ModelSpec(OBEDIENT, 3))
+        (killed,) = children(first)
+        os.kill(killed, signal.SIGKILL)
+        await until_async(lambda: any(map(alive, children(first) - {killed})))
+        (own,) = children(first) - {killed}
+        await _serves(workers, "b")
+        # what it has built outlives the first one
+        os.kill(first, signal.SIGKILL)
+        await until_async(lambda: workers.forkserver.pid not in (first, None))
+        await _serves(workers, "a")
+        await _serves(workers, "b")
+        await workers.remove("b")
+        assert set(workers.interfaces) == {"a"}
+        await until_async(lambda: not alive(own))
+
+
+async def _serves(workers: Workers, tenant: str) -> None:
+    worker = await workers.take(assignment(tenant=tenant))
+    assert (await worker.infer(pictures())).version == 1
+    await worker.release()
 
 
 @in_uvloop

@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.model import Inputs, Labels
@@ -19,6 +23,7 @@ from migrator.live.training_data import remember
 from migrator.serving.workers.forkserver import Forkserver
 from migrator.serving.workers.messages import ModelSpec
 from support import PYTHONPATH
+from support.means_model import Means
 from support.tiny_model import Tiny
 
 MODEL = ModelSpec("support.tiny_model:Tiny", 10)
@@ -30,6 +35,9 @@ MEANS = replace(MODEL, model="support.means_model:Means")
 """Without torch, whose import takes seconds."""
 SPOILED = replace(MODEL, model="support.live_learning:Spoiled")
 
+UNBOUNDED = replace(MODEL, model="support.live_learning:Unbounded")
+MASKED = replace(MODEL, model="support.live_learning:Masked")
+
 _KNOWN = benchmark("nc-synthetic")
 
 
@@ -40,6 +48,22 @@ class Spoiled(Tiny):
         for parameter in self.network.parameters():
             parameter.data.zero_()
         return super().train_step(inputs, labels, 0.0 * lr)
+
+
+class Unbounded(Means):
+    """Its weights of a class that it never saw become infinite, which no answer shows."""
+
+    def train_step(self, inputs: NDArray[Any], labels: NDArray[np.int64], lr: float) -> float:
+        self.sums[-1] = np.inf
+        return super().train_step(inputs, labels, lr)
+
+
+class Masked(Means):
+    """It has infinite weights from the start."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.sums[-1] = -np.inf
 
 
 def scenario(number: int) -> WindowData:

@@ -10,7 +10,7 @@ from support.live_scenarios import live_file
 
 from migrator.core.errors import InputError
 from migrator.workload.live import read_live
-from migrator.workload.tokens import read_tokens
+from migrator.workload.tokens import names_without_tenant, read_tokens
 
 GOOD = {
     "admin": "the-administrators-token",
@@ -38,14 +38,22 @@ def test_from_a_file(tmp_path: Path) -> None:
     assert from_file(tmp_path, lines(GOOD)) == GOOD
 
 
-def test_tenants_that_are_not_served_may_have_one(tmp_path: Path) -> None:
-    (tmp_path / "tokens.yaml").write_text(lines({**GOOD, "c": "a-token-of-c-itself"}))
+def test_other_names_may_have_one_of_which_a_warning_tells(tmp_path: Path) -> None:
+    other = {**GOOD, "c": "a-token-of-c-itself"}
+    (tmp_path / "tokens.yaml").write_text(lines(other))
     live = read_live(live_file(tmp_path, live={"tokens": "tokens.yaml"})).live
-    tokens = read_tokens(live, NAMES, {}, ["c", "d"])
-    assert tokens is not None
-    assert set(tokens) >= set(GOOD)
-    with pytest.raises(InputError, match="no tenant has this name"):
-        read_tokens(live, NAMES, {}, ["d"])
+    assert read_tokens(live, NAMES, {}) == other
+    warning = names_without_tenant(live, NAMES)
+    assert warning == "live.tokens: c: no tenant here has this name"
+    assert names_without_tenant(live, [*NAMES, "c"]) == ""
+    variables = {name: f"TOKEN_{name.upper()}" for name in other}
+    live = read_live(live_file(tmp_path, live={"token_variables": variables})).live
+    environment = {variables[name]: token for name, token in other.items()}
+    assert read_tokens(live, NAMES, environment) == other
+    del environment["TOKEN_C"]
+    assert read_tokens(live, NAMES, environment) == GOOD
+    assert "live.token_variables: c" in names_without_tenant(live, NAMES)
+    assert names_without_tenant(read_live(live_file(tmp_path)).live, NAMES) == ""
 
 
 def test_from_the_environment(tmp_path: Path) -> None:
@@ -69,7 +77,7 @@ def test_from_the_environment(tmp_path: Path) -> None:
         ({"b": "\u00fcberlanges-kennwort"}, "characters that headers cannot carry"),
         ({"b": "a token with blanks"}, "blank"),
         ({"b": GOOD["a"]}, "a has the same token"),
-        ({"c": "no-tenant-has-this-name"}, "no tenant has this name"),
+        ({"c": "too-short"}, "too short"),
     ],
 )
 def test_refused_without_being_shown(changed: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def _scenario_warnings(file: Path) -> list[str]:
     from migrator.workload.drift_windows import missing_drift
     from migrator.workload.file import read_scenario
     from migrator.workload.live import read_live
+    from migrator.workload.tokens import names_without_tenant
 
     warnings = [missing_drift(read_scenario(file))]
     live = None
@@ -179,6 +180,8 @@ def _scenario_warnings(file: Path) -> list[str]:
     if live is not None:
         with naming(file):
             warnings.append(benchmark_warning(live))
+            names = [tenant.name for tenant in live.tenants]
+            warnings.append(names_without_tenant(live.live, names))
     return [warning for warning in warnings if warning]
 
 

@@ -25,6 +25,7 @@ from migrator.cli.app import (
     naming,
     print_json,
     require_extra,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -184,12 +185,15 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
 def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, str]:
     from migrator.cli.daemon import require_token_characters
     from migrator.workload.live import ADMIN
-    from migrator.workload.tokens import read_tokens
+    from migrator.workload.tokens import names_without_tenant, read_tokens
 
     names = [tenant.name for tenant in live.tenants]
     if token is None:
         with naming(scenario):
-            return read_tokens(live.live, names, os.environ) or {}
+            tokens = read_tokens(live.live, names, os.environ) or {}
+            if warning := names_without_tenant(live.live, names):
+                say(f"warning: {warning}")
+            return tokens
     require_token_characters("--token", token)
     return dict.fromkeys([ADMIN, *names], token)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from migrator.live.options import DaemonOptions
     from migrator.serving.http.access import Tokens
     from migrator.serving.http.requests import ClientLimits
-    from migrator.workload.live import Live, LiveScenario
+    from migrator.workload.live import LiveScenario
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ def serve(
         require_extra("grpc", "the API over gRPC")
     live = (stored := stored_tenants(state_folder(state), live)).live
     with naming(scenario):
-        tokens = _take_tokens(live.live, stored.names, stored.unusable)
+        tokens = _take_tokens(live)
     serving = DaemonOptions(
         *(live, state_folder(state), driver, gpu, tokens, windows, from_first_request),
         batches=batches,
@@ -199,14 +199,15 @@ def serve(
     run_until_signal(Daemon(serving, report).run)
 
 
-def _take_tokens(live: Live, tenants: Sequence[str], unused: Collection[str] = ()) -> Tokens:
+def _take_tokens(live: LiveScenario) -> Tokens:
     """The tokens in the environment, of which they are removed."""
     from migrator.serving.http.access import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
 
-    tokens = read_tokens(live, tenants, os.environ, unused) or {}
-    drop_token_variables(live, os.environ)
+    names = [tenant.name for tenant in live.tenants]
+    tokens = read_tokens(live.live, names, os.environ) or {}
+    drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in tokens.items()}
     admin = digests.pop(ADMIN, None)
     return Tokens(digests, admin)
@@ -219,6 +220,8 @@ def _require_choice(option: str, chosen: str, choices: Collection[str]) -> None:
 
 def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: Path | None) -> None:
     """Say how the GPU is used, and what is probably not meant."""
+    from migrator.workload.tokens import names_without_tenant
+
     sentence = f"driver {serving.driver} on GPU {serving.gpu}"
     if serving.emulated:
         sentence = (
@@ -234,9 +237,11 @@ def _announce(serving: DaemonOptions, report: Callable[[str], None], scenario: P
             "%s is not served, as an operator removed it; `migrator admin load %s` serves it again",
             *(name, name),
         )
+    live = serving.live.live
+    every = [*stored.names, *stored.unusable] if stored else ()
     with naming(scenario):
-        warning = benchmark_warning(serving.live)
-    if warning:
+        warnings = (names_without_tenant(live, every), benchmark_warning(serving.live))
+    for warning in filter(None, warnings):
         _log.warning("%s", warning)
 
 

@@ -1,9 +1,9 @@
 """The accuracy to expect of a tenant's next retraining, by how the earlier ones turned out.
 
 An estimate says which accuracy a retraining will reach. A completed retraining shows by how much
-the estimate was off, and the next one is corrected by that. While no retraining of the tenant has
-completed, at least the usual gain is expected: otherwise an estimator that is always too low would
-never be found out, because nothing would be retrained.
+the estimate was off, and the next one is corrected by that. Of a tenant that was left out for some
+windows at least the usual gain is expected: an estimator that is always too low would otherwise
+prevent the retrainings that correct it.
 
 An estimate takes time on an instance that serves. None is needed while every retraining gains what
 the ones before predicted.
@@ -85,11 +85,11 @@ class ExpectedAccuracy:
         return min(1.0, max(accuracy, expected))
 
     def _corrected(self, accuracy: float, estimate: float | None, usual: float) -> float:
+        if estimate is not None:
+            return estimate + (self.error or 0.0)
         if self.completions == 0:
-            return max(usual, self._restored(accuracy) if estimate is None else estimate)
-        if estimate is None:
-            return accuracy + self.removed * (1 - accuracy)
-        return estimate + (self.error or 0.0)
+            return max(usual, self._restored(accuracy))
+        return accuracy + self.removed * (1 - accuracy)
 
     def _restored(self, accuracy: float) -> float:
         made = accuracy if self.made is None else self.made

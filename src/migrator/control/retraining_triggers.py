@@ -96,7 +96,5 @@ class RetrainingTriggers:
 def _is_on_its_way(tenant: TenantState) -> bool:
     """Whether a retraining runs, or a requested one waits."""
     job = tenant.retraining
-    return job is not None and (
-        job.phase in (Phase.RUNNING, Phase.CANCELLED)
-        or (job.phase is Phase.WAITING and job.requested)
-    )
+    runs = job is not None and job.phase in (Phase.RUNNING, Phase.CANCELLED)
+    return runs or tenant.retraining_requested

@@ -190,6 +190,12 @@ class TenantState:
         return self._retraining is not None and self._retraining.phase is Phase.RUNNING
 
     @property
+    def retraining_requested(self) -> bool:
+        """Whether a retraining was asked for and has not begun."""
+        job = self._retraining
+        return job is not None and job.phase is Phase.WAITING and job.requested
+
+    @property
     def learned_before(self) -> int:
         """The first window whose labels are not learned yet or are being learned."""
         job = self._retraining
@@ -279,8 +285,6 @@ class TenantState:
     def _plan_from_labels(
         self, window: int, labelled: int, room: TrainingRoom, learns_now: int | None = None
     ) -> None:
-        before = self._retraining
-        waits = before is not None and before.phase is Phase.WAITING and before.requested
         most = self.most_samples(room)
         samples = min(most, self.samples(labelled))
         choices = [
@@ -298,7 +302,7 @@ class TenantState:
             self.model.estimate_for(window),
             labelled=labelled,
             most_samples=most,
-            requested=waits or learns_now is not None,
+            requested=self.retraining_requested or learns_now is not None,
             learns_now=learns_now,
         )
 

@@ -113,6 +113,10 @@ class WeightsFolder:
             ) from error
 
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a damaged or other file may raise."""
+
+
 def knows_classes(path: Path) -> bool:
     """Whether weights were trained on classes; False for those of a pre-training without labels.
 
@@ -120,13 +124,18 @@ def knows_classes(path: Path) -> bool:
     trained.
     """
     try:
-        with path.open("rb") as file:
-            length = min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)
-            header = json.loads(file.read(length))
+        _, header = safetensors_header(path)
         note = json.loads(header["__metadata__"][NOTE])
         return bool(note["seen"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except UNREADABLE:
         return True  # loading them reports what is wrong
+
+
+def safetensors_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """The header of a safetensors file, and where its tensors begin."""
+    with path.open("rb") as file:
+        length = min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)
+        return 8 + length, json.loads(file.read(length))
 
 
 def sha256_of(path: Path) -> str:

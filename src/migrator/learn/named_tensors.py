@@ -6,7 +6,9 @@ every other: its batches of inputs, outputs and labels are arrays of records (`c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -151,7 +153,10 @@ def compare(
         correct = np.zeros(len(outputs), np.bool_)
         for number, row in enumerate(zip(outputs, labels, strict=True)):
             try:
-                correct[number] = bool(decide(*row))
+                verdict = decide(*row)
+                correct[number] = bool(verdict) and not (
+                    isinstance(verdict, Real) and math.isnan(verdict)
+                )
             except Exception as error:
                 if failures is None:
                     raise

@@ -147,11 +147,20 @@ def retrain(
     best = training.best_model()
     if hasattr(best, "end_training"):
         best.end_training()  # frees GPU memory that only training needs
-    after = accuracy(best, data.held_out, settings.batch)
+    judgement = judge(best, data.held_out, settings.batch)
+    after = judgement.accuracy
     new_after = accuracy(best, data.held_out_new, settings.batch)
     laps.end(EVALUATION)
-    adopted = after >= before
-    done = Retrained(before, after, new_before, new_after, curve, seconds, adopted)
+    # the model before may have no answer to some sample either
+    if judgement.unanswered and (
+        judgement.unanswered > judge(model, data.held_out, settings.batch).unanswered
+    ):
+        stopped = (
+            f"{judgement.unanswered} of {judgement.samples} answers to held-out samples are NaN, "
+            "so the previous model stays in service; lower its learning_rate"
+        )
+    adopted = after >= before and not stopped
+    done = Retrained(before, after, new_before, new_after, curve, seconds, adopted, stopped)
     return (best if adopted else model), done
 
 

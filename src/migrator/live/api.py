@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from migrator.serving.http.server import ApiServer, affordable
 from migrator.serving.queue import LATENCY_BOUNDS_S
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class Api:
@@ -54,21 +56,27 @@ class Api:
         self._recorder, self._collectors = recorder, collectors
         self.url: str | None = None
         """The address of the server."""
+        self._changes: set[asyncio.Task[Any]] = set()
+        """What operators have asked for and is not done."""
+        self._closed = False
 
     def server(self, limits: ClientLimits, certificate: ServerCertificate | None) -> ApiServer:
         """The server, which does not listen yet."""
         serving, clock = self._context.serving, self._context.clock
         changes = None
         if serving.reader is not None:
-
-            def admit(entry: object, _folder: str | None) -> Awaitable[str]:
-                return self._admission.admit(entry)
-
-            changes = TenantChanges(admit, self._admission.remove, order_key=serving.order_key)
+            changes = TenantChanges(
+                lambda entry, _folder: self._change(self._admission.admit(entry)),
+                lambda name: self._change(self._admission.remove(name)),
+                order_key=serving.order_key,
+            )
         elif serving.stored is not None:
             repository = Repository(self._context, self._admission, self._actions, serving.stored)
             changes = TenantChanges(
-                repository.add, repository.remove, repository.load, lambda: repository.removed
+                lambda section, folder: self._change(repository.add(section, folder)),
+                lambda name: self._change(repository.remove(name)),
+                lambda name, section: self._change(repository.load(name, section)),
+                lambda: repository.removed,
             )
         backend = Backend(
             self._context.router,
@@ -77,7 +85,7 @@ class Api:
             self._version,
             lambda: WindowNow(clock.number, clock.into_s, clock.window_s, self._begun()),
             self.status,
-            self._actions.act,
+            lambda kind, tenant, who: self._change(self._actions.act(kind, tenant, who)),
             changes,
         )
         page = _dashboard(serving)
@@ -91,6 +99,26 @@ class Api:
             closing=page.close,
             certificate=certificate,
         )
+
+    async def close(self) -> None:
+        """End what operators have asked for and is not done; their requests get HttpError 503."""
+        self._closed = True
+        for task in self._changes:
+            task.cancel()
+        if self._changes:
+            await asyncio.wait(self._changes)
+
+    async def _change(self, change: Coroutine[Any, Any, _T]) -> _T:
+        """Carry out a change, also if the client that asked for it leaves."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        if self._closed:
+            task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise HttpError(503, "the daemon is stopping; ask again once it runs")
+        return task.result()
 
     async def store_label(self, feedback: Feedback) -> bool:
         """Store a label. Returns when it is on disk, whether it is new.

@@ -74,6 +74,7 @@ class Daemon:
                 about["certificates"] = str(self._serving.certificates.absolute())
             await server.start()
             stack.push_async_callback(server.stop)
+            stack.push_async_callback(run.api.close)
             run.api.url = server.url
             context.records.add_about(**about)
             if where.grpc_port is not None:
@@ -88,6 +89,7 @@ class Daemon:
             self._report(f"serving at {server.url}")
             await run.serve(stop)
             self._report("draining")
+            await run.api.close()
             await server.stop()
             run.recorder.settle()
             await run.actuation.release_all()

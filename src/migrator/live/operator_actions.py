@@ -73,6 +73,8 @@ class DrainedTenants:
         """Record whether a tenant is drained; after an InputError nothing has changed."""
         with self._changing:
             names = self._names | {tenant} if drained else self._names - {tenant}
+            if names == self._names:
+                return
             content = _DrainedFile(drained=tuple(sorted(names)))
             with write_atomically(self._path) as unfinished:
                 unfinished.write_bytes(msgspec.json.encode(content) + b"\n")
@@ -97,20 +99,15 @@ class OperatorActions:
         self._planning, self._recorder, self._empty_s = controller.planning, recorder, empty_s
         self._tenants, self._router = context.tenants, context.router
         self._executor = context.executor
-        self._drained = DrainedTenants(context.serving.folder / "drained.json")
+        self.drained = DrainedTenants(context.serving.folder / "drained.json")
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def restore_drained(self) -> None:
         """Drain the tenants that were drained when the daemon last ran."""
         for name, tenant in self._tenants.items():
-            if name in self._drained:
+            if name in self.drained:
                 tenant.drain()
                 self._router.refuse(name, REFUSAL)
-
-    def forget(self, tenant: str) -> None:
-        """A removed tenant is not drained when it comes back; InputError if that is not stored."""
-        if tenant in self._drained:
-            self._drained.set(tenant, drained=False)
 
     async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
         """Carry out an action, and record its origin and outcome."""
@@ -191,7 +188,7 @@ class OperatorActions:
         tenant = self._tenants[name]
         if tenant.drained:
             return f"{name} was drained already"
-        await asyncio.to_thread(self._drained.set, name, drained=True)
+        await asyncio.to_thread(self.drained.set, name, drained=True)
         self._router.refuse(name, REFUSAL)
         total = self._router.counts[name].total
         await wait_until(lambda: not total.open, self._empty_s)
@@ -207,7 +204,7 @@ class OperatorActions:
         tenant = self._tenants[name]
         if not tenant.drained:
             return f"{name} was not drained"
-        await asyncio.to_thread(self._drained.set, name, drained=False)
+        await asyncio.to_thread(self.drained.set, name, drained=False)
         self._require_present(name)  # its removal may have begun meanwhile
         tenant.undrain()
         self._router.refuse(name, None)
@@ -219,6 +216,11 @@ class OperatorActions:
 
     async def _retrain(self, name: str) -> str:
         tenant = self._tenants[name]
+        if tenant.retraining_requested and not tenant.drained:
+            return (
+                f"a retraining of {name} was asked for already and has not begun"
+                f"{self._unless_paused()}; `migrator status` says when, or why not"
+            )
         new, needed = self._retrainings.new_labels(tenant), tenant.labels_needed
         for refused, why in (
             (not self._controller.started, "the first window has not begun; try again then"),

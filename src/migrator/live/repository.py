@@ -7,10 +7,10 @@ It checks what is asked for and stores it, so that a restarted daemon serves the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.core.errors import HttpError, InputError
 from migrator.io.strict import listed
 from migrator.live.admission import Admission
 from migrator.live.context import Context
@@ -25,7 +25,7 @@ from migrator.workload.tokens import read_tokens
 class Repository:
     """The tenants of one daemon without a cluster; used in its event loop.
 
-    A change goes on if the client that asked for it leaves; there is one at a time.
+    There is one change at a time. The files are as before after one that fails or is cancelled.
     """
 
     def __init__(
@@ -37,7 +37,6 @@ class Repository:
     ) -> None:
         self._context, self._admission, self._actions = context, admission, actions
         self._stored, self._lock = stored, asyncio.Lock()
-        self._changes: set[asyncio.Task[str]] = set()
 
     @property
     def removed(self) -> list[str]:
@@ -50,31 +49,24 @@ class Repository:
         `folder`: paths in it are relative to this. HttpError 409 if it is there already or does not
         fit, InputError if it cannot be used.
         """
-        return await self._alone(lambda: self._add(section, folder))
+        async with self._lock:
+            return await self._add(section, folder)
 
     async def load(self, name: str, section: object | None) -> str:
         """Serve a removed tenant again, or with a section another one of that name.
 
         One that is served stays as it is.
         """
-        return await self._alone(lambda: self._load(name, section))
+        async with self._lock:
+            return await self._load(name, section)
 
     async def remove(self, name: str) -> str:
         """Answer the tenant's waiting requests, and serve it no longer.
 
         HttpError 404 if there is none, 409 if it is the last one.
         """
-        return await self._alone(lambda: self._remove(name))
-
-    async def _alone(self, change: Callable[[], Awaitable[str]]) -> str:
-        async def run() -> str:
-            async with self._lock:
-                return await change()
-
-        task = asyncio.create_task(run())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        async with self._lock:
+            return await self._remove(name)
 
     async def _add(self, section: object, folder: str | None) -> str:
         if not isinstance(section, Mapping):
@@ -88,6 +80,8 @@ class Repository:
             raise HttpError(
                 409, f"{name} is served already; remove it first, or give this one another name"
             )
+        if name in self._context.tenants:
+            raise HttpError(409, f"the removal of {name} failed; remove it again, or load it")
         return await self._serve(scenario, lambda: self._stored.add(name, section, where))
 
     async def _load(self, name: str, section: object | None) -> str:
@@ -118,21 +112,24 @@ class Repository:
                 409, f"{name} is the last one; add another first, drain it, or stop the daemon"
             )
         await self._admission.require_ready()
-        await asyncio.to_thread(self._actions.forget, name)
-        await asyncio.to_thread(self._stored.remove, name)
+        drained = self._actions.drained
+        was_drained = name in drained
         try:
+            await asyncio.to_thread(drained.set, name, drained=False)
+            await asyncio.to_thread(self._stored.remove, name)
             return await self._admission.remove(name)
-        except MigratorError:
-            if name in tenants:  # it is served on
+        except BaseException:
+            if name in tenants:  # after a restart it is served on
                 await asyncio.to_thread(self._stored.restore, name)
+                await asyncio.to_thread(drained.set, name, drained=was_drained)
             raise
 
     async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
         """Serve the scenario's tenant and store that; if it fails, what was stored before stays."""
         await self._require(scenario)
         before = self._stored.state
-        await asyncio.to_thread(store)
         try:
+            await asyncio.to_thread(store)
             return await self._admission.add(scenario)
         except BaseException:
             await asyncio.to_thread(self._stored.reset, before)
@@ -160,6 +157,5 @@ class Repository:
                     "only; put it into the scenario and restart the daemon, or use live.tokens"
                 )
             return
-        names = list(dict.fromkeys([*self._stored.names, name]))
-        token = (read_tokens(live, names, {}, self._stored.unusable) or {})[name]
+        token = (read_tokens(live, [name], {}) or {})[name]
         tokens.set(name, digest(token))

@@ -29,6 +29,7 @@ from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate, estimate_each
+from migrator.learn.finite_weights import tensors_not_finite
 from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Modality, Model
 from migrator.learn.registry import benchmark, benchmarks, encoder
@@ -38,6 +39,7 @@ from migrator.learn.retraining import (
     SAVE,
     START,
     TRIAL,
+    DivergedError,
     Laps,
     Retrained,
     accuracy,
@@ -157,7 +159,12 @@ class Work:
         candidate, result = retrain(model, data, before, job.settings, checkpoints, step, laps)
         if job.kind is JobKind.PRETRAIN and job.labels is not None:
             remember(job.labels, job.tenant, data, job.replay, job.settings.seed)
-        weights = self._save(candidate) if result.adopted else None
+        weights = None
+        if result.adopted:
+            try:
+                weights = self._save(candidate)
+            except DivergedError as error:
+                result = replace(result, adopted=False, stopped=str(error))
         laps.end(SAVE)
         return TrainingResult(
             adopted=result.adopted,
@@ -271,8 +278,27 @@ class Work:
         path = self.job.folder / RETRAINED
         with write_atomically(path) as unfinished:
             model.save(unfinished)
+            self._require_finite(unfinished)
         self._require_servable(path)
         return path
+
+    def _require_finite(self, path: Path) -> None:
+        """DivergedError if the training made weights NaN or infinite; a mask may be from the start.
+
+        An infinite weight need not show in any answer to a held-out sample.
+        """
+        if names := tensors_not_finite(path):
+            before = path.with_suffix(".before")
+            try:
+                self.built.save(before)
+                names -= tensors_not_finite(before)
+            finally:
+                before.unlink(missing_ok=True)
+        if names:
+            raise DivergedError(
+                f"weights became NaN or infinite ({min(names)}), so the previous model stays in "
+                "service; lower its learning_rate"
+            )
 
     def _require_servable(self, path: Path) -> None:
         """InputError unless a worker can serve these weights; this process's model takes them."""

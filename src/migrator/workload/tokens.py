@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -18,32 +18,28 @@ _FILE, _VARIABLES = ("live", "tokens"), ("live", "token_variables")
 
 
 def read_tokens(
-    live: Live,
-    tenants: Sequence[str],
-    environment: Mapping[str, str],
-    unused: Collection[str] = (),
+    live: Live, tenants: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """Name -> token for each tenant and `admin`; None if no tokens are required.
-
-    `unused`: tenants that are not served, whose tokens may be there.
+    """Name -> token for each tenant, `admin`, and other names that have one; None if no tokens are
+    required.
 
     Raises InputError if one is missing, short, or used twice. The message never contains a token.
     """
     if live.token_file is not None:
-        return _from_file(live.token_file, tenants, unused)
+        return _from_file(live.token_file, tenants)
     if live.token_variables is None:
         return None
-    _require_names(live.token_variables, tenants, _VARIABLES, unused)
+    _require_names(live.token_variables, tenants, _VARIABLES)
     tokens = {
         name: _from_environment(name, variable, environment)
         for name, variable in live.token_variables.items()
-        if name not in unused
+        if name in (ADMIN, *tenants) or environment.get(variable)
     }
     _require_safe(tokens, _VARIABLES)
     return tokens
 
 
-def require_tokens(live: Live, tenants: Sequence[str]) -> None:
+def require_tokens(live: Live, tenants: Collection[str]) -> None:
     """InputError if the file of tokens, or the list of their variables, cannot be used.
 
     Variables may be unset: they are set where the daemon runs.
@@ -54,17 +50,29 @@ def require_tokens(live: Live, tenants: Sequence[str]) -> None:
         _require_names(live.token_variables, tenants, _VARIABLES)
 
 
+def names_without_tenant(live: Live, tenants: Collection[str]) -> str:
+    """A warning if there are tokens of other names; they may be of tenants that are added later."""
+    names: Collection[str] = live.token_variables or ()
+    key = _VARIABLES
+    if live.token_file is not None:
+        key, names = _FILE, _from_file(live.token_file, tenants)
+    others = [name for name in names if name not in (ADMIN, *tenants)]
+    if not others:
+        return ""
+    return f"{'.'.join(key)}: {listed(others, last='and')}: no tenant here has this name"
+
+
 def drop_token_variables(live: Live, environment: MutableMapping[str, str]) -> None:
     """Remove tokens that were read, so that child processes do not inherit them."""
     for variable in (*CLIENT_VARIABLES, *(live.token_variables or {}).values()):
         environment.pop(variable, None)
 
 
-def _from_file(path: Path, tenants: Sequence[str], unused: Collection[str] = ()) -> dict[str, str]:
+def _from_file(path: Path, tenants: Collection[str]) -> dict[str, str]:
     def parse(data: object) -> dict[str, str]:
         if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
             raise InputError("this is no list of tokens; write lines of `name: token`, all as text")
-        _require_names(data, tenants, _FILE, unused)
+        _require_names(data, tenants, _FILE)
         _require_safe(data, _FILE)
         return data
 
@@ -84,19 +92,10 @@ def _from_environment(name: str, variable: str, environment: Mapping[str, str]) 
     return environment[variable]
 
 
-def _require_names(
-    tokens: Mapping[str, object],
-    tenants: Sequence[str],
-    key: Location,
-    unused: Collection[str] = (),
-) -> None:
-    wanted = [ADMIN, *tenants]
-    missing = [tenant for tenant in wanted if tenant not in tokens]
+def _require_names(tokens: Mapping[str, object], tenants: Collection[str], key: Location) -> None:
+    missing = [tenant for tenant in (ADMIN, *tenants) if tenant not in tokens]
     if missing:
         refuse(key, f"{listed(missing, last='and')} without a token", "give every name one")
-    unknown = [tenant for tenant in tokens if tenant not in (*wanted, *unused)]
-    if unknown:
-        refuse((*key, unknown[0]), "no tenant has this name", f"use {listed(wanted)}")
 
 
 def _require_safe(tokens: Mapping[str, str], key: Location) -> None:

@@ -1,6 +1,7 @@
 """The forkserver as the daemon sees it: forks workers and trainings, restarted when it dies.
 
-Its process is `forkserver_process`.
+Its process is `forkserver_process`. A tenant that is added later has another one, forked from the
+first: importing its model may take long or end the process, which stops no other tenant's workers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import asyncio
 import logging
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +22,7 @@ from migrator.io.spawn import child_environment, exit_status, spawn
 from migrator.serving.workers.messages import (
     Build,
     Built,
+    Duplicate,
     Fork,
     FromForkserver,
     GpuUsed,
@@ -51,21 +52,18 @@ class _ForkserverProcess(ChildProcess):
 
     lost_error = WorkerLostError
 
-    def __init__(self, popen: subprocess.Popen[bytes], handles: socket.socket) -> None:
-        super().__init__("the forkserver", popen.pid, FromForkserver, reap=self._exit_status)
-        self._popen, self.handles = popen, handles
-
-    async def _exit_status(self, _: int) -> str:
-        return exit_status(self._popen.wait())
+    def __init__(self, pid: int, reap: Reaper, handles: socket.socket) -> None:
+        super().__init__("the forkserver", pid, FromForkserver, reap=reap)
+        self.handles = handles
 
     def fault_error(self, fault: Fault) -> Exception:
         if fault.kind is FaultKind.INPUT:
             return InputError(fault.reason)
         return _not_forked(fault.reason)
 
-    def send_handle(self, end: socket.socket) -> None:
+    def send_handles(self, *ends: socket.socket) -> None:
         try:
-            socket.send_fds(self.handles, [b"\0"], [end.fileno()])
+            socket.send_fds(self.handles, [b"\0"], [end.fileno() for end in ends])
         except OSError as error:
             raise WorkerLostError(f"the forkserver cannot be reached ({error.strerror})") from error
 
@@ -81,19 +79,20 @@ class Forkserver:
         answer_s: float,
         ahead: tuple[str, ...] = (),
         prepare: tuple[str, ...] = (),
+        parent: Forkserver | None = None,
     ) -> None:
         """`log`: where it and all workers write; `answer_s`: limit for forking a process.
 
-        `ahead`, `prepare`: as in `messages.Build`.
+        `ahead`, `prepare`: as in `messages.Build`. `parent`: forks its process; None: spawned.
         """
         self._log, self._models, self._answer_s = log, dict(models), answer_s
         self._ahead, self._prepare = ahead, prepare
+        self._parent = parent
+        self._added: dict[str, Forkserver] = {}
+        """Those of tenants that were added later."""
         self._running: _ForkserverProcess | None = None
-        self.interfaces: Mapping[str, ModelInterface] = {}
-        """By tenant, once started."""
+        self._interfaces: Mapping[str, ModelInterface] = {}
         self._up = asyncio.Event()
-        self._building = asyncio.Lock()
-        """Held while it builds an added model and cannot fork."""
         self.changed: Callable[[bool], None] = lambda _: None
         """Called with False when its process has died, and with True when another one runs."""
         self._keeper: asyncio.Task[None] | None = None
@@ -105,14 +104,31 @@ class Forkserver:
         """Its process; None while there is none."""
         return self._running.pid if self._running else None
 
+    @property
+    def interfaces(self) -> Mapping[str, ModelInterface]:
+        """By tenant, once started."""
+        interfaces = dict(self._interfaces)
+        for added in self._added.values():
+            interfaces |= added.interfaces
+        return interfaces
+
     async def start(self) -> None:
         """Start it and build all models; InputError for a model that cannot be built."""
-        self._running = await self._start()
-        self._up.set()
-        self._keeper = asyncio.create_task(self._keep(self._running))
+        process = await self._spawn()
+        try:
+            await self._begin(process)
+        except TimeoutError as error:
+            raise InputError(
+                f"models: not imported and built within {BUILD_S:g} s; see {self._log}"
+            ) from error
+        except WorkerLostError as error:
+            raise MigratorError(
+                f"the forkserver died while it built the models; see {self._log}"
+            ) from error
 
     async def close(self) -> None:
         """End the process, and what it forked for callers that were cancelled."""
+        await asyncio.gather(*(added.close() for added in self._added.values()))
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_S)
         if self._keeper is not None:
@@ -126,18 +142,23 @@ class Forkserver:
 
     async def fork(
         self,
-        request: Fork,
+        request: Fork | Duplicate,
         child: Callable[[int, Reaper], _Child],
-        *,
+        *beside: socket.socket,
         limit_s: float | None = None,
     ) -> _Child:
         """A process that waits for its first request; WorkerLostError if it cannot be forked.
 
-        `child`: makes the connection to it from its process id. `limit_s`: how long to wait for a
-        forkserver that is being started; None: as long as for its answer.
+        `child`: makes the connection to it from its process id. `beside`: further sockets that it
+        gets. `limit_s`: how long to wait for a forkserver that is being started; None: as long as
+        for its answer.
         """
+        if isinstance(request, Fork) and request.tenant in self._added:
+            return await self._added[request.tenant].fork(request, child, limit_s=limit_s)
         asked = asyncio.Event()
-        forking = asyncio.create_task(self._fork(request, child, limit_s or self._answer_s, asked))
+        forking = asyncio.create_task(
+            self._fork(request, child, beside, limit_s or self._answer_s, asked)
+        )
         try:
             return await asyncio.shield(forking)
         except asyncio.CancelledError:
@@ -150,8 +171,9 @@ class Forkserver:
 
     async def _fork(
         self,
-        request: Fork,
+        request: Fork | Duplicate,
         child: Callable[[int, Reaper], _Child],
+        beside: Sequence[socket.socket],
         limit_s: float,
         asked: asyncio.Event,
     ) -> _Child:
@@ -163,7 +185,7 @@ class Forkserver:
         try:
             with theirs:
                 running = await self._wait_until_up(limit_s)
-                running.send_handle(theirs)
+                running.send_handles(theirs, *beside)
                 asked.set()
                 frame = await running.request(request, limit_s=self._answer_s)
                 process = child(frame.message.pid, self._reap)
@@ -177,23 +199,31 @@ class Forkserver:
 
     async def add(self, tenant: str, model: ModelSpec) -> None:
         """Build another tenant's model; InputError where it cannot be built."""
-        running = await self._wait_until_up(BUILD_S)
-        async with self._building:
-            request = Build({tenant: model}, prepare=self._prepare)
-            try:
-                built = await _built(running, request, BUILD_S)
-            except WorkerLostError as error:
-                raise InputError(
-                    f"tenant {tenant}: the process that imports and builds {model.model} was lost "
-                    f"({error}); correct the class, see {self._log}"
-                ) from error
-        self._models[tenant] = model
-        self.interfaces = {**self.interfaces, **built.interfaces}
+        added = Forkserver(
+            self._log,
+            {tenant: model},
+            answer_s=self._answer_s,
+            prepare=self._prepare,
+            parent=self,
+        )
+        added.changed = self.changed
+        process = await added._spawn()
+        try:
+            await added._begin(process)
+        except (TimeoutError, WorkerLostError) as error:
+            why = str(error) or f"it took more than {BUILD_S:g} s"
+            raise InputError(
+                f"tenant {tenant}: the process that imports and builds {model.model} was lost "
+                f"({why}); correct the class, see {self._log}"
+            ) from error
+        self._added[tenant] = added
 
-    def forget(self, tenant: str) -> None:
+    async def forget(self, tenant: str) -> None:
         """Fork nothing for a tenant any more, and build its model at no restart."""
         self._models.pop(tenant, None)
-        self.interfaces = {name: kept for name, kept in self.interfaces.items() if name != tenant}
+        self._interfaces = {name: kept for name, kept in self._interfaces.items() if name != tenant}
+        if tenant in self._added:
+            await self._added.pop(tenant).close()
 
     async def _reap(self, pid: int) -> str:
         """How a process ended, in words, as far as it is known."""
@@ -210,13 +240,12 @@ class Forkserver:
             async with asyncio.timeout(limit_s):
                 while True:
                     await self._up.wait()
-                    async with self._building:  # it answers nothing meanwhile
-                        if self._running is not None and self._running.alive:
-                            return self._running
+                    if self._running is not None and self._running.alive:
+                        return self._running
                     await asyncio.sleep(_LOOK_S)  # it has died, and its restart begins
         raise WorkerLostError(
-            f"the forkserver was not ready within {limit_s:g} s; it is being restarted or builds a "
-            f"model, see {self._log}"
+            f"the forkserver was not ready within {limit_s:g} s; it is being restarted, see "
+            f"{self._log}"
         )
 
     async def _keep(self, running: _ForkserverProcess) -> None:
@@ -236,64 +265,73 @@ class Forkserver:
             _log.warning("the forkserver died and is restarted in %g s", wait_s)
             await asyncio.sleep(wait_s)
             try:
-                return await self._start()
+                return await self._build(await self._spawn())
             except (MigratorError, OSError) as error:
                 _log.warning("the forkserver could not be restarted: %s", error)
         raise AssertionError
 
-    async def _start(self) -> _ForkserverProcess:
-        running = await self._spawn()
+    async def _begin(self, process: _ForkserverProcess) -> None:
+        self._running = await self._build(process)
+        self._up.set()
+        self._keeper = asyncio.create_task(self._keep(self._running))
+
+    async def _build(self, process: _ForkserverProcess) -> _ForkserverProcess:
         try:
             async with asyncio.timeout(BUILD_S):
                 request = Build(self._models, self._ahead, self._prepare)
-                built = await _built(running, request, 2 * BUILD_S)
-        except BaseException as error:
-            running.kill("the models could not be built")
-            await running.wait()
-            running.handles.close()
-            if isinstance(error, TimeoutError):
-                raise InputError(
-                    f"models: not imported and built within {BUILD_S:g} s; see {self._log}"
-                ) from error
-            if isinstance(error, WorkerLostError):
-                raise MigratorError(
-                    f"the forkserver died while it built the models; see {self._log}"
-                ) from error
+                frame = await process.request(request, limit_s=2 * BUILD_S)
+            answer: Built | GpuUsed = frame.message
+            if isinstance(answer, GpuUsed):  # what it forks could not use CUDA
+                raise InputError(answer.reason)
+        except BaseException:
+            process.kill("the models could not be built")
+            await process.wait()
+            process.handles.close()
             raise
-        self.interfaces = built.interfaces
-        return running
+        self._interfaces = answer.interfaces
+        return process
 
     async def _spawn(self) -> _ForkserverProcess:
-        ours, theirs = socket.socketpair()
         handles, their_handles = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handles.setblocking(False)
+        try:
+            with their_handles:
+                if self._parent is None:
+                    return await self._spawned(handles, their_handles)
+                return await self._parent.fork(
+                    Duplicate(),
+                    lambda pid, reap: _ForkserverProcess(pid, reap, handles),
+                    their_handles,
+                )
+        except BaseException:
+            handles.close()
+            raise
+
+    async def _spawned(
+        self, handles: socket.socket, their_handles: socket.socket
+    ) -> _ForkserverProcess:
+        ours, theirs = socket.socketpair()
         fds = (theirs.fileno(), their_handles.fileno())
         try:
-            with theirs, their_handles:
-                command = ["migrator.serving.workers.forkserver_process", *map(str, fds)]
-                process = _ForkserverProcess(self._spawned(command, fds), handles)
+            with theirs:
+                log = os.open(
+                    self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+                )
+                try:
+                    command = ["migrator.serving.workers.forkserver_process", *map(str, fds)]
+                    popen = spawn(command, child_environment(), output=log, fds=fds)
+                finally:
+                    os.close(log)
+
+            async def reap(_: int) -> str:
+                return exit_status(popen.wait())
+
+            process = _ForkserverProcess(popen.pid, reap, handles)
             await process.connect(ours)
         except BaseException:
             ours.close()
-            handles.close()
             raise
         return process
-
-    def _spawned(self, command: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
-        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            return spawn(command, child_environment(), output=log, fds=fds)
-        finally:
-            os.close(log)
-
-
-async def _built(running: _ForkserverProcess, request: Build, limit_s: float) -> Built:
-    answer: Built | GpuUsed = (await running.request(request, limit_s=limit_s)).message
-    if isinstance(answer, GpuUsed):
-        # what it forks could not use CUDA; where it ran already, another one is started
-        running.kill(answer.reason)
-        raise InputError(answer.reason)
-    return answer
 
 
 async def _end_unneeded(forking: asyncio.Task[_Child]) -> None:

@@ -2,6 +2,7 @@
 
 It imports and builds the tenants' models once, on the host and in one thread, and forks a worker or
 a training on request: that has its model at once, as memory is copied only where it is written to.
+For a tenant that is added later it forks another forkserver, which imports and builds that model.
 It never touches CUDA, opens no network socket, and exits with the daemon.
 """
 
@@ -15,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from migrator.serving.logs import FORMAT_VARIABLE, configure
 from migrator.serving.workers.messages import (
     Build,
     Built,
+    Duplicate,
     Fork,
     Forked,
     FromForkserver,
@@ -76,8 +78,8 @@ class ForkserverLoop:
 
     def run(self) -> None:
         """Return at the end of the stream or when released."""
-        for frame in iter(self._channel.receive, None):
-            answer: FromForkserver
+        while (frame := self._channel.receive()) is not None:
+            answer: FromForkserver | None
             match frame.message:
                 case Release():
                     return
@@ -85,9 +87,12 @@ class ForkserverLoop:
                     answer = self._build(request)
                 case Fork() as request:
                     answer = self._fork(request)
+                case Duplicate():
+                    answer = self._duplicate()
                 case Reap(pid):
                     answer = Reaped(_status(pid))
-            self._channel.send(frame.number, answer)
+            if answer is not None:
+                self._channel.send(frame.number, answer)
 
     def _build(self, request: Build) -> FromForkserver:
         try:
@@ -140,6 +145,25 @@ class ForkserverLoop:
                 self._channel.socket.close()
                 self._handles.close()
                 _run_forked(end, self._models[request.tenant], request)
+        return Forked(pid)
+
+    def _duplicate(self) -> FromForkserver | None:
+        """None in the other forkserver, which has these connections in place of the present."""
+        _, handles, _, _ = socket.recv_fds(self._handles, 1, 2)
+        with ExitStack() as stack:
+            ends = [stack.enter_context(socket.socket(fileno=handle)) for handle in handles]
+            if len(ends) < 2:
+                return Fault(FaultKind.PROCESS, "too many open files")
+            try:
+                pid = os.fork()
+            except OSError as error:
+                return Fault(FaultKind.PROCESS, one_line(error))
+            if pid == 0:
+                stack.pop_all()
+                self._channel.socket.close()
+                self._handles.close()
+                self._channel, self._handles = Channel(ends[0], ToForkserver), ends[1]
+                return None
         return Forked(pid)
 
 

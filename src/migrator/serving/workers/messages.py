@@ -247,6 +247,10 @@ class Fork(Struct, tag=True, frozen=True):
     """The file that the process appends its output to; None: that of the forkserver."""
 
 
+class Duplicate(Struct, tag=True, frozen=True):
+    """Fork another forkserver with the same models; its ends of both sockets are sent beside."""
+
+
 class Forked(Struct, tag=True, frozen=True):
     """The forked process."""
 
@@ -267,5 +271,5 @@ class Reaped(Struct, tag=True, frozen=True):
 
 ToWorker = Assignment | Infer | Judge | Swap | Release
 FromWorker = WorkerReady | Scores | Judged | Swapped | Fault
-ToForkserver = Build | Fork | Reap | Release
+ToForkserver = Build | Fork | Duplicate | Reap | Release
 FromForkserver = Built | GpuUsed | Forked | Reaped | Fault

@@ -225,7 +225,7 @@ class Workers:
         if tenant in self._tenants:
             await self.prepare(tenant, 0)
             del self._tenants[tenant]
-            self.forkserver.forget(tenant)
+            await self.forkserver.forget(tenant)
 
     async def prepare(self, tenant: str, count: int) -> None:
         """Keep `count` workers waiting for that tenant from now on; returns when they are there."""

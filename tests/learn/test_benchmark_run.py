@@ -144,7 +144,7 @@ def test_a_folder_belongs_to_one_run(
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be created"):
         BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "file" / "run", print))
-    with pytest.raises(InputError, match="another run is using"):
+    with pytest.raises(InputError, match="another process writes"):
         BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "run", print), resume=True)
     folder.close()
     BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "run", print), resume=True)

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
-from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError
+from migrator.io.event_loop import event_loop
 from migrator.io.tls import ServerCertificate, TlsFiles
 from migrator.serving.http.access import Tokens, digest
 from migrator.serving.http.app import application

@@ -26,7 +26,6 @@ from migrator.cli.app import (
     print_json,
     require_extra,
 )
-from migrator.cli.serve_verbs import run_until_signal
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
@@ -402,6 +401,7 @@ def dashboard(
     import webbrowser
 
     from migrator.dashboard.routes import serve_page
+    from migrator.io.event_loop import run_until_signal
 
     sources = [_source(record, state) for record in records or [""]]
 

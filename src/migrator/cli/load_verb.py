@@ -27,7 +27,6 @@ from migrator.cli.app import (
     require_extra,
     say,
 )
-from migrator.cli.serve_verbs import event_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -203,6 +202,7 @@ def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
     """Send the load to its end, or until Ctrl-C."""
     import asyncio
 
+    from migrator.io.event_loop import event_loop
     from migrator.load.run import load as send
 
     begun = False

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
@@ -169,6 +168,7 @@ def serve(
         )
     _require_choice("--log-format", log_format, FORMATS)
     _require_choice("--log-level", log_level, LEVELS)
+    from migrator.io.event_loop import run_until_signal
     from migrator.io.folders import state_folder
     from migrator.live.daemon import Daemon
     from migrator.live.options import EMULATED, DaemonOptions, stored_tenants
@@ -371,6 +371,7 @@ def gateway(
     from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_clusters import connect, find_head
     from migrator.cluster.shared_files import read_bytes
+    from migrator.io.event_loop import run_until_signal
     from migrator.io.tls import ServerCertificate, TlsFiles, trusting
     from migrator.serving.http.requests import ClientLimits
 
@@ -448,28 +449,3 @@ async def _serve_gateway(
         app.forwarder.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
-
-
-def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:
-    """Run `main` in an event loop; its argument is set on SIGINT or SIGTERM."""
-    import asyncio
-
-    async def run() -> None:
-        stop, running = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            running.add_signal_handler(number, stop.set)
-        await main(stop)
-
-    with asyncio.Runner(loop_factory=event_loop) as runner:
-        runner.run(run())
-
-
-def event_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop: uvloop's if it is installed."""
-    import asyncio
-
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -42,6 +42,27 @@ def hold_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def open_exclusively(path: Path, option: str, flags: int = 0) -> int:
+    """Open a file to read and write, created if it is missing, that no other process has open so.
+
+    Raises InputError with the option that names it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o644)
+    except OSError as error:
+        raise InputError(
+            f"{option}: cannot write {path} ({error.strerror or error}); name another one"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise InputError(
+            f"{option}: another process writes {path}; wait for it or name another one"
+        ) from error
+    return descriptor
+
+
 class FolderLock:
     """Exclusive use of a folder by one run, until it releases or drops this, or ends."""
 
@@ -49,20 +70,13 @@ class FolderLock:
         """Raise InputError if another run uses the folder or it cannot be created."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise InputError(
-                f"--checkpoint: {folder} cannot be created or written ({error.strerror or error}); "
+                f"--checkpoint: {folder} cannot be created ({error.strerror or error}); "
                 "name another folder"
             ) from error
+        descriptor = open_exclusively(folder / "lock", "--checkpoint")
         self.release = weakref.finalize(self, os.close, descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.release()
-            raise InputError(
-                f"--checkpoint: another run is using {folder}; wait for it or name another folder"
-            ) from error
 
 
 class LockHeldError(Exception):

@@ -132,6 +132,18 @@ def exit_with_parent(end: int) -> Iterator[None]:
         os.close(stop)
 
 
+@contextmanager
+def running_as_child(end: int, name: str) -> Iterator[None]:
+    """Context in which this process has that name in `ps`, and ends with its parent or at SIGTERM.
+
+    `end`: the descriptor of its end of the connection.
+    """
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(name[:15], encoding="utf-8")
+    with exit_with_parent(end), end_on_request(), suppress(BrokenPipeError):
+        yield
+
+
 def exit_at_hangup(end: int, stop: int | None = None) -> None:
     """Exit as soon as the other end of the socket is closed; return if `stop` hangs up first."""
     poll = select.poll()

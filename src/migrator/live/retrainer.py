@@ -24,7 +24,7 @@ from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.atomic_write import write_atomically
 from migrator.io.frames import Channel
-from migrator.io.spawn import end_on_request, exit_with_parent, one_line
+from migrator.io.spawn import one_line, running_as_child
 from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
@@ -404,12 +404,10 @@ def _seldom(report: Progress) -> Progress:
 
 def run(end: socket.socket, model: Model, name: str) -> None:
     """Do the job that arrives at the socket with this model, in a process of its own."""
-    with suppress(OSError):  # the name that `ps` shows
-        Path("/proc/self/comm").write_text(name[:15], encoding="utf-8")
     with suppress(OSError):
         os.nice(_POLITE)
     channel = Channel[Begin](end, Begin)
-    with exit_with_parent(end.fileno()), end_on_request(), suppress(BrokenPipeError):
+    with running_as_child(end.fileno(), name):
         frame = channel.receive()
         if frame is None:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import migrator
 from migrator.core.errors import InputError, NotWrittenError
+from migrator.io.locks import open_exclusively
 from migrator.workload.traces.generator import KINDS, real_file
 
 VERSION = 1
@@ -80,7 +80,9 @@ def open_results(
     unfinished at the end is removed.
     """
     header: dict[str, Any] = {kind: VERSION, "settings": dict(settings)}
-    descriptor = _opened_to_read(path) if to_read else _opened(path)
+    descriptor = (
+        _opened_to_read(path) if to_read else open_exclusively(path, "--results", os.O_APPEND)
+    )
     try:
         lines = _finished_lines(descriptor, kind, is_cut=not to_read)
         if lines:
@@ -119,23 +121,6 @@ def traces_digest(data: Path | None) -> str:
         if path is not None
     ]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16] if digests else ""
-
-
-def _opened(path: Path) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InputError(
-            f"--results: cannot write {path} ({error.strerror}); name another file"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise InputError(
-            f"--results: another process writes {path}; wait for it or name another file"
-        ) from error
-    return descriptor
 
 
 def _opened_to_read(path: Path) -> int:

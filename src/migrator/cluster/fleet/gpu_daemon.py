@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +28,7 @@ import msgspec
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.core.errors import MigratorError
 from migrator.io.atomic_write import write_atomically
+from migrator.io.event_loop import run_until_signal
 from migrator.io.folders import private_folder
 from migrator.io.http_client import request
 from migrator.io.processes import Process
@@ -107,13 +106,10 @@ def _tokens(run: ClusterRun) -> Tokens:
     return Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
 
 
-async def _serve(settings: GpuDaemonSettings) -> None:
+async def _serve(settings: GpuDaemonSettings, stop: asyncio.Event) -> None:
     # here: agents, gateways and verbs import this module and never serve
     from migrator.live.daemon import Daemon
 
-    stop, running = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        running.add_signal_handler(number, stop.set)
     leased = asyncio.create_task(_leased(Path(settings.lease), stop))
     serving = serving_of(settings)
     try:
@@ -145,20 +141,11 @@ def main() -> int:
     configure("text", "info")
     settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=GpuDaemonSettings)
     try:
-        with asyncio.Runner(loop_factory=_loop) as runner:
-            runner.run(_serve(settings))
+        run_until_signal(partial(_serve, settings))
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
     return 0
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """A uvloop event loop if uvloop is installed."""
-    if find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
-    return loop
 
 
 class _KnownProcess(msgspec.Struct):

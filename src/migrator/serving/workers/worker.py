@@ -26,7 +26,7 @@ from migrator.core.tensors import has_nan
 from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.child_process import Fault, FaultKind, Release
 from migrator.io.frames import Channel, decode_array, encode_array
-from migrator.io.spawn import end_on_request, exit_with_parent, one_line
+from migrator.io.spawn import one_line, running_as_child
 from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Model
 from migrator.learn.named_tensors import compare
@@ -60,14 +60,7 @@ class LoadedModel:
 
 def run_worker(end: socket.socket, model: Model, name: str) -> None:
     """Answer requests; returns when released or when the daemon is gone."""
-    with suppress(OSError):  # the name that `ps` shows
-        Path("/proc/self/comm").write_text(f"migrator {name}"[:15], encoding="utf-8")
-    with (
-        exit_with_parent(end.fileno()),
-        end_on_request(),
-        suppress(BrokenPipeError),
-        ExitStack() as stack,
-    ):
+    with running_as_child(end.fileno(), f"migrator {name}"), ExitStack() as stack:
         Worker(Channel(end, ToWorker), model, name, stack).run()
 
 

@@ -111,7 +111,7 @@ def test_half_of_the_overhead_hidden_is_said_so() -> None:
 
 def test_the_pass_comes_with_the_run() -> None:
     job = PassJob(WorkloadSource("W8", slot_s=5.0, prepared=False), "migrator-paper", windows=1)
-    outcome = job.run()
+    outcome = run_jobs([job], processes=1)[job]
     assert isinstance(outcome, PassOutcome)
     assert outcome.policy == "migrator-paper"
     assert outcome.passes  # one per plan: a retraining that runs late is planned around

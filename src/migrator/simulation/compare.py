@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import methodcaller
 
 from migrator.control.observation import Policy, Sight, policy_named
 from migrator.core.batch import Batch
@@ -99,4 +100,4 @@ def run_all(
     if at_once > 1:
         tenant.ready()
     with open_workers(at_once) as workers:
-        yield from workers.as_completed(SimulationJob.run, jobs)
+        yield from workers.as_completed(methodcaller("run"), jobs)

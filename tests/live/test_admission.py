@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from support.live_context import idle_context
 from support.live_daemon import MODEL, TENANT, scenario_file
 from support.stand_in_worker import StandInWorker, infer
-from support.waiting import until_async
+from support.waiting import LIMIT_S, until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.control.events import Created, Ready
@@ -34,6 +35,7 @@ from migrator.live.options import DaemonOptions, stored_tenants
 from migrator.live.recorder import LiveRecorder
 from migrator.live.repository import Repository
 from migrator.live.rollout import Rollout
+from migrator.live.stored_tenants import StoredTenants
 from migrator.serving.workers.messages import ModelSpec
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
@@ -231,6 +233,29 @@ async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_come
     with pytest.raises(MigratorError, match="forkserver"):
         await bench.repository.load("photos", None)
     assert "photos" not in DrainedTenants(path)
+
+
+async def test_a_cancelled_change_is_undone_after_it_was_stored(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    remove = StoredTenants.remove
+
+    def slowly(stored: StoredTenants, name: str) -> None:
+        begun.set()
+        go_on.wait(LIMIT_S)
+        remove(stored, name)
+
+    monkeypatch.setattr(StoredTenants, "remove", slowly)
+    removal = asyncio.create_task(bench.repository.remove("photos"))
+    await until_async(begun.is_set)
+    removal.cancel()
+    await asyncio.sleep(0)
+    assert not removal.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await removal
+    assert stored_tenants(bench.serving.state, bench.serving.live).removed == []
 
 
 async def test_another_tenant_does_not_take_the_name_of_one_whose_removal_failed(

@@ -327,6 +327,35 @@ async def test_an_added_tenant_has_a_forkserver_of_its_own(tmp_path: Path) -> No
         await until_async(lambda: not alive(own))
 
 
+@in_uvloop
+async def test_all_forkservers_run_again_once_one_that_is_restarted_is_not_needed(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path / "run") as workers:
+        first, changes = workers.forkserver.pid or 0, list[bool]()
+        workers.forkserver.changed = changes.append
+        await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
+        (own,) = children(first)
+        os.kill(own, signal.SIGKILL)
+        await until_async(lambda: changes == [False])
+        await workers.remove("b")
+        assert changes == [False, True]
+
+
+@in_uvloop
+async def test_of_two_forkservers_that_died_both_must_run_again(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        first, changes = workers.forkserver.pid or 0, list[bool]()
+        workers.forkserver.changed = changes.append
+        await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
+        (own,) = children(first)
+        os.kill(own, signal.SIGKILL)
+        os.kill(first, signal.SIGKILL)
+        await until_async(lambda: workers.forkserver.pid not in (first, None))
+        assert changes == [False]
+        await until_async(lambda: changes == [False, True])
+
+
 async def _serves(workers: Workers, tenant: str) -> None:
     worker = await workers.take(assignment(tenant=tenant))
     assert (await worker.infer(pictures())).version == 1

@@ -112,13 +112,18 @@ class Api:
         """Carry out a change, also if the client that asked for it leaves."""
         task = asyncio.create_task(change)
         self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        task.add_done_callback(self._on_change_done)
         if self._closed:
             task.cancel()
         await asyncio.wait([task])
         if task.cancelled():
             raise HttpError(503, "the daemon is stopping; ask again once it runs")
         return task.result()
+
+    def _on_change_done(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # the client that would get it may have left
 
     async def store_label(self, feedback: Feedback) -> bool:
         """Store a label. Returns when it is on disk, whether it is new.

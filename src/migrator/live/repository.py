@@ -113,7 +113,7 @@ class Repository:
             )
         await self._admission.require_ready()
         try:
-            await asyncio.to_thread(self._stored.remove, name)
+            await _in_thread(lambda: self._stored.remove(name))
             return await self._admission.remove(name)
         except BaseException:
             if name in tenants:  # after a restart it is served on
@@ -125,7 +125,7 @@ class Repository:
         await self._require(scenario)
         before = self._stored.state
         try:
-            await asyncio.to_thread(store)
+            await _in_thread(store)
             return await self._admission.add(scenario)
         except BaseException:
             await asyncio.to_thread(self._stored.reset, before)
@@ -158,3 +158,13 @@ class Repository:
             return
         token = (read_tokens(live, [name], {}) or {})[name]
         tokens.set(name, digest(token))
+
+
+async def _in_thread(change: Callable[[], None]) -> None:
+    """Change files in a thread. Where this is cancelled, the change ends before it is undone."""
+    changing = asyncio.ensure_future(asyncio.to_thread(change))
+    try:
+        await asyncio.shield(changing)
+    except asyncio.CancelledError:
+        await asyncio.gather(changing, return_exceptions=True)
+        raise

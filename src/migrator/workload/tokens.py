@@ -55,7 +55,7 @@ def names_without_tenant(live: Live, tenants: Collection[str]) -> str:
     names: Collection[str] = live.token_variables or ()
     key = _VARIABLES
     if live.token_file is not None:
-        key, names = _FILE, _from_file(live.token_file, tenants)
+        key, names = _FILE, _from_file(live.token_file, ())  # a removed tenant needs none
     others = [name for name in names if name not in (ADMIN, *tenants)]
     if not others:
         return ""

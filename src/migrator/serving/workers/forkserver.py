@@ -93,8 +93,9 @@ class Forkserver:
         self._running: _ForkserverProcess | None = None
         self._interfaces: Mapping[str, ModelInterface] = {}
         self._up = asyncio.Event()
+        self._reported_up = True
         self.changed: Callable[[bool], None] = lambda _: None
-        """Called with False when its process has died, and with True when another one runs."""
+        """Called with False when a process has died, and with True when all run again."""
         self._keeper: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         """For processes whose caller was cancelled while they were forked."""
@@ -206,7 +207,7 @@ class Forkserver:
             prepare=self._prepare,
             parent=self,
         )
-        added.changed = self.changed
+        added.changed = lambda _: self._report_if_changed()
         process = await added._spawn()
         try:
             await added._begin(process)
@@ -224,6 +225,7 @@ class Forkserver:
         self._interfaces = {name: kept for name, kept in self._interfaces.items() if name != tenant}
         if tenant in self._added:
             await self._added.pop(tenant).close()
+            self._report_if_changed()  # plans no longer wait for its restart
 
     async def _reap(self, pid: int) -> str:
         """How a process ended, in words, as far as it is known."""
@@ -254,10 +256,16 @@ class Forkserver:
             self._up.clear()
             self._running = None
             running.handles.close()
-            self.changed(False)
+            self._report_if_changed()
             running = self._running = await self._restart()
             self._up.set()
-            self.changed(True)
+            self._report_if_changed()
+
+    def _report_if_changed(self) -> None:
+        runs = all(forkserver._up.is_set() for forkserver in (self, *self._added.values()))
+        if runs != self._reported_up:
+            self._reported_up = runs
+            self.changed(runs)
 
     async def _restart(self) -> _ForkserverProcess:
         for attempt in range(sys.maxsize):
@@ -302,6 +310,7 @@ class Forkserver:
                     Duplicate(),
                     lambda pid, reap: _ForkserverProcess(pid, reap, handles),
                     their_handles,
+                    limit_s=BUILD_S,  # it may be restarted and build its models
                 )
         except BaseException:
             handles.close()

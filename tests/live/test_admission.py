@@ -20,7 +20,7 @@ from support.waiting import LIMIT_S, until_async
 from migrator.cluster.shared_store import SharedStore
 from migrator.control.events import Created, Ready
 from migrator.control.retraining_plans import RetrainingPlans
-from migrator.core.action import ActionKind
+from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import HttpError, MigratorError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.live import admission
@@ -36,6 +36,7 @@ from migrator.live.recorder import LiveRecorder
 from migrator.live.repository import Repository
 from migrator.live.rollout import Rollout
 from migrator.live.stored_tenants import StoredTenants
+from migrator.records.rows import ActionRecord
 from migrator.serving.workers.messages import ModelSpec
 from migrator.serving.workers.pool import Workers
 from migrator.workload.live import read_live
@@ -220,6 +221,18 @@ async def test_a_drained_tenant_whose_removal_failed_is_drained_after_a_restart(
             await bench.repository.remove("photos")
     assert "photos" in DrainedTenants(serving.folder / "drained.json")
     assert stored_tenants(serving.state, serving.live).removed == []
+
+
+async def test_an_action_that_the_end_of_the_daemon_interrupts_is_recorded(bench: Bench) -> None:
+    bench.router.counts["photos"].total.received += 1
+    drain = asyncio.create_task(bench.actions.act(ActionKind.DRAIN, "photos", "cli"))
+    await until_async(lambda: bench.router.refuses("photos"))
+    drain.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await drain
+    put = [call.args[0] for call in bench.records.put.call_args_list]
+    (row,) = [row for row in put if isinstance(row, ActionRecord)]
+    assert (row.outcome, row.words) == (Outcome.FAILED, "the daemon stopped before it was done")
 
 
 async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_comes_back(

@@ -111,6 +111,7 @@ class OperatorActions:
 
     async def act(self, kind: ActionKind, tenant: str | None, who: str) -> Acted:
         """Carry out an action, and record its origin and outcome."""
+        acted = Acted(Outcome.FAILED, "the daemon stopped before it was done")
         try:
             acted = Acted(Outcome.DONE, await self._do(kind, tenant or ""))
         except ActionRefusedError as error:
@@ -120,8 +121,9 @@ class OperatorActions:
         except Exception as error:  # every action is recorded with an outcome
             _log.exception("%s failed", kind)
             acted = Acted(Outcome.FAILED, f"unexpected error ({error!r}); see the daemon's log")
-        row = ActionRecord(time.time(), kind, tenant, who, acted.outcome, acted.words)
-        self._recorder.action(row)
+        finally:  # also of one that is cancelled
+            row = ActionRecord(time.time(), kind, tenant, who, acted.outcome, acted.words)
+            self._recorder.action(row)
         return acted
 
     async def _do(self, kind: ActionKind, tenant: str) -> str:

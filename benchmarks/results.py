@@ -130,13 +130,13 @@ class Page:
         others = [f"[{other.name}]({other.name}.md)" for other in self.measured_by()]
         if others:
             return f"Rows: {links}; measured as {' and '.join(others)} say."
-        known = [f"`{recorded['command']}`"] if recorded.get("command") else []
+        parts = [f"`{recorded['command']}`"] if recorded.get("command") else []
         for name in ("commit", "code"):
             value = recorded.get(name)
-            known.append(f"{name} not recorded" if value is None else f"{name} {value}")
-        known += [recorded["date"]] if recorded.get("date") else []
-        known += [f"{recorded['took_s']:.0f} s"] if recorded.get("took_s") else []
-        return f"Rows: {links}; measured with {', '.join(known)}."
+            parts.append(f"{name} not recorded" if value is None else f"{name} {value}")
+        parts += [recorded["date"]] if recorded.get("date") else []
+        parts += [f"{recorded['took_s']:.0f} s"] if recorded.get("took_s") else []
+        return f"Rows: {links}; measured with {', '.join(parts)}."
 
     def differences(self, folder: Path) -> Iterator[str]:
         """In what the page differs from its rows."""
@@ -180,8 +180,8 @@ def _configurations(folder: Path) -> str:
 
 def _grid(folder: Path) -> list[str]:
     rows = [live_grid.Row(**row) for row in _read(folder, "live-grid.json")["rows"]]
-    found = (live_grid.results(rows, lending) for lending in ("own", "all"))
-    return [line for results in found for line in live_grid.page_table(results)]
+    tables = (live_grid.results(rows, lending) for lending in ("own", "all"))
+    return [line for results in tables for line in live_grid.page_table(results)]
 
 
 def _protocol(part: Part) -> Page:
@@ -331,8 +331,8 @@ def rows_digest(folder: Path, files: Sequence[str]) -> str:
 
 def record(page: Page, folder: Path, command: str, took_s: float | None) -> None:
     """Save what the rows that are there were just measured with."""
-    known = provenance(folder)
-    known[page.name] = {
+    recorded = provenance(folder)
+    recorded[page.name] = {
         "command": command,
         "commit": commit(),
         "code": page.digest(),
@@ -340,7 +340,7 @@ def record(page: Page, folder: Path, command: str, took_s: float | None) -> None
         "took_s": took_s,
         "rows": rows_digest(folder, page.rows),
     }
-    text = json.dumps(dict(sorted(known.items())), indent=1) + "\n"
+    text = json.dumps(dict(sorted(recorded.items())), indent=1) + "\n"
     (folder / PROVENANCE).write_text(text, encoding="utf-8")
 
 
@@ -349,9 +349,9 @@ def commit() -> str | None:
     try:
         said = [
             subprocess.run(
-                ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+                ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
             ).stdout.strip()
-            for words in (
+            for arguments in (
                 ("rev-parse", "--short", "HEAD"),
                 ("status", "--porcelain", "src", "benchmarks"),
             )
@@ -365,11 +365,11 @@ def run(page: Page, folder: Path) -> bool:
     """Measure a page's rows again and write the page; return whether that succeeded."""
     work = WORK / page.digest()
     work.mkdir(parents=True, exist_ok=True)
-    words = [word.format(work=work) for word in page.command]
+    command = [part.format(work=work) for part in page.command]
     shown = shlex.join(word.format(work="FOLDER") for word in page.command)
     spent = work / f"{page.name}.seconds"
     began = time.monotonic()
-    done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, *command[1:]], cwd=ROOT, check=False)
     took_s = time.monotonic() - began + (float(spent.read_text()) if spent.exists() else 0.0)
     spent.write_text(f"{took_s:.3f}")
     if done.returncode:
@@ -394,9 +394,9 @@ def render(folder: Path) -> None:
 def listing(folder: Path) -> Iterator[str]:
     """A line per page."""
     yield f"{'page':<26}{'rows':<21}{'figures':<18}{'commit':<12}{'seconds':>8}"
-    known: Mapping[str, Json] = provenance(folder)
+    of_pages: Mapping[str, Json] = provenance(folder)
     for page in PAGES:
-        recorded, age = known.get(page.name, {}), page.age(folder)
+        recorded, age = of_pages.get(page.name, {}), page.age(folder)
         made = "by hand" if page.tables is None else "tables from rows"
         made = "rendered" if page.whole is not None else made
         took_s = recorded.get("took_s")

@@ -259,7 +259,7 @@ def test_what_cannot_be_measured_is_refused(machine: Machine) -> None:
 def test_the_profiler_starts_where_only_torch_and_numpy_are() -> None:
     code = (
         "import sys\n"
-        "for each in ('typer', 'pydantic', 'numba', 'pynvml'): sys.modules[each] = None\n"
+        "for name in ('typer', 'pydantic', 'numba', 'pynvml'): sys.modules[name] = None\n"
         "from migrator.profiling.__main__ import main\n"
         "main(['resnet-50', '--board', 'A30-24GB', '--dry-run'])\n"
         "sys.exit(main(['resnet-50', '--driver', 'mig']))\n"

@@ -59,30 +59,32 @@ class Tokens:
                     f"token of {holder.tenant or 'administration'}: not a SHA-256 digest; give 64 "
                     "lower case hexadecimal digits"
                 )
-        self._known = [(holder, bytes.fromhex(token_hash)) for holder, token_hash in given]
+        self._holders = [(holder, bytes.fromhex(token_hash)) for holder, token_hash in given]
 
     def knows(self, tenant: str) -> bool:
         """Whether the tenant has a token."""
-        return any(holder.tenant == tenant for holder, _ in self._known)
+        return any(holder.tenant == tenant for holder, _ in self._holders)
 
     def set(self, tenant: str, token_hash: str) -> None:
         """Accept this token of the tenant, a digest, instead of any other."""
-        others = [(holder, known) for holder, known in self._known if holder.tenant != tenant]
-        self._known = [*others, (TokenHolder(tenant=tenant), bytes.fromhex(token_hash))]
+        others = [
+            (holder, expected) for holder, expected in self._holders if holder.tenant != tenant
+        ]
+        self._holders = [*others, (TokenHolder(tenant=tenant), bytes.fromhex(token_hash))]
 
     @property
     def configured(self) -> bool:
         """Whether requests need a token."""
-        return bool(self._known)
+        return bool(self._holders)
 
     def holder(self, request: Request) -> TokenHolder:
         """The holder of the token in the Authorization header; HttpError 401 without one."""
-        if not self._known:
+        if not self._holders:
             return _ANYONE
         scheme, _, token = headers_of(request).get(b"authorization", b"").partition(b" ")
         sent, found = hashlib.sha256(token.strip()).digest(), None
-        for holder, known in self._known:
-            if hmac.compare_digest(sent, known):
+        for holder, expected in self._holders:
+            if hmac.compare_digest(sent, expected):
                 found = holder
         if found is None or scheme.lower() != b"bearer":
             raise HttpError(

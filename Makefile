@@ -22,7 +22,7 @@ demo: $(STAMP)
 
 # Four workers for two cores, because tests of daemons and clusters wait for other processes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -247,3 +247,21 @@ def test_a_file_that_is_locked_is_neither_damaged_nor_set_aside(
         process.kill()
     assert KINDS[kind](path) is None
     assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_file_that_another_process_moves_aside_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, connect, aside = tmp_path / "things.db", sqlite3.connect, tmp_path / "aside"
+    path.write_bytes(b"no database" * 1000)
+
+    def after_it_moved(*arguments: object, **options: object) -> sqlite3.Connection:
+        if not aside.exists():
+            path.rename(aside)
+        return connect(*arguments, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", after_it_moved)
+    connection, moved = open_database(path, THINGS, "OFF")
+    with closing(connection):
+        assert connection.execute("SELECT * FROM thing").fetchall() == []
+    assert moved is None, "this process moved nothing"

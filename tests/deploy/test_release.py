@@ -89,7 +89,7 @@ def test_classifiers_workflow_and_requirement_name_the_same_pythons() -> None:
 
 
 def test_ci_runs_the_gates_that_contributing_names() -> None:
-    assert re.findall(r"^make .*$", CI, re.MULTILINE) == GATES
+    assert set(re.findall(r"^make [a-z]+", CI, re.MULTILINE)) == set(GATES)
     assert all(f"`{gate}`" in text_of("CONTRIBUTING.md") for gate in GATES)
 
 

@@ -188,6 +188,7 @@ def main() -> None:
     command += ["--processes", options.processes] if options.processes else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])
+    del figures["page"]  # a path of this machine
     for name, written in (
         ("paper_figures.json", json.dumps(figures, indent=1) + "\n"),
         ("paper-figures.md", text(figures)),

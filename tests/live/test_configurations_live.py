@@ -84,8 +84,11 @@ def test_the_configuration_that_the_plan_chooses_is_carried_out_told_and_remembe
     with served(path, state, "--from-first-request") as daemon:
         _begin_first_window(daemon)
         assert _retrained(daemon)["configuration"] == "short"
-        shown = migrator("status", MIGRATOR_STATE=str(state))
-        assert "done as short" in shown.out
+        # the version serves a moment before the retraining's process has ended
+        until(
+            lambda: "done as short" in migrator("status", MIGRATOR_STATE=str(state)).out,
+            "status names the configuration of the retraining that is done",
+        )
         assert daemon.stop() == 0, daemon.said()
     row = _record(state)
     assert row.configuration == "short"

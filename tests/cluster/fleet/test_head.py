@@ -13,7 +13,7 @@ from support.agents import cluster_run
 from support.waiting import until_async
 
 from migrator.cluster.fleet import head as heads
-from migrator.cluster.fleet import keyed_tasks, watch
+from migrator.cluster.fleet import keyed_tasks, placer, watch
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
@@ -105,6 +105,7 @@ class Agents:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
     for module, name in ((heads, "RECONCILE_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
+    monkeypatch.setattr(placer, "MOST_PREPARED", 0)  # a search takes seconds
     gpus = [{"name": gpu} for gpu in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **gpu} for gpu in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
@@ -211,11 +212,11 @@ def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path
     boards = [{"board": "A100-40GB", **gpu} for gpu in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
     run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)
-    placer, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
-    asyncio.run(placer.prepare_fallbacks(homes, ["g1", "g2", "g3"]))
+    finder, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
+    asyncio.run(finder.prepare_fallbacks(homes, ["g1", "g2", "g3"]))
     for lost_gpu, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
         remaining = [gpu for gpu in ("g1", "g2", "g3") if gpu != lost_gpu]
-        planned = placer.fallback(lost, homes, remaining)
+        planned = finder.fallback(lost, homes, remaining)
         assert planned is not None
         new_homes = {**homes, **{tenant: planned[tenant] for tenant in lost}}
         assert lost_gpu not in new_homes.values()
@@ -225,13 +226,13 @@ def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path
 
 def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun) -> None:
     """a and b must be apart; a would go to the GPU that b has moved to since."""
-    placer, homes = Placer(run.scenario), {"a": "g1", "b": "g2", "c": "g2"}
+    finder, homes = Placer(run.scenario), {"a": "g1", "b": "g2", "c": "g2"}
     gpus = ["g1", "g2", "g3"]
-    asyncio.run(placer.prepare_fallbacks(homes, gpus))
-    planned = placer.fallback(["a"], homes, ["g2", "g3"])
+    asyncio.run(finder.prepare_fallbacks(homes, gpus))
+    planned = finder.fallback(["a"], homes, ["g2", "g3"])
     assert planned is not None
     assert planned["a"] == "g3"
-    assert placer.fallback(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
+    assert finder.fallback(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
 
 
 def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_is_reported(
@@ -333,9 +334,10 @@ def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> No
 
 
 def test_a_head_that_begins_inside_a_window_moves_no_tenant_before_its_edge(
-    run: ClusterRun,
+    run: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is measured yet, and no tenant may move in the middle of a window."""
+    monkeypatch.setattr(placer, "MOST_PREPARED", 8)
     agents = Agents("ac", "b", "")
     asked: list[int] = []
 

@@ -133,11 +133,6 @@ def test_processes_that_may_not_be_looked_at(
     assert files.machine.holders(0) == ([], 1)
 
 
-def test_a_machine_without_proc(tmp_path: Path) -> None:
-    assert Machine(tmp_path).holders(0) == ([], 0)
-    assert Machine(tmp_path).mps_daemons() == {}
-
-
 def test_a_file_that_is_closed_meanwhile_hides_no_other(
     files: MachineFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,15 +361,6 @@ def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "journal.db").exists()
 
 
-def test_a_driver_that_cannot_be_opened_is_a_problem(
-    tmp_path: Path,
-) -> None:
-    checks = examine("emulated", 0, tmp_path, board="A1000")
-    (driver,) = [check for check in checks if check.name == "driver"]
-    assert driver.severity is Severity.PROBLEM
-    assert "unknown board 'A1000'" in driver.message
-
-
 def test_a_state_folder_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,12 +400,6 @@ def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
     checks = checks_of(tmp_path, "journal")
     assert [check.severity for check in checks] == [Severity.OK, Severity.WARNING]
     assert "damaged-20261115T120000Z" in checks[1].message
-
-
-def test_a_journal_that_cannot_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "journal.db").mkdir()
-    (check,) = checks_of(tmp_path, "journal")
-    assert check.severity is Severity.PROBLEM
 
 
 def test_a_damaged_journal_is_a_problem_and_stays_where_it_is(tmp_path: Path) -> None:

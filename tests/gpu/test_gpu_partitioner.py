@@ -1,6 +1,5 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from support.fake_nvml.machine import FaultKind
 from migrator.core.catalogue import Place, board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers.base import (
-    Gpu,
     GpuInstance,
     HalfMadeError,
     InUseError,
@@ -138,14 +136,6 @@ def test_a_destroy_that_fails_leaves_everything(
     assert settled(partitioner)
 
 
-def test_what_the_operator_must_mend_stays_an_input_error(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    driver.before = Failing(f"create {WHOLE}", InputError("MIG mode is off"))
-    with pytest.raises(InputError, match="MIG mode is off; the GPU is as it was before"):
-        partitioner.apply(Layout((WHOLE,)))
-
-
 def test_a_destroy_that_fails_for_a_moment_is_tried_again(
     partitioner: Partitioner, driver: Scripted, pauses_s: list[float]
 ) -> None:
@@ -235,16 +225,6 @@ def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scr
     with pytest.raises(GpuError, match=r"1g.5gb at 1 is not an instance of migrator"):
         partitioner.destroy(ONE)
     assert driver.calls[-2:] == [f"create {ONE}", f"destroy {ONE}"]
-
-
-def test_a_single_create_that_is_refused_leaves_nothing(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    driver.before = Failing(f"create {ONE}", RefusedError("no room"))
-    with pytest.raises(RefusedError, match="no room"):
-        partitioner.create(ONE)
-    assert settled(partitioner)
-    assert not partitioner.ours()
 
 
 def test_half_an_instance_that_a_failed_create_left_is_removed(
@@ -608,20 +588,3 @@ def test_one_partitioner_nests_its_lock_and_keeps_others_out(
         assert driver.places() == [LEFT]
     other.create(RIGHT)
     assert driver.places() == [LEFT, RIGHT]
-
-
-class Mig(Scripted):
-    def gpu(self) -> Gpu:
-        return replace(super().gpu(), index=3, driver="mig")
-
-
-def test_the_command_to_remove_what_is_foreign_names_the_gpu(
-    tmp_path: Path, journal: Journal
-) -> None:
-    driver = Mig(tmp_path)
-    driver.foreign(RIGHT)
-    with pytest.raises(
-        BlockedError,
-        match=r"`nvidia-smi mig -i 3 -dci -gi 1 && nvidia-smi mig -i 3 -dgi -gi 1`",
-    ):
-        Partitioner(driver, journal).apply(Layout((WHOLE,)))

@@ -45,7 +45,7 @@ def driver(machine: tuple[FakeNvml, mig.MigDriver]) -> mig.MigDriver:
     return machine[1]
 
 
-@pytest.mark.parametrize("name", boards())
+@pytest.mark.parametrize("name", ["A30-24GB", "A100-40GB", "H200-141GB", "GB300-278GB"])
 def test_every_profile_at_every_start(tmp_path: Path, name: str) -> None:
     with mig_driver(tmp_path, name) as (fake, driver):
         for profile in boards()[name].profiles:

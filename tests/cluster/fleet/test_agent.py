@@ -23,7 +23,7 @@ import pytest
 from support.agents import VARIABLES, cluster_run, feedback, infer
 from support.certificates import authority
 from support.gateways import Asking
-from support.waiting import LIMIT_S, until
+from support.waiting import LIMIT_S, until, until_async
 
 from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon
@@ -328,25 +328,33 @@ print(os.getpriority(os.PRIO_PROCESS, 0))
     assert int(run.stdout) == own or "start Ray with RAY_worker_niceness=0" in run.stderr
 
 
-def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
+async def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_daemon, "LEASE_S", 0.3)
-    monkeypatch.setattr(gpu_daemon, "_POLL_S", 0.01)
-    lease = tmp_path / "lease"
+    lease, now_s, looks = tmp_path / "lease", [0.0], [0]
     lease.touch()
 
-    async def leased() -> None:
-        stop = asyncio.Event()
-        watching = asyncio.create_task(gpu_daemon._leased(lease, stop))
-        for hours in range(50):
-            os.utime(lease, (3600 * hours, 3600 * hours))
-            await asyncio.sleep(0.02)
-        assert not stop.is_set()
-        await asyncio.wait_for(stop.wait(), LIMIT_S)  # it is not renewed any more
-        await watching
+    def monotonic() -> float:
+        looks[0] += 1
+        return now_s[0]
 
-    asyncio.run(leased())
+    async def looked() -> None:
+        before = looks[0]
+        await until_async(lambda: looks[0] > before + 1)
+
+    monkeypatch.setattr(gpu_daemon, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(gpu_daemon, "_LEASE_POLL_S", 0.001)
+    stop = asyncio.Event()
+    watching = asyncio.create_task(gpu_daemon._leased(lease, stop))
+    for hours in range(5):
+        os.utime(lease, (3600 * hours, 3600 * hours))
+        await looked()
+        now_s[0] += gpu_daemon.LEASE_S - 1
+        await looked()
+        assert not stop.is_set()
+    now_s[0] += 2  # it is not renewed any more
+    await asyncio.wait_for(stop.wait(), LIMIT_S)
+    await watching
 
 
 def test_a_daemon_that_cannot_be_started_is_retried_and_reported(

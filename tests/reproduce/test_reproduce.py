@@ -165,7 +165,7 @@ def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_verb_lists_experiments() -> None:
     shown = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "map"]
+    assert [line.split()[0] for line in shown.splitlines()] == NAMES
 
 
 def test_workloads_and_windows_make_it_short(

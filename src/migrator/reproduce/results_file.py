@@ -26,8 +26,8 @@ _CODE = "code"
 _PACKAGES = ("core", "workload", "forecast", "planning", "policies", "control", "simulation")
 _MODULES = (
     *("advise/ceiling.py", "advise/leads.py", "advise/static_layouts.py", "advise/trial.py"),
-    *("reproduce/sources.py", "reproduce/map.py", "reproduce/map_cells.py", "reproduce/traces.py"),
-    *("reproduce/evaluation.py", "reproduce/overhead.py", "reproduce/experiment.py"),
+    *("reproduce/sources.py", "reproduce/traces.py", "reproduce/evaluation.py"),
+    *("reproduce/overhead.py", "reproduce/experiment.py"),
     "records/outcome.py",
 )
 """Code that the results depend on."""
@@ -68,16 +68,14 @@ def open_results(
     kind: str,
     result: type[_Result],
     settings: Mapping[str, Any],
-    expected: frozenset[Key] | None = None,
     *,
     to_read: bool = False,
 ) -> Iterator[ResultsFile[_Result]]:
     """Open a file of results of one kind; create it with these settings if it is missing.
 
-    `expected`: the only keys that it may have; None: any. `to_read`: nothing is written, so that
-    another process may write the file, and results of other code will do. InputError if it has
-    other settings, is damaged, or another process writes it. A line that a killed process left
-    unfinished at the end is removed.
+    `to_read`: nothing is written, so that another process may write the file, and results of other
+    code will do. InputError if it has other settings, is damaged, or another process writes it. A
+    line that a killed process left unfinished at the end is removed.
     """
     header: dict[str, Any] = {kind: VERSION, "settings": dict(settings)}
     descriptor = (
@@ -90,7 +88,7 @@ def open_results(
         elif not to_read:
             _write(path, descriptor, header)
         made_with = json.loads(lines[0])["settings"] if lines else header["settings"]
-        finished = _read(path, lines[1:], TypeAdapter(result), expected)
+        finished = _read(path, lines[1:], TypeAdapter(result))
         yield ResultsFile(path, descriptor, made_with, finished)
     finally:
         os.close(descriptor)
@@ -144,12 +142,7 @@ def _finished_lines(descriptor: int, kind: str, *, is_cut: bool) -> list[bytes]:
     return content.splitlines()
 
 
-def _read(
-    path: Path,
-    lines: list[bytes],
-    results: TypeAdapter[_Result],
-    expected: frozenset[Key] | None,
-) -> dict[Key, _Result]:
+def _read(path: Path, lines: list[bytes], results: TypeAdapter[_Result]) -> dict[Key, _Result]:
     finished: dict[Key, _Result] = {}
     for number, line in enumerate(lines, start=2):
         try:
@@ -158,7 +151,7 @@ def _read(
             result = results.validate_python(entry["result"])
         except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
             raise _damaged(path, number) from error
-        if key in finished or (expected is not None and key not in expected):
+        if key in finished:
             raise _damaged(path, number)
         finished[key] = result
     return finished

@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
 from migrator.workload.arrivals import HISTORY_S
@@ -35,32 +32,6 @@ def separate_offsets(trace: Trace, windows: int) -> tuple[int, ...]:
     """Starts of all runs of `windows` windows that do not overlap, the first after `HISTORY_S`."""
     run_s = windows * WINDOW_S
     return tuple(range(HISTORY_S, trace.seconds - run_s + 1, run_s))
-
-
-def at_rate(
-    trace: Trace, mean_rps: float, begin_s: int, windows: int, spread_s: int | None, seed: int
-) -> Trace:
-    """The trace with this mean rate in the run that begins at `begin_s`.
-
-    `spread_s`: how late the copies are that are added up for it; None: its rates are multiplied.
-    """
-    run = slice(begin_s, begin_s + windows * WINDOW_S)
-
-    def mean(counts: NDArray[np.int64]) -> float:
-        found_rps = float(counts[run].mean())
-        if found_rps == 0:
-            raise InputError(
-                f"{trace.name}: nothing comes in {windows} windows from second {begin_s}; give "
-                "the whole trace"
-            )
-        return found_rps
-
-    factor = mean_rps / mean(trace.counts)
-    if spread_s is None:
-        return trace.scaled(factor)
-    # late copies bring what came before the run, and take what comes at its end
-    factor *= mean_rps / mean(trace.superposed(factor, spread_s, seed).counts)
-    return trace.superposed(factor, spread_s, seed)
 
 
 @lru_cache(maxsize=8)

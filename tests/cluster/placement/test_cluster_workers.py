@@ -22,7 +22,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.task_pool import TaskWorkers, open_workers
 from migrator.records.outcome import RunOutcome
-from migrator.reproduce.map_cells import BASE, CellSource
+from migrator.reproduce.sources import WorkloadSource
 
 RAY = importlib.util.find_spec("ray") is not None
 SMALL = cluster(
@@ -113,8 +113,7 @@ def test_ray_gives_results_as_soon_as_they_are_there(ray: TaskWorkers) -> None:
 
 
 def test_ray_runs_a_trial_as_one_process_does(ray: TaskWorkers) -> None:
-    source = CellSource(replace(BASE, load=0.4), 0, 5)
-    trial = Trial(source, 0, 1, "migrator-paper", ("equal-mig",))
+    trial = Trial(WorkloadSource("W1"), 0, 1, ("equal-mig",))
     assert list(ray.as_completed(run_trial, [trial])) == [(0, trial.run())]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.traces import separate_offsets
 from migrator.core.scenario import Scenario, Trace
 from migrator.reproduce.sources import (
     ALIBABA,
@@ -14,7 +15,6 @@ from migrator.reproduce.sources import (
     TracedModel,
     WorkloadSource,
 )
-from migrator.reproduce.traces import separate_offsets
 from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 from migrator.workload.workloads import TRACES, workload, workloads

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,9 +27,7 @@ from migrator.cli.cluster_verbs import ray_address
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.records.outcome import RunOutcome
     from migrator.reproduce.experiment import Setting
-    from migrator.reproduce.results_file import ResultsFile
     from migrator.simulation.compare import SimulationJob
 
 _WINDOW_S = 6.0
@@ -59,13 +56,6 @@ def reproduce(
         typer.Option(min=1, help="Most windows of a run; default: 2 of a workload."),
     ] = None,
     processes: Processes = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.jsonl",
-            help="Where finished runs are kept, so that the same command continues them.",
-        ),
-    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +66,6 @@ def reproduce(
         EXPERIMENTS,
         figures_of,
         jobs_of,
-        key_of,
         page_of,
         run_jobs,
     )
@@ -93,31 +82,15 @@ def reproduce(
     jobs = jobs_of(wanted, setting)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_page_path(out, "--out")
-    with _kept(results, setting.data) as file:
-        left = [job for job in jobs if file is None or key_of(job) not in file.finished]
-        _announce(setting, left, len(jobs) - len(left), processes)
-        warm(["migrator"] if left else [])
-        with progress(len(left), "runs") as step:
-            outcomes = run_jobs(jobs, step, processes, file)
+    _announce(setting, jobs, processes)
+    warm(["migrator"])
+    with progress(len(jobs), "runs") as step:
+        outcomes = run_jobs(jobs, step, processes)
     write_page(page_of(wanted, setting, outcomes), out, "--out")
     if as_json:
         print_json({**figures_of(wanted, setting, outcomes), "page": str(out)})
     else:
         print(f"page  {out}")
-
-
-@contextmanager
-def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
-    """The results file, if one is named; `data`: the folder of real traces."""
-    from migrator.records.outcome import RunOutcome
-    from migrator.reproduce.results_file import code_digest, open_results, traces_digest
-
-    if path is None:
-        yield None
-        return
-    settings = {"code": code_digest(), "traces": traces_digest(data)}
-    with open_results(path, "runs", RunOutcome, settings) as file:
-        yield file
 
 
 def _setting(seeds: int, workloads: str | None, windows: int | None) -> Setting:
@@ -144,10 +117,8 @@ def _setting(seeds: int, workloads: str | None, windows: int | None) -> Setting:
     )
 
 
-def _announce(
-    setting: Setting, jobs: Sequence[SimulationJob], done: int, processes: int | None
-) -> None:
-    """Print which traces are used, what is left to run and the estimated time."""
+def _announce(setting: Setting, jobs: Sequence[SimulationJob], processes: int | None) -> None:
+    """Print which traces are used, the number of runs and the estimated time."""
     from migrator.io.task_pool import cores
     from migrator.reproduce.reproduce import cost_s
 
@@ -155,8 +126,7 @@ def _announce(
     at_once = processes or cores()
     minutes = sum(map(cost_s, jobs)) / at_once / 60
     long = "under a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
-    before = f", {done} done before" if done else ""
-    print(f"{traces}, {len(jobs)} runs{before}, {at_once} at a time: {long}", file=sys.stderr)
+    print(f"{traces}, {len(jobs)} runs, {at_once} at a time: {long}", file=sys.stderr)
 
 
 @app.command()

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.core.errors import InputError
-from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.reproduce.traces import offset
+from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
+from migrator.workload.arrivals import HISTORY_S
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import datasets
 from migrator.workload.workloads import (
@@ -73,6 +73,17 @@ class WorkloadSource:
             for tenant in scenario.tenants
         )
         return replace(scenario, tenants=tuple(tenants))
+
+
+def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
+    """Start of window `number`: the first after some history, the last at the trace's end."""
+    last = trace.seconds - windows * WINDOW_S
+    if last < HISTORY_S:
+        raise InputError(
+            f"{trace.name}: its {trace.seconds} s have no room for {windows} windows of "
+            f"{WINDOW_S} s after {HISTORY_S} s of history; give a longer trace"
+        )
+    return HISTORY_S + number * (last - HISTORY_S) // max(1, of - 1)
 
 
 def _place(name: str, seed: int) -> int:

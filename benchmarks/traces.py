@@ -1,4 +1,4 @@
-"""Arrivals of experiments: real traces where there are some, and places spread over them."""
+"""Arrivals of benchmarks: real traces where there are some, and places spread over them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
 from migrator.workload.arrivals import HISTORY_S
 from migrator.workload.traces.formats import load_trace
@@ -15,17 +14,6 @@ from migrator.workload.workloads import WINDOW_S
 
 Pair = tuple[str, str]
 """Kinds of arrivals of two tenants."""
-
-
-def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
-    """Start of window `number`: the first after some history, the last at the trace's end."""
-    last = trace.seconds - windows * WINDOW_S
-    if last < HISTORY_S:
-        raise InputError(
-            f"{trace.name}: its {trace.seconds} s have no room for {windows} windows of "
-            f"{WINDOW_S} s after {HISTORY_S} s of history; give a longer trace"
-        )
-    return HISTORY_S + number * (last - HISTORY_S) // max(1, of - 1)
 
 
 def separate_offsets(trace: Trace, windows: int) -> tuple[int, ...]:

@@ -1,13 +1,18 @@
 """The results file: kept runs, an unfinished line, files that are refused."""
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from benchmarks.results_file import Key, open_results
+from benchmarks.runs import outcomes_of
 from migrator.core.errors import InputError
-from migrator.reproduce.results_file import Key, open_results
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.sources import WorkloadSource
+from migrator.simulation.compare import SimulationJob
 
 SETTINGS = {"code": "these", "runs": 5}
 KEY = ("cell", 0)
@@ -68,7 +73,7 @@ def test_other_and_damaged_files_are_refused(
     lines = path.read_bytes().splitlines()
     spoilt = b"\n".join(spoil(lines)) + b"\n"
     path.write_bytes(spoilt)
-    with pytest.raises(InputError, match=f"--results: .*{sentence}"):
+    with pytest.raises(InputError, match=f"--keep: .*{sentence}"):
         _kept(path)
     assert path.read_bytes() == spoilt
 
@@ -86,3 +91,20 @@ def test_a_file_is_read_while_another_process_of_other_code_writes_it(tmp_path: 
     assert path.read_bytes() == before
     with pytest.raises(InputError, match="cannot read"):
         open_results(tmp_path / "none", "runs", Outcome, {}, to_read=True).__enter__()
+
+
+def test_a_second_call_runs_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    asked = argparse.Namespace(keep=path, processes=1)
+    jobs = [
+        SimulationJob(WorkloadSource("W1"), "equal-mig", seed=seed, windows=1) for seed in (0, 1)
+    ]
+    first = outcomes_of(jobs[:1], Setting(), asked)
+    written = path.read_bytes()
+    both = outcomes_of(jobs, Setting(), asked)
+    assert both[jobs[0]].tally == first[jobs[0]].tally
+    assert both[jobs[1]].tally != first[jobs[0]].tally
+    assert path.read_bytes().startswith(written)
+    assert path.read_bytes().count(b"\n") == 3
+    asked.keep = None
+    assert outcomes_of(jobs[:1], Setting(), asked)[jobs[0]].tally == first[jobs[0]].tally

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.spread_windows import MODELS, SpreadWindow, spread_jobs
+from benchmarks.traces import arrivals, generated_kinds
 from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
-from migrator.reproduce.traces import arrivals, generated_kinds, offset
+from migrator.reproduce.sources import offset
 from migrator.simulation.compare import SimulationJob
 from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS

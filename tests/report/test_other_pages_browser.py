@@ -1,5 +1,5 @@
 """The other pages in a real browser, light, dark on a phone, and printed: comparisons, placements,
-loads, forecasters, advice, the map, the API's description and the status of a cluster."""
+loads, forecasters, advice, the API's description and the status of a cluster."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from migrator.report.forecasts import ForecastRow, forecast_page
 from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page
-from migrator.reproduce.map import MapSetting, measured
-from migrator.reproduce.map_page import map_page
 from migrator.serving.http.app import OPERATIONS, description, docs_page
 
 STATUS = {
@@ -48,7 +46,7 @@ STATUS = {
 
 def _trial() -> TrialResult:
     goodput = dict.fromkeys(RIVALS, 500.0) | {OURS: 600.0, STATIC: 590.0}
-    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    return TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
 
 
 def _scenario(_seed: int | None, windows: int | None) -> Scenario:
@@ -87,18 +85,12 @@ def _advice() -> Page:
     return advice_page(consultation.advice({key: _trial() for key in consultation.trials()}))
 
 
-def _map() -> Page:
-    setting = MapSetting(runs=2)
-    return map_page(measured(setting, {key: _trial() for key in setting.trials()}))
-
-
 PAGES: dict[str, Callable[[], Page | str]] = {
     "comparison": _comparison,
     "placement": _placement,
     "load": lambda: load_page(load_outcome()),
     "forecasts": _forecasts,
     "advice": _advice,
-    "map": _map,
     "docs": lambda: docs_page(description(OPERATIONS), OPERATIONS),
     "overview": lambda: overview_page(STATUS),
 }

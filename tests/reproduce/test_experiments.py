@@ -163,7 +163,7 @@ def test_gains_have_an_interval_over_the_workloads() -> None:
 def test_a_higher_load_is_the_same_workloads_otherwise() -> None:
     high, plain = (EXPERIMENTS[name].jobs(SMALL) for name in ("high-load", "goodput"))
     sources = {job.source for job in high if isinstance(job.source, WorkloadSource)}
-    assert {replace(source, load=0.6, gain=None) for source in sources} == {
+    assert {replace(source, load=0.6, published=False) for source in sources} == {
         job.source
         for job in plain
         if isinstance(job.source, WorkloadSource) and job.policy == "migrator"

@@ -18,11 +18,9 @@ from migrator.reproduce.reproduce import (
     cost_s,
     figures_of,
     jobs_of,
-    key_of,
     page_of,
     run_jobs,
 )
-from migrator.reproduce.results_file import code_digest, open_results, traces_digest
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import SimulationJob
 
@@ -115,45 +113,6 @@ def test_runs_are_the_same_again() -> None:
     }
 
 
-def test_runs_that_are_kept_are_not_run_again(tmp_path: Path) -> None:
-    """A second call runs what is left, whatever else the file has, and finds the same."""
-    jobs, other = (jobs_of([name], Setting(most_windows=1)) for name in NAMES[0:3:2])
-    path = tmp_path / "runs.jsonl"
-    with open_results(path, "runs", RunOutcome, {}) as file:
-        first = run_jobs(jobs[:2], processes=1, results=file)
-    steps: list[int] = []
-    with open_results(path, "runs", RunOutcome, {}) as file:
-        again = run_jobs([*jobs[:2], other[0]], lambda: steps.append(1), 1, file)
-        assert len(file.finished) == 3
-    assert len(steps) == 1
-    for job in jobs[:2]:
-        assert again[job].tally == first[job].tally
-        assert again[job].tenants == first[job].tenants
-    keys = [key_of(job) for job in jobs_of([ALL], Setting())]
-    assert len(set(keys)) == len(keys)
-
-
-def test_results_of_other_traces_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also of the same folder, if a file in it has changed."""
-    assert traces_digest(None) == traces_digest(tmp_path) == ""
-    trace = tmp_path / "twitter_2021.csv"
-    trace.write_text("second,count\n0,1\n", encoding="utf-8")
-    before = traces_digest(tmp_path)
-    trace.write_text("second,count\n0,2\n", encoding="utf-8")
-    assert len({before, traces_digest(tmp_path), ""}) == 3
-    monkeypatch.delenv("MIGRATOR_DATA", raising=False)
-    results = tmp_path / "runs.jsonl"
-    settings = {"code": code_digest(), "traces": before}
-    with open_results(results, "runs", RunOutcome, settings):
-        pass
-    options = ["--results", str(results), "--out", str(tmp_path / "page.html")]
-    done = CliRunner().invoke(app, ["reproduce", "best-allocation", *options])
-    assert done.exit_code != 0
-    assert "results of other settings (traces)" in str(done.exception)
-
-
 def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIGRATOR_DATA", raising=False)
     out = tmp_path / "new" / "page.html"
@@ -165,7 +124,7 @@ def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_verb_lists_experiments() -> None:
     shown = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "map"]
+    assert [line.split()[0] for line in shown.splitlines()] == NAMES
 
 
 def test_workloads_and_windows_make_it_short(

@@ -30,12 +30,11 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.reproduce.gains import OURS, REPORTED, gains_sentence, goodput_figures
-from migrator.reproduce.map_cells import Gain
 
 LOAD = 0.8
 """The load of the experiment `high-load`."""
 POLICIES = (OURS, "migrator-paper", *PAPERS_PEERS, STATIC_PARIS)
-EVALUATION = Evaluation(POLICIES, forecaster=AUTO, load=LOAD, gain=Gain.PUBLISHED)
+EVALUATION = Evaluation(POLICIES, forecaster=AUTO, load=LOAD, published=True)
 
 
 def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
@@ -84,8 +83,7 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
         differs=(
             f"Ours: {gains_sentence(measured)}. No planner could reach more than {percent(most)}, "
             f"and migrator reaches {percent(measured.goodput(OURS))}.",
-            f"{_nearest_peer(measured)} The map (`migrator reproduce map`) varies the load, the "
-            "length of retrainings and the arrivals.",
+            _nearest_peer(measured),
         ),
     )
 

@@ -98,8 +98,8 @@ def test_a_layout_from_a_mig_parted_file_by_name() -> None:
     expected = [
         {"op": "create", "start": start, "gpcs": 2, "profile": "2g.10gb"} for start in (0, 2, 4)
     ]
-    for arguments in ([f"{path}:three-by-two"], [path, "--name", "three-by-two"]):
-        assert emulated("apply", *arguments, "--dry-run", "--json").json == {"steps": expected}
+    done = emulated("apply", f"{path}:three-by-two", "--dry-run", "--json")
+    assert done.json == {"steps": expected}
 
 
 def test_a_file_that_wants_mig_off_gets_a_note_that_it_is_never_switched_off(
@@ -336,9 +336,8 @@ def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
         (["apply", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["apply", "nowhere.yaml:name"], "nowhere.yaml: there is no such file"),
         (["apply", EXAMPLES], "this is a directory"),
-        (["apply", EXAMPLES / "mig-parted.yaml"], "name one as FILE:NAME or with --name"),
+        (["apply", EXAMPLES / "mig-parted.yaml"], "name one as FILE:NAME"),
         (["apply", f"{EXAMPLES}/mig-parted.yaml:by-gup"], "did you mean by-gpu?"),
-        (["apply", BOTH, "--name", "x"], "leave the name out"),
         (["apply", BOTH, "--owner", " "], "--owner: the name is empty"),
         (["apply", BOTH, "--enable-mig"], "--enable-mig: emulated has no MIG mode"),
         (["apply", BOTH, "--limit-memory"], "--limit-memory: emulated gives every instance its"),

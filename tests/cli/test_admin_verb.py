@@ -84,11 +84,6 @@ def test_what_the_daemon_refuses_is_printed_and_exits_with_1(server: tuple[str, 
     assert json.loads(done.stdout)["outcome"] == "failed"
 
 
-def test_a_tenant_that_is_not_there(server: tuple[str, int]) -> None:
-    refusal = refused(InputError, "drain", "other", "--url", server[0], "--yes")
-    assert "use images or texts" in refusal
-
-
 def test_without_a_terminal_it_must_be_confirmed_by_an_option(server: tuple[str, int]) -> None:
     before = acted(server[0])
     assert "pass --yes" in refused(InputError, "pause", "--url", server[0])

@@ -187,14 +187,6 @@ def test_show_as_json_has_owners_and_what_still_fits(tmp_path: Path) -> None:
     assert shown["unfinished"] == []
 
 
-def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
-    emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
-    rows = emulated("list", "--json").json["gpus"]
-    assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
-    assert [(row["index"], len(row["instances"])) for row in rows] == [(0, 0), (2, 1)]
-    assert [row["index"] for row in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
-
-
 def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
     emulated("apply", EXAMPLES / "small-services.yaml")
     for name, options in (("layout.yaml", []), ("layout.json", ["--json"])):
@@ -290,16 +282,6 @@ def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, arguments: list[st
     assert emulated("apply", BOTH, "--dry-run").code == OK
     assert list(state.iterdir()) == []
     assert emulated("apply", BOTH).code == OK
-
-
-def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
-    emulated("apply", BOTH)
-    driver = EmulatedDriver(state)
-    for shown, there in zip(
-        emulated("show", "--json").json["instances"], driver.instances(), strict=True
-    ):
-        assert shown["environment"] == driver.environment(there)
-    assert "a worker needs CUDA_VISIBLE_DEVICES, MIGRATOR_INSTANCE" in emulated("show").out
 
 
 @pytest.mark.parametrize(

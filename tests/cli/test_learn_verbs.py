@@ -63,13 +63,6 @@ def test_a_course_is_resumed_and_printed(tmp_path: Path) -> None:
     assert 0 <= written["median_error"] <= 1
 
 
-def test_without_windows_the_pre_trained_model_is_told() -> None:
-    done = run("retrain", "nc-synthetic", *TINY, "--windows", "0")
-    assert done.exit_code == 0, done.output
-    assert "after pre-training" in done.stdout
-    assert "estimates" not in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

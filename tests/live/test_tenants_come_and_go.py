@@ -17,6 +17,7 @@ import yaml
 from support import PYTHONPATH
 from support.faults import events, forkserver_of, said, settled, teach
 from support.live_daemon import TENANT, Served, samples, scenario_file, served
+from support.serving import children
 from typer.testing import CliRunner
 
 from migrator.cli import app
@@ -158,6 +159,12 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         assert (status, "own_means cannot be imported" in answer["error"]) == (400, True)
         own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
         assert control(daemon, "cameras", "load")[0] == 200
+        assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
+        # one that cannot be restarted stops the plans of its own tenant only
+        own.unlink()
+        (added,) = (pid for pid in children(forkserver_of(daemon)) if children(pid))
+        os.kill(added, signal.SIGKILL)
+        said(tmp_path / "state", "the forkserver of cameras died", "workers go on serving")
         assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
 
 

@@ -332,28 +332,29 @@ async def test_all_forkservers_run_again_once_one_that_is_restarted_is_not_neede
     tmp_path: Path,
 ) -> None:
     async with started(tmp_path / "run") as workers:
-        first, changes = workers.forkserver.pid or 0, list[bool]()
-        workers.forkserver.changed = changes.append
+        first, changes = workers.forkserver.pid or 0, list[set[str]]()
+        workers.forkserver.changed = lambda stopped: changes.append({*stopped})
         await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
         (own,) = children(first)
         os.kill(own, signal.SIGKILL)
-        await until_async(lambda: changes == [False])
+        await until_async(lambda: changes == [{"b"}])
         await workers.remove("b")
-        assert changes == [False, True]
+        assert changes == [{"b"}, set()]
 
 
 @in_uvloop
 async def test_of_two_forkservers_that_died_both_must_run_again(tmp_path: Path) -> None:
     async with started(tmp_path / "run") as workers:
-        first, changes = workers.forkserver.pid or 0, list[bool]()
-        workers.forkserver.changed = changes.append
+        first, changes = workers.forkserver.pid or 0, list[set[str]]()
+        workers.forkserver.changed = lambda stopped: changes.append({*stopped})
         await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
         (own,) = children(first)
         os.kill(own, signal.SIGKILL)
         os.kill(first, signal.SIGKILL)
         await until_async(lambda: workers.forkserver.pid not in (first, None))
-        assert changes == [False]
-        await until_async(lambda: changes == [False, True])
+        await until_async(lambda: changes[-1] == set())
+        assert {"a", "b"} in changes
+        assert changes.count(set()) == 1
 
 
 async def _serves(workers: Workers, tenant: str) -> None:

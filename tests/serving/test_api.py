@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
+from support.api_server import CLASSES, LENGTH, SIDE, image_body
 from support.html import ParsedPage
 from support.stand_in_worker import POISON
 
@@ -24,12 +24,6 @@ from migrator.serving.http.app import FEEDBACK_EXAMPLE, INFER_EXAMPLE, OPERATION
 
 triton: Any = import_module("tritonclient.http")  # it has no types
 IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from support.api_server import running_server
+from support.api_server import image_body, running_server
 
 from migrator.core.errors import HttpError, InputError
 from migrator.serving.http.access import Tokens, digest, require_safe
@@ -18,12 +18,6 @@ from migrator.serving.http.server import ApiServer
 
 PATH = "/admin/actions"
 PAUSE = {"action": "pause", "tenant": None}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +167,10 @@ def test_the_token_for_administration_is_needed_and_enough(guarded: httpx.Client
     }
     assert sent(guarded, PAUSE, named) == 200
     assert len(acted(guarded, authorization="Bearer secret-a")) == 2
+    labelled = {**image_body(), "label": 1}
+    given = {"authorization": "Bearer secret-i", "origin": "http://example.com"}
+    stored = guarded.post("/v2/models/images/feedback", json=labelled, headers=given)
+    assert stored.status_code == 200
 
 
 def test_who_may_not_act_learns_nothing_of_tenants(guarded: httpx.Client) -> None:

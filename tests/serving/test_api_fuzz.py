@@ -97,9 +97,9 @@ def _written(value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "examples"),
     [
-        ("/v2/models/{name}/infer", 70),
-        ("/v2/models/{name}/versions/{version}/infer", 15),
-        ("/v2/models/{name}/feedback", 40),
+        ("/v2/models/{name}/infer", 50),
+        ("/v2/models/{name}/versions/{version}/infer", 3),
+        ("/v2/models/{name}/feedback", 30),
         ("/v2/models/{name}/samples", 20),
         ("/v2/models/{name}", 5),
         ("/v2/models/{name}/versions/{version}/ready", 5),

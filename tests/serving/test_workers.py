@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import PYTHONPATH
-from support.served_models import RAISE, SLOW
+from support.served_models import SLOW
 from support.serving import (
     OBEDIENT,
     SharedWorkers,
@@ -29,7 +29,7 @@ from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import InUseError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.serving.workers.forkserver_process import build_all
-from migrator.serving.workers.messages import ModelFaultError, ModelSpec, WorkerLostError
+from migrator.serving.workers.messages import ModelSpec, WorkerLostError
 from migrator.serving.workers.pool import Workers
 
 
@@ -112,14 +112,6 @@ async def test_weights_that_cannot_be_used_leave_the_old_ones_serving(
         with pytest.raises(InputError):
             await workers.take(assignment(weights=bad))
     assert children(workers.forkserver.pid or 0) - before == {worker.pid}
-
-
-@with_workers
-async def test_a_model_that_raises_costs_one_batch(workers: Workers) -> None:
-    worker = await workers.take(assignment())
-    with pytest.raises(ModelFaultError, match="asked to raise"):
-        await worker.infer(pictures(RAISE))
-    assert (await worker.infer(pictures())).scores.shape == (2, 3)
 
 
 @with_workers

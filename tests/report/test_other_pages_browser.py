@@ -50,7 +50,7 @@ STATUS = {
 
 def _trial() -> TrialResult:
     goodput = dict.fromkeys(RIVALS, 500.0) | {OURS: 600.0, STATIC: 590.0}
-    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    return TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
 
 
 def _scenario(_seed: int | None, windows: int | None) -> Scenario:

@@ -286,11 +286,11 @@ def open_files(url: str) -> int:
         {"headers": {"inference-header-content-length": DIGITS}},
         {"headers": {"timeout-ms": "9" * 5000}},
         {"headers": {"timeout-ms": "-1"}},
-        *({"parameters": {key: 10**400}} for key in ("timeout_ms", "deadline_ms", "timeout")),
+        *({"parameters": {key: 10**400}} for key in ("timeout_ms", "timeout")),
         *({"parameters": {"timeout_ms": value}} for value in TIMES),
         {"parameters": {"binary_data_size": 10**400}},
     ],
-    ids=range(7 + len(TIMES)),
+    ids=range(6 + len(TIMES)),
 )
 def test_numbers_beyond_all_bounds_are_malformed(url: str, given: dict[str, Any]) -> None:
     body = image(parameters=given.get("parameters", {}), label=1)
@@ -386,7 +386,7 @@ VALUES = st.one_of(
 )
 FIELDS = ["data", "shape", "datatype", "name", "parameters"]
 TOP = ["id", "label", "row", "inputs", "outputs", "parameters", "action", "tenant", "admit"]
-PARAMETER_NAMES = ["timeout_ms", "deadline_ms", "timeout", "binary_data_size", "binary_data_output"]
+PARAMETER_NAMES = ["timeout_ms", "timeout", "binary_data_size", "binary_data_output"]
 TEXTS = st.sampled_from(
     ["", "0", "-1", "1e999", "nan", "9" * 5000, DIGITS, "\xb2", "bytes=0-" + "9" * 5000, "[", "*/*"]
 )

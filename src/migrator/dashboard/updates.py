@@ -253,7 +253,6 @@ class Marker:
 
     @staticmethod
     def parse(text: str) -> Marker:
-        """The marker written as `text`; InputError if it is none."""
         parts = text.split(".")
         if len(parts) != len(TABLES) or not all(part.isdecimal() for part in parts):
             raise InputError("after: this is not a marker of this page; load the page again")
@@ -261,11 +260,9 @@ class Marker:
 
     @staticmethod
     def now(connection: sqlite3.Connection) -> Marker:
-        """Everything written so far."""
         return Marker(tuple(_last(connection, kind) for kind in TABLES))
 
     def of(self, kind: type[Record]) -> int:
-        """The last row of one table."""
         return self.rows[TABLES.index(kind)]
 
 

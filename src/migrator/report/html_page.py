@@ -223,7 +223,6 @@ def _swatch(paint: Paint, dashed: bool, *, is_line: bool) -> str:
 
 
 def _table(table: Table, summary: str = "") -> str:
-    """The table in a box that scrolls sideways on narrow pages."""
     label = _attribute(table.caption)
     text = (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}">\n<table>\n'

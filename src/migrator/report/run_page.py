@@ -216,7 +216,6 @@ def _preferences(run: RecordedRun) -> str:
 
 
 def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:
-    """Of two runs, by how much the first is better or worse."""
     ours, theirs = runs[0].tally, runs[1].tally
     if len(runs) != 2 or ours.known_share is None or not theirs.known_share:
         return ()
@@ -392,7 +391,6 @@ def _run_sections(
 
 
 def _allocation(run: RecordedRun, board: Board) -> Slices | None:
-    """What was held in the drawn windows, as one chart."""
     drawn = run.windows[-MOST_WINDOWS:]
     if not drawn:
         return None
@@ -408,7 +406,6 @@ def _allocation(run: RecordedRun, board: Board) -> Slices | None:
 def _slices(
     run: RecordedRun, drawn: Sequence[RecordedWindow], board: Board
 ) -> Iterator[Block | None]:
-    """Per window the first plan, and what was held."""
     overheads_s = run.overheads_s
     for window in drawn:
         yield planned_chart(run, window, board, overheads_s)
@@ -418,7 +415,6 @@ def _slices(
 def _requests(
     run: RecordedRun, drawn: Sequence[RecordedWindow]
 ) -> tuple[list[Block | None], list[Block | None]]:
-    """Charts of the arrivals of every tenant, and of what became of them."""
     arrivals: list[Block | None] = []
     outcomes: list[Block | None] = []
     for hue, name in enumerate(run.tenants):

@@ -121,7 +121,6 @@ def share_size(gpcs: float, board: Board, duty: float = 1.0) -> str:
 
 
 def _split(slab: Slab, cold_s: float) -> list[Slab]:
-    """Its cold and its warm part."""
     warm_from = slab.from_s + cold_s
     parts = []
     if cold_s > 0:
@@ -263,7 +262,6 @@ def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
 
 
 def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:
-    """Where every unit is drawn, by its name."""
     histories: dict[str, list[UnitRecord]] = {}
     for unit in sorted(units, key=lambda unit: unit.from_s):
         histories.setdefault(unit.unit, []).append(unit)

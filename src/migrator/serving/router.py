@@ -69,7 +69,6 @@ class Router:
             self.add(tenant)
 
     def add(self, settings: QueueSettings) -> None:
-        """Add a tenant; one that was here before goes on with its counts."""
         queue = self._queues.setdefault(settings.name, TenantQueue(settings))
         queue.settings = settings
         self.counts[settings.name] = queue.counts
@@ -91,11 +90,9 @@ class Router:
         }
 
     def ready(self, tenant: str) -> bool:
-        """Whether a worker takes its requests."""
         return bool(self._queue(tenant).taking)
 
     def refuse(self, tenant: str, reason: str | None) -> None:
-        """Refuse new requests of the tenant for that reason; None: accept them again."""
         self._queue(tenant).refusal = reason
 
     def refuses(self, tenant: str) -> bool:
@@ -163,7 +160,6 @@ class Router:
         self._lend()
 
     def is_idle(self, worker: WorkerLink) -> bool:
-        """Whether it would take a request now, and has none."""
         attached = self._find(worker)
         return attached is not None and attached[1].drained is None and not attached[1].busy
 
@@ -299,7 +295,6 @@ class Router:
     def _admit(
         self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None, request_id: str
     ) -> QueuedRequest:
-        """Count a request, and refuse it where it must not wait."""
         now_s, rows, settings = self.clock(), len(inputs), queue.settings
         if not 1 <= rows <= settings.batch:
             raise HttpError(
@@ -325,7 +320,6 @@ class Router:
         return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id)
 
     def _feed(self, queue: TenantQueue, now_s: float | None = None) -> None:
-        """Send batches to all free workers, in their order."""
         if not queue.rows:
             return
         now_s = self.clock() if now_s is None else now_s
@@ -465,7 +459,6 @@ class Router:
         attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached)
 
     def _check_overdue(self, queue: TenantQueue, attached: AttachedWorker) -> None:
-        """Refuse overdue requests: the worker may hang."""
         attached.timer = None
         now_s = self.clock()
         for request in attached.batch:
@@ -557,7 +550,6 @@ def _fail(queue: TenantQueue, request: QueuedRequest, status: int, reason: str) 
 
 
 def _refuse(queue: TenantQueue, request: QueuedRequest) -> None:
-    """Refuse a request that cannot be answered in time."""
     if request.answer.done():
         return  # its client has just left, which `withdraw` counts
     queue.counts.drop(request.second, request.rows)

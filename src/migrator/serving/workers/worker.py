@@ -304,7 +304,6 @@ def _seconds(step: Callable[[], object]) -> float:
 
 
 def _open_device(device: str) -> None:
-    """Create the CUDA context."""
     if device != "cuda":
         return
     torch: Any = import_module("torch")

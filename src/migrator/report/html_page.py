@@ -127,7 +127,7 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _link(section: Section, text: str) -> str:
-    return f'<a href="#{_attribute(section.anchor)}">{html.escape(text)}</a>'
+    return f'<a href="#{html.escape(section.anchor)}">{html.escape(text)}</a>'
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:
@@ -146,7 +146,7 @@ def _packaged(name: str) -> str:
 
 def _section(section: Section, charts: list[Chart]) -> str:
     parts = [
-        f'<section id="{_attribute(section.anchor)}">',
+        f'<section id="{html.escape(section.anchor)}">',
         f"<h2>{html.escape(section.title)}</h2>",
     ]
     parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
@@ -187,7 +187,7 @@ def _figure(chart: Chart, number: int) -> str:
         f"{_legend(chart)}{scale}"
         f'<div class="wide"><div class="plot" role="img" data-chart="{number}" '
         f'style="height:{height_of(chart)}px;min-width:{width_of(chart)}px" '
-        f'aria-label="{_attribute(summary_of(chart))}"></div></div>\n'
+        f'aria-label="{html.escape(summary_of(chart))}"></div></div>\n'
         f"{_table(numbers_of(chart), 'The numbers as a table')}\n</figure>"
     )
 
@@ -223,7 +223,7 @@ def _swatch(paint: Paint, dashed: bool, *, is_line: bool) -> str:
 
 
 def _table(table: Table, summary: str = "") -> str:
-    label = _attribute(table.caption)
+    label = html.escape(table.caption)
     text = (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
         f"<caption>{html.escape(table.caption)}</caption>\n"
@@ -275,10 +275,3 @@ def _inline(text: str) -> str:
             parts.append(f'<a href="{shown}" rel="noreferrer">{shown}</a>')
         at = match.end()
     return "".join([*parts, html.escape(text[at:])])
-
-
-def _attribute(text: str) -> str:
-    return html.escape(text, quote=True)
-
-
-# The numbers of charts, for readers who cannot see them

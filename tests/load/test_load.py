@@ -108,7 +108,7 @@ def test_the_requests_are_those_of_the_simulator(tmp_path: Path) -> None:
         assert np.array_equal(times_s(scenario, index, 2), np.concatenate(drawn))
 
 
-@pytest.mark.parametrize("behaviour", [{"binary": True}, {"closes": True}, {"not_ready": 3}])
+@pytest.mark.parametrize("behaviour", [{"closes": True}, {"not_ready": 3}])
 def test_servers_that_do_it_otherwise(
     behaviour: dict[str, Any], running: Running, tmp_path: Path
 ) -> None:

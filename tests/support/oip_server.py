@@ -127,13 +127,8 @@ class Oip:
             "model_version": str(self.wanted.get("version", 1)),
         }
         headers = {"connection": "close"} if self.wanted.get("closes") else {}
-        if not self.wanted.get("binary"):
-            outputs = [] if self.wanted.get("mute") else [{**output, "data": [label]}]
-            return JSONResponse({**answer, "outputs": outputs}, headers=headers)
-        output["parameters"] = {"binary_data_size": 8}
-        head = json.dumps({**answer, "outputs": [output]}).encode()
-        body = head + np.array([label], np.int64).tobytes()
-        return Response(body, headers={**headers, HEADER: str(len(head))})
+        outputs = [] if self.wanted.get("mute") else [{**output, "data": [label]}]
+        return JSONResponse({**answer, "outputs": outputs}, headers=headers)
 
     async def feedback(self, request: Request) -> Response:
         label = await request.json()

@@ -352,7 +352,7 @@ class Sender:
             account.refused[REFUSED[reply.status]] += 1
         elif reply.status != 200:
             account.fail(f"{reply.status}: {error_in(reply.body) or 'no reason given'}")
-        elif (answer := read_answer(reply.body, reply.headers)) is None:
+        elif (answer := read_answer(reply.body)) is None:
             account.fail("an answer without a label")
         else:
             account.latencies.append(latency_s)

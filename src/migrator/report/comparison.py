@@ -215,7 +215,7 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
         scenario_rows = [row for row in rows if row.scenario == scenario]
         sections.append(_section(scenario, scenario_rows, reference))
     lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}."
-    lead += f" {_interval_sentence(rows)}" if reference.interval_words else ""
+    lead += f" {_interval_sentence(rows)}".rstrip()
     lead += "".join(f" {capitalised(note)}." for note in notes)
     return Page("Policies compared", lead, tuple(sections))
 

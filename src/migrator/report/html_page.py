@@ -118,16 +118,15 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
         group = list(subject_sections)
         alone = not subject or len(group) == 1
         for section in group if alone else ():
-            yield f"<li>{_link(section, section.title)}</li>"
+            title = html.escape(section.title)
+            yield f'<li><a href="#{html.escape(section.anchor)}">{title}</a></li>'
         if not alone:
-            links = ", ".join(
-                _link(section, section.title.rpartition(": ")[2]) for section in group
+            links = (
+                f'<a href="#{html.escape(section.anchor)}">'
+                f"{html.escape(section.title.rpartition(': ')[2])}</a>"
+                for section in group
             )
-            yield f"<li>{html.escape(subject)}: {links}</li>"
-
-
-def _link(section: Section, text: str) -> str:
-    return f'<a href="#{html.escape(section.anchor)}">{html.escape(text)}</a>'
+            yield f"<li>{html.escape(subject)}: {', '.join(links)}</li>"
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:

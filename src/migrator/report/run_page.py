@@ -225,7 +225,8 @@ def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, .
 
 
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
-    shares, looks = [run.tally.known_share for run in runs], _looks(runs)
+    shares = [run.tally.known_share for run in runs]
+    looks = policy_paints([run.policy for run in runs])
     order = sorted(range(len(runs)), key=lambda at: -(shares[at] or 0.0))
     values = tuple(shares[at] for at in order)
     return Bars(
@@ -236,10 +237,6 @@ def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
         y=_SHARE,
         horizontal=True,
     )
-
-
-def _looks(runs: Sequence[RecordedRun]) -> tuple[Paint, ...]:
-    return policy_paints([run.policy for run in runs])
 
 
 def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Table:
@@ -265,7 +262,7 @@ def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[B
     longest = max(len(run.ended) for run in runs)
     tenants = list(dict.fromkeys(name for run in runs for name in run.totals))
     windows = [dict(enumerate(window.tally for window in run.ended)) for run in runs]
-    looks = list(zip(names, _looks(runs), strict=True))
+    looks = list(zip(names, policy_paints([run.policy for run in runs]), strict=True))
     if longest > 1:
         yield _by_window("Goodput share by window", windows, looks, longest, _SHARE)
         goodput = Axis("goodput", "requests")

@@ -232,7 +232,7 @@ def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices
             Slab(
                 tenant,
                 use_of(tenant, unit.state),
-                _unit_size(unit.start, unit.gpcs, board),
+                share_size(unit.gpcs, board) if unit.start is None else f"{unit.gpcs:g}g",
                 starts[unit.unit],
                 _unit_width(unit, board),
                 round(from_s, 3),
@@ -281,10 +281,6 @@ def _unit_width(unit: UnitRecord, board: Board) -> float:
     if unit.start is None:
         return unit.gpcs * board.memory_slices / board.compute_slices
     return float(slice_width(board, unit.gpcs))
-
-
-def _unit_size(start: int | None, gpcs: float, board: Board) -> str:
-    return share_size(gpcs, board) if start is None else f"{gpcs:g}g"
 
 
 def current_slabs(units: Iterable[CurrentUnit], board: Board) -> tuple[Slab, ...]:

@@ -71,7 +71,7 @@ class WatchedLoad:
             path = self._server.path(name, "/infer")
             reply = await self._pool.ask("POST", path, body, headers)
             status = reply.status
-            answer = read_answer(reply.body, reply.headers) if status == 200 else None
+            answer = read_answer(reply.body) if status == 200 else None
         except NoAnswerError:
             pass  # the status says so
         version = int(answer.version) if answer else NO_ANSWER

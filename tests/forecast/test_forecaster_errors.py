@@ -162,11 +162,9 @@ def test_a_slot_that_is_no_number_of_requests_is_the_mean_of_the_others() -> Non
 
 
 @pytest.mark.parametrize("name", ["last-mean", "last-window", "ewma", "seasonal", "ridge", "auto"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -40.0])
-@pytest.mark.parametrize("where", [slice(20, 60), slice(700, 720), slice(-1, None)])
-def test_gaps_are_forecast_over(name: str, bad: float, where: slice) -> None:
+def test_gaps_are_forecast_over(name: str) -> None:
     history = np.random.default_rng(1).poisson(20, 1500).astype(float)
-    history[where] = bad
+    history[20:60], history[700:710], history[710:720], history[-1] = np.nan, np.inf, -40.0, -np.inf
     ahead = forecasters()[name].ahead(history, 50, 60)
     assert ahead.mean() == pytest.approx(20, rel=0.3)
     assert (ahead >= 0).all()

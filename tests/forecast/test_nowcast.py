@@ -53,7 +53,7 @@ def test_only_the_history_counts_and_nothing_is_negative() -> None:
     assert first.min() >= 0
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 20, 60])
+@pytest.mark.parametrize("length", [1, 5, 60])
 def test_a_short_history_is_enough_for_a_level(length: int) -> None:
     ahead = Nowcast().ahead(np.full(length, 4.0), 10, WINDOW)
     assert ahead.shape == (NEAREST, 10)

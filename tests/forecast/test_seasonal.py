@@ -67,7 +67,7 @@ def test_the_level_under_a_period_does_not_depend_on_the_phase() -> None:
     np.testing.assert_allclose(rows.mean(axis=1), 30, atol=1)
 
 
-@pytest.mark.parametrize("period", [2, 7, 30, 150, 288, 600, 999])
+@pytest.mark.parametrize("period", [2, 30, 288, 999])
 def test_pulses_are_found_exactly(period: int) -> None:
     counts = RNG.poisson(2 + 30 * (SLOTS % period < max(1, period // 50))).astype(float)
     season = find_period(counts)
@@ -75,7 +75,7 @@ def test_pulses_are_found_exactly(period: int) -> None:
     assert 0.2 < season.correlation <= 1
 
 
-@pytest.mark.parametrize("period", [7, 30, 150, 288, 600])
+@pytest.mark.parametrize("period", [7, 150, 600])
 def test_waves_are_found_nearly(period: int) -> None:
     counts = RNG.poisson(20 + 10 * np.sin(2 * np.pi * SLOTS / period)).astype(float)
     assert find_period(counts).slots == pytest.approx(period, rel=0.05)

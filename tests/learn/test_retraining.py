@@ -21,7 +21,6 @@ from migrator.core.training import Layers
 from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.estimation import estimate
 from migrator.learn.model import Inputs, Labels, Model, Scores
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import (
@@ -314,12 +313,6 @@ def test_a_training_after_which_more_answers_are_no_numbers_is_refused(
     # the samples, and not the training
     model.steps = 1
     assert retrain(model, data, 0.0, SETTINGS)[1].adopted
-
-
-def test_an_estimate_of_such_a_training_expects_nothing(pretrained: Pretrained) -> None:
-    _, data, _ = pretrained
-    said = estimate(Hot.build(10, 0), data, 0.4, SETTINGS, [])
-    assert (said.accuracy, said.limit) == (0.4, 0.4)
 
 
 def test_scores_that_are_no_numbers_are_wrong(pretrained: Pretrained) -> None:

@@ -113,11 +113,7 @@ def test_a_folder_of_another_library_is_refused(tmp_path: Path) -> None:
     ("change", "wrong"),
     [
         ({"num_classes": "x"}, "num_classes"),
-        ({"num_classes": None}, "num_classes"),
-        ({"input_size": "x"}, "input_size"),
         ({"input_size": []}, "input_size"),
-        ({"mean": None}, "mean or std"),
-        ({"mean": [0.5]}, "mean or std"),
         ({"std": [0, 0, 0]}, "mean or std"),
         ({"classifier": 5}, "classifier"),
     ],
@@ -132,13 +128,6 @@ def test_odd_values_in_a_folder_are_one_sentence(
     config |= {key: value for key, value in change.items() if key == "num_classes"}
     path.write_text(json.dumps(config))
     with pytest.raises(InputError, match=f"{wrong} in its config.json is missing or not usable"):
-        built(f"timm:local-dir:{tmp_path}")
-
-
-def test_quantised_weights_are_refused(tmp_path: Path) -> None:
-    network, file = save_folder(tmp_path), tmp_path / "model.safetensors"
-    save_file({name: tensor.to(torch.int8) for name, tensor in network.state_dict().items()}, file)
-    with pytest.raises(InputError, match=r"its weights are quantised \(.*\.weight is I8\)"):
         built(f"timm:local-dir:{tmp_path}")
 
 

@@ -86,7 +86,6 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == [section.title for section in sections]
     assert all(cell.endswith(".") and len(cell) > 30 for row in table.rows for cell in row[1:])
-    assert page == page_of([ALL], SMALL, outcomes)
     write_page(page, tmp_path / "all.html")
     text = (tmp_path / "all.html").read_text(encoding="utf-8")
     for name in NAMES:
@@ -94,17 +93,8 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     assert list(figures_of([ALL], SMALL, outcomes)["experiments"]) == NAMES
 
 
-def test_figures_hold_the_gap_of_every_plan() -> None:
-    setting = Setting(workloads=("W1",), most_windows=3)
-    outcomes = outcomes_of(jobs_of(["goodput"], setting))
-    plans = figures_of(["goodput"], setting, outcomes)["plans"]
-    assert len(plans) == len(outcomes)
-    for plan in plans:
-        assert (plan["charge"], plan["gaps"]) == ("survivors", [0.0, 0.01, 0.02])
-
-
 def test_runs_are_the_same_again() -> None:
-    jobs, steps = jobs_of(["retraining-split"], Setting(most_windows=1)), []
+    jobs, steps = jobs_of(["retraining-split"], Setting(most_windows=1))[:2], []
     first = run_jobs(jobs, lambda: steps.append(1))
     assert len(steps) == len(jobs)
     again = run_jobs(jobs, processes=1)

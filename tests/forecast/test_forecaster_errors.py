@@ -119,14 +119,6 @@ def test_what_is_long_ago_does_not_count() -> None:
         )
 
 
-def test_more_or_fewer_scenarios() -> None:
-    history = np.random.default_rng(4).poisson(9, 900).astype(float)
-    for count in (1, 2, 5, 64):
-        ahead = scenarios(LastMean().points, history, 30, 60, count=count)
-        assert ahead.shape == (count, 30)
-        np.testing.assert_allclose(ahead.mean(axis=0), history[-60:].mean())
-
-
 def test_too_much_is_taken_off_evenly_down_to_zero() -> None:
     rows = np.array([[9.0], [3.0], [1.0], [-5.0]])
     assert with_mean(rows, np.array([2.0])).tolist() == [[7], [1], [0], [0]]

@@ -108,13 +108,6 @@ def test_a_short_history_still_gives_differing_scenarios(method: Forecaster, see
     assert 1 < ahead.std(axis=0).mean() < 12
 
 
-@pytest.mark.parametrize("method", [LastMean(), Ewma(), Seasonal()], ids=lambda method: method.name)
-def test_after_a_shift_the_new_level_counts(method: Forecaster) -> None:
-    history = np.concatenate((_poisson(5, 2400), _poisson(50, 400)))
-    mean = method.ahead(history, 200, 200).mean()
-    assert mean == pytest.approx(50, rel=0.1)
-
-
 @EVERY
 def test_the_rest_of_a_window_is_forecast_from_now(method: Forecaster) -> None:
     history = _poisson(30, 1950)
@@ -138,14 +131,3 @@ def test_four_of_five_fall_between_the_outer_tenths(
         came = counts[now : now + slots]
         inside.append(((low <= came) & (came <= high)).mean())
     assert 0.75 < np.mean(inside) < 0.85
-
-
-def test_seasonal_is_nearer_than_the_level_where_there_is_a_period() -> None:
-    rate = 4 + 40 * (np.arange(4000) % 90 < 15)
-    counts = np.random.default_rng(6).poisson(rate).astype(float)
-    came = counts[3000:3200]
-    missed = {
-        method.name: np.abs(method.ahead(counts[:3000], 200, 200).mean(axis=0) - came).mean()
-        for method in (Seasonal(), LastMean())
-    }
-    assert missed["seasonal"] < 0.3 * missed["last-mean"]

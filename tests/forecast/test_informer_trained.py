@@ -79,11 +79,6 @@ def test_what_is_no_model_is_refused_and_nothing_is_unpickled(tmp_path: Path) ->
             load(tmp_path / name)
 
 
-def test_a_folder_that_is_not_there(model: TrainedInformer, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written"):
-        save(model, tmp_path / "none" / "model")
-
-
 def test_a_forecast_is_that_of_the_same_arrivals_at_another_rate(model: TrainedInformer) -> None:
     now = np.array([400])
     once, thrice = (model.points(rate * HISTORY, now, 20, 20) for rate in (1, 3))

@@ -30,12 +30,6 @@ def test_seasonal_carries_a_period_on() -> None:
     assert row[4] < 0.1
 
 
-def test_seasonal_starts_in_the_phase_of_now() -> None:
-    counts = np.where(np.arange(1000) % 10 == 3, 8.0, 0.0)
-    rows = Seasonal().points(counts, np.array([991, 994]), 10, 200)
-    assert rows.argmax(axis=1).tolist() == [2, 9]
-
-
 def test_seasonal_stands_on_the_level_of_now() -> None:
     counts = 20 + 5 * np.sin(2 * np.pi * np.arange(1500) / 50)
     counts[1300:] += 40
@@ -52,12 +46,6 @@ def test_a_noisy_period_is_trusted_in_part() -> None:
     cycle = counts[-3 * period.slots :].reshape(3, -1).mean(axis=0)
     trust = 3 * period.correlation / (1 + 2 * period.correlation)
     assert row.std() == pytest.approx(trust * cycle.std())
-
-
-def test_a_window_longer_than_the_history_takes_its_whole_cycles() -> None:
-    counts = np.where(np.arange(190) % 20 < 5, 8.0, 0.0)
-    row = Seasonal().points(counts, np.array([190]), 20, 1000)[0]
-    assert row.mean() == pytest.approx(2, abs=0.05)
 
 
 def test_the_level_under_a_period_does_not_depend_on_the_phase() -> None:

@@ -186,36 +186,6 @@ def test_damaged_settings_are_one_sentence(material: Material, tmp_path: Path) -
         BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
 
 
-def test_what_a_killed_run_left_half_written_is_removed(material: Material, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, print)
-    BenchmarkRun(SETTINGS, material, folder=folder)
-    (tmp_path / "course").mkdir()
-    half = tmp_path / "course" / ".000000.weights.99.unfinished"
-    half.write_bytes(b"half")
-    BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
-    assert not half.exists()
-
-
-def test_a_resumed_window_shows_only_the_steps_that_are_left(
-    material: Material, tmp_path: Path
-) -> None:
-    folder = RunFolder(tmp_path, print)
-    shown: list[int] = []
-    taken = itertools.count()
-
-    @contextmanager
-    def progress(steps: int, _what: str) -> Iterator[Callable[[], None]]:
-        shown.append(steps)
-        yield lambda: (next(taken), None)[1]
-
-    with pytest.raises(CutOffError):
-        BenchmarkRun(SETTINGS, material, folder=folder).run(0, cut_off_after(6))
-    BenchmarkRun(SETTINGS, material, folder=folder, resume=True).run(0, progress)
-    # 120 samples in batches of 32: 4 steps an epoch, the first of 3 epochs was finished
-    assert shown == [8]
-    assert next(taken) == 8
-
-
 @pytest.mark.parametrize(("part", "said"), [("train", "to train on"), ("held_out", "held out")])
 def test_material_without_a_class_is_refused_by_its_name(
     material: Material, part: str, said: str

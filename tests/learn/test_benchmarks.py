@@ -197,14 +197,6 @@ def test_whatever_happens_to_a_file_is_one_sentence(tmp_path: Path, kind: str) -
     assert refused > 1
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
-    with (
-        pytest.raises(InputError, match="permission denied"),
-        reading_data(tmp_path, "set"),
-    ):
-        raise PermissionError(13, "Permission denied")
-
-
 def test_packed_pictures_are_found_where_the_variable_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,23 +268,6 @@ def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "row",
-    [
-        [1],
-        {"s": "train", "y": GROUPS[0], "t": None},
-        {"s": "train", "y": 3, "t": "x"},
-        {"s": "valid", "y": GROUPS[0], "t": "x"},
-        {"y": GROUPS[0], "t": "x"},
-    ],
-)
-def test_a_line_that_is_no_message_is_refused(tmp_path: Path, row: object) -> None:
-    with lzma.open(tmp_path / "20news_bydate_full.jsonl.xz", "wt") as lines:
-        lines.write(json.dumps(row) + "\n")
-    with pytest.raises(InputError, match=r"\(bydate\), or damaged"):
-        benchmark("nc-20-newsgroups").load(Origin(tmp_path))
-
-
-@pytest.mark.parametrize(
     ("name", "file"),
     [
         ("nc-cifar-10", "cifar10_subset_12k_webp.npz"),
@@ -317,12 +292,6 @@ def test_data_that_is_missing_or_damaged_is_one_sentence(
         benchmark(name).load(Origin())
 
 
-def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
-    packed(tmp_path, "cifar10_subset_12k_webp.npz", 11, "PNG", 32)
-    with pytest.raises(InputError, match="not a set of 10 classes"):
-        CIFAR.load(Origin(tmp_path))
-
-
 def test_classes_come_in_another_order_unless_they_drift(
     tmp_path: Path, synthetic_samples: Material
 ) -> None:
@@ -335,3 +304,17 @@ def test_classes_come_in_another_order_unless_they_drift(
     np.testing.assert_array_equal(other.train.arrives, other.train.labels // 2)
     with pytest.raises(InputError, match="generated in the order of its classes"):
         reorder_classes(SYNTHETIC, synthetic_samples, seed=1)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="permission denied"),
+        reading_data(tmp_path, "set"),
+    ):
+        raise PermissionError(13, "Permission denied")
+
+
+def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
+    packed(tmp_path, "cifar10_subset_12k_webp.npz", 11, "PNG", 32)
+    with pytest.raises(InputError, match="not a set of 10 classes"):
+        CIFAR.load(Origin(tmp_path))

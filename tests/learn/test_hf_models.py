@@ -290,15 +290,3 @@ def test_a_decoder_without_a_padding_token_in_its_config_takes_its_tokenizers(
     short, long = model.encode([SENTENCE, f"{SENTENCE} {SENTENCE}"])
     scores = model.infer(np.stack([short, long]))
     np.testing.assert_allclose(scores[:1], model.infer(short[None]), atol=1e-5)
-
-
-def test_no_texts_are_no_rows(tmp_path: Path) -> None:
-    save_bert(tmp_path)
-    assert built_text(tmp_path).encode([]).shape == (0, 64)
-
-
-def test_a_tokenizer_for_texts_of_no_length_is_one_sentence(tmp_path: Path) -> None:
-    save_bert(tmp_path)
-    _config(tmp_path, "tokenizer_config.json", model_max_length=0)
-    with pytest.raises(InputError, match="texts of 0 tokens"):
-        built_text(tmp_path)

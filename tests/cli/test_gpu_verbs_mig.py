@@ -107,22 +107,6 @@ def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
     assert places(fake) == [Place(4, "3g.20gb")]
 
 
-def test_a_foreign_half_made_instance_is_reported_with_its_remedy(fake: FakeNvml) -> None:
-    other = fake.foreign(4, "3g.20gb", whole=False)
-    done = mig("doctor", "--json")
-    assert done.code == REFUSED
-    (half_made,) = [check for check in done.json["checks"] if check["name"] == "half-made"]
-    assert half_made["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
-
-
-def test_a_refused_compute_instance_leaves_nothing_behind(fake: FakeNvml) -> None:
-    fake.fault(FaultKind.COMPUTE_REFUSED)
-    done = mig("apply", BOTH)
-    assert done.code == REFUSED
-    assert "the GPU is as it was before" in done.refusal
-    assert places(fake) == []
-
-
 def test_no_rights(fake: FakeNvml) -> None:
     fake.fault(FaultKind.NO_PERMISSION, None)
     done = mig("apply", BOTH)
@@ -194,17 +178,3 @@ def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path:
     }
     assert checks["state folder"]["verdict"] == "problem"
     assert checks["driver"]["verdict"] == "ok"
-
-
-def test_no_instances_on_a_gpu_out_of_mig_mode_is_as_it_should_be(
-    fake: FakeNvml, tmp_path: Path
-) -> None:
-    fake.mig(False)
-    path = tmp_path / "off.yaml"
-    path.write_text(
-        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}", "utf-8"
-    )
-    for verb in ("apply", "assert"):
-        done = mig(verb, path)
-        assert done.code == OK
-        assert "never switches it off" in done.err

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.html import ParsedPage
 from support.outcomes import run, tally
 
 from migrator.core.comparison import Row, summarise
@@ -146,13 +145,6 @@ def test_a_missing_run_leaves_a_gap() -> None:
     goodput, *_ = blocks(comparison_page(rows), "measures")
     assert isinstance(goodput, Bars)
     assert goodput.series[0].values[1] is None
-
-
-def test_html_is_a_page(tmp_path: Path) -> None:
-    draw_comparison(compared(), tmp_path / "out.html")
-    page = ParsedPage((tmp_path / "out.html").read_text(encoding="utf-8"))
-    assert page.tags["figure"] == 6
-    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
 
 
 def test_png_shows_every_policy(tmp_path: Path) -> None:

@@ -61,16 +61,12 @@ def test_a_fault_in_a_profile_names_both_places(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"version": 3}, "version: 3 is not supported"),
-        ({"model": ""}, "model: "),
         ({"latency_ms": {}}, "latency_ms: an empty object"),
-        ({"latency_ms": {"1": {}}}, "latency_ms.1: an empty object"),
         ({"latency_ms": {"1": {"16": 0}}}, "latency_ms.1.16: 0 is not above 0"),
         ({"latency_ms": {"0": {"16": 1}}}, "latency_ms.0: '0' is not a batch"),
         ({"latency_ms": {"1": {"1g": 1}}}, "latency_ms.1.1g: '1g' is not a number of SMs"),
-        ({"training_ratio": 0}, "training_ratio: 0 is not above 0"),
         ({"interference": -0.1}, "interference: -0.1 is less than 0"),
         ({"overhead": {"create_s": 1, "start_s": 1}}, "overhead.load_s: the key is missing"),
-        ({"provenance": None}, "provenance: null is not text"),
     ],
 )
 def test_refused_by_key(changes: dict[str, Any], said: str) -> None:

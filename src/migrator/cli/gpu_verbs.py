@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import REFUSED, AsJson, app, print_json
+from migrator.cli.app import REFUSED, AsJson, State, app, print_json
 from migrator.cli.gpu_views import (
     Row,
     gpu_json,
@@ -53,14 +53,6 @@ DriverOption = Annotated[
 Index = Annotated[
     int, typer.Option("--gpu", metavar="INDEX", help="Which GPU, as nvidia-smi numbers them.")
 ]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        metavar="FOLDER",
-        help="Where the journal and emulated GPUs live; default MIGRATOR_STATE or the user's.",
-    ),
-]
 BoardName = Annotated[
     str | None,
     typer.Option(
@@ -81,19 +73,16 @@ class GpuTarget:
     board: str | None
     limit_memory: bool = False
 
-    @contextmanager
-    def open(self) -> Iterator[GpuDriver]:
+    def open(self) -> AbstractContextManager[GpuDriver]:
         """Open its driver."""
         from migrator.gpu.drivers.registry import open_driver
 
-        with open_driver(
-            self.driver,
-            self.index,
+        return open_driver(
+            *(self.driver, self.index),
             state=self.state,
             board=self.board,
             limit_memory=self.limit_memory,
-        ) as driver:
-            yield driver
+        )
 
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
@@ -131,8 +120,6 @@ def target(
     from migrator.gpu.drivers.registry import default_driver
     from migrator.io.folders import state_folder
 
-    if index < 0:
-        raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
     name = driver or (DriverKind.EMULATED if board is not None else default_driver())
     if driver is None and board is None and name == DriverKind.EMULATED:
         say("no GPU found, using the emulated one; `--driver mig` says what is missing")
@@ -310,6 +297,3 @@ def _read_journal(
     except MigratorError as error:
         say(str(error))
         return {}, []
-
-
-# Views

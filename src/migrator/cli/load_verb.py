@@ -63,13 +63,9 @@ def load(
         ),
     ] = None,
     ca: Ca = None,
-    feedback: Annotated[
-        bool,
-        typer.Option("--feedback/--no-feedback", help="Send the true label after each answer."),
-    ] = True,
     labelled: Annotated[
         float,
-        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels that are sent."),
+        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels to send; 0: none."),
     ] = 1.0,
     labels_at: Annotated[
         str,
@@ -120,7 +116,7 @@ def load(
         windows=count,
         speed=speed,
         tokens=_tokens(live, token, scenario),
-        labels=labelled if feedback else 0.0,
+        labels=labelled,
         labels_at=_labels_at(labels_at),
         first_lead_s=first_lead_s,
         now=now,

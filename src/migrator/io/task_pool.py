@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
@@ -53,43 +52,21 @@ def _begin(end: socket.socket) -> None:
     Thread(target=exit_at_hangup, args=(end.detach(),), daemon=True).start()
 
 
-def _submit(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
-) -> list[Future[Any]]:
-    try:
-        return [executor.submit(function, task) for task in tasks]
-    except BrokenProcessPool as error:
-        raise _lost() from error
-
-
 def _run_in_processes(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
+    executor: ProcessPoolExecutor,
+    in_order: bool,
+    function: Callable[..., Any],
+    tasks: Sequence[Any],
 ) -> Iterator[Any]:
-    waiting = deque(_submit(executor, function, tasks))
-    while waiting:
-        yield _result(waiting.popleft())
-
-
-def _run_in_processes_unordered(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
-) -> Iterator[Any]:
-    """As `_run_in_processes`, in the order in which the tasks end."""
-    for done in as_completed(_submit(executor, function, tasks)):
-        yield _result(done)
-
-
-def _result(done: Future[Any]) -> Any:
     try:
-        return done.result()
+        waiting = [executor.submit(function, task) for task in tasks]
+        for done in waiting if in_order else as_completed(waiting):
+            yield done.result()
     except BrokenProcessPool as error:
-        raise _lost() from error
-
-
-def _lost() -> MigratorError:
-    return MigratorError(
-        "a process of this run died, perhaps because the machine is out of memory; run it again "
-        "with fewer processes"
-    )
+        raise MigratorError(
+            "a process of this run died, perhaps because the machine is out of memory; run it "
+            "again with fewer processes"
+        ) from error
 
 
 class TaskWorkers:
@@ -133,40 +110,28 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     at_once = cores() if jobs is None else jobs
     if ray_address is not None:
         with connect_to_ray(ray_address, "--ray") as ray:
-            yield TaskWorkers(partial(_run_on_ray, ray), partial(_run_on_ray_unordered, ray))
+            yield TaskWorkers(partial(_run_on_ray, ray, True), partial(_run_on_ray, ray, False))
     elif at_once <= 1:
         yield TaskWorkers()
     else:
         with _open_processes(at_once) as executor:
             yield TaskWorkers(
-                partial(_run_in_processes, executor),
-                partial(_run_in_processes_unordered, executor),
+                partial(_run_in_processes, executor, True),
+                partial(_run_in_processes, executor, False),
             )
 
 
-def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+def _run_on_ray(
+    ray: Any, in_order: bool, function: Callable[..., Any], tasks: Sequence[Any]
+) -> Iterator[Any]:
     """Run tasks on machines that have this package; their MigratorErrors are raised again."""
     remote = ray.remote(num_cpus=1)(_call)  # which takes no partial function
-    for waiting in [remote.remote(function, task) for task in tasks]:
-        yield _ray_result(ray, waiting)
-
-
-def _run_on_ray_unordered(ray: Any, function: partial[Any], tasks: Sequence[Any]) -> Iterator[Any]:
-    """As `_run_on_ray`, in the order in which the tasks end."""
-    remote = ray.remote(num_cpus=1)(_call)
     waiting = [remote.remote(function, task) for task in tasks]
-    while waiting:
-        (ended, *_), waiting = ray.wait(waiting, num_returns=1)
-        yield _ray_result(ray, ended)
-
-
-def _call(function: Callable[[_Task], _Result], task: _Task) -> _Result:
-    return function(task)
-
-
-def _ray_result(ray: Any, reference: Any) -> Any:
     try:
-        return ray.get(reference)
+        while waiting:
+            (ended, *_), left = ray.wait(waiting[:1] if in_order else waiting, num_returns=1)
+            waiting = waiting[1:] if in_order else left
+            yield ray.get(ended)
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, MigratorError):
@@ -175,3 +140,7 @@ def _ray_result(ray: Any, reference: Any) -> Any:
             f"--ray: a task failed on the Ray cluster ({first_line(cause or error)}); check "
             "that all machines run this version of migrator, or leave --ray out"
         ) from error
+
+
+def _call(function: Callable[[_Task], _Result], task: _Task) -> _Result:
+    return function(task)

@@ -16,11 +16,7 @@ from migrator.io.strict import Location, refuse, shown
 
 MAX_VALUES = 200_000
 """Most values in a file: a few lines of aliases can expand to billions."""
-
-
 _TAG = "tag:yaml.org,2002:"
-
-
 _WORDS = {
     "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),

@@ -28,12 +28,6 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 measured_kinds = pytest.mark.parametrize("kind", MEASURED.values(), ids=MEASURED)
 
 
-def test_the_kinds() -> None:
-    asked = {"alibaba", "alibaba-steady", "azure", "azure-bursty", "twitter", "poisson", "batch"}
-    assert asked <= set(KINDS)
-    assert all(kind.summary and kind.provenance for kind in KINDS.values())
-
-
 @kinds
 def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     measured = kind.measured
@@ -102,15 +96,6 @@ def test_scaling_does_not_reshape(kind: ArrivalKind) -> None:
     assert tripled.counts.tolist() == (3 * drawn.counts).tolist()
 
 
-@pytest.mark.parametrize("mean_rps", [0.5, 20.0, 3000.0])
-def test_poisson_stays_poisson_at_any_rate(mean_rps: float) -> None:
-    statistics = statistics_of(
-        generate("poisson", mean_rps=mean_rps, seconds=200_000, seed=0).counts
-    )
-    assert statistics.mean_rps == pytest.approx(mean_rps, rel=0.01)
-    assert statistics.dispersion == pytest.approx(1.0, rel=0.02)
-
-
 def test_kinds_of_one_seed_do_not_swell_together() -> None:
     first, second = (
         generate(kind, mean_rps=100.0, seconds=300_000, seed=9).counts
@@ -142,10 +127,6 @@ def test_an_unknown_kind_is_answered_with_names(kind: str, near: str) -> None:
 def test_what_cannot_be_generated(mean_rps: float, seconds: int, seed: int, named: str) -> None:
     with pytest.raises(InputError, match=f"^{named}: "):
         generate("azure", mean_rps=mean_rps, seconds=seconds, seed=seed)
-
-
-def test_one_second_is_enough() -> None:
-    assert all(generate(k, mean_rps=9.0, seconds=1, seed=0).seconds == 1 for k in KINDS)
 
 
 @pytest.mark.parametrize("folder", ["", "traces"])

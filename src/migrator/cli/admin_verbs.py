@@ -62,8 +62,6 @@ class _AdminRequest:
 
 
 def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> None:
-    """Define a command that acts on the whole daemon."""
-
     @group.command(name, help=help_text)
     def act(
         url: Url = None,
@@ -78,8 +76,6 @@ def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> Non
 
 
 def _on_one(name: str, help_text: str, make: Callable[[str], _AdminRequest]) -> None:
-    """Define a command that acts on one tenant."""
-
     @group.command(name, help=help_text)
     def act(
         tenant: TenantName,

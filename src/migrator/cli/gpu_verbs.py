@@ -74,7 +74,6 @@ class GpuTarget:
     limit_memory: bool = False
 
     def open(self) -> AbstractContextManager[GpuDriver]:
-        """Open its driver."""
         from migrator.gpu.drivers.registry import open_driver
 
         return open_driver(

@@ -179,7 +179,6 @@ def _setting(seeds: int) -> Setting:
 
 
 def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Setting:
-    """The setting with fewer workloads and windows."""
     from migrator.core.registry import pick
     from migrator.workload.workloads import workloads as workloads_by_name
 

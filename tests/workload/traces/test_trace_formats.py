@@ -179,9 +179,5 @@ def test_servegen_is_as_bursty_as_its_fit(
     assert counts.var() / counts.mean() == pytest.approx(dispersion, rel=0.1)
 
 
-def test_servegen_with_one_row(tmp_path: Path) -> None:
-    assert load_trace(written(tmp_path, ["1200,3,1,Gamma,0.5,1"])).seconds == 600
-
-
 def same(first: Trace, second: Trace) -> bool:
     return np.array_equal(first.counts, second.counts)

@@ -48,6 +48,7 @@ def _missing_modules(text: str) -> set[str]:
     return {name for name in MODULE.findall(text) if not _is_there(name)}
 
 
+@cache
 def _is_there(name: str) -> bool:
     """Whether it is a module of ours, or a name that one defines or imports."""
     parts = name.split(".")

@@ -183,7 +183,6 @@ def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, 
 
 
 def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
-    """Send the load to its end, or until Ctrl-C."""
     import asyncio
 
     from migrator.io.event_loop import event_loop

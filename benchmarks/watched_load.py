@@ -52,9 +52,8 @@ class WatchedLoad:
             )
         places = range(len(live.tenants))
         windows = live.scenario.windows
-        due = schedule(
-            live.scenario, list(places), [request[1] for request in self._asked], 0, windows, 1.0
-        )
+        asked = [request[1] for request in self._asked]
+        due = schedule(live.scenario, list(places), asked, 0, windows)
         begin_s, tasks = time.time() + 0.2, []
         for number in range(len(due)):
             due_s = begin_s + float(due.due_s[number])

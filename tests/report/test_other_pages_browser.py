@@ -1,5 +1,5 @@
 """The other pages in a real browser, light, dark on a phone, and printed: comparisons, placements,
-loads, forecasters, advice, the map, a reproduction, the API's description, a cluster's status."""
+loads, forecasters, advice, a reproduction, the API's description, a cluster's status."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page
 from migrator.reproduce.experiment import Setting
-from migrator.reproduce.map import MapSetting, measured
-from migrator.reproduce.map_page import map_page
 from migrator.reproduce.reproduce import jobs_of, page_of
 from migrator.serving.http.app import OPERATIONS, description, docs_page
 
@@ -52,7 +50,7 @@ STATUS = {
 
 def _trial() -> TrialResult:
     goodput = dict.fromkeys(RIVALS, 500.0) | {OURS: 600.0, STATIC: 590.0}
-    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    return TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
 
 
 def _scenario(_seed: int | None, windows: int | None) -> Scenario:
@@ -91,11 +89,6 @@ def _advice() -> Page:
     return advice_page(consultation.advice({key: _trial() for key in consultation.trials()}))
 
 
-def _map() -> Page:
-    setting = MapSetting(runs=2)
-    return map_page(measured(setting, {key: _trial() for key in setting.trials()}))
-
-
 def _reports() -> Page:
     """All written pages as one: their library is compiled and their style is applied once."""
     names, setting = ("goodput", "slo-accuracy"), Setting(workloads=("W1",), most_windows=1)
@@ -106,7 +99,6 @@ def _reports() -> Page:
         "load": load_page(load_outcome()),
         "forecasts": _forecasts(),
         "advice": _advice(),
-        "map": _map(),
     }
     first = pages["reproduction"].sections[0]
     assert first.title == "Summary"

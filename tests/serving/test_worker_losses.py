@@ -312,8 +312,8 @@ async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed
 ) -> None:
     """That of `b` builds for longer than the first may take to answer."""
     slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
-    first, changes = workers.forkserver.pid or 0, list[bool]()
-    workers.forkserver.changed = changes.append
+    first, changes = workers.forkserver.pid or 0, list[set[str]]()
+    workers.forkserver.changed = lambda stopped: changes.append({*stopped})
     before = children(first)
     adding = asyncio.create_task(workers.add("b", slow))
     await _serves(workers, "a")
@@ -322,12 +322,14 @@ async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed
     await workers.take(assignment(slow.model, tenant="b"))
     (own,) = children(first) - before
     os.kill(own, signal.SIGKILL)
-    await until_async(lambda: changes == [False])
+    await until_async(lambda: changes == [{"b"}])
     os.kill(first, signal.SIGKILL)
     await until_async(lambda: workers.forkserver.pid not in (first, None))
-    assert changes == [False]
+    await until_async(lambda: changes[-1] == {"b"})
+    assert {"a", "b"} in changes
+    assert set() not in changes
     await workers.remove("b")  # its forkserver still builds
-    assert changes == [False, True]
+    assert changes[-1] == set()
 
 
 async def _serves(workers: Workers, tenant: str) -> None:

@@ -59,13 +59,9 @@ def load(
         ),
     ] = None,
     ca: Ca = None,
-    feedback: Annotated[
-        bool,
-        typer.Option("--feedback/--no-feedback", help="Send the true label after each answer."),
-    ] = True,
     labelled: Annotated[
         float,
-        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels that are sent."),
+        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels to send; 0: none."),
     ] = 1.0,
     labels_at: Annotated[
         str,
@@ -115,7 +111,7 @@ def load(
         tenants=tuple(tenant or ()),
         windows=live.scenario.windows,
         tokens=_tokens(live, token, scenario),
-        labels=labelled if feedback else 0.0,
+        labels=labelled,
         labels_at=_labels_at(labels_at),
         first_lead_s=first_lead_s,
         now=now,
@@ -187,7 +183,6 @@ def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, 
 
 
 def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
-    """Send the load to its end, or until Ctrl-C."""
     import asyncio
 
     from migrator.io.event_loop import event_loop

@@ -112,25 +112,6 @@ class HeatMap:
     z: Axis
 
 
-@dataclass(frozen=True)
-class ClassMap:
-    """A class and a few words per row and column."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    classes: tuple[tuple[str, Paint], ...]
-    """Name and look of every class."""
-    cells: tuple[tuple[tuple[int, str], ...], ...]
-    """Row by row, the place of the class and the words, in lines."""
-    x: Axis
-    y: Axis
-    marked: tuple[int, int] | None = None
-    """Row and column of a cell that is outlined."""
-    mark: str = ""
-    """What the legend calls the outline."""
-
-
 class Use(StrEnum):
     """What an instance or share is used for; the order is that of legends."""
 
@@ -217,7 +198,7 @@ class Slices:
         return Paint(hue, **_PAINTS.get(slab.use, {}))
 
 
-Chart = Bars | Lines | HeatMap | ClassMap | Slices
+Chart = Bars | Lines | HeatMap | Slices
 
 
 @dataclass(frozen=True)
@@ -281,10 +262,6 @@ def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
     """Name, look and whether it is a dashed line, of everything the legend explains."""
     if isinstance(chart, HeatMap):
         return ()
-    if isinstance(chart, ClassMap):
-        classes = tuple((name, paint, False) for name, paint in chart.classes)
-        outline = ((chart.mark, Paint(None, dark=True), True),) if chart.marked else ()
-        return (*classes, *outline)
     if isinstance(chart, Slices):
         return tuple((name, paint, False) for name, paint in chart.keys)
     if len(chart.series) == 1:

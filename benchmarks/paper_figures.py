@@ -1,6 +1,6 @@
 """Every figure and table of the paper beside ours, for the docs.
 
-    MIGRATOR_DATA=FOLDER python -m benchmarks.paper_figures --out docs/results
+    MIGRATOR_DATA=FOLDER python -m benchmarks.paper_figures --work FOLDER --out docs/results
 
 Runs `migrator reproduce all` and writes paper_figures.json and paper-figures.md,
 so that no figure in the docs is typed in.
@@ -178,10 +178,12 @@ def main() -> None:
     """Run the experiments, and write both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
+    add("--work", type=Path, default=Path("out"), help="folder for the page with the charts")
     add("--processes", help="runs in parallel; default: one per core")
     add("--out", type=Path, default=Path("out"), help="folder")
     options = parser.parse_args()
     command = [sys.executable, "-m", "migrator", "reproduce", "all", "--json"]
+    command += ["--out", str(options.work / "reproduce.html")]
     command += ["--processes", options.processes] if options.processes else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -306,7 +307,8 @@ def packages() -> list[str]:
     return rows(PAGE.partition("## ")[0])
 
 
-def imported(package: str) -> set[str]:
+@cache
+def imported(package: str) -> frozenset[str]:
     """The packages of ours that a package imports."""
     nodes = [
         node
@@ -315,7 +317,7 @@ def imported(package: str) -> set[str]:
     ]
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     ours = {name.split(".")[1] for name in names if name.startswith("migrator.")}
-    return ours & set(packages()) - {package}
+    return frozenset(ours & set(packages()) - {package})
 
 
 def test_every_extension_point_of_the_page_is_tried() -> None:

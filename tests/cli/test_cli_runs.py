@@ -167,16 +167,6 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     assert equal["difference"]["half_width"] == pytest.approx(12.7062 * abs(gaps[0] - gaps[1]) / 2)
 
 
-def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
-    paths = [tmp_path / part / "same.yaml" for part in "ab"]
-    for path, rate in zip(paths, (900, 300), strict=True):
-        path.parent.mkdir()
-        path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
-    options = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
-    comparison = answer("compare", *paths, *options, "--json")
-    assert {run["scenario"] for run in comparison["runs"]} == {str(path) for path in paths}
-
-
 def test_the_schema_describes_the_examples() -> None:
     schema = answer("schema")
     assert schema["properties"]["version"]["const"] == 1

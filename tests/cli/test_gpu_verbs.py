@@ -84,18 +84,6 @@ def test_a_layout_from_a_mig_parted_file_by_name() -> None:
     assert done.json == {"steps": expected}
 
 
-def test_a_file_that_wants_mig_off_gets_a_note_that_it_is_never_switched_off(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "parted.yaml"
-    path.write_text(
-        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n", "utf-8"
-    )
-    done = emulated("apply", path, "--json")
-    assert done.json == {"steps": []}
-    assert done.err.startswith("note: The file wants MIG mode off")
-
-
 def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
     emulated("apply", BOTH)
     with held(state, 4) as user:
@@ -310,13 +298,6 @@ def test_bad_input_is_one_sentence_and_nothing_happens(
     assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
 
 
-def test_another_board_than_last_time(tmp_path: Path) -> None:
-    emulated("apply", written(tmp_path, Place(4, "3g.20gb")))
-    done = emulated("show", "--board", "A30-24GB")
-    assert done.code == BAD_INPUT
-    assert "to start anew" in done.refusal
-
-
 def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     emulated("apply", BOTH)
     (state / "journal.db").write_bytes(b"no database" * 100)
@@ -326,15 +307,6 @@ def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     assert done.err.count("is left: not ours") == 2
     texts = [check["words"] for check in emulated("doctor", "--json").json["checks"]]
     assert any("a damaged one was kept aside" in word for word in texts)
-
-
-def test_a_journal_with_unreadable_text_stops_the_command(state: Path) -> None:
-    emulated("apply", BOTH)
-    journal = state / "journal.db"
-    journal.write_bytes(journal.read_bytes().replace(b"migrator", b"\xedigrator"))
-    done = emulated("clear", "--json")
-    assert done.code == REFUSED
-    assert "move the file away, then run the command again" in done.err
 
 
 def test_a_killed_apply_is_settled_by_the_next_command(

@@ -9,7 +9,6 @@ import pytest
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml
 from support.gpu_cli import Answer, gpu
-from support.nvidia_programs import NvidiaPrograms
 
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver
@@ -102,10 +101,3 @@ def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -
     assert [check["verdict"] for check in checks if "daemon does not run" in check["words"]] == [
         "warning"
     ]
-
-
-def test_a_gpu_in_mig_mode(programs: NvidiaPrograms) -> None:
-    programs.smi(mig="Enabled")
-    refused = mps("apply", SERVICES)
-    assert refused.code == BAD_INPUT
-    assert "--driver mig" in refused.refusal

@@ -137,9 +137,3 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     assert "Goodput share by window" in page.words
     assert output["beside"]["run"]["policy"] == "static-4-3"
     assert output["report"] == str(out)
-
-
-def test_nothing_served_yet(records: Path) -> None:
-    del records
-    for verb in (["status"], ["windows"]):
-        assert "nothing was served from this state folder" in refused(*verb)

@@ -23,7 +23,7 @@ def test_a_retraining_left_out_by_the_plan_keeps_what_was_measured(
 ) -> None:
     """One that found no room is planned shorter next time, in case its duration was an outlier."""
     state, room = TenantState(service("a")), TrainingRoom(16.0, 1e6)
-    state.measure_training(10.0, 16.0)
+    state.measure_training(10.0, 16.0, first=True)
     state.leave_out(planned=False, fits=left_out)
     state.on(RetrainingPlanned(TenantRetraining(1, Curve(((16.0, 10.0),)), 1.6, 0.9)))
     most = state.most_samples(room)
@@ -102,7 +102,7 @@ def test_a_duration_is_a_fixed_part_and_one_that_grows_with_the_samples() -> Non
 
 def test_the_first_measurement_on_a_gpu_replaces_the_profile() -> None:
     state = TenantState(service("a"))
-    state.measure_training(10.0, 18.0, fixed_s=6.0)
+    state.measure_training(10.0, 18.0, fixed_s=6.0, first=True)
     assert (state.duration.slower, state.duration.fixed_s) == pytest.approx((1.2, 6.0))
 
 
@@ -203,11 +203,11 @@ def test_a_measured_duration_corrects_the_other_configurations_by_their_steps() 
     state = with_ways(ALL, HALF, HEAD)
     state.begin_window(1, 100, 0.4, ROOM)
     before = seconds_of(state)
-    state.measure_training(10.0, 20.0)
+    state.measure_training(10.0, 20.0, first=True)
     state.begin_window(2, 100, 0.4, ROOM)
     assert seconds_of(state) == pytest.approx({name: 2 * s for name, s in before.items()})
     # what is measured of the head says nothing about layers that were measured themselves
-    state.measure_training(10.0, 30.0, layers=Layers.HEAD)
+    state.measure_training(10.0, 30.0, first=True, layers=Layers.HEAD)
     state.begin_window(3, 100, 0.4, ROOM)
     assert seconds_of(state) == pytest.approx(
         {"all": 2 * before["all"], "half": 2 * before["half"], "head": 3 * before["head"]}

@@ -60,24 +60,6 @@ def test_an_estimate_is_mean_and_half_width() -> None:
     assert mean.half_width == pytest.approx(4.3027 / math.sqrt(3))
 
 
-def test_rows_are_grouped_in_order_of_appearance() -> None:
-    rows = summarise(
-        outcome(policy, "a", seed, share)
-        for seed, share in ((0, 0.5), (1, 0.7))
-        for policy in ("ekya", "migrator")
-    )
-    assert [(row.scenario, row.policy, row.seeds) for row in rows] == [
-        ("a", "ekya", 2),
-        ("a", "migrator", 2),
-    ]
-    assert rows[0].goodput_share.mean == pytest.approx(0.6)
-    assert rows[0].goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
-    assert rows[0].accuracy.mean == pytest.approx(0.6)
-    assert rows[0].slo_attainment.mean == 1.0
-    assert rows[0].reconfigurations.mean == 1
-    assert rows[0].plan_s.mean == 0.25
-
-
 def test_late_and_dropped_are_parts_of_what_was_received() -> None:
     made = run(windows=1, tenants=("bert",), late=20)
     (row,) = summarise([made])
@@ -173,17 +155,6 @@ def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
     assert over_best_peer(rows[0], rows[:1]) is None
 
 
-def test_migrator_replanned_is_a_peer_of_others_but_not_of_migrator() -> None:
-    shares = {"migrator": 0.8, "migrator-replanned": 0.9, "ekya": 0.5}
-    rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
-    leads = {row.policy: over_best_peer(row, rows) for row in rows}
-    assert leads == {
-        "migrator": pytest.approx(0.6),
-        "migrator-replanned": pytest.approx(0.8),
-        "ekya": pytest.approx(0.5 / 0.9 - 1),
-    }
-
-
 def test_replanning_regains_a_part_of_the_oracles_lead() -> None:
     shares = dict(zip(SIDE_BY_SIDE, (0.8, 0.83, 0.9), strict=True))
     rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
@@ -220,3 +191,21 @@ def test_leads_are_of_scenarios_with_all_three_and_of_all_together() -> None:
 )
 def test_a_lead_worth_counting_can_be_regained_or_lost(lead: Lead, regained: float | None) -> None:
     assert lead.regained == (None if regained is None else pytest.approx(regained))
+
+
+def test_rows_are_grouped_in_order_of_appearance() -> None:
+    rows = summarise(
+        outcome(policy, "a", seed, share)
+        for seed, share in ((0, 0.5), (1, 0.7))
+        for policy in ("ekya", "migrator")
+    )
+    assert [(row.scenario, row.policy, row.seeds) for row in rows] == [
+        ("a", "ekya", 2),
+        ("a", "migrator", 2),
+    ]
+    assert rows[0].goodput_share.mean == pytest.approx(0.6)
+    assert rows[0].goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
+    assert rows[0].accuracy.mean == pytest.approx(0.6)
+    assert rows[0].slo_attainment.mean == 1.0
+    assert rows[0].reconfigurations.mean == 1
+    assert rows[0].plan_s.mean == 0.25

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -304,29 +305,18 @@ def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
 def _process_with(
     environment: dict[str, str], mib: float, least_mib: float | None = None
 ) -> Iterator[str]:
-    """A process that takes memory and stays; what it says."""
-    code = (
-        "import sys\n"
-        "from migrator.core.errors import GpuError\n"
-        "from migrator.gpu.drivers.virtual_board import take_memory\n"
-        f"try: take_memory({least_mib or mib}, {mib})\n"
-        "except GpuError as error: print(error, flush=True)\n"
-        "else: print('taken', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().partition(":")[0].strip()
-    finally:
-        process.kill()
-        process.communicate()
+    """A process that takes memory and stays; what it is said."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            with mock.patch.object(os, "getpid", return_value=process.pid):
+                take_memory(least_mib or mib, mib, environment)
+            said = "taken"
+        except GpuError as error:
+            said = str(error).partition(":")[0]
+        try:
+            yield said
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(("name", "gpcs", "whole"), [("A100-40GB", 3, 3), ("H200-141GB-MPS", 4, 8)])

@@ -94,19 +94,18 @@ class Finished:
     layout: list[str]
 
 
-def once_beside(listed: list[Measurement]) -> list[Measurement]:
-    """Without the neighbours of which another measurement has the same kinds, which take long."""
+def few_beside(listed: list[Measurement]) -> list[Measurement]:
+    """Without most of those beside neighbours: every process takes seconds to start."""
     beside = [job for job in listed if len(job.jobs) > 1]
-    copies = [job for job in beside if job.jobs[-1][1].task is WorkKind.COPY]
-    siblings = [job for job in beside if len(job.jobs) == 4 and len(set(job.jobs)) == 1]
-    kept = [*copies[:1], *(job for job in copies if len(job.jobs) == 3), *siblings[:1]]
+    siblings = next(job for job in beside if set(job.jobs) == {job.jobs[0]})
+    kept = [siblings, *(job for job in beside if job.jobs[-1][1].task is WorkKind.COPY)]
     return [job for job in listed if job not in beside or job in kept]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("whole")
-    listed = once_beside(whole_gpu(A30, [TINY], [1, 4], on_instances=True, pace=QUICK))
+    listed = few_beside(whole_gpu(A30, [TINY], [1, 4], on_instances=True, pace=QUICK))
     with pytest.MonkeyPatch.context() as patch, installed(folder / "fake", ["A30-24GB"]) as fake:
         patch.setattr(Mig, "device", "cpu")
         patch.setenv("PYTHONPATH", PYTHONPATH)

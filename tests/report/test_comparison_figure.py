@@ -16,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
 from migrator.records.outcome import WindowOutcome
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table
+from migrator.report.page import Bars, Page, Table
 from migrator.report.paint import policy_paints
 from migrator.report.plotly_charts import figure_of
 
@@ -95,14 +95,6 @@ def test_the_page_says_what_an_interval_is() -> None:
     _, table = blocks(page, "in-quick")
     assert isinstance(table, Table)
     assert sentence in table.caption
-
-
-def test_too_many_bars_become_a_heat_map() -> None:
-    goodput, *_ = blocks(comparison_page(compared(policies=8, scenarios=8, seeds=1)), "measures")
-    assert isinstance(goodput, HeatMap)
-    assert (len(goodput.rows), len(goodput.columns)) == (8, 8)
-    assert goodput.values[0][0] is not None
-    assert goodput.values[0][0] > (goodput.values[0][1] or 1)
 
 
 def test_a_scenario_ranks_its_policies_with_gains() -> None:

@@ -27,7 +27,7 @@ from migrator.records.rows import (
     UnitRecord,
 )
 from migrator.records.store import RecentRows, read_recent
-from migrator.report.top_screen import Screen, bar
+from migrator.report.top_screen import Screen
 
 ZERO_S = 1_000_000.0
 NOW_S = ZERO_S + 50.0
@@ -199,8 +199,3 @@ def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> Non
     screen = drawn(current_run(many, RUNNING, NOW_S, RateMeter()), columns, lines)
     assert max(map(len, screen)) <= columns
     assert len(screen) < lines
-
-
-def test_a_terminal_without_our_characters() -> None:
-    assert bar(0.5, 4, plain=True) == "##.."
-    assert bar(7.0, 4, plain=False) == "████"

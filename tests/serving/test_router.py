@@ -351,17 +351,6 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
 
 
 @in_virtual_time
-async def test_what_cannot_be_a_request_is_refused_uncounted() -> None:
-    router = make_router(batch=2)
-    for inputs in (row(rows=0), row(rows=3)):
-        with refused(400, "1 to 2"):
-            await infer(router, "t", inputs)
-    with refused(404, "one of t"):
-        await infer(router, "u", row())
-    assert router.counts["t"].total == Counted()
-
-
-@in_virtual_time
 async def test_closing_refuses_what_waits_and_what_comes() -> None:
     router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)

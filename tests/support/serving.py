@@ -79,11 +79,6 @@ def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return wraps(test)(lambda workers, **fixtures: workers.run(test, fixtures))
 
 
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Decorator of an asynchronous test."""
-    return wraps(test)(lambda **fixtures: run(test(**fixtures)))
-
-
 @asynccontextmanager
 async def started(
     folder: Path, model: str = OBEDIENT, *, hang_s: float = 20.0, seed: int = 0

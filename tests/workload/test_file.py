@@ -442,7 +442,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None)
 @given(st.sampled_from(all_keys(whole())), VALUES)
 def test_any_value_under_any_key_is_taken_or_refused_in_one_line(
     folder: Path, keys: Keys, value: object

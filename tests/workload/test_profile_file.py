@@ -51,12 +51,6 @@ def test_a_tenant_may_have_a_profile_of_its_own(tmp_path: Path) -> None:
     assert "approximation" in tenant.service.profile.provenance
 
 
-def test_a_fault_in_a_profile_names_both_places(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text(json.dumps({**own(), "latency": 1}), encoding="utf-8")
-    with pytest.raises(InputError, match=r"tenants\[0\].profile: .*mine.json: latency: unknown"):
-        parse_scenario(scenario(profile="mine.json"), folder=tmp_path, name="x")
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -53,17 +53,15 @@ _Where = tuple[str | None, Path | None, str | None, Path | None, Path | None]
 
 @dataclass(frozen=True)
 class _AdminRequest:
-    """What is sent to the daemon. `consequence`: what it will do, from the daemon's status."""
+    """What is sent to the daemon. `consequence`: what it will do, or that from its status."""
 
-    consequence: Callable[[Mapping[str, Any]], str]
+    consequence: str | Callable[[Mapping[str, Any]], str]
     path: str
     body: object
     limit_s: float = _ACTION_S
 
 
 def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> None:
-    """Define a command that acts on the whole daemon."""
-
     @group.command(name, help=help_text)
     def act(
         url: Url = None,
@@ -78,8 +76,6 @@ def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> Non
 
 
 def _on_one(name: str, help_text: str, make: Callable[[str], _AdminRequest]) -> None:
-    """Define a command that acts on one tenant."""
-
     @group.command(name, help=help_text)
     def act(
         tenant: TenantName,
@@ -100,7 +96,10 @@ def _send(request: _AdminRequest, where: _Where, yes: bool, as_json: bool) -> No
 
     require_confirmation(yes)
     daemon = find_daemon(*where)
-    confirm(request.consequence(daemon.status()), yes)
+    consequence = request.consequence
+    if not isinstance(consequence, str):
+        consequence = consequence(daemon.status())
+    confirm(consequence, yes)
     status, answer = daemon.request("POST", request.path, request.body, request.limit_s)
     done = status == 200
     sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
@@ -149,12 +148,12 @@ _CONSEQUENCES = {
 def _load(tenant: str) -> _AdminRequest:
     consequence = f"{tenant} is served again; other tenants may get smaller instances."
     path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
-    return _AdminRequest(lambda _: consequence, path, {}, _ADD_S)
+    return _AdminRequest(consequence, path, {}, _ADD_S)
 
 
 def _remove(tenant: str) -> _AdminRequest:
     consequence = f"{tenant} answers no more requests; its instances go to the others."
-    return _AdminRequest(lambda _: consequence, "/admin/tenants", {"remove": tenant})
+    return _AdminRequest(consequence, "/admin/tenants", {"remove": tenant})
 
 
 for _kind, _help in {
@@ -207,7 +206,7 @@ def add(
     name = section.get("name") or section.get("model")
     consequence = f"{name} is served as well; other tenants may get smaller instances."
     body = {"admit": section, "folder": str(file.parent.absolute())}
-    request = _AdminRequest(lambda _: consequence, "/admin/tenants", body, _ADD_S)
+    request = _AdminRequest(consequence, "/admin/tenants", body, _ADD_S)
     _send(request, (url, state, scenario, token_file, ca), yes, as_json)
 
 

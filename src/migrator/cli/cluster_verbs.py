@@ -264,7 +264,6 @@ def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
 
 
 def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
-    """Tenants that the GPU's daemon still serves."""
     from migrator.cluster.fleet.ray_head import ask_head
 
     unknown = ["its tenants"]
@@ -373,7 +372,6 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
 
 
 def _watch(ray: Any, head: Any) -> None:
-    """Report changes of GPUs and tenants until Ctrl-C."""
     from migrator.cluster.fleet.ray_head import ask_head
 
     before: dict[str, str] = {}

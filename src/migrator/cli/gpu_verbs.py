@@ -74,7 +74,6 @@ class GpuTarget:
     limit_memory: bool = False
 
     def open(self) -> AbstractContextManager[GpuDriver]:
-        """Open its driver."""
         from migrator.gpu.drivers.registry import open_driver
 
         return open_driver(
@@ -87,22 +86,16 @@ class GpuTarget:
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
         """A partitioner, for plans only if `read_only`; reports a journal that was set aside."""
-        from migrator.gpu.journal import Journal, describe_set_aside
+        from migrator.gpu.journal import Journal, describe_set_aside, journal_path
         from migrator.gpu.partitioner import Partitioner
 
         if not owner.strip() or not owner.isprintable():
             raise InputError("--owner: the name is empty or not printable; give a plain name")
-        with self.open() as driver, Journal(self.journal, read_only=read_only) as journal:
+        path = journal_path(self.state)
+        with self.open() as driver, Journal(path, read_only=read_only) as journal:
             if journal.damaged is not None:
                 say(describe_set_aside(journal.damaged))
             yield Partitioner(driver, journal, owner)
-
-    @property
-    def journal(self) -> Path:
-        """The path of the journal, which may not exist."""
-        from migrator.gpu.journal import journal_path
-
-        return journal_path(self.state)
 
 
 def target(
@@ -284,10 +277,10 @@ def _read_journal(
     chosen: GpuTarget, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
-    from migrator.gpu.journal import Journal, live_creates, match_creates
+    from migrator.gpu.journal import Journal, journal_path, live_creates, match_creates
 
     try:
-        with Journal(chosen.journal, read_only=True) as journal:
+        with Journal(journal_path(chosen.state), read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
             changes = [
                 f"{change.owner}'s change, begun by process {change.pid}" for change in begun

@@ -159,7 +159,6 @@ def _recording(
 
 
 def _names_in(text: str) -> list[str]:
-    """The policies that --policy names, each once."""
     from migrator.policies.registry import policy
 
     names = [name.strip() for name in text.split(",") if name.strip()]

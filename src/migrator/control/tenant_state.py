@@ -491,12 +491,15 @@ class TenantState:
         seconds: float,
         *,
         fixed_s: float = 0.0,
+        first: bool = False,
         layers: Layers = Layers.ALL,
-        is_hint: bool = False,
     ) -> None:
-        """Update the expected duration of retrainings from one that has ended, as
-        `TrainingDuration.measure` says."""
-        self.duration.measure(profile_s, seconds, fixed_s, layers=layers, is_hint=is_hint)
+        """Update the expected duration of retrainings from one that has ended.
+
+        `profile_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
+        `first`: the first one of these layers on this GPU, which replaces what was assumed.
+        """
+        self.duration.measure(profile_s, seconds, fixed_s, replaces=first, layers=layers)
         self._missed = self._skipped = self._fruitless = 0
 
     # The model and what retraining it gains.

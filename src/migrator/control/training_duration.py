@@ -32,8 +32,6 @@ class TrainingDuration:
     """Of that ratio, relative to its square."""
     by_layers: dict[Layers, float] = field(default_factory=dict)
     """The same of every kind of layers that was retrained."""
-    _measured: set[Layers] = field(default_factory=set)
-    """The kinds of layers that were retrained on this GPU."""
 
     @property
     def longer(self) -> float:
@@ -68,18 +66,15 @@ class TrainingDuration:
         seconds: float,
         fixed_s: float,
         *,
+        replaces: bool,
         layers: Layers = Layers.ALL,
-        is_hint: bool = False,
     ) -> None:
         """Learn from a retraining that has ended.
 
         `profile_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
-        `layers`: that were retrained. The first one of them on this GPU replaces what was assumed,
-        unless it is only a hint.
+        `replaces`: the earlier measurements do not count; `layers`: that were retrained.
         """
-        weight = _SMOOTHING if is_hint or layers in self._measured else 1.0
-        if not is_hint:
-            self._measured.add(layers)
+        weight = 1.0 if replaces else _SMOOTHING
         before = self.by_layers.get(layers, self.slower)
         factor = min(_SLOWEST, max(_FASTEST, (seconds - fixed_s) / profile_s))
         off = (factor * profile_s + fixed_s) / (before * profile_s + self.fixed_s) - 1

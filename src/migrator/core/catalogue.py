@@ -92,7 +92,6 @@ class Board:
         return math.inf if memory_gib is None else 1024 * memory_gib
 
     def sms_of(self, gpcs: int) -> int:
-        """The SMs of an instance of `gpcs` GPCs."""
         sms = self.plain_profiles[gpcs].sms
         if sms is None:
             raise InputError(
@@ -102,7 +101,6 @@ class Board:
         return sms
 
     def profile(self, name: str) -> MigProfile:
-        """The profile called `name`, e.g. "1g.10gb+me"."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -271,11 +269,9 @@ class Placement:
 
     @property
     def mask(self) -> int:
-        """Its memory slices as bits."""
         return slice_mask(self.start, self.width)
 
     def overlaps(self, other: Placement) -> bool:
-        """Whether the two cannot coexist."""
         return bool(self.mask & other.mask)
 
 

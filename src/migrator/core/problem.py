@@ -148,7 +148,6 @@ class Tenant:
         return sum(map(sum, self.received)) / len(self.received)
 
     def configuration(self, name: str) -> RetrainingConfiguration:
-        """The configuration called `name`."""
         return next(choice for choice in self.configurations if choice.name == name)
 
     def later_goodput(self, configuration: RetrainingConfiguration) -> float:
@@ -204,7 +203,6 @@ class Problem:
         )
 
     def tenant(self, name: str) -> Tenant:
-        """The tenant called `name`."""
         return next(tenant for tenant in self.tenants if tenant.name == name)
 
     def running(self, tenant: Tenant) -> RunningRetraining | None:
@@ -215,7 +213,6 @@ class Problem:
         return None
 
     def slots_left(self, tenant: Tenant) -> int | None:
-        """Slots until the tenant's running retraining ends; None if none runs at slot 0."""
         running = self.running(tenant)
         return None if running is None else running.slots_left
 
@@ -231,7 +228,6 @@ class Problem:
         return self.may_retrain(tenant) and not tenant.retraining_optional
 
     def with_charge(self, charge: Charge) -> Problem:
-        """The same problem under another reconfiguration charge."""
         return replace(self, charge=charge)
 
 

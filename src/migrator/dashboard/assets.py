@@ -21,8 +21,6 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Asset:
-    """A file as the server sends it."""
-
     data: bytes
     kind: str
     etag: str
@@ -48,8 +46,6 @@ def _asset(data: bytes, kind: str) -> _Asset:
 
 @dataclass(frozen=True)
 class _PlotlyFile:
-    """plotly.js as the installed package has it."""
-
     data: bytes
     version: str
 

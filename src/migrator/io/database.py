@@ -251,7 +251,6 @@ class _Writer(sqlite3.Connection):
     _opened: Mapping[Path, tuple[int, int]] = {}
 
     def note_files(self, path: Path) -> None:
-        """Note the file and its write-ahead log, which SQLite has opened by now."""
         paths = [path.absolute().with_name(f"{path.name}{suffix}") for suffix in _SUFFIXES]
         self._opened = {path: _identity(path) for path in paths}
 
@@ -365,7 +364,6 @@ def _connected(path: Path, how: str) -> _Writer:
 
 @functools.cache
 def _tables(statements: tuple[str, ...]) -> frozenset[tuple[str, str, str, str | None]]:
-    """The schema that these statements create."""
     with contextlib.closing(empty(statements)) as connection:
         return _tables_in(connection)
 

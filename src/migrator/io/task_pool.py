@@ -20,8 +20,8 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from migrator.core.errors import MigratorError
-from migrator.io.ray_cluster import connect_to_ray, first_line
-from migrator.io.spawn import exit_at_hangup
+from migrator.io.ray_cluster import connect_to_ray
+from migrator.io.spawn import exit_at_hangup, one_line
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -75,28 +75,24 @@ class TaskWorkers:
     MigratorError if a process dies, for example because the machine is out of memory.
     """
 
-    def __init__(
-        self,
-        run: Callable[..., Iterator[Any]] = map,
-        run_unordered: Callable[..., Iterator[Any]] = map,
-    ) -> None:
-        """Both are called with a function and tasks; by default they run them in this process.
+    def __init__(self, run: Callable[..., Iterator[Any]] = lambda _, *what: map(*what)) -> None:
+        """`run` is called with whether results are in the order of the tasks, a function and tasks.
 
-        `run_unordered` may yield the results in another order.
+        By default they run in this process.
         """
-        self._run, self._run_unordered = run, run_unordered
+        self._run = run
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
         """Yield the result of every task; function, tasks and results must be picklable."""
-        return self._run(function, tasks)
+        return self._run(True, function, tasks)
 
     def as_completed(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[tuple[int, _Result]]:
         """Yield the place and the result of every task as soon as it ends."""
-        return self._run_unordered(partial(_numbered, function), list(enumerate(tasks)))
+        return self._run(False, partial(_numbered, function), list(enumerate(tasks)))
 
 
 def _numbered(function: Callable[[_Task], _Result], task: tuple[int, _Task]) -> tuple[int, _Result]:
@@ -110,15 +106,12 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     at_once = cores() if jobs is None else jobs
     if ray_address is not None:
         with connect_to_ray(ray_address, "--ray") as ray:
-            yield TaskWorkers(partial(_run_on_ray, ray, True), partial(_run_on_ray, ray, False))
+            yield TaskWorkers(partial(_run_on_ray, ray))
     elif at_once <= 1:
         yield TaskWorkers()
     else:
         with _open_processes(at_once) as executor:
-            yield TaskWorkers(
-                partial(_run_in_processes, executor, True),
-                partial(_run_in_processes, executor, False),
-            )
+            yield TaskWorkers(partial(_run_in_processes, executor))
 
 
 def _run_on_ray(
@@ -137,7 +130,7 @@ def _run_on_ray(
         if isinstance(cause, MigratorError):
             raise cause from error
         raise MigratorError(
-            f"--ray: a task failed on the Ray cluster ({first_line(cause or error)}); check "
+            f"--ray: a task failed on the Ray cluster ({one_line(cause or error)}); check "
             "that all machines run this version of migrator, or leave --ray out"
         ) from error
 

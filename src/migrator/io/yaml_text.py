@@ -94,7 +94,6 @@ class _Values:
         self._open: set[int] = set()
 
     def value(self, node: yaml.Node, location: Location) -> object:
-        """The value of `node`, which is at `location`."""
         self._count += 1
         if self._count > MAX_VALUES:
             raise InputError(

@@ -81,6 +81,8 @@ class Learning:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
         self._rolling_out: set[asyncio.Task[None]] = set()
+        self._timed: set[tuple[str, Layers]] = set()
+        """Tenants of which a retraining of these layers has been measured here."""
 
     async def prepare_all(self, report: Callable[[str], None]) -> None:
         """Give every tenant a first version: its last good one, given weights, or a pre-training.
@@ -376,9 +378,7 @@ class Learning:
             # several share the GPU now; only a pre-training reads a benchmark and tries: a hint
             other_s = sum(result.parts_s.get(part, 0.0) for part in (DATA, TRIAL, SAVE))
             fixed_s = max(0.0, result.fixed_s - other_s)
-            tenant.measure_training(
-                whole_s, result.training_s - other_s, fixed_s=fixed_s, is_hint=True
-            )
+            tenant.measure_training(whole_s, result.training_s - other_s, fixed_s=fixed_s)
         past = []
         if result.estimate is not None:
             past.append(result.estimate.past(result.accuracy_after, result.curve))
@@ -392,7 +392,12 @@ class Learning:
     ) -> None:
         """Plan later retrainings with what this one took. The start of its process is not part of
         it: plans add it as the overhead of a new instance."""
-        tenant.measure_training(profile_s, result.training_s, fixed_s=result.fixed_s, layers=layers)
+        kind = tenant.name, layers
+        first = not self._context.serving.emulated and kind not in self._timed
+        self._timed.add(kind)
+        tenant.measure_training(
+            profile_s, result.training_s, fixed_s=result.fixed_s, first=first, layers=layers
+        )
 
     async def _pretrain_with_retries(
         self, job: TrainingJob, progress: Callable[[float], None]

@@ -27,7 +27,6 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Its title with its unit."""
         unit = "%" if self.share else self.unit
         return f"{self.title} ({unit})" if unit else self.title
 
@@ -156,7 +155,6 @@ class Slab:
 
     @property
     def name(self) -> str:
-        """What the legend calls it."""
         if self.tenant is None:
             return str(self.use)
         return self.tenant if self.use is Use.SERVING else f"{self.tenant}, {self.use}"
@@ -183,7 +181,6 @@ class Slices:
 
     @property
     def keys(self) -> tuple[tuple[str, Paint], ...]:
-        """Names and looks of the slabs, in the order of the legend."""
         by_name = {slab.name: slab for slab in self.slabs}
         ranks = list(Use)
         ordered = sorted(

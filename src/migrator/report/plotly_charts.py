@@ -348,7 +348,6 @@ def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
 
 
 def _base_layout(height: int) -> Figure:
-    """What all charts have in common."""
     return {
         "height": height,
         "autosize": True,

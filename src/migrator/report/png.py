@@ -84,8 +84,6 @@ def write(picture: Picture, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Panel:
-    """A chart and the inches it takes."""
-
     chart: Chart
     legend: tuple[Artist, ...]
     """Empty where the chart above shows the same one."""
@@ -248,12 +246,10 @@ def _draw(axes: Axes, panel: _Panel, points: float) -> None:
 
 
 def _rug(chart: Slices) -> float:
-    """The height of the rows of charged changes, in slices."""
     return _RUG / _SLICE * len(chart.tenants) if chart.changes else 0.0
 
 
 def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
-    """A rectangle per slab; above the slices the charged changes."""
     top = chart.slices + _rug(chart)
     axes.set_xlim(0, chart.until_s)
     axes.set_ylim(0, top)
@@ -318,7 +314,6 @@ def _label_slab(axes: Axes, slab: Slab, paint: Paint, points_per_s: float) -> No
 
 
 def _draw_changes(axes: Axes, chart: Slices) -> None:
-    """A row of ticks per tenant."""
     rug = _rug(chart)
     row = rug / len(chart.tenants)
     for tenant, moments in chart.changes:

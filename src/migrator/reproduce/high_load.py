@@ -11,10 +11,8 @@ from migrator.reproduce.evaluation import (
     AUTO,
     LABELS,
     PAPERS_PEERS,
-    PARIS,
     STATIC_PARIS,
     Evaluation,
-    PolicyResults,
     grouped_bars,
     shares_table,
 )
@@ -83,21 +81,8 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
         differs=(
             f"Ours: {gains_sentence(measured)}. No planner could reach more than {percent(most)}, "
             f"and migrator reaches {percent(measured.goodput(OURS))}.",
-            _nearest_peer(measured),
         ),
     )
-
-
-def _nearest_peer(measured: PolicyResults) -> str:
-    """Which of the paper's peers is nearest, and what PARIS knows if it is that one."""
-    nearest = min(PAPERS_PEERS, key=lambda peer: measured.lead(OURS, peer).mean)
-    why = (
-        ": run as the paper runs it, it knows when retrainings start and end, and layouts change "
-        "in seconds"
-        if nearest == PARIS
-        else ""
-    )
-    return f"The nearest peer is {nearest}{why}."
 
 
 def ceiling_share(setting: Setting) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from migrator.core.problem import Charge
@@ -119,7 +118,7 @@ def _main_sentence(paragraph: str) -> str:
 
 
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:
-    """The numbers of every experiment by name, and the certified gap of every plan."""
+    """The numbers of every experiment by name."""
     return {
         "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
@@ -127,23 +126,7 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
         "experiments": {
             experiment.name: experiment.figures(setting, outcomes) for experiment in chosen(names)
         },
-        "plans": _plans(jobs_of(names, setting), outcomes),
     }
-
-
-def _plans(jobs: Iterable[SimulationJob], outcomes: Outcomes) -> list[Figures]:
-    """The certified gaps of all plans of every run that plans; null where no bound is known."""
-    rows = []
-    for job in jobs:
-        run = outcomes[job]
-        gaps: dict[Charge, list[float | None]] = {}
-        for window in run.windows:
-            for plan in window.plans:
-                gap = plan.gap if math.isfinite(plan.gap) else None
-                gaps.setdefault(plan.charge, []).append(gap)
-        about = {"scenario": run.scenario, "policy": run.policy, "seed": run.seed}
-        rows += [{**about, "charge": charge, "gaps": gap} for charge, gap in gaps.items()]
-    return rows
 
 
 def _lead(setting: Setting) -> str:

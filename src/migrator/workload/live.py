@@ -100,7 +100,6 @@ class LiveTenant:
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
         return self.service.tenant
 
     @property
@@ -124,7 +123,6 @@ class LiveScenario:
     """In the scenario's order."""
 
     def tenant(self, name: str) -> LiveTenant:
-        """The tenant called `name`."""
         return next(tenant for tenant in self.tenants if tenant.name == name)
 
 

@@ -14,7 +14,7 @@ from migrator.cluster.placement.simulate import simulate_placed
 from migrator.cluster.report import cluster_outcome_json, outcome_table
 from migrator.cluster.scenario import ClusterPlan
 from migrator.core.errors import InputError
-from migrator.io.task_pool import open_workers
+from migrator.io.task_pool import TaskWorkers, open_workers
 from migrator.records.outcome import RunOutcome
 
 RAY = importlib.util.find_spec("ray") is not None
@@ -32,7 +32,9 @@ def untimed_run(run: RunOutcome) -> RunOutcome:
     return replace(run, windows=tuple(replace(window, plan_s=0.0) for window in run.windows))
 
 
-def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
+def outcome_of(workers: TaskWorkers) -> ClusterOutcome:
+    """Placed and simulated, without times."""
+    outcome = simulate_placed(SMALL, place(SMALL, workers), workers, policy="equal-mig")
     return ClusterOutcome(untimed_plan(outcome.plan), tuple(map(untimed_run, outcome.runs)))
 
 
@@ -40,12 +42,12 @@ def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
 def alone() -> ClusterOutcome:
     """The outcome of one process, without times."""
     with open_workers(1) as workers:
-        return untimed(simulate_placed(SMALL, place(SMALL, workers), workers))
+        return outcome_of(workers)
 
 
 def test_processes_place_and_simulate_as_one_does(alone: ClusterOutcome) -> None:
     with open_workers(2) as several:
-        assert untimed(simulate_placed(SMALL, place(SMALL, several), several)) == alone
+        assert outcome_of(several) == alone
     assert alone.tally.received > 0
 
 

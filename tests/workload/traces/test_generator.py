@@ -11,10 +11,8 @@ from migrator.core.errors import InputError
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
-    LAGS_S,
     VARIABLE,
     ArrivalKind,
-    Switch,
     generate,
     real_file,
 )
@@ -37,31 +35,6 @@ def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     assert statistics.dispersion == pytest.approx(measured.dispersion, rel=0.15)
     assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
     assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.02)
-
-
-@kinds
-def test_the_model_follows_the_table_in_closed_form(kind: ArrivalKind) -> None:
-    """E[rate now x rate later] of the model, without any draw; see docs/traces.md."""
-
-    def product(lag_s: float) -> float:
-        covariance = sum(
-            swell.variance * (math.exp(-lag_s / swell.time_s) if swell.time_s else lag_s == 0)
-            for swell in kind.swells
-        )
-        return (1 + jumps(kind.switch, lag_s)) * math.exp(covariance)
-
-    def jumps(switch: Switch | None, lag_s: float) -> float:
-        if switch is None:
-            return 0.0
-        on, low = switch.on_share, switch.off_level
-        deviation = (1 - low) / (on + (1 - on) * low)
-        return on * (1 - on) * deviation**2 * math.pow(switch.keep, lag_s)
-
-    mean = kind.measured.mean_rps
-    dispersion = 1 + mean * (product(0) - 1)
-    assert dispersion == pytest.approx(kind.measured.dispersion, rel=0.05)
-    for lag_s, measured in zip(LAGS_S, kind.measured.autocorrelation, strict=True):
-        assert mean * (product(lag_s) - 1) / dispersion == pytest.approx(measured, abs=0.05)
 
 
 @measured_kinds

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.configuration_times import summary
 from benchmarks.machine import describe_machine
+from benchmarks.results_file import code_digest, traces_digest
 from benchmarks.runs import command, options, outcomes_of, setting_of, table
 from migrator.advise.leads import paired_lead
 from migrator.core.comparison import SeedMean
@@ -32,7 +33,6 @@ from migrator.records.outcome import RunOutcome
 from migrator.reproduce.evaluation import AUTO
 from migrator.reproduce.experiment import Outcomes, Setting, interval
 from migrator.reproduce.reproduce import cost_s
-from migrator.reproduce.results_file import code_digest, traces_digest
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import all_workloads, workloads

@@ -174,8 +174,7 @@ def test_a_gateway_serves_over_tls_and_verifies_its_daemons(ca: Authority, tmp_p
             assert "sent in clear" not in (tmp_path / "log").read_text(encoding="utf-8")
             with pytest.MonkeyPatch.context() as patched:
                 patched.setenv("MIGRATOR_ADMIN_TOKEN", ADMIN)
-                behind = ("--map", front, *trust)
-                with gateway(tmp_path / "second", *behind) as second:
+                with gateway(tmp_path / "second", "--map", front, *trust) as second:
                     assert _infer(second, trusted).status_code == 200
         log = tmp_path / "refused"
         with gateway(log, "--map", file, *own, *trust[:2]) as front:  # without the daemons' name

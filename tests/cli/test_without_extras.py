@@ -57,7 +57,6 @@ NEEDS = {
     "plan window.yaml --solver ilp --backend gurobi": "gurobi",
     "report --out report.html --state state": "figures",
     "reproduce --out page.html": "figures",
-    "reproduce map --out map.html": "figures",
 }
 """Commands that need an extra, and which one they name."""
 

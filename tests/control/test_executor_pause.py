@@ -41,22 +41,58 @@ def test_a_decision_is_kept_until_the_pause_is_over() -> None:
     assert not stage.executor.paused
 
 
+def _hold(stage: Stage, now_s: float, *tenants: str) -> list[str]:
+    return stage.carry_out(now_s, stage.executor.hold(now_s, frozenset(tenants)))
+
+
 def test_plans_are_applied_once_neither_an_operator_nor_a_missing_process_holds_them() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, B3))
-    assert stage.executor.hold(1.0) == []
+    assert _hold(stage, 1.0, "a", "b") == []
     assert not stage.executor.paused
-    assert not stage.executor.applies_plans
     assert _pause(stage, 2.0) == []
     assert stage.follow(3.0, (A4, B2)) == []
-    assert stage.executor.release(4.0) == []
+    assert _hold(stage, 4.0) == []
     assert stage.executor.paused
-    assert stage.executor.hold(5.0) == []
+    assert _hold(stage, 5.0, "a", "b") == []
     assert _resume(stage, 6.0) == []
     assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
-    stage.carry_out(7.0, stage.executor.release(7.0))
-    assert stage.executor.applies_plans
+    _hold(stage, 7.0)
     assert stage.states() == {"4g@0": "ready a", "2g@4": "ready b"}
+
+
+def test_only_the_tenants_without_processes_keep_their_instances() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A2, A2_HIGH, B3))
+    assert _hold(stage, 1.0, "b") == []
+    assert stage.executor.may_retrain("a")
+    assert not stage.executor.may_retrain("b")
+    stage.follow(2.0, (A4, B2))
+    assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
+    assert stage.tick(60.0) == [], "another plan would change nothing"
+    retrained = serves("a", 1, 0), trains("b", 2, 2), B3
+    stage.follow(61.0, retrained)
+    assert stage.states() == {"1g@0": "ready a", "3g@4": "ready b"}
+    _hold(stage, 62.0)
+    assert stage.states() == {"1g@0": "ready a", "2g@2": "training b", "3g@4": "ready b"}
+
+
+def test_a_held_tenant_never_takes_the_last_instance_of_another_one() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, B3))
+    _hold(stage, 1.0, "b")
+    stage.follow(2.0, (serves("b", 4, 0), serves("a", 3, 4)))
+    assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
+
+
+def test_a_held_tenant_that_loses_its_workers_gets_one_that_waits_where_the_plan_has_it() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, B3))
+    _hold(stage, 1.0, "b")
+    stage.follow(2.0, (A4, B2))
+    assert stage.on(3.0, WorkerLost(B3, "killed")) == ["destroy 3g@4", "create 2g@4", "warm 2g@4 b"]
+    stage.carry_out(4.0, stage.executor.leave(4.0))
+    assert stage.states() == {}
 
 
 def test_the_newest_decision_is_followed_where_it_is_by_then() -> None:

@@ -345,10 +345,3 @@ def test_the_layout_in_the_documentation() -> None:
     wanted = parse_layout(load_yaml(block), gpu_of()).layout
     assert set(wanted.places) == {Place(4, "3g.20gb"), Place(0, "2g.10gb")}
     assert dict(wanted.counts) == {"1g.5gb": 1}
-
-
-def test_what_another_name_wants_does_not_matter() -> None:
-    several = [wants() | {"mig-devices": {"1c.3g.20gb": 3}}]
-    data = parted(a=[wants() | {"mig-devices": {"1g.5gb": 2}}], b=several)
-    assert parse_layout(data, gpu_of(), "a").layout.counts == {"1g.5gb": 2}
-    assert "use 3g.20gb" in refusal(data, name="b")

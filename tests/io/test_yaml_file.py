@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.io.data_file import read_yaml_file
+from migrator.io.data_file import beside, read_yaml_file
+from migrator.io.file_kind import recognise
 from migrator.io.yaml_text import MAX_VALUES, load_yaml
+from migrator.workload.traces.formats import load_trace
 
 
 def refusal(text: str) -> str:
@@ -133,6 +137,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
     with pytest.raises(InputError, match=r"scenario\.yaml: ") as caught:
         read_yaml_file(path, lambda data: data)
     assert said in str(caught.value)
+
+
+def test_a_file_whose_reading_would_never_end_is_refused(tmp_path: Path) -> None:
+    fifo = tmp_path / "scenario.yaml"
+    os.mkfifo(fifo)
+    for read in (partial(read_yaml_file, parse=lambda data: data), load_trace):
+        with pytest.raises(InputError, match=r"scenario\.yaml: this is a FIFO, socket or device"):
+            read(fifo)
+    for path in ("scenario.yaml", "/dev/zero"):
+        with pytest.raises(InputError, match=r"arrivals\.trace: .* name a regular file"):
+            beside(tmp_path, path, ("arrivals", "trace"))
+    assert recognise(fifo) is None
 
 
 TEXT = st.text(st.characters(max_codepoint=0xD7FF, exclude_characters="\x7f"), max_size=5)

@@ -217,6 +217,15 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
     run_on_uvloop(scene())
 
 
+async def test_plans_wait_only_for_tenants_without_a_forkserver(tmp_path: Path) -> None:
+    context = idle_context(DaemonOptions(read_live(scenario_file(tmp_path, "a", "b")), tmp_path))
+    Faulty(context, None)
+    context.workers.forkserver.changed(frozenset({"b"}))
+    assert [context.executor.may_retrain(tenant) for tenant in "ab"] == [True, False]
+    context.workers.forkserver.changed(frozenset())
+    assert context.executor.may_retrain("b")
+
+
 async def test_an_estimate_on_an_instance_has_its_limit(tmp_path: Path) -> None:
     context = idle_context(DaemonOptions(read_live(scenario_file(tmp_path, "a")), tmp_path))
     environment = {"CUDA_VISIBLE_DEVICES": "MIG-1"}

@@ -17,6 +17,7 @@ import yaml
 from support import PYTHONPATH
 from support.faults import events, forkserver_of, said, settled, teach
 from support.live_daemon import TENANT, Served, samples, scenario_file, served
+from support.serving import children
 from typer.testing import CliRunner
 
 from migrator.cli import app
@@ -159,6 +160,12 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
         assert control(daemon, "cameras", "load")[0] == 200
         assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
+        # one that cannot be restarted stops the plans of its own tenant only
+        own.unlink()
+        (added,) = (pid for pid in children(forkserver_of(daemon)) if children(pid))
+        os.kill(added, signal.SIGKILL)
+        said(tmp_path / "state", "the forkserver of cameras died", "workers go on serving")
+        assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +226,15 @@ def test_a_section_that_cannot_be_used_is_refused(
     assert code in (1, 2)
     assert why in refusal
     assert "tenants[0]" not in refusal
+
+
+def test_a_profile_whose_reading_would_never_end_is_refused(daemon: Served, folder: Path) -> None:
+    fifo = folder / "fifo.json"
+    os.mkfifo(fifo)
+    for _ in range(2):  # the first has not blocked the daemon
+        refusal = admin(daemon, "add", _file(folder, _section(folder, "more", profile=str(fifo))))
+        assert "profile: " in refusal[1]
+        assert "is a FIFO, socket or device; name a regular file" in refusal[1]
 
 
 def test_files_that_are_no_section(daemon: Served, folder: Path) -> None:

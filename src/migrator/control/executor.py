@@ -102,9 +102,10 @@ class Executor:
         self._replan_asked_s: dict[str, float] = {}
         self._leaving = False
         self._available = board
-        self._paused = self._held = False
         self._paused_layout: Mapping[Site, Task] | None = None
-        """What stays while plans are not applied; None: they are."""
+        """What stays while an operator has paused plans; None: they are applied."""
+        self._held = frozenset[str]()
+        """Tenants for which no process can be started."""
         self._instructions: list[Instruction] = []
         self._acted = False
         """Whether the present step has begun something or asked for a plan."""
@@ -205,18 +206,17 @@ class Executor:
         """Free the whole board; wait only for running retrainings. `units` becomes empty."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
         self._leaving, self._paused_layout, self._settled = True, None, None
-        self._paused = self._held = False
         return self.tick(now_s)
 
     @property
     def paused(self) -> bool:
         """Whether an operator has paused the applying of plans."""
-        return self._paused
+        return self._paused_layout is not None
 
-    @property
-    def applies_plans(self) -> bool:
-        """Whether plans are applied: no operator has paused them, and processes can be started."""
-        return self._paused_layout is None
+    def may_retrain(self, tenant: str) -> bool:
+        """Whether plans are applied for a tenant: no operator has paused them, and its processes
+        can be started."""
+        return not self.paused and tenant not in self._held
 
     def pause(self, now_s: float) -> list[Instruction]:
         """Stop applying plans. Serving instances stay, and lost workers are replaced.
@@ -224,35 +224,22 @@ class Executor:
         Running retrainings continue to their end and none is started. Decisions are kept for
         `resume`.
         """
-        self._paused = not self._leaving
-        return self._stop_applying(now_s)
-
-    def resume(self, now_s: float) -> list[Instruction]:
-        """Apply the newest decision again."""
-        self._paused = False
-        return self._apply_again(now_s)
-
-    def hold(self, now_s: float) -> list[Instruction]:
-        """Like `pause`, while no process can be started: a worker that is drained for a plan could
-        not be replaced."""
-        self._held = not self._leaving
-        return self._stop_applying(now_s)
-
-    def release(self, now_s: float) -> list[Instruction]:
-        """End `hold`."""
-        self._held = False
-        return self._apply_again(now_s)
-
-    def _stop_applying(self, now_s: float) -> list[Instruction]:
         if self._paused_layout is None and not self._leaving:
             planned = self._timeline.at(now_s).wanted if self._timeline is not None else {}
             self._paused_layout = paused_layout(self._board, self._units.values(), planned)
             self._late_since = {}
         return self.tick(now_s)
 
-    def _apply_again(self, now_s: float) -> list[Instruction]:
-        if not self._paused and not self._held:
-            self._paused_layout = None
+    def resume(self, now_s: float) -> list[Instruction]:
+        """Apply the newest decision again."""
+        self._paused_layout = None
+        return self.tick(now_s)
+
+    def hold(self, now_s: float, tenants: frozenset[str]) -> list[Instruction]:
+        """Keep the instances of these tenants, and of no others, until the next call: no process
+        can be started for them, so a worker that is drained for a plan could not be replaced. Their
+        running retrainings continue to their end and none is started."""
+        self._held, self._settled = tenants, None
         return self.tick(now_s)
 
     def on(self, now_s: float, *events: Event) -> list[Instruction]:
@@ -329,10 +316,22 @@ class Executor:
         outlook = Outlook(timeline, now_s, staying, self._retraining_retries.done)
         fixed = [unit.site for unit in self._units.values() if self._is_fixed(unit, now_s)]
         resting = self._site_retries.resting(now_s)
+        waiting = self._waiting_tasks()
         situation = Situation(
-            self._board, self._units, outlook, fixed, self._available, resting, self._removed
+            self._board,
+            self._units,
+            outlook,
+            fixed,
+            self._available,
+            resting,
+            self._removed,
+            waiting,
         )
-        soon = outlook.soon(self._lead_of, self._longest_s)
+        soon = {
+            site: task
+            for site, task in outlook.soon(self._lead_of, self._longest_s).items()
+            if task not in waiting
+        }
         self._acted = False
         self._prepare(timeline, situation, outlook, soon, now_s)
         for unit in self.units:
@@ -455,8 +454,9 @@ class Executor:
         return self._standbys.keep(unit.site, unit.task, now_s)
 
     def _is_fixed(self, unit: Unit, now_s: float) -> bool:
-        """Whether a unit cannot be changed: it trains, or its site waits after a failure."""
-        if unit.state is State.TRAINING:
+        """Whether a unit cannot be changed: it trains, could not be replaced, or its site waits
+        after a failure."""
+        if unit.state is State.TRAINING or (unit.is_serving and self._is_held(unit.task)):
             return True
         retries, site = self._site_retries, unit.site
         return unit.state is State.IDLE and (
@@ -464,7 +464,21 @@ class Executor:
         )
 
     def _is_resizable(self, unit: Unit) -> bool:
-        return self._resizes and unit.site.share is not None
+        return self._resizes and unit.site.share is not None and not self._is_held(unit.task)
+
+    def _is_held(self, task: Task | None) -> bool:
+        if task is None or self._leaving or task.tenant in self._removed:
+            return False
+        return task.tenant in self._held
+
+    def _waiting_tasks(self) -> set[Task]:
+        """Tasks that are begun nowhere: retrainings of held tenants, and serving for one that has a
+        worker. Without one, a worker that waits may still serve it."""
+        if not self._held:
+            return set()
+        tasks = {Task(tenant, Kind.RETRAINING) for tenant in self._held}
+        tasks |= {unit.task for unit in self._units.values() if unit.is_serving and unit.task}
+        return {task for task in tasks if self._is_held(task)}
 
     def _lead_of(self, tenant: str) -> float:
         if self._lead_s <= 0:
@@ -565,7 +579,7 @@ class Executor:
         """Ask for a new plan if a planned instance has been missing for too long."""
         late_since, self._late_since = self._late_since, {}
         for site, task in situation.planned.items():
-            if not situation.late(site):
+            if not situation.late(site) or (self._held and site not in situation.wanted):
                 continue
             before = late_since.get(site)
             since = before if before is not None and before[0] == task else (task, now_s)

@@ -82,9 +82,9 @@ class RetrainingPlans:
             self.begin(tenant, self._labels.accuracy(tenant.name, window, FEWEST_LABELS))
 
     def end_window(self) -> None:
-        """End a window. While plans are not applied no retraining can run, and none is missed."""
-        if self._controller.executor.applies_plans:
-            for tenant in self._tenants.values():
+        """End a window. Where no retraining could be started, none is missed."""
+        for tenant in self._tenants.values():
+            if self._controller.executor.may_retrain(tenant.name):
                 tenant.end_window()
 
     def begin(self, tenant: TenantState, accuracy: float | None) -> None:

@@ -195,14 +195,15 @@ class Situation:
         available: Board,
         resting: Collection[Site] = (),
         removed: Collection[str] = (),
+        waiting: Collection[Task] = (),
     ) -> None:
-        """`fixed`: units that stay whatever the plan says.
+        """`fixed`: units that stay whatever the plan says. `waiting`: tasks that are begun nowhere.
 
         `available`: the board without the places of foreign instances. `resting`: sites where an
         operation has failed and is not retried yet. `removed`: tenants that need no instance.
         """
         self._board, self._units, self._outlook = board, units, outlook
-        self._removed = removed
+        self._removed, self._waiting = removed, waiting
         self._available, self._resting = available, resting
         self.planned = outlook.planned
         self._fixed = set(fixed)
@@ -220,7 +221,7 @@ class Situation:
     def stays(self, unit: Unit, task: Task) -> bool:
         """Whether a unit that serves or warms for `task` continues."""
         site, serving = unit.site, unit.state is State.READY
-        if (serving and site in self._fixed) or self._transition.kept.get(task) == site:
+        if site in self._fixed or self._transition.kept.get(task) == site:
             return True
         if self._transition.is_in_the_way(site, task):
             return False
@@ -285,7 +286,7 @@ class Situation:
         return layouts_of(self._board, units, wanted, self._fixed, available, self._resting)
 
     def _beside_fixed(self) -> Wanted:
-        if not self._fixed:
+        if not self._fixed and not self._waiting:
             return self.planned
         taken = list(self._fixed)
         wanted: dict[Site, Task | None] = {}
@@ -293,7 +294,7 @@ class Situation:
             unit = self._units.get(site)
             if unit is not None and site in self._fixed and unit.task is not None:
                 wanted[site] = unit.task
-            elif site in taken or fits(self._board, site, taken):
+            elif task not in self._waiting and (site in taken or fits(self._board, site, taken)):
                 wanted[site] = task
                 taken.append(site)
         return wanted

@@ -132,12 +132,16 @@ class Unit:
         busy = State.READY if task.kind is Kind.INFERENCE else State.TRAINING
         return self.state is busy and self.task == task
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether its worker serves or warms up."""
+        return self.state in (State.WARMING, State.READY)
+
     def into(self, state: State, now_s: float, task: Task | None = None) -> Unit:
         """The same instance in another state."""
         return replace(self, state=state, since_s=now_s, task=task)
 
 
-_SERVES = (State.WARMING, State.READY)
 _LEAVES = (State.DRAINING, State.STOPPING)
 
 
@@ -160,7 +164,7 @@ def paused_layout(board: Board, units: Collection[Unit], planned: Wanted) -> Map
     without an instance at that moment keeps the one that is being drained, or else gets a planned
     one that fits beside the others, so that a pause never takes a tenant's last instance.
     """
-    kept = {unit.site: unit.task for unit in units if unit.state in _SERVES and unit.task}
+    kept = {unit.site: unit.task for unit in units if unit.is_serving and unit.task}
     trained = [unit.site for unit in units if unit.state is State.TRAINING]
     leaving = {unit.site: unit.task for unit in units if unit.state in _LEAVES}
     for offered in (leaving, planned):

@@ -133,9 +133,9 @@ class Tenant:
     """Its inference task always has an instance of at least this many GPCs."""
     retraining_optional: bool = False
     """Whether the plan may leave the retraining out; the paper's rule requires it."""
-    value_after: float = 0.0
-    """Goodput that a completed retraining adds after the window, per request of the window and
-    per unit of accuracy gained: 1 if the gain lasts for one more window with the same arrivals."""
+    requests_after: float = 0.0
+    """Expected requests after the window that are answered with the accuracy gained by a completed
+    retraining."""
     weight: float = 1.0
     """What its goodput counts in the objective, beside that of the others."""
     floor: float = 0.0
@@ -152,7 +152,7 @@ class Tenant:
 
     def later_goodput(self, configuration: RetrainingConfiguration) -> float:
         """Expected goodput after the window that a completed retraining adds."""
-        return self.value_after * self.requests * (configuration.accuracy - self.accuracy_pre)
+        return self.requests_after * (configuration.accuracy - self.accuracy_pre)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Problem:
         if not any(tenant.floor > 0 for tenant in self.tenants):
             return 0.0
         return sum(
-            tenant.weight * tenant.requests * (1 + tenant.value_after) for tenant in self.tenants
+            tenant.weight * (tenant.requests + tenant.requests_after) for tenant in self.tenants
         )
 
     def tenant(self, name: str) -> Tenant:

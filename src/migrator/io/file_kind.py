@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,19 @@ _HEADS = {
 _ENDINGS = {".py": MODULE, ".safetensors": WEIGHTS, ".html": PAGE, ".csv": TRACE, ".gz": TRACE}
 
 
+def is_special(path: Path) -> bool:
+    """Whether the path is a FIFO, socket or device, whose reading may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def recognise(path: Path) -> FileKind | None:
     """The kind of the file; None if it cannot be read or is of no known kind."""
+    if is_special(path):
+        return None
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -429,19 +429,18 @@ class Actuation:
                 self._router.detach(worker)
                 self.on_event(events.Prepared(*key, how))
 
-    def _on_forkserver_changed(self, runs: bool) -> None:
-        """Change no instance while no worker and no training can be started: the workers that serve
-        could not be replaced."""
-        executor, now_s = self._context.executor, self._context.clock.now_s()
-        if runs:
-            self._recorder.event("workers", "the forkserver runs again, and plans are followed")
-            self.do(executor.release(now_s))
-        else:
+    def _on_forkserver_changed(self, stopped: frozenset[str]) -> None:
+        """Keep the instances of tenants whose forkserver does not run: their workers could not be
+        replaced."""
+        message = "the forkserver runs again, and plans are followed"
+        if stopped:
+            names = ", ".join(sorted(stopped))
             message = (
-                "the forkserver died: workers go on serving, and plans wait until it runs again"
+                f"the forkserver of {names} died: workers go on serving, and plans for them wait "
+                "until it runs again"
             )
-            self._recorder.event("workers", message)
-            self.do(executor.hold(now_s))
+        self._recorder.event("workers", message)
+        self.do(self._context.executor.hold(self._context.clock.now_s(), stopped))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

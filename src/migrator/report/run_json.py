@@ -205,7 +205,6 @@ def top_json(now: CurrentRun) -> Json:
 
 
 def _accuracy(accuracy: Accuracy | None) -> Json:
-    """An accuracy and what it rests on."""
     if accuracy is None:
         return {"accuracy": None, "evidence": None}
     return {"accuracy": accuracy.value, "evidence": accuracy.evidence}

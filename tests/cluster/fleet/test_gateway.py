@@ -155,16 +155,16 @@ async def gateway_world(
         await asyncio.gather(*(listening.stop() for listening in servers))
 
 
-def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+Test = Callable[..., Awaitable[None]]
+
+
+def with_gateway(**keys: Any) -> Callable[[Test], Test]:
     """Run an asynchronous test with a gateway before two daemons, its first parameter."""
 
-    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-        async def inside(**parameters: Any) -> None:
+    def decorate(test: Test) -> Test:
+        async def run(**parameters: Any) -> None:
             async with gateway_world(**keys) as world:
                 await test(world, **parameters)
-
-        def run(**parameters: Any) -> None:
-            asyncio.run(inside(**parameters))
 
         signature = inspect.signature(test)
         others = [

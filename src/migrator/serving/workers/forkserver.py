@@ -93,21 +93,19 @@ class Forkserver:
         self._running: _ForkserverProcess | None = None
         self._interfaces: Mapping[str, ModelInterface] = {}
         self._up = asyncio.Event()
-        self._reported_up = True
-        self.changed: Callable[[bool], None] = lambda _: None
-        """Called with False when a process has died, and with True when all run again."""
+        self._reported = frozenset[str]()
+        self.changed: Callable[[frozenset[str]], None] = lambda _: None
+        """Called with the tenants for which no process can be started, whenever these change."""
         self._keeper: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         """For processes whose caller was cancelled while they were forked."""
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while there is none."""
         return self._running.pid if self._running else None
 
     @property
     def interfaces(self) -> Mapping[str, ModelInterface]:
-        """By tenant, once started."""
         interfaces = dict(self._interfaces)
         for added in self._added.values():
             interfaces |= added.interfaces
@@ -128,7 +126,6 @@ class Forkserver:
             ) from error
 
     async def close(self) -> None:
-        """End the process, and what it forked for callers that were cancelled."""
         await asyncio.gather(*(added.close() for added in self._added.values()))
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_S)
@@ -199,7 +196,6 @@ class Forkserver:
         return process
 
     async def add(self, tenant: str, model: ModelSpec) -> None:
-        """Build another tenant's model; InputError where it cannot be built."""
         added = Forkserver(
             self._log,
             {tenant: model},
@@ -262,10 +258,15 @@ class Forkserver:
             self._report_if_changed()
 
     def _report_if_changed(self) -> None:
-        runs = all(forkserver._up.is_set() for forkserver in (self, *self._added.values()))
-        if runs != self._reported_up:
-            self._reported_up = runs
-            self.changed(runs)
+        stopped = frozenset(
+            tenant
+            for forkserver in (self, *self._added.values())
+            if not forkserver._up.is_set()
+            for tenant in forkserver._models
+        )
+        if stopped != self._reported:
+            self._reported = stopped
+            self.changed(stopped)
 
     async def _restart(self) -> _ForkserverProcess:
         for attempt in range(sys.maxsize):

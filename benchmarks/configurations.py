@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.configuration_times import summary
 from benchmarks.machine import describe_machine
+from benchmarks.results_file import code_digest, traces_digest
 from benchmarks.runs import command, options, outcomes_of, setting_of, table
 from migrator.advise.leads import paired_lead
 from migrator.core.comparison import SeedMean
@@ -32,7 +33,6 @@ from migrator.records.outcome import RunOutcome
 from migrator.reproduce.evaluation import AUTO
 from migrator.reproduce.experiment import Outcomes, Setting, interval
 from migrator.reproduce.reproduce import cost_s
-from migrator.reproduce.results_file import code_digest, traces_digest
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import SimulationJob
 from migrator.workload.workloads import all_workloads, workloads
@@ -303,10 +303,8 @@ def text(record: Figures) -> str:
     lines = [
         "# One and four retraining configurations",
         "",
-        f"`{record['command']}` at commit {record['commit']} (code {record['code']}). Load "
-        f"{LOAD:g}, {record['traces']} traces, {WINDOWS} windows of 200 s, seeds "
-        f"{', '.join(map(str, record['seeds']))}. Rows: [configurations.json](configurations.json)."
-        " Settings were fixed before the runs.",
+        f"Load {LOAD:g}, {record['traces']} traces, {WINDOWS} windows of 200 s, seeds "
+        f"{', '.join(map(str, record['seeds']))}. Settings were fixed before the runs.",
         "",
         "A tenant has its workload's retraining (*all, 8 epochs*), or beside it half and a quarter "
         "of the epochs, and the last block for 4 epochs (texts: the head for 2). Their gains and "

@@ -40,6 +40,7 @@ from benchmarks.headline_scenarios import (
     scenario_of,
 )
 from benchmarks.machine import describe_machine
+from benchmarks.results_file import Key, code_digest, open_results, traces_digest
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
 from migrator.forecast.evaluation import measure, origins_of
@@ -47,7 +48,6 @@ from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.selection import forecaster
 from migrator.io.task_pool import open_workers
 from migrator.policies.registry import policy
-from migrator.reproduce.results_file import Key, code_digest, open_results, traces_digest
 from migrator.simulation import tenant
 from migrator.simulation.compare import prepare
 from migrator.simulation.run import run

@@ -32,14 +32,14 @@ from benchmarks.headline_page import Json, page
 from benchmarks.headline_runs import SEEDS, Part, runs_of
 from benchmarks.headline_scenarios import MASKED_WORDS, WINDOWS, Result, Run, row
 from benchmarks.machine import describe_machine
-from migrator.core.errors import InputError
-from migrator.io.task_pool import open_workers
-from migrator.reproduce.results_file import (
+from benchmarks.results_file import (
     ResultsFile,
     code_digest,
     open_results,
     traces_digest,
 )
+from migrator.core.errors import InputError
+from migrator.io.task_pool import open_workers
 from migrator.simulation import tenant
 from migrator.workload.traces.generator import VARIABLE
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.configurations import IMAGES, TEXTS, measured_windows, with_configurations
+from benchmarks.traces import arrivals, separate_offsets
 from migrator.advise.leads import STATIC
 from migrator.advise.static_layouts import static_policies
 from migrator.core.catalogue import board
@@ -34,7 +35,6 @@ from migrator.policies.registry import policy as policy_named
 from migrator.records.outcome import RunOutcome
 from migrator.reproduce.evaluation import AUTO
 from migrator.reproduce.experiment import PAPER_WITHOUT_PASS
-from migrator.reproduce.traces import arrivals, separate_offsets
 from migrator.simulation.compare import prepare
 from migrator.simulation.run import run
 from migrator.workload.capacity import highest_rps

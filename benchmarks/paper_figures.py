@@ -2,7 +2,7 @@
 
     MIGRATOR_DATA=FOLDER python -m benchmarks.paper_figures --work FOLDER --out docs/results
 
-Runs `migrator reproduce all`, or continues it, and writes paper_figures.json and paper-figures.md,
+Runs `migrator reproduce all` and writes paper_figures.json and paper-figures.md,
 so that no figure in the docs is typed in.
 """
 
@@ -175,16 +175,15 @@ def _slots(of: Json) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Run what is missing, and write both."""
+    """Run the experiments, and write both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    add("--work", type=Path, default=Path("out"), help="where finished runs are kept")
+    add("--work", type=Path, default=Path("out"), help="folder for the page with the charts")
     add("--processes", help="runs in parallel; default: one per core")
     add("--out", type=Path, default=Path("out"), help="folder")
     options = parser.parse_args()
     command = [sys.executable, "-m", "migrator", "reproduce", "all", "--json"]
     command += ["--out", str(options.work / "reproduce.html")]
-    command += ["--results", str(options.work / "reproduce.jsonl")]
     command += ["--processes", options.processes] if options.processes else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])

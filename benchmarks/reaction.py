@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from benchmarks.replanning import chosen, data_for
 from benchmarks.spread_windows import LOAD, SpreadWindow, pair_name
+from benchmarks.traces import Pair
 from migrator.core.errors import InputError
 from migrator.forecast.nowcast import Nowcast
-from migrator.reproduce.traces import Pair
 from migrator.workload.workloads import WINDOW_S
 
 Floats = NDArray[np.float64]

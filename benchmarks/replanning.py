@@ -20,10 +20,10 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.spread_windows import LOAD, SpreadWindow, pair_name, spread_jobs
+from benchmarks.traces import Pair, generated_kinds
 from migrator.core.errors import InputError
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy as policy_named
-from migrator.reproduce.traces import Pair, generated_kinds
 from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.traces.generator import KINDS, VARIABLE
 

@@ -48,10 +48,10 @@ from benchmarks.gpu import recovery_page
 from benchmarks.headline_runs import Part
 from benchmarks.record import read_records
 from benchmarks.render import render as planner_page
+from benchmarks.results_file import code_digest
 from benchmarks.retraining_configurations import read_courses
 from benchmarks.retraining_configurations_page import page as configurations_page
 from benchmarks.studies import STUDIES
-from migrator.reproduce.results_file import code_digest
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parent.parent

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.results_file import Key, code_digest, open_results, traces_digest
 from migrator.records.outcome import RunOutcome
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import run_jobs
-from migrator.reproduce.results_file import code_digest, open_results, traces_digest
-from migrator.simulation.compare import SimulationJob
+from migrator.simulation.compare import SimulationJob, run_all
 from migrator.workload.traces.generator import VARIABLE
 
 
@@ -56,7 +57,21 @@ def outcomes_of(
         return run_jobs(wanted, processes=arguments.processes)
     made_with |= {"code": code_digest(), "traces": traces_digest(setting.data)}
     with open_results(arguments.keep, "runs", RunOutcome, made_with) as file:
-        return run_jobs(wanted, processes=arguments.processes, results=file)
+        kept = {job: file.finished[key] for job in wanted if (key := _key_of(job)) in file.finished}
+        left = [job for job in wanted if job not in kept]
+        for place, outcome in run_all(left, arguments.processes):
+            kept[left[place]] = outcome
+            # no benchmark reads slots
+            windows = tuple(replace(window, slots=()) for window in outcome.windows)
+            file.add(_key_of(left[place]), replace(outcome, windows=windows))
+        return kept
+
+
+def _key_of(job: SimulationJob) -> Key:
+    """The name of a run in a results file: everything that decides its outcome but the code."""
+    policy = job.policy if isinstance(job.policy, str) or job.policy is None else job.policy.name
+    parts = (type(job).__name__, repr(job.source), policy, job.forecaster, f"{job.windows} windows")
+    return ", ".join(map(str, parts)), job.seed or 0
 
 
 def command(name: str, arguments: argparse.Namespace, setting: Setting) -> str:

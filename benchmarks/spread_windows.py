@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.traces import Pair, arrivals
 from migrator.core.catalogue import board
 from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.reproduce.traces import Pair, arrivals, offset
+from migrator.reproduce.sources import offset
 from migrator.simulation.compare import SimulationJob
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import drifts

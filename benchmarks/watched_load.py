@@ -52,9 +52,8 @@ class WatchedLoad:
             )
         places = range(len(live.tenants))
         windows = live.scenario.windows
-        due = schedule(
-            live.scenario, list(places), [request[1] for request in self._asked], 0, windows, 1.0
-        )
+        asked = [request[1] for request in self._asked]
+        due = schedule(live.scenario, list(places), asked, 0, windows)
         begin_s, tasks = time.time() + 0.2, []
         for number in range(len(due)):
             due_s = begin_s + float(due.due_s[number])
@@ -71,7 +70,7 @@ class WatchedLoad:
             path = self._server.path(name, "/infer")
             reply = await self._pool.ask("POST", path, body, headers)
             status = reply.status
-            answer = read_answer(reply.body, reply.headers) if status == 200 else None
+            answer = read_answer(reply.body) if status == 200 else None
         except NoAnswerError:
             pass  # the status says so
         version = int(answer.version) if answer else NO_ANSWER

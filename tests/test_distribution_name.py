@@ -50,14 +50,9 @@ def test_every_text_names_the_distribution_by_its_name() -> None:
     [
         "pip install 'migrator[serve]'",
         "pip install migrator",
-        "pip install --upgrade migrator",
-        "pip uninstall migrator\n",
-        "pip install migrator_gpu",
         "pip install 'migrator-gpus[serve]'",
-        r"match='migrator\[learn\]'",
         "f'migrator[{extra}]'",
         'version("migrator")',
-        "distribution('migrator')",
     ],
 )
 def test_another_spelling_is_found(text: str) -> None:
@@ -68,11 +63,8 @@ def test_another_spelling_is_found(text: str) -> None:
     "text",
     [
         "pip install 'migrator-gpu[serve]'",
-        "pip uninstall migrator-gpu",
-        "pip install --no-cache-dir 'migrator-gpu[serve]'",
         "/opt/migrator/bin/pip install '.[serve]'",
         "migrator[-1] + results['migrator']",
-        "install -Dm 644 scenario.yaml /etc/migrator/scenario.yaml",
     ],
 )
 def test_the_name_the_command_and_the_folders_are_not(text: str) -> None:

@@ -1,6 +1,6 @@
 """docs/structure.md: what it lists is there, and each new thing is added through one file.
 
-Every test adds its file to a copy of the package and uses it through a verb.
+All files are added to one copy of the package and used through verbs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -175,50 +175,34 @@ def greet(name: str) -> None:
 '''
 
 
-@pytest.fixture(scope="module")
-def compiled() -> Path:
-    """The package with its kernels compiled, so that no copy has to compile them again."""
-    ready(Charge.SURVIVORS)  # needs the kernels of the other charge too
-    tenant.ready()
-    return SOURCE
+RUN_ALL = """
+import contextlib, io, json, sys, traceback
+from migrator.cli.app import main
 
+printed = {}
+for command in sys.argv[1:]:
+    sys.argv, out, code = ["migrator", *command.split()], io.StringIO(), 0
+    with contextlib.redirect_stdout(out):
+        try:
+            main()
+        except SystemExit as done:
+            code = done.code
+    printed[command] = f"exit code {code}" if code else out.getvalue()
+print(json.dumps(printed))
+"""
+"""Runs commands one after the other in one process."""
 
-@pytest.fixture
-def copy(compiled: Path, tmp_path: Path) -> Path:
-    """A copy of the package, with its compiled files."""
-    copied = tmp_path / "copied" / "migrator"
-    shutil.copytree(compiled, copied)
-    return copied
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The folder in which the verbs run."""
-    made = tmp_path / "folder"
-    made.mkdir()
-    (made / "two.yaml").write_text(SCENARIO, encoding="utf-8")
-    return made
-
-
-def run(copy: Path, folder: Path, command: str) -> str:
-    """What `migrator COMMAND` of the copy prints."""
-    paths = (copy.parent, folder, ROOT / "tests")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "MIGRATOR_STATE": str(folder / "state"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "migrator", *command.split()],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+COMMANDS = {
+    "policy": "simulate two.yaml --policy each-1,each-3 --json",
+    "forecaster": "simulate two.yaml --policy mine:by_forecast --forecaster constant --json",
+    "trace format": "simulate traced.yaml --policy equal-mig --json",
+    "model": "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model tiny-cnn",
+    "benchmark": "retrain greys --model mine:Means --epochs 1 --json",
+    "GPU driver": "gpu apply layout.yaml --driver pretended",
+    "board": "boards A31-24GB",
+    "verb": "greet you",
+}
+"""What is added -> a command that uses it."""
 
 
 def add(copy: Path, name: str, text: str) -> None:
@@ -227,88 +211,85 @@ def add(copy: Path, name: str, text: str) -> None:
         file.write(text)
 
 
-def test_a_policy(copy: Path, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What every command prints, of a copy of the package in which all of it was added."""
+    ready(Charge.SURVIVORS)  # needs the kernels of the other charge too
+    tenant.ready()
+    folder = tmp_path_factory.mktemp("folder")
+    copy = tmp_path_factory.mktemp("copied") / "migrator"
+    shutil.copytree(SOURCE, copy)  # with its compiled kernels
     add(copy, "policies/each.py", POLICY)
-    listed = run(copy, folder, "policies")
-    assert "each-1" in listed
-    assert "each-3" in listed
-    small, large = (
-        json.loads(run(copy, folder, f"simulate two.yaml --policy each-{gpcs} --json"))
-        for gpcs in (1, 3)
-    )
-    assert small != large
-
-
-def test_a_forecaster(copy: Path, folder: Path) -> None:
     add(copy, "forecast/constant.py", FORECASTER)
-    add(folder, "mine.py", OWN_POLICY)
-    assert "123 requests in every slot" in run(copy, folder, "forecasters")
-    run(copy, folder, "simulate two.yaml --policy mine:by_forecast --forecaster constant")
-
-
-def test_a_trace_format(copy: Path, folder: Path) -> None:
     add(copy, "workload/traces/bars.py", TRACE_FORMAT)
-    (folder / "day.txt").write_text("|||||\n" * 40, encoding="utf-8")
-    (folder / "traced.yaml").write_text(TRACED, encoding="utf-8")
-    result = json.loads(run(copy, folder, "simulate traced.yaml --policy equal-mig --json"))
-    assert result["received"] == 5 * 20
-
-
-def test_a_model(copy: Path, folder: Path) -> None:
     add(copy, "learn/zoo.py", MODEL)
-    assert "tiny-cnn" in run(copy, folder, "models")
-    trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
-    assert json.loads(run(copy, folder, f"{trained} tiny-cnn"))["model"] == "tiny-cnn"
-
-
-def test_a_model_of_the_users(copy: Path, folder: Path) -> None:
-    shutil.copy(ROOT / "tests" / "support" / "means_model.py", folder / "mine.py")
-    trained = "retrain nc-synthetic --windows 1 --epochs 1 --samples 8 --json --model"
-    result = json.loads(run(copy, folder, f"{trained} mine:Means"))
-    assert result["model"] == "mine:Means"
-
-
-def test_a_benchmark(copy: Path, folder: Path) -> None:
     add(copy, "learn/benchmarks/greys.py", BENCHMARK)
-    assert "four greys, two at a time" in run(copy, folder, "benchmarks")
-    trained = run(copy, folder, "retrain greys --model small-cnn --epochs 1 --json")
-    assert json.loads(trained)["benchmark"] == "greys"
-
-
-def test_a_gpu_driver(copy: Path, folder: Path) -> None:
     add(copy, "gpu/drivers/pretended.py", DRIVER)
-    (folder / "layout.yaml").write_text(LAYOUT, encoding="utf-8")
-    assert "create 2g.12gb at 0" in run(copy, folder, "gpu apply layout.yaml --driver pretended")
-    gpu = json.loads(run(copy, folder, "gpu show --driver pretended --json"))
-    assert [instance["profile"] for instance in gpu["instances"]] == ["2g.12gb"]
-
-
-def test_a_board(copy: Path, folder: Path) -> None:
+    add(copy, "cli/plan_verbs.py", VERB)
     path = copy / "core" / "boards.json"
     catalogue = json.loads(path.read_text(encoding="utf-8"))
     catalogue["boards"]["A31-24GB"] = catalogue["boards"]["A30-24GB"]
     path.write_text(json.dumps(catalogue), encoding="utf-8")
-    assert "2g.12gb" in run(copy, folder, "boards A31-24GB")
-    assert "A31-24GB" in run(copy, folder, "gpu show --driver emulated --board A31-24GB --json")
+    own = (ROOT / "tests" / "support" / "means_model.py").read_text(encoding="utf-8")
+    files = {"two.yaml": SCENARIO, "traced.yaml": TRACED, "layout.yaml": LAYOUT}
+    files |= {"day.txt": "|||||\n" * 40, "mine.py": own + OWN_POLICY}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    paths = (copy.parent, folder, ROOT / "tests")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "MIGRATOR_STATE": str(folder / "state"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, *COMMANDS.values(), "--help"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    by_command = json.loads(done.stdout.splitlines()[-1])
+    assert not [out for out in by_command.values() if out.startswith("exit code")], done.stderr
+    return {what: by_command[command] for what, command in {**COMMANDS, "help": "--help"}.items()}
 
 
-def test_a_verb(copy: Path, folder: Path) -> None:
-    add(copy, "cli/plan_verbs.py", VERB)
-    assert run(copy, folder, "greet you") == "hello you\n"
-    assert "greet" in run(copy, folder, "--help")
-    assert "Say hello." in run(copy, folder, "greet --help")
+def test_a_policy(printed: dict[str, str]) -> None:
+    small, large = json.loads(printed["policy"])
+    assert (small["policy"], large["policy"]) == ("each-1", "each-3")
+    assert small["goodput"] != large["goodput"]
 
 
-ADDED: dict[str, Callable[[Path, Path], None]] = {
-    "policy": test_a_policy,
-    "forecaster": test_a_forecaster,
-    "trace format": test_a_trace_format,
-    "model": test_a_model,
-    "benchmark": test_a_benchmark,
-    "GPU driver": test_a_gpu_driver,
-    "board": test_a_board,
-    "verb": test_a_verb,
-}
+def test_a_forecaster(printed: dict[str, str]) -> None:
+    assert json.loads(printed["forecaster"])["forecaster"] == "constant"  # the policy checks it
+
+
+def test_a_trace_format(printed: dict[str, str]) -> None:
+    assert json.loads(printed["trace format"])["received"] == 5 * 20
+
+
+def test_a_model(printed: dict[str, str]) -> None:
+    assert json.loads(printed["model"])["model"] == "tiny-cnn"
+
+
+def test_a_benchmark_and_a_model_of_the_users(printed: dict[str, str]) -> None:
+    trained = json.loads(printed["benchmark"])
+    assert (trained["benchmark"], trained["model"]) == ("greys", "mine:Means")
+
+
+def test_a_gpu_driver(printed: dict[str, str]) -> None:
+    assert "create 2g.12gb at 0" in printed["GPU driver"]
+
+
+def test_a_board(printed: dict[str, str]) -> None:
+    assert "2g.12gb" in printed["board"]
+
+
+def test_a_verb(printed: dict[str, str]) -> None:
+    assert printed["verb"] == "hello you\n"
+    assert "Say hello." in printed["help"]
 
 
 def section(title: str) -> str:
@@ -326,7 +307,8 @@ def packages() -> list[str]:
     return rows(PAGE.partition("## ")[0])
 
 
-def imported(package: str) -> set[str]:
+@cache
+def imported(package: str) -> frozenset[str]:
     """The packages of ours that a package imports."""
     nodes = [
         node
@@ -335,11 +317,11 @@ def imported(package: str) -> set[str]:
     ]
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     ours = {name.split(".")[1] for name in names if name.startswith("migrator.")}
-    return ours & set(packages()) - {package}
+    return frozenset(ours & set(packages()) - {package})
 
 
 def test_every_extension_point_of_the_page_is_tried() -> None:
-    assert rows(section("Where to add something")) == list(ADDED)
+    assert rows(section("Where to add something")) == list(COMMANDS)
 
 
 def test_every_package_is_in_the_table() -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "migrator"
+
+
+@cache
+def parsed(code: str) -> ast.Module:
+    return ast.parse(code)
 
 
 def defined_twice(sources: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Class name -> the modules that define it, for names of several classes."""
     modules_of = defaultdict[str, list[str]](list)
     for module, code in sources:
-        for node in ast.walk(ast.parse(code)):
+        for node in ast.walk(parsed(code)):
             if isinstance(node, ast.ClassDef):
                 modules_of[node.name.lstrip("_")].append(module)
     return {name: modules for name, modules in modules_of.items() if len(modules) > 1}
@@ -37,6 +43,6 @@ def test_no_loop_variable_is_called_each() -> None:
     root = SOURCE.parent.parent
     for folder in ("src", "benchmarks", "examples"):
         for path in sorted((root / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     assert node.id != "each", f"{path.relative_to(root)}:{node.lineno}"

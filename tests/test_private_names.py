@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,14 @@ def is_private(name: str) -> bool:
     )
 
 
+@cache
+def _parsed(code: str) -> ast.Module:
+    return ast.parse(code)
+
+
 def private_names(code: str) -> Iterator[str]:
     """Every use of another module's or object's private name in this source text."""
-    tree = ast.parse(code)
+    tree = _parsed(code)
     own = _own_names(tree)
     for node in ast.walk(tree):
         match node:
@@ -50,9 +56,9 @@ def private_names(code: str) -> Iterator[str]:
             case ast.ImportFrom(module=module, names=names):
                 full = (f"{module}.{alias.name}" for alias in names)
                 yield from (name for name in full if is_private(name))
-            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(
-                function
-            ).endswith("import_module") and is_private(name):
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if is_private(
+                name
+            ) and ast.unparse(function).endswith("import_module"):
                 yield name
             case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[_, second, *_]) if (
                 isinstance(second, ast.Constant) and is_private(str(second.value))
@@ -87,7 +93,7 @@ def _own_names(tree: ast.Module) -> set[str]:
 
 def inherited_names(code: str) -> set[str]:
     """Private attributes of `self` and `super()` that the module does not define."""
-    tree = ast.parse(code)
+    tree = _parsed(code)
     own = _own_names(tree)
     return {
         node.attr
@@ -102,7 +108,7 @@ def inherited_names(code: str) -> set[str]:
 def test_no_private_name_of_another_library() -> None:
     """A subclass may use those of its base class, which may be in any of our modules."""
     modules = {path: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
-    ours = set[str]().union(*(_own_names(ast.parse(code)) for code in modules.values()))
+    ours = set[str]().union(*(_own_names(_parsed(code)) for code in modules.values()))
     used = set()
     for path, code in modules.items():
         inherited = inherited_names(code) & ours

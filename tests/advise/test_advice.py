@@ -38,7 +38,7 @@ def cold(seed: int | None, windows: int | None) -> Scenario:
 
 def _result(ours: float, theirs: float, static: float) -> TrialResult:
     goodput = dict.fromkeys(RIVALS, theirs) | {OURS: ours, STATIC: static}
-    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    return TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
 
 
 def _advice(static: float = 480.0) -> Advice:

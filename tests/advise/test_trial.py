@@ -57,7 +57,7 @@ def make(seed: int | None, windows: int | None) -> Scenario:
 
 
 def test_a_trial_reports_the_best_split_and_every_window() -> None:
-    result = Trial(make, ours="migrator-paper", rivals=("equal-mig", STATIC)).run()
+    result = Trial(make, rivals=("equal-mig", STATIC)).run()
     assert [window.received for window in result.windows] == [1300, 1300]
     assert all(window.goodput.keys() == {OURS, "equal-mig", STATIC} for window in result.windows)
     assert result.ceiling == pytest.approx(2 * (800 * 0.9 + 500))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gpu_cli import migrator as cli
 
 import migrator
 import migrator.planning.solve
@@ -169,19 +170,10 @@ def test_a_function_is_named_by_its_path_and_sent_to_processes(own: str) -> None
 
 
 def test_the_verb_prints_the_own_traceback_and_one_sentence(own: str, quickstart: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "migrator", "simulate", quickstart.name),
-            *("--policy", f"{own}:failing", "--windows", "1"),
-        ],
-        cwd=quickstart.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("File ") == 1
-    assert "error: policy: own_functions:failing failed with KeyError: 'nobody'" in done.stderr
+    done = cli("simulate", quickstart, "--policy", f"{own}:failing", "--windows", 1)
+    assert done.code == 1
+    assert done.err.count("File ") == 1
+    assert "error: policy: own_functions:failing failed with KeyError: 'nobody'" in done.err
 
 
 def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

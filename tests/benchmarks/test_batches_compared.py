@@ -11,7 +11,6 @@ from support.scenarios import profile
 from benchmarks.gpu.batches import (
     LIVE,
     SIMULATED,
-    gaps,
     groups,
     losses,
 )
@@ -20,7 +19,6 @@ from benchmarks.recorded_batches import (
     gpcs_of,
     measured_slowdown,
     slowdown,
-    surroundings,
 )
 from migrator.core.batch import Batch, BatchKind
 from migrator.core.catalogue import board
@@ -103,24 +101,6 @@ def test_the_slowdown_is_divided_among_its_causes() -> None:
     assert measured_slowdown(often) is not None
 
 
-def test_what_ran_beside_is_weighted_by_its_time_and_its_size() -> None:
-    beside = [batch(2.2, 0.2), batch(2.0, 0.4, "2g@4")]
-    first = surroundings(recorded([batch(2.0), *beside], held(0), held(1, "b", "training")))[0]
-    assert first.on_slices == pytest.approx(0.5)
-    assert first.training == pytest.approx(PART)
-    # half of a slice, two slices, and the training
-    assert first.busy == pytest.approx(0.5 * PART + BOARD.sms_of(2) / BOARD.sms + PART)
-
-
-def test_gaps_are_those_of_batches_that_waited() -> None:
-    idle = [batch(80.0)._replace(came_s=79.99)]
-    found = {gap.part: gap for gap in gaps(recorded([*back_to_back(ALONE_S, 0.01)[:50], *idle]))}
-    assert found["all"].median_s == pytest.approx(0.01)
-    assert found["answer to the router"].median_s == pytest.approx(0.001)
-    assert found["until the next is taken"].median_s == pytest.approx(0.007)
-    assert found["until the worker has it"].median_s == pytest.approx(0.002)
-
-
 @pytest.mark.parametrize(
     ("worse", "why"),
     [
@@ -150,13 +130,3 @@ def test_evaluations_and_lent_batches_are_causes_of_their_own() -> None:
     assert first.answers == pytest.approx(200, rel=0.02)
     assert second.answers == 40
     assert all(abs(loss.answers) < 4 for loss in rest)
-
-
-def test_only_seconds_in_which_requests_were_dropped_count() -> None:
-    seconds = np.arange(SECONDS) < 50
-    found = losses(
-        recorded(back_to_back(1.25 * ALONE_S)),
-        recorded(back_to_back(ALONE_S), name=SIMULATED),
-        {"a": seconds},
-    )
-    assert sum(loss.answers for loss in found) == pytest.approx(100, abs=8)

@@ -108,13 +108,6 @@ def test_violated_limits_are_listed() -> None:
     assert len(list(drivers_judged.table([small, whole]))) == 3
 
 
-def test_it_says_what_it_would_do_without_a_gpu() -> None:
-    command = [*SCRIPT, "--dry-run", "--board", "A30-24GB"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "share 1g.6gb: 14 SMs, 25%" in done.stdout
-    assert "side by side: 2g.12gb at 0, 2g.12gb at 2" in done.stdout
-
-
 def test_all_of_it_leaves_nothing(programs: NvidiaPrograms, tmp_path: Path) -> None:
     result = drivers.run(0, worker(tmp_path))
     assert drivers.faults_of(result) == []
@@ -125,14 +118,6 @@ def test_all_of_it_leaves_nothing(programs: NvidiaPrograms, tmp_path: Path) -> N
     assert result["left_behind"] == []
     assert json.loads(json.dumps(result))["mps"]["table"] == result["mps"]["table"]
     assert sum(line == "quit -t 5" for line in programs.log()) == 8
-
-
-@pytest.mark.usefixtures("programs")
-def test_shares_that_do_not_limit_are_faults(tmp_path: Path) -> None:
-    result = drivers.run(0, worker(tmp_path, "132 / sms"))
-    faults = drivers.faults_of(result)
-    assert "1g.18gb: 792.0 TFLOP/s, its part would be 96.0" in faults
-    assert "7g.141gb: 792.0 TFLOP/s, no more than 4g.71gb has" in faults
 
 
 @pytest.mark.usefixtures("programs")

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import forecasters
 from benchmarks.forecasters import FORECASTERS, Case, Errors, Goodput
 from benchmarks.forecasters_page import TRUTH, page
-from benchmarks.headline_scenarios import KINDS, scenario_of
+from benchmarks.headline_scenarios import KINDS
 from migrator.workload.workloads import all_workloads
 
 TRAINING = {
@@ -95,14 +94,6 @@ def test_what_is_forecast_is_what_comes_in_the_runs(tmp_path: Path) -> None:
         float(one["mae"]) > 0
         for one in Case("W9", 0, "last-mean").errors(tmp_path, tmp_path).tenants
     )
-
-
-def test_the_truth_is_each_tenants_own(tmp_path: Path) -> None:
-    scenario = scenario_of(Case("W2", 0, TRUTH).of_protocol, tmp_path)
-    ahead = Case("W2", 0, TRUTH).made(scenario, tmp_path).ahead
-    for tenant in scenario.tenants:
-        now, counts = tenant.offset_s + 200, tenant.trace.counts.astype(float)
-        np.testing.assert_array_equal(ahead(counts[:now], 30, 200)[0], counts[now : now + 30])
 
 
 def test_a_run_in_the_loop(tmp_path: Path) -> None:

@@ -10,16 +10,11 @@ from benchmarks import headline
 from benchmarks.headline_page import page
 from benchmarks.headline_runs import LOADS, POLICIES, SEEDS, VARIED, Part, runs_of
 from benchmarks.headline_scenarios import (
-    BURSTY,
     BUSY,
-    LENDING,
-    SHARES,
-    STEADY,
     WINDOWS,
     Condition,
     Result,
     Run,
-    chosen,
     place_of,
     row,
     scenario_of,
@@ -104,15 +99,6 @@ def test_retrainings_are_as_long_as_the_whole_data_gives(tmp_path: Path) -> None
         assert short.at(16) == pytest.approx(profile(tenant.name, GPU).training_s(12 * 2400).at(16))
 
 
-def test_every_model_has_its_own_accuracies(tmp_path: Path) -> None:
-    after = {
-        (tenant.name, tenant.drifts[0].accuracy_post)
-        for name in NAMES[:8]
-        for tenant in scenario_of(of(name), tmp_path).tenants
-    }
-    assert len(after) == 6
-
-
 def test_no_two_runs_have_the_same_pair_of_places(tmp_path: Path) -> None:
     runs = [of(name, seed=seed) for name in NAMES for seed in range(SEEDS[Part.HEADLINE])]
     pairs = [tuple(place_of(one, place, tmp_path) for place in (0, 1)) for one in runs]
@@ -121,17 +107,6 @@ def test_no_two_runs_have_the_same_pair_of_places(tmp_path: Path) -> None:
     assert len({kind for kind, _ in places}) == 6
     for (kind, begin), (other, later) in pairwise(places):
         assert kind != other or later - begin >= WINDOWS * WINDOW_S
-
-
-@pytest.mark.parametrize(("arrivals", "kinds"), [("steady", STEADY), ("bursty", BURSTY)])
-def test_both_tenants_can_have_traces_of_one_kind(
-    tmp_path: Path, arrivals: str, kinds: tuple[str, ...]
-) -> None:
-    for name in NAMES:
-        one = of(name, arrivals=arrivals)
-        first, second = (place_of(one, place, tmp_path) for place in (0, 1))
-        assert first != second
-        assert {first[0], second[0]} <= set(kinds)
 
 
 def test_every_tenant_has_its_part_of_the_load(tmp_path: Path) -> None:
@@ -169,12 +144,6 @@ def test_instances_as_slow_as_shares_with_busy_neighbours(tmp_path: Path) -> Non
     assert small == pytest.approx(1 + measured.interference * (116 / 132) / INTERFERING_PART)
     assert busy.service.latency_s(1, 132) == plain.service.latency_s(1, 132)
     assert busy.trace.counts.tolist() == plain.trace.counts.tolist()
-
-
-def test_lending_is_the_same_policy_with_and_without() -> None:
-    assert getattr(chosen(f"miso{LENDING}"), "lends")  # noqa: B009
-    assert not getattr(chosen("miso"), "lends", False)
-    assert of("W1", f"miso{LENDING}", board=SHARES).key != of("W1", "miso", board=SHARES).key
 
 
 def test_an_interrupted_evaluation_goes_on_and_is_merged(

@@ -20,7 +20,6 @@ from benchmarks.gpu.live import (
     POLICIES,
     SCENARIO,
     SMALL,
-    Budget,
     Run,
     adapt,
     asked_for,
@@ -32,12 +31,9 @@ from benchmarks.gpu.live import (
 from benchmarks.gpu.live_models import VIEWS, ManyViewsSmall, views
 from benchmarks.gpu.live_results import (
     Finished,
-    Retraining,
     Row,
-    _means,
     leads,
     page,
-    planned_well,
     reported_of,
     reported_table,
     retrainings_of,
@@ -45,7 +41,6 @@ from benchmarks.gpu.live_results import (
     tables,
 )
 from benchmarks.gpu.live_settings import SETTINGS, scenario_of
-from benchmarks.live_daemon import name_of, write_scenario
 from benchmarks.measured_run import LiveRun, _trainings, measured_run
 from migrator.core.catalogue import board
 from migrator.io.yaml_text import load_yaml
@@ -77,16 +72,6 @@ def test_finished_runs_are_kept_and_broken_ones_repeated(tmp_path: Path) -> None
     assert left_to_do(tmp_path, [done, cut]) == [cut]
     assert (tmp_path / done.folder / MARKER).exists()
     assert not (tmp_path / cut.folder).exists()
-
-
-def test_no_run_begins_that_would_end_after_the_budget() -> None:
-    budget = Budget(300.0, 100.0, began_s=1000.0)
-    assert budget.allows_run(1200.0)
-    assert not budget.allows_run(1201.0)
-    budget.took(140.0)
-    budget.took(120.0)
-    assert not budget.allows_run(1161.0)
-    assert Budget(None, 100.0, 0.0).allows_run(1e9)
 
 
 def test_a_run_whose_clients_gave_up_does_not_count() -> None:
@@ -180,25 +165,6 @@ def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
     assert even == (("migrator", "0", "b", "30.0%", "0.800"),)
 
 
-def test_means_are_of_the_seeds_with_which_all_policies_ran() -> None:
-    rows = [_row("migrator", 0, 110), _row("migrator", 1, 700), _row("ekya", 0, 100)]
-    alone = [_row("migrator", 0, 110), _row("ekya", 0, 100)]
-    assert _means(rows, "goodput") == _means(alone, "goodput")
-    assert len(_means(rows[1:], "goodput")["migrator"]) == 1
-
-
-def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
-    some = Retraining("migrator", 0, 1, "pictures", 10.0, 10.9, {"epochs_s": 8.0})
-    retrainings = [some, replace(some, taken_s=11.2), replace(some, window=0, taken_s=30.0)]
-    assert planned_well(retrainings) == (1, 2)
-    (table,) = [
-        table
-        for table in tables([_row("migrator", 0, 1)], retrainings, [])
-        if "planned" in table.caption
-    ]
-    assert table.rows[0][4:7] == ("10.0", "10.9", "1.09")
-
-
 def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
     live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
     trained = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
@@ -290,11 +256,6 @@ def test_a_run_is_simulated_ahead_with_the_retraining_on_the_nearest_size(tmp_pa
     assert ahead.durations.training_s(1, "cameras", curve, sms(4)) == pytest.approx(3.0)
     scaled = again.durations.training_s(1, "cameras", curve, sms(4))
     assert scaled == pytest.approx(8.0 * curve.at(sms(4)) / curve.at(sms(1)))
-
-
-def test_the_daemons_folder_has_the_name_that_the_scenario_gives_itself(tmp_path: Path) -> None:
-    assert name_of(write_scenario(tmp_path / "live.yaml", {"name": "five-mixed"})) == "five-mixed"
-    assert name_of(write_scenario(tmp_path / "live.yaml", {})) == "live"
 
 
 def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:

@@ -5,26 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.gpu.live import PROFILES, Run, adapt, asked_for, schedule, set_rates
 from benchmarks.gpu.live import with_configurations as several_ways
-from benchmarks.live_cells import PROFILE, cell_document, configurations
+from benchmarks.live_cells import PROFILE, cell_document
 from benchmarks.live_configurations import CELL, table
 from benchmarks.live_daemon import write_scenario
 from migrator.workload.live import read_live
-
-
-@pytest.mark.parametrize(
-    ("epochs", "ways"),
-    [
-        (9, [("all", 9), ("half", 4), ("quarter", 2), ("head", 4)]),
-        (2, [("all", 2), ("half", 1), ("head", 1)]),
-        (1, [("all", 1), ("head", 1)]),
-    ],
-)
-def test_short_retrainings_have_fewer_ways(epochs: int, ways: list[tuple[str, int]]) -> None:
-    assert [(way["name"], way["epochs"]) for way in configurations(epochs)] == ways
 
 
 def test_every_seed_runs_with_one_way_then_with_several() -> None:

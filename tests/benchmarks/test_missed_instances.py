@@ -34,10 +34,7 @@ OLD, NEW = serves("a", 0, 2), serves("a", 2, 2)
     ("before", "room"),
     [
         ((), Room.IDLE),
-        ((serves("b", 4, 2),), Room.IDLE),
         ((serves("b", 2, 2),), Room.SAME),
-        ((trains("b", 2, 2),), Room.SAME),
-        ((serves("b", 2, 1),), Room.TAKEN),
         ((serves("b", 0, 4),), Room.TAKEN),
         ((trains("b", 0, 4),), Room.RETRAINED),
         ((trains("b", 2, 1), serves("b", 3, 1)), Room.TAKEN),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def test_every_page_and_every_file_of_rows_is_listed() -> None:
             assert "The rows of this page were not kept." in text
 
 
-@pytest.mark.parametrize("name", ["ablation", "survivors_gap", "live-grid", "published-weights"])
+@pytest.mark.parametrize("name", ["survivors_gap", "live-grid"])
 def test_a_figure_that_is_not_of_the_rows_is_found(folder: Path, name: str) -> None:
     path = folder / f"{name}.md"
     lines = path.read_text().splitlines()
@@ -111,13 +110,3 @@ def test_a_page_is_measured_again_and_again_where_it_was_interrupted(
     assert len(json.loads((folder / "survivors_gap.json").read_text())["rows"]) == 60
     assert gap.age(folder) is Age.SAME
     assert provenance(folder)["survivors_gap"]["took_s"] > 0
-
-
-def test_the_list_names_every_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["results"])
-    assert results.main() == 0
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 + len(PAGES)
-    assert any(line.split()[:2] == ["redesign", "rows"] for line in said)

@@ -1,7 +1,5 @@
 """Windows spread over pairs of traces: where they begin, and how much comes."""
 
-import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.spread_windows import MODELS, SpreadWindow, spread_jobs
-from migrator.core.comparison import SIDE_BY_SIDE
+from benchmarks.spread_windows import MODELS, SpreadWindow
+from benchmarks.traces import arrivals, generated_kinds
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
-from migrator.reproduce.traces import arrivals, generated_kinds, offset
-from migrator.simulation.compare import SimulationJob
+from migrator.reproduce.sources import offset
 from migrator.workload.capacity import highest_rps
 from migrator.workload.traces.generator import KINDS
 
@@ -30,15 +27,6 @@ def write(folder: Path, kind: str, seconds: int = 1000) -> None:
     rows = "".join(f"{second},{second % 3}\n" for second in range(seconds))
     path = folder / str(KINDS[kind].file_name)
     path.write_text(f"second,count\n{rows}", encoding="utf-8")
-
-
-def test_sources_are_values() -> None:
-    apart, same = (SpreadWindow(PAIR, 1, 4, Path("traces"), 0.6, True) for _ in range(2))
-    assert apart == same
-    assert hash(apart) == hash(same)
-    assert pickle.loads(pickle.dumps(apart)) == apart
-    assert apart != replace(apart, number=2)
-    assert apart.name == "azure + azure-bursty, window 2 of 4"
 
 
 @given(seconds=st.integers(800, 50_000), of=st.integers(2, 40))
@@ -89,22 +77,3 @@ def test_what_the_folder_lacks_is_generated(tmp_path: Path) -> None:
     assert arrivals("azure", tmp_path, 0).seconds == 1000
     bursty = arrivals("azure-bursty", tmp_path, 0)
     assert np.array_equal(bursty.counts, arrivals("azure-bursty", None, 0).counts)
-
-
-def test_a_window_can_be_run_alone() -> None:
-    job = SimulationJob(SpreadWindow(PAIR, 1, 3), "equal-mig", seed=1, windows=1)
-    made, outcome = job.scenario(), job.run()
-    assert outcome.scenario == "azure + azure-bursty, window 2 of 3"
-    for tenant in made.tenants:
-        window = tenant.trace.counts[tenant.offset_s : tenant.offset_s + 200]
-        assert outcome.tenants[tenant.name].received == window.sum() > 0
-
-
-def test_a_job_per_window_policy_and_seed() -> None:
-    sources = [SpreadWindow(PAIR, number, 2) for number in range(2)]
-    jobs = spread_jobs(sources, (0, 1))
-    assert len(jobs) == len(set(jobs)) == 2 * 3 * 2
-    assert {job.policy for job in jobs} == set(SIDE_BY_SIDE)
-    assert {(job.source, job.seed, job.windows) for job in jobs} == {
-        (source, seed, 1) for source in sources for seed in (0, 1)
-    }

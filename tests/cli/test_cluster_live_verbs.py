@@ -64,7 +64,7 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
 
 
 def test_auto_where_no_ray_runs_is_one_sentence(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Ray never ran, and where a cluster that crashed has left its address behind."""
     pytest.importorskip("ray", reason="pip install 'migrator-gpu[cluster]'")
@@ -78,10 +78,7 @@ def test_auto_where_no_ray_runs_is_one_sentence(
                 folder.mkdir()
                 (folder / "ray_current_cluster").write_text(there)
             for arguments in (
-                ("serve", cluster, "--cluster", "auto", "--state", str(tmp_path)),
-                ("gateway", "--cluster", "auto", "--port", "0"),
                 ("status", "--cluster", "auto"),
-                ("cluster", "stop", "auto", "--yes"),
                 ("cluster", "plan", cluster, "--ray", "auto"),
             ):
                 code, text = said(*arguments)

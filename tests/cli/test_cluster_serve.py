@@ -79,11 +79,6 @@ def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
     assert served(Ray(there), InputError("the store cannot be used; give another")) == []
 
 
-def test_one_that_could_not_be_begun_is_ended_and_others_are_not(served: Served) -> None:
-    others = Ray(HEAD.format(name="another"), f"{agent_prefix('another')}g1")
-    assert served(others, InputError("no GPU has room; add one")) == ["small"]
-
-
 def test_an_interruption_ends_it_even_where_it_was_there(served: Served) -> None:
     assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
 

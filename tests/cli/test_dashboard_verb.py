@@ -19,22 +19,19 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return live_file(tmp_path_factory.mktemp("scenario"), (20, 30, 25, 20), window_s=2)
 
 
-def test_a_file_a_folder_and_a_served_scenario_are_found(tmp_path: Path) -> None:
-    folder = tmp_path / "state" / "live" / "small"
-    write_run(folder / "records.db", Made(ends=True))
-    with shown(folder / "records.db", folder, tmp_path / "state") as url:
-        sources = httpx.get(f"{url}/dashboard/sources", timeout=20).json()["sources"]
-        assert [(source["name"], len(source["runs"])) for source in sources] == [("small", 1)] * 3
-        assert httpx.get(url, timeout=20).status_code == 200
-
-
-def test_two_files_are_two_sources_and_nothing_can_be_done(tmp_path: Path) -> None:
-    paths = [tmp_path / name / "records.db" for name in ("one", "two")]
-    for path in paths:
+def test_files_folders_and_served_scenarios_are_sources_and_nothing_can_be_done(
+    tmp_path: Path,
+) -> None:
+    folder, other = tmp_path / "state" / "live" / "small", tmp_path / "one" / "records.db"
+    for path in (folder / "records.db", other):
         write_run(path, Made(ends=True))
-    with shown(*paths) as url:
-        answer = httpx.get(f"{url}/dashboard/sources", timeout=20).json()
-        assert [source["name"] for source in answer["sources"]] == ["one", "two"]
+    with shown(folder / "records.db", folder, tmp_path / "state", other) as url:
+        sources = httpx.get(f"{url}/dashboard/sources", timeout=20).json()["sources"]
+        assert [(source["name"], len(source["runs"])) for source in sources] == [
+            *[("small", 1)] * 3,
+            ("one", 1),
+        ]
+        assert httpx.get(url, timeout=20).status_code == 200
         assert not httpx.get(f"{url}/dashboard/about", timeout=20).json()["acts"]
         answer = httpx.post(f"{url}/admin/actions", json={"action": "pause"}, timeout=20)
         assert answer.status_code == 404

@@ -34,7 +34,7 @@ ELSEWHERE = {
     r"migrator (re|pre)train (nc-cifar-10|nc-20-newsgroups|texts)": "needs a data set or weights",
     r"MIGRATOR_DATA=|python -m benchmarks|migrator forecast train|--forecaster informer:": "needs "
     "traces; see tests/reproduce and tests/forecast",
-    r"migrator (advise|simulate my.yaml --side|reproduce (all|map))": (
+    r"migrator (advise|simulate my.yaml --policy migrator-once|reproduce (all|map))": (
         "takes minutes; see tests/advise, tests/cli/test_cli_runs.py and tests/reproduce"
     ),
     r"migrator compare (my|(examples/)?quick)": "see tests/cli/test_cli_runs.py and tests/cli",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from support.gpu_cli import Answer, gpu
-from support.waiting import LIMIT_S, until
+from support.waiting import until
 
 from migrator.core.catalogue import Place
-from migrator.gpu.drivers.virtual_board import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 from migrator.gpu.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
@@ -48,30 +48,12 @@ def written(folder: Path, *places: Place) -> Path:
 
 
 @contextmanager
-def held(state: Path, start: int) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own that uses the instance at `start`."""
+def held(state: Path, start: int) -> Iterator[str]:
+    """This process uses the instance at `start`; yields what refusals call it."""
     driver = EmulatedDriver(state)
     (instance,) = [instance for instance in driver.instances() if instance.place.start == start]
-    code = (
-        "import sys\nfrom migrator.gpu.drivers.virtual_board import register_use\n"
-        "with register_use():\n    print('held', flush=True)\n    sys.stdin.read()\n"
-    )
-    worker = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, **driver.environment(instance)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert worker.stdin
-    assert worker.stdout
-    try:
-        assert worker.stdout.readline() == "held\n"
-        yield worker
-    finally:
-        worker.stdin.close()
-        worker.wait(LIMIT_S)
-        worker.stdout.close()
+    with register_use(driver.environment(instance)):
+        yield f"(process {os.getpid()})"
 
 
 # apply, and what it prints.
@@ -98,52 +80,32 @@ def test_a_layout_from_a_mig_parted_file_by_name() -> None:
     expected = [
         {"op": "create", "start": start, "gpcs": 2, "profile": "2g.10gb"} for start in (0, 2, 4)
     ]
-    for arguments in ([f"{path}:three-by-two"], [path, "--name", "three-by-two"]):
-        assert emulated("apply", *arguments, "--dry-run", "--json").json == {"steps": expected}
-
-
-def test_a_file_that_wants_mig_off_gets_a_note_that_it_is_never_switched_off(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "parted.yaml"
-    path.write_text(
-        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n", "utf-8"
-    )
-    done = emulated("apply", path, "--json")
-    assert done.json == {"steps": []}
-    assert done.err.startswith("note: The file wants MIG mode off")
+    done = emulated("apply", f"{path}:three-by-two", "--dry-run", "--json")
+    assert done.json == {"steps": expected}
 
 
 def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
     emulated("apply", BOTH)
-    with held(state, 4) as worker:
+    with held(state, 4) as user:
         done = emulated("apply", EXAMPLES / "small-services.yaml")
         assert done.code == REFUSED
         assert "3g.20gb at 4" in done.refusal
-        assert f"(process {worker.pid})" in done.refusal
+        assert user in done.refusal
         assert emulated("assert", BOTH).code == OK
-        assert worker.poll() is None
+        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "0.1")
+        assert done.code == REFUSED
+        assert "in use by" in done.refusal
 
 
 def test_waiting_for_a_process_that_ends_meanwhile(state: Path) -> None:
     emulated("apply", BOTH)
-    with held(state, 4) as worker:
-        killer = subprocess.Popen(
-            [sys.executable, "-c", f"import time, os; time.sleep(0.5); os.kill({worker.pid}, 9)"]
-        )
+    with ExitStack() as use:
+        use.enter_context(held(state, 4))
+        threading.Timer(0.5, use.close).start()
         done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "30", "--json")
-        killer.wait(LIMIT_S)
     assert done.code == OK
     assert done.err.startswith("note: waiting up to 30 s: 3g.20gb at 4")
     assert done.json["steps"]
-
-
-def test_waiting_in_vain(state: Path) -> None:
-    emulated("apply", BOTH)
-    with held(state, 4):
-        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "0.3")
-        assert done.code == REFUSED
-        assert "in use by" in done.refusal
 
 
 def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
@@ -165,12 +127,12 @@ def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
 def test_clear_says_first_what_it_would_do_and_then_what_it_left(state: Path) -> None:
     emulated("apply", BOTH)
     destroy = {"op": "destroy", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
-    with held(state, 0) as worker:
+    with held(state, 0) as user:
         for options in (["--dry-run"], []):
             done = emulated("clear", *options, "--json")
             assert done.json == {"steps": [destroy]}
             assert done.err.startswith("note: 4g.20gb at 0 is left: in use by ")
-            assert f"(process {worker.pid})" in done.err
+            assert user in done.err
     assert emulated("clear", "--wait-s", "5").out == "destroy 4g.20gb at 0\n"
     assert emulated("export", "--json").json["instances"] == []
 
@@ -185,14 +147,14 @@ def test_list_and_show(state: Path) -> None:
         "GPU  board      MIG mode  instances",
         "0    A100-40GB  on        4g.20gb@0 3g.20gb@4",
     ]
-    with held(state, 4) as worker:
+    with held(state, 4) as user:
         text = emulated("show").out
     lines = text.splitlines()
     assert lines[3].split() == ["slice", *map(str, range(8))]
     assert lines[4].strip() == "[       4g.20gb        ][       3g.20gb        ]"
     assert lines[6].split() == ["at", "profile", "owner", "used", "by", "uuid"]
     assert "4   3g.20gb  migrator" in text
-    assert f"(process {worker.pid})" in text
+    assert user in text
     fits = {line.split()[0]: line.split()[-1] for line in lines if "nowhere" in line}
     assert len(fits) == 7
 
@@ -211,14 +173,6 @@ def test_show_as_json_has_owners_and_what_still_fits(tmp_path: Path) -> None:
     assert fits["4g.20gb"] == [0]
     assert fits["7g.40gb"] == []
     assert shown["unfinished"] == []
-
-
-def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
-    emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
-    rows = emulated("list", "--json").json["gpus"]
-    assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
-    assert [(row["index"], len(row["instances"])) for row in rows] == [(0, 0), (2, 1)]
-    assert [row["index"] for row in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
 
 
 def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
@@ -318,16 +272,6 @@ def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, arguments: list[st
     assert emulated("apply", BOTH).code == OK
 
 
-def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
-    emulated("apply", BOTH)
-    driver = EmulatedDriver(state)
-    for shown, there in zip(
-        emulated("show", "--json").json["instances"], driver.instances(), strict=True
-    ):
-        assert shown["environment"] == driver.environment(there)
-    assert "a worker needs CUDA_VISIBLE_DEVICES, MIGRATOR_INSTANCE" in emulated("show").out
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -336,9 +280,8 @@ def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
         (["apply", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["apply", "nowhere.yaml:name"], "nowhere.yaml: there is no such file"),
         (["apply", EXAMPLES], "this is a directory"),
-        (["apply", EXAMPLES / "mig-parted.yaml"], "name one as FILE:NAME or with --name"),
+        (["apply", EXAMPLES / "mig-parted.yaml"], "name one as FILE:NAME"),
         (["apply", f"{EXAMPLES}/mig-parted.yaml:by-gup"], "did you mean by-gpu?"),
-        (["apply", BOTH, "--name", "x"], "leave the name out"),
         (["apply", BOTH, "--owner", " "], "--owner: the name is empty"),
         (["apply", BOTH, "--enable-mig"], "--enable-mig: emulated has no MIG mode"),
         (["apply", BOTH, "--limit-memory"], "--limit-memory: emulated gives every instance its"),
@@ -355,13 +298,6 @@ def test_bad_input_is_one_sentence_and_nothing_happens(
     assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
 
 
-def test_another_board_than_last_time(tmp_path: Path) -> None:
-    emulated("apply", written(tmp_path, Place(4, "3g.20gb")))
-    done = emulated("show", "--board", "A30-24GB")
-    assert done.code == BAD_INPUT
-    assert "to start anew" in done.refusal
-
-
 def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     emulated("apply", BOTH)
     (state / "journal.db").write_bytes(b"no database" * 100)
@@ -373,40 +309,18 @@ def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
     assert any("a damaged one was kept aside" in word for word in texts)
 
 
-def test_a_journal_with_unreadable_text_stops_the_command(state: Path) -> None:
-    emulated("apply", BOTH)
-    journal = state / "journal.db"
-    journal.write_bytes(journal.read_bytes().replace(b"migrator", b"\xedigrator"))
-    done = emulated("clear", "--json")
-    assert done.code == REFUSED
-    assert "move the file away, then run the command again" in done.err
-
-
-# Real processes.
-
-
-def process(*arguments: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "migrator", "gpu", *map(str, arguments), "--driver", "emulated"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_a_killed_apply_is_settled_by_the_next_command(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulated("list")  # makes the state folder
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "100")
-    killed = process("apply", BOTH)
-    until(lambda: EmulatedDriver(state).instances(), "it works", look_s=0.02)
-    second = process("apply", BOTH)  # while the first one is at work
-    _, refused = second.communicate(timeout=LIMIT_S)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=LIMIT_S)
-    assert second.returncode == REFUSED
-    assert f"is being changed by process {killed.pid}" in refused
+    command = [sys.executable, "-m", "migrator", "gpu", "apply", str(BOTH), "--driver", "emulated"]
+    with subprocess.Popen(command) as killed:
+        until(lambda: EmulatedDriver(state).instances(), "it works", look_s=0.02)
+        refused = emulated("apply", BOTH)  # while the other one is at work
+        killed.kill()
+    assert refused.code == REFUSED
+    assert f"is being changed by process {killed.pid}" in refused.refusal
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
     assert emulated("show", "--json").json["unfinished"]
     assert "never finished" in emulated("doctor").out
@@ -417,14 +331,3 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     assert (done.code, done.err, done.out) == (OK, note, foreseen.out)
     assert emulated("assert", BOTH).code == OK
     assert emulated("doctor").code == OK
-
-
-def test_list_loads_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom migrator.cli import app\n"
-        "try:\n    app(['gpu', 'list', '--driver', 'emulated'])\nexcept SystemExit:\n    pass\n"
-        "print('LOADED', *{name.split('.')[0] for name in sys.modules})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.rpartition("LOADED")[2].split())
-    assert not loaded & {"numpy", "numba", "yaml", "sqlite3", "torch", "plotly", "highspy"}

@@ -53,13 +53,6 @@ def test_apply_assert_and_clear(fake: FakeNvml) -> None:
     assert places(fake) == []
 
 
-def test_sizes_become_the_profiles_of_each_board(fake: FakeNvml) -> None:
-    steps = mig("apply", EXAMPLES / "small-services.yaml", "--gpu", "1", "--json").json["steps"]
-    assert {step["profile"] for step in steps} == {"2g.35gb", "1g.18gb"}
-    assert len(places(fake, 1)) == 4
-    assert places(fake) == []
-
-
 def test_a_gpu_that_is_not_there() -> None:
     assert "this machine has 0, 1" in mig("show", "--gpu", "7").refusal
     listed = mig("list", "--gpu", "7", "--json")
@@ -88,14 +81,6 @@ def test_mig_mode_is_switched_on_only_where_asked_for(fake: FakeNvml) -> None:
     assert len(places(fake)) == 2
 
 
-def test_what_uses_a_gpu_keeps_mig_mode_off_and_is_named(fake: FakeNvml) -> None:
-    fake.mig(False)
-    fake.hold(None, os.getpid())
-    done = mig("apply", BOTH, "--enable-mig")
-    assert done.code == REFUSED
-    assert f"(process {os.getpid()})" in done.refusal
-
-
 def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
     other = fake.foreign(4, "3g.20gb")
     assert mig("apply", BOTH).out == "create 4g.20gb at 0\n"  # it is what was wanted there
@@ -105,30 +90,6 @@ def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
     assert f"-dgi -gi {other.number}`" in done.refusal
     assert "note: 3g.20gb at 4 is left: not ours\n" in mig("clear").err
     assert places(fake) == [Place(4, "3g.20gb")]
-
-
-def test_a_foreign_half_made_instance_is_reported_with_its_remedy(fake: FakeNvml) -> None:
-    other = fake.foreign(4, "3g.20gb", whole=False)
-    done = mig("doctor", "--json")
-    assert done.code == REFUSED
-    (half_made,) = [check for check in done.json["checks"] if check["name"] == "half-made"]
-    assert half_made["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
-
-
-def test_a_refused_compute_instance_leaves_nothing_behind(fake: FakeNvml) -> None:
-    fake.fault(FaultKind.COMPUTE_REFUSED)
-    done = mig("apply", BOTH)
-    assert done.code == REFUSED
-    assert "the GPU is as it was before" in done.refusal
-    assert places(fake) == []
-
-
-def test_no_rights(fake: FakeNvml) -> None:
-    fake.fault(FaultKind.NO_PERMISSION, None)
-    done = mig("apply", BOTH)
-    assert done.code == REFUSED
-    assert "/dev/nvidia-caps" in done.refusal
-    assert places(fake) == []
 
 
 @pytest.mark.parametrize(
@@ -159,18 +120,6 @@ def test_after_a_reboot_our_instances_are_reported_as_gone(fake: FakeNvml) -> No
     assert done.err == "note: gone since the last run: 4g.20gb at 0, 3g.20gb at 4\n"
 
 
-def test_a_process_on_an_instance_shows_and_blocks(fake: FakeNvml) -> None:
-    mig("apply", BOTH)
-    fake.hold(4, os.getpid())
-    assert f"(process {os.getpid()})" in mig("show").out
-    assert mig("apply", EXAMPLES / "small-services.yaml").code == REFUSED
-    held = [check for check in mig("doctor", "--json").json["checks"] if check["name"] == "held by"]
-    assert any(f"(process {os.getpid()})" in holder["words"] for holder in held)
-    assert mig("clear", "--json").json["steps"] == [
-        {"op": "destroy", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
-    ]
-
-
 def test_it_does_not_wait_for_a_process_on_a_foreign_instance(fake: FakeNvml) -> None:
     fake.foreign(4, "3g.20gb")
     fake.hold(4, os.getpid())
@@ -194,17 +143,3 @@ def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path:
     }
     assert checks["state folder"]["verdict"] == "problem"
     assert checks["driver"]["verdict"] == "ok"
-
-
-def test_no_instances_on_a_gpu_out_of_mig_mode_is_as_it_should_be(
-    fake: FakeNvml, tmp_path: Path
-) -> None:
-    fake.mig(False)
-    path = tmp_path / "off.yaml"
-    path.write_text(
-        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}", "utf-8"
-    )
-    for verb in ("apply", "assert"):
-        done = mig(verb, path)
-        assert done.code == OK
-        assert "never switches it off" in done.err

@@ -9,11 +9,9 @@ import pytest
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml
 from support.gpu_cli import Answer, gpu
-from support.nvidia_programs import NvidiaPrograms
 
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver
-from migrator.gpu.drivers.virtual_board import VirtualBoard
 from migrator.io.processes import boot_id
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
@@ -56,21 +54,6 @@ def test_shares_come_and_go_and_so_does_the_daemon(state: Path) -> None:
     assert mps("clear").code == OK
     assert not list(state.rglob("*.pid"))
     assert daemons() == []
-
-
-@pytest.mark.usefixtures("programs")
-def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
-    mps("apply", SERVICES)
-    driver = MpsDriver.open(0, state)
-    board = driver.gpu().board
-    (shares,) = state.rglob("shares.json")
-    virtual = VirtualBoard(shares, board, driver.gpu().uuid, kind="MPS")
-    for instance in virtual.instances():
-        virtual.destroy_compute_instance(instance)
-        virtual.destroy_gpu_instance(instance)
-    (left,) = daemons()
-    assert left["verdict"] == "warning"
-    assert left["run"].startswith("echo quit | CUDA_MPS_PIPE_DIRECTORY=")
 
 
 @pytest.mark.usefixtures("programs")
@@ -118,10 +101,3 @@ def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -
     assert [check["verdict"] for check in checks if "daemon does not run" in check["words"]] == [
         "warning"
     ]
-
-
-def test_a_gpu_in_mig_mode(programs: NvidiaPrograms) -> None:
-    programs.smi(mig="Enabled")
-    refused = mps("apply", SERVICES)
-    assert refused.code == BAD_INPUT
-    assert "--driver mig" in refused.refusal

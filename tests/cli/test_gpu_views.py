@@ -40,15 +40,3 @@ def test_slices_drawn() -> None:
         "slice    0       1       2       3       4       5       6       7",
         "      ................................[   2g.10gb    ][1g.5gb]........",
     ]
-
-
-@pytest.mark.parametrize("name", boards())
-def test_every_profile_has_room_for_its_name(name: str) -> None:
-    for profile in board(name).profiles:
-        for start in profile.starts:
-            head, row = slices(board(name), there(Place(start, profile.name))).splitlines()
-            assert profile.name in row
-            column = (len(row) - len("slice ")) // board(name).memory_slices
-            assert row.index("[") == len("slice ") + start * column
-            assert row.index("]") == len("slice ") + (start + profile.memory_slices) * column - 1
-            assert head.split()[1:] == [str(number) for number in range(board(name).memory_slices)]

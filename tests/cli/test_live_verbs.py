@@ -51,14 +51,6 @@ def test_status_of_a_daemon_that_was_killed(records: Path, ended_pid: int) -> No
     assert json.loads(asked("status", "--json", code=1))["life"] == "killed"
 
 
-def test_status_of_a_run_that_ended_draws_no_board(records: Path) -> None:
-    write_run(records, Made(ends=True, ended_windows=3))
-    output = asked("status")
-    assert "run 1: ended " in output
-    assert "slice" not in output
-    assert "slot" not in output
-
-
 def test_status_as_json_has_all_of_it(records: Path) -> None:
     write_run(records)
     output = json.loads(asked("status", "--json"))
@@ -131,11 +123,6 @@ def test_one_window_in_detail(records: Path) -> None:
     assert [version["number"] for version in whole["versions"]] == [0, 2]
 
 
-def test_a_window_that_is_not_there(records: Path) -> None:
-    write_run(records)
-    assert "run 1 has no window 9; it has 0 to 2" in refused("windows", "9")
-
-
 @FIGURES
 def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: Path) -> None:
     write_run(records, Made(ends=True))
@@ -150,14 +137,3 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     assert "Goodput share by window" in page.words
     assert output["beside"]["run"]["policy"] == "static-4-3"
     assert output["report"] == str(out)
-
-
-def test_a_report_that_cannot_be_written_is_refused_first(records: Path, tmp_path: Path) -> None:
-    assert "must end in .html" in refused("report", "--out", str(tmp_path / "live.png"))
-    assert not records.exists()
-
-
-def test_nothing_served_yet(records: Path) -> None:
-    del records
-    for verb in (["status"], ["windows"]):
-        assert "nothing was served from this state folder" in refused(*verb)

@@ -31,7 +31,7 @@ def running() -> Iterator[Running]:
 def test_a_table_json_and_a_page(running: Running, tmp_path: Path) -> None:
     running.tell(label=1, version=3)
     path, page = live_file(tmp_path, (10,)), tmp_path / "load.html"
-    done = migrator("load", path, "--url", running.url, "--report", page, "--no-feedback")
+    done = migrator("load", path, "--url", running.url, "--report", page, "--labelled", 0)
     assert done.code == 0, done.err
     assert done.err == ""
     rows = [line.split() for line in done.out.splitlines()]

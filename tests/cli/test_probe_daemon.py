@@ -94,15 +94,6 @@ def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> N
     )
 
 
-def test_a_run_that_another_followed_was_killed_whichever_process_has_its_number() -> None:
-    assert probe_daemon(RUN, False, None).state is DaemonState.KILLED
-
-
-def test_a_process_that_began_after_the_run_has_only_its_number() -> None:
-    assert is_there(os.getpid(), time.time())
-    assert not is_there(os.getpid(), time.time() - 30 * 24 * 3600)
-
-
 def test_an_ended_child_that_was_not_waited_for_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -156,11 +147,6 @@ def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:
     assert records_file(tmp_path, "b").parent.name == "b"
     with pytest.raises(InputError, match="use a or b or c"):
         records_file(tmp_path, "d")
-
-
-def test_a_state_folder_without_runs_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="start `migrator serve SCENARIO`"):
-        records_file(tmp_path, None)
 
 
 def test_beside_is_a_run_a_file_or_a_folder(tmp_path: Path) -> None:

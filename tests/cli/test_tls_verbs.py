@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from support import PYTHONPATH
 from support.api_server import image_body, running_server
 from support.certificates import Authority, authority
 from support.gateways import gateway
@@ -20,7 +19,6 @@ from support.live_daemon import log_of, scenario_file, started
 from support.waiting import until
 from typer.testing import CliRunner, Result
 
-import migrator
 from migrator.cli import app
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.core.errors import InputError, MigratorError
@@ -146,20 +144,6 @@ def test_a_scenario_with_bad_files_is_refused_before_anything_starts(
     assert f"live.tls.key: {tmp_path}/pair/tls.key cannot be read (No such file" in shown
 
 
-def test_the_library_serves_and_calls_over_tls(
-    ca: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    scenario = scenario_file(tmp_path, "photos")
-    ca.issue(tmp_path / "pair")
-    text = scenario.read_text(encoding="utf-8")
-    tls = "{port: 0, tls: {certificate: pair/tls.crt, key: pair/tls.key}}"
-    scenario.write_text(text.replace("{port: 0}", tls), encoding="utf-8")
-    with migrator.serve(scenario, state=tmp_path / "state", ca=ca.ca) as server:
-        assert server.url.startswith("https://")
-        assert list(server.status()["tenants"]) == ["photos"]
-
-
 def _map(folder: Path, url: str) -> str:
     homes = {"images": url, "texts": url}
     newest = ClusterMap(1, 1, homes, admin=digest(ADMIN), pages={"g1": url})
@@ -182,19 +166,20 @@ def test_a_gateway_serves_over_tls_and_verifies_its_daemons(ca: Authority, tmp_p
     with running_server(**settings) as (url, _):
         file = _map(tmp_path, url)
         trust = ("--ca", str(ca.ca), "--server-name", "daemons.example")
-        with gateway(tmp_path / "log", "--map", file, *own, *trust) as front:
+        options = ("--host", "0.0.0.0", "--map", file, *own)
+        with gateway(tmp_path / "log", *options, *trust) as address:
+            front = address.replace("0.0.0.0", "127.0.0.1")
             assert front.startswith("https://")
             assert _infer(front, trusted).status_code == 200
+            assert "sent in clear" not in (tmp_path / "log").read_text(encoding="utf-8")
             with pytest.MonkeyPatch.context() as patched:
                 patched.setenv("MIGRATOR_ADMIN_TOKEN", ADMIN)
-                options = ("--map", front, *trust)
-                with gateway(tmp_path / "second", *options) as second:
+                with gateway(tmp_path / "second", "--map", front, *trust) as second:
                     assert _infer(second, trusted).status_code == 200
-        for number, wrong in enumerate([(), trust[:2]]):  # another CA, another name
-            log = tmp_path / f"refused-{number}"
-            with gateway(log, "--map", file, *own, *wrong) as front:
-                assert _infer(front, trusted).status_code == 503
-            assert "its certificate is not trusted" in log.read_text(encoding="utf-8")
+        log = tmp_path / "refused"
+        with gateway(log, "--map", file, *own, *trust[:2]) as front:  # without the daemons' name
+            assert _infer(front, trusted).status_code == 503
+        assert "its certificate is not trusted" in log.read_text(encoding="utf-8")
 
 
 def test_a_gateway_needs_both_files(ca: Authority, tmp_path: Path) -> None:
@@ -231,19 +216,12 @@ def test_verbs_warn_before_they_send_a_token_in_clear_to_another_machine(
     )
 
 
-def test_a_gateway_warns_of_daemons_that_get_tokens_in_clear(tmp_path: Path) -> None:
+def test_a_gateway_warns_of_clients_and_daemons_in_clear(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with gateway(log, "--map", _map(tmp_path, "http://daemon.invalid:8600")) as front:
+    options = ("--host", "0.0.0.0", "--map", _map(tmp_path, "http://daemon.invalid:8600"))
+    with gateway(log, *options) as address:
+        front = address.replace("0.0.0.0", "127.0.0.1")
         assert _infer(front, trusting(None)).status_code == 503
-    assert "a token is sent in clear to daemon.invalid:8600" in log.read_text(encoding="utf-8")
-
-
-def test_a_server_that_others_reach_in_clear_says_so(ca: Authority, tmp_path: Path) -> None:
-    certificate, key = ca.issue(tmp_path / "pair")
-    tls = ("--tls-certificate", str(certificate), "--tls-key", str(key))
-    options = ("--host", "0.0.0.0", "--map", _map(tmp_path, "http://127.0.0.1:1"))
-    for number, (given, warned) in enumerate([((), True), (tls, False)]):
-        log = tmp_path / f"log-{number}"
-        with gateway(log, *options, *given):
-            said = log.read_text(encoding="utf-8")
-            assert ("are sent in clear to other machines" in said) is warned
+    said = log.read_text(encoding="utf-8")
+    assert "are sent in clear to other machines" in said
+    assert "a token is sent in clear to daemon.invalid:8600" in said

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from support.api_server import running_server
 from support.live_records import Made, write_run
 from support.waiting import LIMIT_S
@@ -48,31 +49,25 @@ def test_piped_it_is_one_plain_snapshot(records: Path) -> None:
     assert re.search(r"slot 1[1-5] of 20", output)  # by how busy the machine is
     assert "model: photos: version 2 is better" in output
     assert asked("quick")[:40] == asked("somewhere/quick.yaml")[:40] == output[:40]
-
-
-def test_as_json(records: Path) -> None:
-    write_run(records)
     output = json.loads(asked("--json"))
     assert (output["scenario"], output["life"], output["paused"]) == ("quick", "running", False)
     assert {tenant["name"] for tenant in output["tenants"]} == {"photos", "cameras"}
     assert output["planned"][0]["tenant"] == "photos"
 
 
-def test_a_daemon_by_its_address(records: Path) -> None:
-    del records
-    with running_server() as (url, _):
-        output = asked("--url", url, "--every", "0.3")
-    assert output.startswith("stand-in")
-    assert "images" in output
-
-
-def test_what_cannot_be_looked_at(records: Path) -> None:
+def test_a_daemon_by_its_address_and_what_cannot_be_looked_at(
+    records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "nothing was served" in refused()
     write_run(records)
     assert "nothing called 'other'" in refused("other")
     assert "leave out SCENARIO" in refused("quick", "--url", "http://127.0.0.1:1")
     with running_server(admin="secret") as (url, _):
         assert "MIGRATOR_ADMIN_TOKEN" in refused("--url", url)
+        monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "secret")
+        output = asked("--url", url, "--every", "0.2")
+    assert output.startswith("stand-in")
+    assert "images" in output
 
 
 @dataclass
@@ -113,11 +108,11 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str, **environment: str) -> Iterator[Terminal]:
+def terminal(*arguments: str) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "migrator", "top", "--every", "0.2", *arguments]
-    shown = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+    shown = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=shown, start_new_session=True
     )
@@ -135,10 +130,17 @@ def _lines(screen: str) -> list[str]:
     return [line.rstrip() for line in screen.replace("\r", "").splitlines()]
 
 
-def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:
-    write_run(records)
+def test_live_it_draws_in_colours_continues_with_the_next_daemon_and_q_ends_it(
+    records: Path,
+) -> None:
+    write_run(records, Made(ends=True))
     with terminal() as shown:
-        screen = shown.wait_for(lambda text: "version 2 is better" in text, "it draws")
+        shown.wait_for(lambda text: "ended; waiting for it to start again" in text, "it ended")
+        write_run(records, Made(policy="static-4-3"))
+        screen = shown.wait_for(
+            lambda text: "static-4-3  run 2" in text and "waiting for" not in text,
+            "the next run is shown",
+        )
         assert b"\x1b[?1049h" in shown.drawn  # a screen of its own, so that nothing scrolls away
         assert b";48;2;" in shown.drawn  # a tenant's colour as the ground of its block
         assert max(map(len, _lines(screen))) <= 80
@@ -148,29 +150,7 @@ def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:
         assert b"\x1b[?1049l" in shown.drawn
 
 
-def test_without_colours_and_ended_by_ctrl_c(records: Path) -> None:
-    write_run(records)
-    with terminal(NO_COLOR="1") as shown:
-        shown.wait_for(lambda text: "photos 3g" in text, "it draws")
-        assert b"48;2;" not in shown.drawn
-        shown.process.send_signal(signal.SIGINT)
-        assert shown.ended() == 0
-
-
-def test_it_shows_that_the_daemon_ended_and_continues_with_the_next_one(records: Path) -> None:
-    write_run(records, Made(ends=True))
-    with terminal() as shown:
-        shown.wait_for(lambda text: "ended; waiting for it to start again" in text, "it ended")
-        write_run(records, Made(policy="static-4-3"))
-        shown.wait_for(
-            lambda text: "static-4-3  run 2" in text and "waiting for" not in text,
-            "the next run is shown",
-        )
-        os.write(shown.line, b"q")
-        assert shown.ended() == 0
-
-
-def test_it_waits_for_an_address_that_ends(records: Path) -> None:
+def test_it_waits_for_an_address_that_ends_until_ctrl_c(records: Path) -> None:
     del records
     with ExitStack() as server:
         url, _ = server.enter_context(running_server())
@@ -181,5 +161,5 @@ def test_it_waits_for_an_address_that_ends(records: Path) -> None:
                 lambda text: "does not answer" in text and "images" in text,
                 "it says so and keeps what it knew",
             )
-            os.write(shown.line, b"q")
+            shown.process.send_signal(signal.SIGINT)
             assert shown.ended() == 0

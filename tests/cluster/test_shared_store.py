@@ -229,23 +229,6 @@ def test_a_daemon_that_was_given_up_does_not_overrule_the_one_that_serves(
     assert version.weights.read_bytes() == b"two"  # under the same number
 
 
-def test_two_machines_with_the_same_process_number_do_not_write_one_file(
-    tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stores = [store_at(str(tmp_path), writer) for writer in ("g1", "g2")]
-    renamed: list[str] = []
-    replace = Path.replace
-
-    def watched(self: Path, target: Path) -> Path:
-        renamed.append(self.name)
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", watched)
-    for store in stores:
-        store.files.write("map.json", b"{}")
-    assert len(set(renamed)) == 2
-
-
 def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
     tmp_path: Path, store_at: Store
 ) -> None:

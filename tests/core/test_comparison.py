@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.outcomes import run, tally
 
 from migrator.core.comparison import (
@@ -26,7 +24,6 @@ from migrator.core.comparison import (
     summarise,
     t95,
 )
-from migrator.core.fairness import fairness
 from migrator.records.outcome import RunOutcome
 
 
@@ -51,7 +48,7 @@ def central_mass(t: float, freedom: int) -> float:
     return float(2 * scale * area)
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 36), 60, 200, 5000])
+@pytest.mark.parametrize("freedom", [1, 2, 3, 29, 30, 31, 32, 60, 5000])
 def test_t95_holds_95_percent_of_the_distribution(freedom: int) -> None:
     assert central_mass(t95(freedom), freedom) == pytest.approx(0.95, abs=2e-5)
 
@@ -63,52 +60,11 @@ def test_an_estimate_is_mean_and_half_width() -> None:
     assert mean.half_width == pytest.approx(4.3027 / math.sqrt(3))
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
-def test_an_estimate_lies_within_its_values(values: list[float]) -> None:
-    mean = estimate(values)
-    assert min(values) - 1e-6 <= mean.mean <= max(values) + 1e-6
-    assert mean.half_width is not None
-    assert mean.half_width >= 0
-
-
-def test_rows_are_grouped_in_order_of_appearance() -> None:
-    rows = summarise(
-        outcome(policy, "a", seed, share)
-        for seed, share in ((0, 0.5), (1, 0.7))
-        for policy in ("ekya", "migrator")
-    )
-    assert [(row.scenario, row.policy, row.seeds) for row in rows] == [
-        ("a", "ekya", 2),
-        ("a", "migrator", 2),
-    ]
-    assert rows[0].goodput_share.mean == pytest.approx(0.6)
-    assert rows[0].goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
-    assert rows[0].accuracy.mean == pytest.approx(0.6)
-    assert rows[0].slo_attainment.mean == 1.0
-    assert rows[0].reconfigurations.mean == 1
-    assert rows[0].plan_s.mean == 0.25
-
-
-def test_the_papers_accuracy_is_of_what_was_received() -> None:
-    counted = tally(1000, late=100, dropped=200, accuracy=0.5)
-    assert counted.accuracy == pytest.approx(0.5)
-    assert counted.goodput_share == pytest.approx(0.35)
-    assert counted.correct_share == pytest.approx(0.4)  # half of the late ones are correct too
-
-
 def test_late_and_dropped_are_parts_of_what_was_received() -> None:
     made = run(windows=1, tenants=("bert",), late=20)
     (row,) = summarise([made])
     assert row.late_share.mean == pytest.approx(20 / made.tally.received)
     assert row.dropped_share.mean == pytest.approx(10 / made.tally.received)
-
-
-def test_the_worst_tenant_and_how_even_all_are_stand_beside_the_sum() -> None:
-    made = run(windows=1)
-    (row,) = summarise([made])
-    shares = [tally.goodput_share for tally in made.tenants.values()]
-    assert row.worst_share.mean == min(shares)
-    assert row.jain_index.mean == fairness(made.tenants).jain_index
 
 
 def test_over_all_scenarios_seeds_are_averaged_first() -> None:
@@ -164,13 +120,6 @@ def test_a_seed_that_ran_twice_counts_once() -> None:
     assert rows[0].goodput_share.mean == pytest.approx(0.4)
 
 
-def test_nothing_received_is_no_share_and_no_fault() -> None:
-    empty = RunOutcome("a", "ekya", "last", 0, ())
-    (row,) = summarise([empty])
-    assert row.late_share.mean == row.goodput_share.mean == 0.0
-    assert summarise([]) == ()
-
-
 def test_relative_measures_against_one_policy_per_scenario() -> None:
     rows = summarise(
         [
@@ -204,17 +153,6 @@ def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
         "oracle": pytest.approx(0.125),
     }
     assert over_best_peer(rows[0], rows[:1]) is None
-
-
-def test_migrator_replanned_is_a_peer_of_others_but_not_of_migrator() -> None:
-    shares = {"migrator": 0.8, "migrator-replanned": 0.9, "ekya": 0.5}
-    rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
-    leads = {row.policy: over_best_peer(row, rows) for row in rows}
-    assert leads == {
-        "migrator": pytest.approx(0.6),
-        "migrator-replanned": pytest.approx(0.8),
-        "ekya": pytest.approx(0.5 / 0.9 - 1),
-    }
 
 
 def test_replanning_regains_a_part_of_the_oracles_lead() -> None:
@@ -255,5 +193,19 @@ def test_a_lead_worth_counting_can_be_regained_or_lost(lead: Lead, regained: flo
     assert lead.regained == (None if regained is None else pytest.approx(regained))
 
 
-def test_no_change_is_counted_from_nothing() -> None:
-    assert Lead("a", 0.0, 0.5, 0.6).change is None
+def test_rows_are_grouped_in_order_of_appearance() -> None:
+    rows = summarise(
+        outcome(policy, "a", seed, share)
+        for seed, share in ((0, 0.5), (1, 0.7))
+        for policy in ("ekya", "migrator")
+    )
+    assert [(row.scenario, row.policy, row.seeds) for row in rows] == [
+        ("a", "ekya", 2),
+        ("a", "migrator", 2),
+    ]
+    assert rows[0].goodput_share.mean == pytest.approx(0.6)
+    assert rows[0].goodput_share.by_seed == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
+    assert rows[0].accuracy.mean == pytest.approx(0.6)
+    assert rows[0].slo_attainment.mean == 1.0
+    assert rows[0].reconfigurations.mean == 1
+    assert rows[0].plan_s.mean == 0.25

@@ -27,40 +27,37 @@ GROUNDS = {"dark": "rgb(18, 19, 20)", "print": "rgb(255, 255, 255)"}
 
 
 @pytest.fixture(scope="module")
-def address(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def page(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The page of a run that has ended, in which a sixth of the requests were late."""
-    assert browser
     path = tmp_path_factory.mktemp("forms") / "records.db"
     write_run(path, Made(ends=True, late=25))
     with served(path) as url:
-        yield url
+        page = browser.page(url)
+        page.wait_for_selector(".tenant:nth-child(2)")
+        page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
+        page.wait_for_selector("[aria-label^='Windows: promised'] tbody tr")
+        page.wait_for_selector("td .parts")
+        yield page
 
 
-def test_it_leads_with_goodput_slo_attainment_and_alerts(browser: Browsed, address: str) -> None:
-    page = browser.page(address)
-    page.wait_for_selector(".tenant:nth-child(2)")
-    page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
+def test_it_leads_with_goodput_slo_attainment_and_alerts(page: Any) -> None:
     for form, media in FORMS.items():
         page.set_viewport_size({"width": media["width"], "height": 900})
         page.emulate_media(media=media.get("media"), color_scheme=media["color_scheme"])
         kept(page, f"forms-{form}")
         require_form(page, form)
-    page.context.close()
 
 
-def test_at_1200_pixels_every_table_and_caption_is_whole(browser: Browsed, address: str) -> None:
-    page = browser.page(address, width=1200)
-    page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
-    page.wait_for_selector("[aria-label^='Windows: promised'] tbody tr")
+def test_at_1200_pixels_every_table_and_caption_is_whole(page: Any) -> None:
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.emulate_media(media="screen", color_scheme="light")
     assert page.evaluate(CUT_OFF) == []
     assert page.evaluate(FAINT_TEXTS) == []
     page.emulate_media(color_scheme="dark")
     assert page.evaluate(FAINT_TEXTS) == []
 
 
-def test_a_legend_names_the_parts_of_a_start(browser: Browsed, address: str) -> None:
-    page = browser.page(address)
-    page.wait_for_selector("td .parts")
+def test_a_legend_names_the_parts_of_a_start(page: Any) -> None:
     legend = page.locator("[aria-label='Parts of a start'] li")
     names = legend.all_inner_texts()
     fill = "(each) => getComputedStyle(each).backgroundColor"
@@ -72,6 +69,15 @@ def test_a_legend_names_the_parts_of_a_start(browser: Browsed, address: str) -> 
     assert (
         dict(zip(said, drawn, strict=True)).items() <= dict(zip(names, shown, strict=True)).items()
     )
+
+
+def test_outcomes_have_the_colours_of_the_palette(page: Any) -> None:
+    for name, paint in OUTCOMES.items():
+        colour = page.evaluate(
+            "(name) => getComputedStyle(document.documentElement).getPropertyValue(name)",
+            f"--{name}",
+        )
+        assert colour.strip() == paint.fill
 
 
 def require_form(page: Any, form: str) -> None:
@@ -109,17 +115,6 @@ def test_plans_and_events_are_one_list_newest_first(browser: Browsed, tmp_path: 
             "window 2, slot 0: the window begins; goodput 1,502 promised; took 0.25 s; gap 0.10%",
         ],
     ]
-
-
-def test_outcomes_have_the_colours_of_the_palette(browser: Browsed, address: str) -> None:
-    page = browser.page(address)
-    page.wait_for_selector(".tenant:nth-child(2)")
-    for name, paint in OUTCOMES.items():
-        colour = page.evaluate(
-            "(name) => getComputedStyle(document.documentElement).getPropertyValue(name)",
-            f"--{name}",
-        )
-        assert colour.strip() == paint.fill
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

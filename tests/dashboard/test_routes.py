@@ -12,7 +12,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from support.live_records import Made, write_run
+from support.live_records import write_run
 
 from migrator.dashboard import assets
 from migrator.dashboard.routes import Dashboard, Source
@@ -207,23 +207,9 @@ async def _all(stream: httpx.Response, lines: list[str]) -> None:
         pass  # the client closed it first
 
 
-def test_runs_that_have_ended_are_said_to_have(tmp_path: Path) -> None:
-    write_run(tmp_path / "records.db", Made(ends=True))
-    (run,) = asyncio.run(asked(tmp_path / "records.db", "/dashboard/0/1"))
-    assert run.json()["run"]["ended_s"] > 0
-
-
 @pytest.mark.parametrize("digits", ["1" * 5000, "0" * 5000, "9" * 19, "-1", "x", "\u0663"])
 def test_numbers_of_no_run_are_not_found(path: Path, digits: str) -> None:
     paths = [f"/dashboard/0/{digits}", f"/dashboard/{digits}/1", f"/dashboard/0/1/windows/{digits}"]
     paths += [f"{paths[0]}/news", f"{paths[0]}/history", f"{paths[2]}/figures"]
     for answer in asyncio.run(asked(path, *paths)):
         assert answer.status_code == 404, answer.text
-
-
-@pytest.mark.parametrize("given", ["bytes=0-" + "9" * 5000, "bytes=" + "9" * 5000 + "-", "bytes=x"])
-def test_ranges_that_are_none_are_no_error(path: Path, given: str) -> None:
-    file = assets.plotly_file()
-    assert file is not None
-    (answer,) = asyncio.run(asked(path, f"/dashboard/plotly/{file.name}", range=given))
-    assert answer.status_code in (200, 206, 400, 416)

@@ -10,13 +10,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.gpu_cli import migrator
 
 from migrator.cluster.file import read_cluster
 from migrator.gpu.doctor import MANAGERS
@@ -264,14 +264,7 @@ def test_pods_that_stay_are_probed_at_ports_that_they_have(pod: str) -> None:
 def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
     command = called(kind)
     verb = command[command.index("migrator") + 1]
-    done = subprocess.run(
-        [sys.executable, "-m", "migrator", verb, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "200", "PATH": "", "TERM": "dumb"},
-    )
-    options = set(re.findall(r"--[a-z-]+", done.stdout))
+    options = set(re.findall(r"--[a-z-]+", migrator(verb, "--help", COLUMNS="200").out))
     own = command[command.index("migrator") :]
     assert {argument for argument in own if argument.startswith("--")} <= options
 

@@ -25,15 +25,6 @@ UNIT = ROOT / "deploy" / "systemd" / "migrator.service"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -> None:
     """Unpacked elsewhere, with the libraries of this environment: files that are missing show."""
     (wheel,) = built.glob("*.whl")

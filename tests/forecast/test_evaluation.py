@@ -10,7 +10,6 @@ from migrator.forecast.evaluation import (
     measure,
     origins_of,
     pinball,
-    quantiles_of,
 )
 
 
@@ -68,17 +67,6 @@ def test_the_median_of_what_came_has_the_lowest_loss() -> None:
         assert pinball(came, np.repeat(factor * best[:, None], 4000, axis=1)).mean() > lowest
 
 
-def test_quantiles_of_ten_scenarios() -> None:
-    ahead = np.arange(10.0)[:, None]
-    np.testing.assert_allclose(quantiles_of(ahead)[:, 0], [0.5, 4.5, 8.5])
-
-
-def test_every_forecast_is_reported() -> None:
-    done: list[int] = []
-    measure(_Same([1.0]), np.ones(20), origins_of(8, 20, 5), 5, lambda: done.append(1))
-    assert len(done) == 2
-
-
 def test_the_interval_leaves_a_tenth_on_either_side() -> None:
     low, high = interval_of(np.arange(10.0, 20.0)[:, None])
     assert (low[0], high[0]) == (10.5, 18.5)
@@ -102,8 +90,3 @@ def test_draws_of_one_distribution_are_covered_as_said() -> None:
     assert covered(bursts(9000), bursts(99, 9000)).mean() == pytest.approx(0.8, abs=0.02)
     steady, came = random.normal(9, 1, (99, 9000)), random.normal(9, 1, 9000)
     assert covered(came, steady).mean() == pytest.approx(0.8, abs=0.02)
-
-
-def test_a_border_is_inside() -> None:
-    ahead = np.full((4, 3), 2.0)
-    assert covered(np.array([2.0, 1.9, 2.1]), ahead).tolist() == [True, False, False]

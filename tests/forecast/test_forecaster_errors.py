@@ -119,14 +119,6 @@ def test_what_is_long_ago_does_not_count() -> None:
         )
 
 
-def test_more_or_fewer_scenarios() -> None:
-    history = np.random.default_rng(4).poisson(9, 900).astype(float)
-    for count in (1, 2, 5, 64):
-        ahead = scenarios(LastMean().points, history, 30, 60, count=count)
-        assert ahead.shape == (count, 30)
-        np.testing.assert_allclose(ahead.mean(axis=0), history[-60:].mean())
-
-
 def test_too_much_is_taken_off_evenly_down_to_zero() -> None:
     rows = np.array([[9.0], [3.0], [1.0], [-5.0]])
     assert with_mean(rows, np.array([2.0])).tolist() == [[7], [1], [0], [0]]
@@ -162,11 +154,9 @@ def test_a_slot_that_is_no_number_of_requests_is_the_mean_of_the_others() -> Non
 
 
 @pytest.mark.parametrize("name", ["last-mean", "last-window", "ewma", "seasonal", "ridge", "auto"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -40.0])
-@pytest.mark.parametrize("where", [slice(20, 60), slice(700, 720), slice(-1, None)])
-def test_gaps_are_forecast_over(name: str, bad: float, where: slice) -> None:
+def test_gaps_are_forecast_over(name: str) -> None:
     history = np.random.default_rng(1).poisson(20, 1500).astype(float)
-    history[where] = bad
+    history[20:60], history[700:710], history[710:720], history[-1] = np.nan, np.inf, -40.0, -np.inf
     ahead = forecasters()[name].ahead(history, 50, 60)
     assert ahead.mean() == pytest.approx(20, rel=0.3)
     assert (ahead >= 0).all()

@@ -75,7 +75,7 @@ def test_the_mean_is_the_point_forecast(
 
 
 @EVERY
-@pytest.mark.parametrize("rate", [0.4, 6.0, 80.0])
+@pytest.mark.parametrize("rate", [0.4, 80.0])
 def test_ten_times_the_requests_give_ten_times_the_scenarios(
     method: Forecaster, rate: float
 ) -> None:
@@ -85,55 +85,41 @@ def test_ten_times_the_requests_give_ten_times_the_scenarios(
 
 
 @EVERY
-def test_without_history_every_slot_gets_one_request(method: Forecaster) -> None:
+def test_without_history_every_slot_gets_one_request_and_with_one_slot_that(
+    method: Forecaster,
+) -> None:
     assert method.ahead(np.array([]), 5, 200).tolist() == [[1.0] * 5] * SCENARIOS
-
-
-@EVERY
-def test_one_slot_of_history_is_all_there_is(method: Forecaster) -> None:
     assert (method.ahead(np.array([7.0]), 5, 200) == 7).all()
 
 
 @EVERY
 @pytest.mark.parametrize("count", [0.0, 5.3])
-@pytest.mark.parametrize("seen", [2, 150, 3000])
+@pytest.mark.parametrize("seen", [2, 1000])
 def test_what_never_changed_stays(method: Forecaster, count: float, seen: int) -> None:
     ahead = method.ahead(np.full(seen, count), 200, 200)
     np.testing.assert_allclose(ahead, count, rtol=1e-9)
 
 
 @EVERY
-@pytest.mark.parametrize("seen", [8, 60, 199, 200, 201, 399, 700])
+@pytest.mark.parametrize("seen", [8, 201, 700])
 def test_a_short_history_still_gives_differing_scenarios(method: Forecaster, seen: int) -> None:
     ahead = method.ahead(_poisson(20, seen), 200, 200)
     assert (ahead.std(axis=0) > 0).mean() > 0.95
     assert 1 < ahead.std(axis=0).mean() < 12
 
 
-@pytest.mark.parametrize("method", [LastMean(), Ewma(), Seasonal()], ids=lambda method: method.name)
-def test_after_a_shift_the_new_level_counts(method: Forecaster) -> None:
-    history = np.concatenate((_poisson(5, 2400), _poisson(50, 400)))
-    mean = method.ahead(history, 200, 200).mean()
-    assert mean == pytest.approx(50, rel=0.1)
-
-
 @EVERY
 def test_the_rest_of_a_window_is_forecast_from_now(method: Forecaster) -> None:
-    history = _poisson(30, 2950)
-    assert method.ahead(history, 50, 200).shape == (SCENARIOS, 50)
+    history = _poisson(30, 1950)
+    ahead = method.ahead(history, 50, 200)
+    assert ahead.shape == (SCENARIOS, 50)
+    assert ahead.mean() == pytest.approx(30, rel=0.1)
     assert method.ahead(history, 1, 200).std() > 0
     assert method.ahead(history, 0, 200).shape == (SCENARIOS, 0)
 
 
-@EVERY
-def test_half_second_slots_only_double_the_number(method: Forecaster) -> None:
-    ahead = method.ahead(_poisson(15, 6000), 400, 400)
-    assert ahead.shape == (SCENARIOS, 400)
-    assert ahead.mean() == pytest.approx(15, rel=0.1)
-
-
 @pytest.mark.parametrize("method", [LastMean(), Ewma(), Seasonal()], ids=lambda method: method.name)
-@pytest.mark.parametrize(("rate", "slots"), [(40.0, 200), (40.0, 40), (6.0, 200)])
+@pytest.mark.parametrize(("rate", "slots"), [(40.0, 40), (6.0, 200)])
 def test_four_of_five_fall_between_the_outer_tenths(
     method: Forecaster, rate: float, slots: int
 ) -> None:
@@ -145,14 +131,3 @@ def test_four_of_five_fall_between_the_outer_tenths(
         came = counts[now : now + slots]
         inside.append(((low <= came) & (came <= high)).mean())
     assert 0.75 < np.mean(inside) < 0.85
-
-
-def test_seasonal_is_nearer_than_the_level_where_there_is_a_period() -> None:
-    rate = 4 + 40 * (np.arange(4000) % 90 < 15)
-    counts = np.random.default_rng(6).poisson(rate).astype(float)
-    came = counts[3000:3200]
-    missed = {
-        method.name: np.abs(method.ahead(counts[:3000], 200, 200).mean(axis=0) - came).mean()
-        for method in (Seasonal(), LastMean())
-    }
-    assert missed["seasonal"] < 0.3 * missed["last-mean"]

@@ -36,14 +36,14 @@ def test_full_attention_is_what_is_written_down(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("samples", [1, 4, 9])
+@pytest.mark.parametrize("samples", [1, 9])
 def test_with_every_query_active_it_is_full_attention(causal: bool, samples: int) -> None:
     queries, keys, values = (_random(9, seed) for seed in range(3))
     attended = prob_sparse(queries, keys, values, 9, torch.arange(samples), causal)
     torch.testing.assert_close(attended, full_attention(queries, keys, values, causal))
 
 
-@pytest.mark.parametrize("active", [1, 3, 8])
+@pytest.mark.parametrize("active", [1, 8])
 def test_lazy_queries_get_the_mean_and_active_ones_their_own(active: int) -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
     attended = prob_sparse(queries, keys, values, active, torch.arange(12), causal=False)
@@ -73,7 +73,7 @@ def test_lazy_causal_queries_get_the_mean_so_far() -> None:
 
 
 @pytest.mark.parametrize("active", [2, 12])
-@pytest.mark.parametrize("border", [1, 5, 11])
+@pytest.mark.parametrize("border", [1, 11])
 def test_the_causal_one_takes_nothing_from_ahead(active: int, border: int) -> None:
     queries, keys, values = (_random(12, seed) for seed in range(3))
     sampled = torch.arange(0, 12, 3)
@@ -82,15 +82,6 @@ def test_the_causal_one_takes_nothing_from_ahead(active: int, border: int) -> No
     after = prob_sparse(queries, keys, values, active, sampled, causal=True)
     torch.testing.assert_close(after[..., :border, :], before[..., :border, :])
     assert not torch.isclose(after[..., border:, :], before[..., border:, :]).any()
-
-
-def test_with_every_query_active_later_keys_and_queries_do_not_matter_either() -> None:
-    queries, keys, values = (_random(12, seed) for seed in range(3))
-    before = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
-    for query in (queries, keys, values):
-        query[..., 7:, :] = 9.0
-    after = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
-    torch.testing.assert_close(after[..., :7, :], before[..., :7, :])
 
 
 def test_keys_after_a_query_do_not_make_it_stand_out() -> None:

@@ -21,21 +21,6 @@ def _weights(network: Informer) -> list[float]:
     return torch.cat([parameter.flatten() for parameter in network.parameters()]).tolist()
 
 
-def test_what_comes_later_changes_nothing() -> None:
-    longer = _noise(1600)
-    other = longer.copy()
-    other[1000:] = 7.0
-    first, second = (train([history[:1000]], 1.0, TINY, QUICK) for history in (longer, other))
-    assert _weights(first.network) == _weights(second.network)
-    assert first.summary == second.summary
-    assert first.data_hash == second.data_hash
-    # and so do forecasts at the border
-    now = np.array([1000])
-    np.testing.assert_array_equal(
-        first.points(longer, now, 20, 20), second.points(other, now, 20, 20)
-    )
-
-
 @pytest.mark.parametrize("slots", [200, 400, 1001])
 def test_no_example_reaches_over_the_border(slots: int) -> None:
     learn, judge = split(slots, TINY)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast import ridge
 from migrator.forecast.forecaster import Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 from migrator.forecast.simple import Ewma, LastMean
@@ -37,13 +36,6 @@ def test_what_comes_after_an_origin_changes_nothing(slots: int) -> None:
         np.testing.assert_allclose(after[: place + 1], before[: place + 1], rtol=1e-9)
 
 
-def test_origins_in_any_order_are_answered_alike() -> None:
-    history, origins = _bursts(1500), np.array([1100, 200, 1460, 777])
-    forecast = Ridge().points(history, origins, 40, 40)
-    order = np.argsort(origins)
-    np.testing.assert_array_equal(forecast[order], Ridge().points(history, origins[order], 40, 40))
-
-
 def test_it_learns_how_a_burst_ends() -> None:
     history = _bursts(6000)
     origins = np.arange(3000, 5900, 60)
@@ -71,37 +63,9 @@ def test_it_remembers_as_long_as_it_pays() -> None:
         assert missed["ridge"] < missed["ewma"]
 
 
-def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that overlap with it would favour who learns them by heart."""
-    rows: list[int] = []
-    said = ridge._forecasts
-
-    def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
-        rows.append(learned.rows)
-        return said(seen, learned)
-
-    monkeypatch.setattr(ridge, "_forecasts", noted)
-    ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
-    # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
-    assert rows == [0, 0, 0, 0, 0, 50, 100, 150]
-
-
-def test_of_noise_it_says_the_level() -> None:
-    history = np.random.default_rng(2).poisson(30, 4000).astype(float)
-    point = Ridge().points(history, np.array([4000]), 200, 200)
-    assert np.abs(point - history[-200:].mean()).max() < 1.5
-
-
 def test_a_short_history_is_last_mean() -> None:
     history = _bursts(LEAST_WINDOWS * 50 - 1)
     np.testing.assert_array_equal(Ridge().ahead(history, 50, 50), LastMean().ahead(history, 50, 50))
-
-
-def test_requests_after_a_long_silence() -> None:
-    history = np.concatenate((np.zeros(1000), np.full(300, 9.0)))
-    ahead = Ridge().ahead(history, 50, 50)
-    assert np.isfinite(ahead).all()
-    assert ahead.mean() == pytest.approx(9, rel=0.2)
 
 
 def test_four_of_five_fall_between_the_outer_tenths() -> None:

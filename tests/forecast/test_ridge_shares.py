@@ -67,16 +67,3 @@ def _cost(product: NDArray[np.float64], mixes: NDArray[np.float64]) -> NDArray[n
     missed = ((mixes @ product) * mixes).sum(axis=1) / max(float(np.trace(product)) / 4, 1e-12)
     cost: NDArray[np.float64] = missed + PRICE * (1 - mixes[:, 1])
     return cost
-
-
-def test_many_at_once_are_as_each_alone() -> None:
-    errors = np.random.default_rng(6).normal(size=(5, 3, 40))
-    products = errors @ errors.swapaxes(1, 2)
-    price = np.linspace(0, 0.3, 5)
-    alone = [_shares(product[None], 0, cost) for product, cost in zip(products, price, strict=True)]
-    np.testing.assert_allclose(shares(products, 0, price), alone, atol=1e-12)
-
-
-def test_ten_times_the_errors_give_the_same_shares() -> None:
-    products = _products([3.0, -2.0, 1.0], [1.0, 0.5, -1.0])
-    np.testing.assert_allclose(_shares(100 * products), _shares(products), atol=1e-12)

@@ -93,8 +93,3 @@ def test_one_level_for_each_span() -> None:
     assert (
         means[:, SPANS.index(1)].tolist() == last_window_mean(TO_EIGHT, np.array([8]), 4).tolist()
     )
-
-
-def test_no_level_is_below_nothing() -> None:
-    history = np.concatenate((np.full(1000, 1e15 / 3), np.zeros(50)))
-    assert (levels(history, np.arange(1010, 1051), 8) >= 0).all()

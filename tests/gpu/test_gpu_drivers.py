@@ -28,16 +28,6 @@ def test_its_pace_is_in_the_environment(tmp_path: Path, monkeypatch: pytest.Monk
             pass
 
 
-@pytest.mark.usefixtures("programs")
-def test_mps_is_found(state: Path) -> None:
-    with open_driver("mps", 0, state=state) as driver:
-        assert (driver.name, driver.gpu().board.name) == ("mps", "H200-141GB")
-    with open_driver("mps", 0, state=state, limit_memory=True) as driver:
-        share = driver.create(Place(0, "1g.18gb"))
-        assert driver.environment(share)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=16384M"
-        driver.destroy(share)
-
-
 @pytest.mark.parametrize(
     ("name", "index", "board", "message"),
     [

@@ -9,8 +9,8 @@ import pytest
 
 from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
-from migrator.gpu.drivers.base import GpuDriver, InUseError
-from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
+from migrator.gpu.drivers.base import GpuDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 
 PLACE = Place(4, "3g.20gb")
 
@@ -50,21 +50,6 @@ def test_a_stored_board_that_is_unknown(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("A100-40GB", "A101"))
     with pytest.raises(InputError, match=r"gpu-0.json: is of a A101, which is unknown; remove"):
         EmulatedDriver(tmp_path)
-
-
-def test_a_worker_learns_where_it_is_and_holds_it(tmp_path: Path) -> None:
-    emulated = driver(tmp_path)
-    instance = emulated.create(PLACE)
-    environment = emulated.environment(instance)
-    assert environment["MIGRATOR_INSTANCE"] == instance.uuid
-    assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    with (
-        register_use(environment, "tester"),
-        pytest.raises(InUseError, match=r"3g.20gb at 4 .* tester"),
-    ):
-        emulated.destroy(instance)
-    assert emulated.instances() == (instance,)
-    emulated.destroy(instance)
 
 
 def test_creating_and_destroying_take_as_long_as_published(

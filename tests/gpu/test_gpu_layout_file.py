@@ -228,17 +228,14 @@ def test_a_file_with_one_name_needs_none() -> None:
     assert parse_layout(data, gpu_of(), "small").layout == Layout((), {"1g.5gb": 7})
 
 
-def test_a_name_is_chosen_in_the_file_name_or_apart(tmp_path: Path) -> None:
+def test_a_name_is_chosen_after_a_colon(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     both = parted(
         a=[wants() | {"mig-devices": {"3g.20gb": 2}}], b=[wants() | {"mig-devices": {"1g.5gb": 1}}]
     )
     path.write_text(json.dumps(both), "utf-8")
     assert read_layout(f"{path}:a", gpu_of()).layout.counts == {"3g.20gb": 2}
-    assert read_layout(str(path), gpu_of(), "b").layout.counts == {"1g.5gb": 1}
-    assert read_layout(f"{path}:b", gpu_of(), "b").layout.counts == {"1g.5gb": 1}
-    with pytest.raises(InputError, match="name two layouts"):
-        read_layout(f"{path}:a", gpu_of(), "b")
+    assert read_layout(f"{path}:b", gpu_of()).layout.counts == {"1g.5gb": 1}
 
 
 def test_a_colon_in_the_name_of_a_file_is_part_of_it(tmp_path: Path) -> None:
@@ -348,10 +345,3 @@ def test_the_layout_in_the_documentation() -> None:
     wanted = parse_layout(load_yaml(block), gpu_of()).layout
     assert set(wanted.places) == {Place(4, "3g.20gb"), Place(0, "2g.10gb")}
     assert dict(wanted.counts) == {"1g.5gb": 1}
-
-
-def test_what_another_name_wants_does_not_matter() -> None:
-    several = [wants() | {"mig-devices": {"1c.3g.20gb": 3}}]
-    data = parted(a=[wants() | {"mig-devices": {"1g.5gb": 2}}], b=several)
-    assert parse_layout(data, gpu_of(), "a").layout.counts == {"1g.5gb": 2}
-    assert "use 3g.20gb" in refusal(data, name="b")

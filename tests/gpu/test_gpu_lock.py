@@ -76,9 +76,12 @@ def outcome_as(user: int) -> str:
 
 
 def test_one_process_holds_it_and_is_named_until_it_is_killed(tmp_path: Path) -> None:
-    process = held_elsewhere(tmp_path)
     lock = GpuLock(tmp_path, "GPU-0")
+    assert lock.holder() is None
+    assert not lock.path.exists()
+    process = held_elsewhere(tmp_path)
     try:
+        assert f"process {process.pid} (-c" in str(lock.holder())
         with pytest.raises(
             GpuError, match=rf"GPU-0 is being changed by process {process.pid} \(-c .* since \d\d:"
         ):
@@ -126,13 +129,11 @@ def test_a_forked_child_that_outlives_its_killed_parent_does_not_keep_it(tmp_pat
 
 NONSENSE = {
     "bytes": b"\xff\xfe nonsense",
-    "empty": b"",
-    "list": b"[1, 2]",
     "nested": b"[" * 512,
     "missing": b'{"pid": 1}',
     **{
         time: f'{{"pid": {os.getpid()}, "command": "x", "since_s": {time}}}'.encode()
-        for time in ("1e300", "1e999", "-1e17", "9" * 30, "NaN", "null", '"noon"', "1e12", "-1")
+        for time in ("1e999", "-1e17", "NaN", '"noon"')
     },
 }
 
@@ -162,18 +163,6 @@ def test_without_the_kernels_list_the_signature_names_the_holder(
     with pytest.raises(GpuError, match="by another process;"):
         GpuLock(tmp_path, "GPU-0").acquire()
     first.release()
-
-
-def test_the_holder_is_named_without_taking_it(tmp_path: Path) -> None:
-    lock = GpuLock(tmp_path, "GPU-0")
-    assert lock.holder() is None
-    assert not lock.path.exists()
-    process = held_elsewhere(tmp_path)
-    try:
-        assert f"process {process.pid} (-c" in str(lock.holder())
-    finally:
-        ended(process)
-    assert lock.holder() is None
 
 
 def test_a_holder_that_has_not_signed_yet_is_waited_for(

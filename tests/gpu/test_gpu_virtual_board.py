@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from migrator.core.catalogue import Board, Place, board, boards, conflict, maximal_placement_sets
+from migrator.core.catalogue import Board, Place, board, conflict, maximal_placement_sets
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import GpuInstance, InUseError, RefusedError
 from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use, take_memory
@@ -24,6 +25,7 @@ from migrator.io.processes import boot_id
 
 A100 = board("A100-40GB")
 GPU = "GPU-1"
+SOME = [board(name) for name in ("A100-40GB", "A30-24GB", "H200-141GB", "GB300-278GB")]
 
 
 def virtual(folder: Path, kind: Board = A100, boot: str | None = None) -> VirtualBoard:
@@ -42,7 +44,7 @@ def slices(kind: Board, place: Place) -> set[int]:
     return set(range(place.start, place.start + kind.profile(place.profile).memory_slices))
 
 
-@pytest.mark.parametrize("kind", boards().values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", SOME, ids=lambda kind: kind.name)
 def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kind: Board) -> None:
     for place, other in combinations(every_place(kind), 2):
         apart = not slices(kind, place) & slices(kind, other)
@@ -52,7 +54,7 @@ def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kin
         assert (conflict(kind, [place], other) is None) is fits, (place, other)
 
 
-@pytest.mark.parametrize("kind", boards().values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", SOME, ids=lambda kind: kind.name)
 def test_every_maximal_layout_can_be_made_and_nothing_added(kind: Board) -> None:
     for chosen in maximal_placement_sets(kind):
         places = [
@@ -169,8 +171,6 @@ from migrator.gpu.drivers.virtual_board import register_use
 with register_use(name="worker"):
     print("here", flush=True)
     sys.stdin.readline()
-print("left", flush=True)
-sys.stdin.readline()
 """
 
 
@@ -205,20 +205,10 @@ def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
         assert free == other
         with pytest.raises(InUseError, match=rf"in use by worker \(process {process.pid}\)"):
             on.destroy_compute_instance(instance)
-        process.communicate("\n")
-    assert on.instances() == (instance, other)
-    on.destroy_compute_instance(instance)
-
-
-def test_a_holder_that_was_killed_no_longer_counts(tmp_path: Path) -> None:
-    on = virtual(tmp_path)
-    instance = made(on, 0, "4g.20gb")
-    with worker(on.environment(instance)) as process:
-        assert read_line(process) == "here"
         os.kill(process.pid, signal.SIGKILL)
-        while on.instances() != (instance,):  # a zombie from here on: it is waited for later
+        while on.instances() != (instance, other):  # a zombie from here on: it is waited for later
             time.sleep(0.001)
-        on.destroy_compute_instance(instance)
+    on.destroy_compute_instance(instance)
 
 
 def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: Path) -> None:
@@ -288,7 +278,7 @@ def consistent(on: VirtualBoard) -> None:
 
 def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
     on, draw = virtual(tmp_path), random.Random(6)
-    for seed in range(8):
+    for seed in range(4):
         with restless(tmp_path / "gpu.json", seed, 10**9) as process:
             read_line(process)
             time.sleep(draw.uniform(0, 0.02))
@@ -315,29 +305,18 @@ def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
 def _process_with(
     environment: dict[str, str], mib: float, least_mib: float | None = None
 ) -> Iterator[str]:
-    """A process that takes memory and stays; what it says."""
-    code = (
-        "import sys\n"
-        "from migrator.core.errors import GpuError\n"
-        "from migrator.gpu.drivers.virtual_board import take_memory\n"
-        f"try: take_memory({least_mib or mib}, {mib})\n"
-        "except GpuError as error: print(error, flush=True)\n"
-        "else: print('taken', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().partition(":")[0].strip()
-    finally:
-        process.kill()
-        process.communicate()
+    """A process that takes memory and stays; what it is said."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            with mock.patch.object(os, "getpid", return_value=process.pid):
+                take_memory(least_mib or mib, mib, environment)
+            said = "taken"
+        except GpuError as error:
+            said = str(error).partition(":")[0]
+        try:
+            yield said
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(("name", "gpcs", "whole"), [("A100-40GB", 3, 3), ("H200-141GB-MPS", 4, 8)])

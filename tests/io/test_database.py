@@ -200,18 +200,12 @@ def test_nothing_is_committed_to_a_file_that_is_not_at_its_path(tmp_path: Path, 
 
 
 UNUSABLE = [
-    ("SQLITE_CANTOPEN", False),
-    ("SQLITE_READONLY", False),
-    ("SQLITE_PERM", False),
     ("SQLITE_FULL", False),
     ("SQLITE_BUSY", False),
-    ("SQLITE_LOCKED", False),
     ("SQLITE_IOERR_WRITE", False),
     ("SQLITE_BUSY_SNAPSHOT", False),
     ("SQLITE_CORRUPT", True),
-    ("SQLITE_CORRUPT_INDEX", True),
     ("SQLITE_NOTADB", True),
-    ("SQLITE_ERROR", True),
 ]
 
 

@@ -74,13 +74,35 @@ def counter(**options: bool) -> Iterator[ObjectProcess]:
         process.kill()
 
 
-def test_calls_are_answered_in_order() -> None:
-    with counter() as process:
-        for more in (1, 1, 10):
-            process.call("add", more)
-        assert [process.answer(LIMIT_S) for _ in range(3)] == [41, 42, 52]
-        assert not process.has_answer()
-        assert process.alive
+def test_calls_are_answered_in_order_and_the_process_outlives_those_that_fail() -> None:
+    environment = {**os.environ, "MIGRATOR_TEST": "seen"}
+    process = ObjectProcess("the counter", Counter, 40, environment=environment)
+
+    def failure() -> CallFailedError:
+        with pytest.raises(CallFailedError) as raised:
+            process.answer(LIMIT_S)
+        return raised.value
+
+    for more in (1, 1, 10, "text"):
+        process.call("add", more)
+    assert [process.answer(LIMIT_S) for _ in range(3)] == [41, 42, 52]
+    assert str(failure()).startswith("TypeError: unsupported operand")
+    assert not process.has_answer()
+    process.call("environment", "MIGRATOR_TEST")
+    assert process.answer(LIMIT_S) == "seen"
+    process.call("refuse")
+    refused = failure()
+    assert str(refused).startswith("not like this")
+    assert {"InputError", "KeyError", "MigratorError"} <= refused.types
+    assert "in refuse" in refused.__notes__[0]
+    for what, why in (("unreadable", "answer cannot be read"), ("lock", "cannot pickle")):
+        process.call("answer_with", what)
+        assert why in str(failure())
+    process.call("add", 1)
+    assert process.answer(LIMIT_S) == 53
+    assert process.alive
+    process.end(LIMIT_S)
+    assert not process.alive
 
 
 def test_long_calls_and_answers_do_not_block_the_caller() -> None:
@@ -92,39 +114,6 @@ def test_long_calls_and_answers_do_not_block_the_caller() -> None:
     assert process.answer(LIMIT_S) == content
     process.end(LIMIT_S)
     assert not process.alive
-
-
-def test_it_gets_the_environment() -> None:
-    environment = {**os.environ, "MIGRATOR_TEST": "seen"}
-    process = ObjectProcess("the counter", Counter, 0, environment=environment)
-    process.call("environment", "MIGRATOR_TEST")
-    assert process.answer(LIMIT_S) == "seen"
-    process.end(LIMIT_S)
-
-
-def test_a_failed_call_names_reason_and_types_and_has_the_traceback() -> None:
-    with counter() as process:
-        process.call("refuse")
-        with pytest.raises(CallFailedError, match=r"^not like this") as raised:
-            process.answer(LIMIT_S)
-        assert {"InputError", "KeyError", "MigratorError"} <= raised.value.types
-        assert "in refuse" in raised.value.__notes__[0]
-        process.call("add", "text")
-        with pytest.raises(CallFailedError, match=r"^TypeError: unsupported operand"):
-            process.answer(LIMIT_S)
-        process.call("add", 1)
-        assert process.answer(LIMIT_S) == 41
-
-
-@pytest.mark.parametrize(
-    ("what", "why"), [("unreadable", "answer cannot be read"), ("lock", "cannot pickle")]
-)
-def test_an_answer_that_cannot_be_sent_or_read_is_a_failed_call(what: str, why: str) -> None:
-    with counter() as process:
-        process.call("answer_with", what)
-        with pytest.raises(CallFailedError, match=why):
-            process.answer(LIMIT_S)
-        assert process.alive
 
 
 @pytest.mark.parametrize(
@@ -180,10 +169,9 @@ print(process.answer(60), flush=True)
 """
 
 
-@pytest.mark.parametrize("doing", ["idle", "busy", "killed"])
+@pytest.mark.parametrize("doing", ["busy", "killed"])
 def test_it_ends_quietly_with_the_process_that_started_it(doing: str, tmp_path: Path) -> None:
     more = {
-        "idle": "",
         "busy": "process.call('work', Path('busy'), 600.0)\ntime.sleep(0.2)",
         "killed": "process.call('add', 1)\ntime.sleep(600)",
     }[doing]

@@ -36,24 +36,17 @@ def sleep(path: str) -> None:
     time.sleep(600)
 
 
-def test_results_in_order_and_as_they_come() -> None:
+def test_results_in_order_and_as_they_come_and_errors_of_tasks() -> None:
     with open_workers(2) as workers:
         assert list(workers.map(twice, range(9))) == [2 * number for number in range(9)]
         assert sorted(workers.as_completed(twice, range(9))) == [(n, 2 * n) for n in range(9)]
         assert list(workers.map(twice, [])) == []
-
-
-def test_a_process_that_dies_is_an_error_and_not_an_endless_wait() -> None:
-    with open_workers(2) as workers:
+        with pytest.raises(InputError, match="3 is refused"):
+            list(workers.map(refuse, [3]))
         with pytest.raises(MigratorError, match="a process of this run died"):
             list(workers.as_completed(die, [1]))
         with pytest.raises(MigratorError, match="with fewer processes"):
             list(workers.map(twice, [1]))
-
-
-def test_an_error_of_a_task_is_raised_here() -> None:
-    with open_workers(2) as workers, pytest.raises(InputError, match="3 is refused"):
-        list(workers.map(refuse, [3]))
 
 
 def test_leaving_ends_running_tasks(tmp_path: Path) -> None:

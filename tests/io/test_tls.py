@@ -30,6 +30,12 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return authority(tmp_path_factory.mktemp("pki") / "ca")
 
 
+@pytest.fixture(scope="module")
+def pair(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate and its key."""
+    return ca.issue(tmp_path_factory.mktemp("pair") / "at")[0].parent
+
+
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are looked at all the time."""
@@ -96,22 +102,22 @@ BAD: dict[str, tuple[Callable[[Authority, Path], object], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files_are_refused_at_the_start_and_the_message_names_the_file(
-    case: str, ca: Authority, tmp_path: Path
+    case: str, ca: Authority, pair: Path, tmp_path: Path
 ) -> None:
     spoil, reason = BAD[case]
-    ca.issue(tmp_path / "at")
+    shutil.copytree(pair, tmp_path / "at")
     spoil(ca, tmp_path / "at")
     with pytest.raises(InputError, match=reason):
         ServerCertificate(_files(tmp_path / "at"))
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", ["unreadable", "half a certificate"])
 @pytest.mark.usefixtures("often")
 async def test_with_bad_files_the_certificate_in_use_stays_and_a_warning_is_logged_once(
-    case: str, ca: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    case: str, ca: Authority, pair: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil, reason = BAD[case]
-    ca.issue(tmp_path / "at")
+    shutil.copytree(pair, tmp_path / "at")
     certificate = ServerCertificate(_files(tmp_path / "at"))
     before = certificate.current
     spoil(ca, tmp_path / "at")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.tiny_model import Tiny
 
-from migrator.core.errors import InputError
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
 
 MODEL = Tiny.build(4, 0)
@@ -82,9 +81,9 @@ def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[
     ]
 
 
-@pytest.mark.parametrize("name", ["²².json", "3.json", "latest.json", "0000003x.json"])
-def test_a_stray_file_is_no_checkpoint(written: Checkpoints, name: str) -> None:
-    (written.folder / name).write_text("{}")
+def test_a_stray_file_is_no_checkpoint(written: Checkpoints) -> None:
+    for name in ("²².json", "3.json", "latest.json", "0000003x.json"):
+        (written.folder / name).write_text("{}")
     checkpoint = written.newest_good()
     assert checkpoint is not None
     assert checkpoint.number == 3
@@ -128,12 +127,6 @@ def test_a_write_that_is_cut_off_leaves_the_one_before(
     assert checkpoint is not None
     assert checkpoint.number == 3
     assert not list(written.folder.glob(".*"))
-
-
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="name another folder"):
-        Checkpoints(tmp_path / "file" / "run", print).write(0, MODEL, {})
 
 
 class Clock:

@@ -6,7 +6,6 @@ gave the same losses (ConvNeXt-B to the last bit, BERT to 0.004).
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -188,15 +187,6 @@ def test_nothing_is_collected_during_a_capture() -> None:
     assert gc.isenabled()
 
 
-def test_a_copy_begins_its_own_training() -> None:
-    model = Tiny.build(4, 0)
-    inputs, labels = model.example(4), np.arange(4, dtype=np.int64)
-    model.train_step(inputs, labels, 1e-3)
-    again = copy.deepcopy(model)
-    assert again._captured is None
-    assert again.train_step(inputs, labels, 1e-3) == model.train_step(inputs, labels, 1e-3)
-
-
 def replayed(forward: Forward, inputs: Tensor) -> Graph:
     """As a GPU would: the same memory is read and written by every replay."""
     fixed, output = inputs.clone(), forward(inputs).clone()
@@ -227,29 +217,6 @@ def test_small_batches_have_graphs_of_their_own_and_large_ones_few_spare_rows(
         assert size - rows < size / 3
 
 
-def test_graphs_of_all_sizes_share_memory_that_the_largest_takes_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pools: list[object] = []
-    sizes: list[int] = []
-    stand_in = _Cuda().stand_in()
-    stand_in.graph_pool_handle = lambda: (0, 7)
-    stand_in.CUDAGraph = lambda: SimpleNamespace(
-        capture_begin=lambda pool, **_: pools.append(pool),
-        capture_end=lambda: None,
-        replay=lambda: None,
-    )
-    monkeypatch.setattr(captured_module, "_CUDA", stand_in)
-
-    def forward(given: Tensor) -> Tensor:
-        sizes.append(len(given))
-        return given
-
-    CapturedAnswers(forward, torch.zeros(1, 3), 4)
-    assert pools == [(0, 7)] * 4
-    assert list(dict.fromkeys(sizes)) == [4, 3, 2, 1]
-
-
 def test_every_size_gets_the_answers_of_its_own_rows() -> None:
     answers = CapturedAnswers(lambda batch: 2.0 * batch, torch.zeros(1, 3), 6, replayed)
     for rows in (1, 2, 3, 5, 6, 4, 1):
@@ -266,11 +233,6 @@ def test_what_it_was_not_captured_for_is_left_to_others() -> None:
     assert not answers.takes(torch.zeros(1, 3, dtype=torch.int32)), "of another type"
 
 
-def test_what_does_not_capture_says_so() -> None:
-    with pytest.raises(RuntimeError, match="cannot be captured"):
-        CapturedAnswers(lambda batch: batch, torch.zeros(1, 3), 2, lambda *_: None)
-
-
 def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> None:
     network = nn.Linear(3, 2)
     saved = {name: tensor.clone() for name, tensor in network.state_dict().items()}
@@ -279,3 +241,8 @@ def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> N
     network.load_state_dict(saved)
     assert network.weight.dtype is torch.bfloat16
     assert torch.allclose(network.weight.float(), saved["weight"], atol=0.01)
+
+
+def test_what_does_not_capture_says_so() -> None:
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        CapturedAnswers(lambda batch: batch, torch.zeros(1, 3), 2, lambda *_: None)

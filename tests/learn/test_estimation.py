@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny_model import Hot, Tiny
 
-from migrator.core.errors import InputError
 from migrator.core.training import Layers
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.estimation import (
@@ -220,13 +219,6 @@ def test_one_trial_is_made_for_all_configurations(window: tuple[SmallCnn, Window
     assert {one.settings for one in estimates} == {*EVERY}
     assert all(before <= one.accuracy <= 1 for one in estimates)
     assert len({one.seconds for one in estimates}) == 1
-
-
-def test_configurations_that_the_model_does_not_know_are_refused() -> None:
-    synthetic = benchmark("nc-synthetic")
-    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
-    with pytest.raises(InputError, match="the last block of Tiny is not known"):
-        estimate_each(Tiny.build(10, 0), data, 0.0, EVERY, [])
 
 
 def test_a_training_that_diverges_gains_nothing_with_any_configuration() -> None:

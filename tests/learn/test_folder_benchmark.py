@@ -39,13 +39,6 @@ def test_classes_arrive_in_their_order_and_the_last_group_may_be_smaller(tmp_pat
     assert benchmark(f"folder:{tmp_path / 'own'}@9").windows == 0
 
 
-def test_the_seed_draws_what_is_held_out(tmp_path: Path) -> None:
-    folder = benchmark(f"folder:{write_pictures(tmp_path / 'own')}")
-    same, again, other = (folder.load(Origin(seed=seed)).held_out.inputs for seed in (1, 1, 2))
-    np.testing.assert_array_equal(same, again)
-    assert not np.array_equal(same, other)
-
-
 @pytest.mark.parametrize("part", ["test", "validation"])
 @pytest.mark.parametrize("below", ["train", "."])
 def test_a_part_of_the_folder_is_held_out(tmp_path: Path, below: str, part: str) -> None:

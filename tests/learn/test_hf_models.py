@@ -43,7 +43,7 @@ def built_text(folder: Path, classes: int = 3) -> HfText:
 
 @pytest.mark.parametrize(
     ("save", "side", "close"),
-    [(save_vit, 32, 1e-6), (save_vit, 50, 1e-3), (save_convnext, 50, 1e-2)],
+    [(save_vit, 32, 1e-6), (save_convnext, 50, 1e-2)],
 )
 def test_scores_are_those_of_the_library(
     save: Save, side: int, close: float, tmp_path: Path
@@ -82,7 +82,7 @@ def test_the_server_learns_the_size_of_the_vocabulary(tmp_path: Path) -> None:
     assert 0 not in example
 
 
-@pytest.mark.parametrize("save", [save_vit, save_convnext, save_bert])
+@pytest.mark.parametrize("save", [save_vit, save_bert])
 def test_a_copy_trains_and_its_weights_come_back(save: Save, tmp_path: Path) -> None:
     save(tmp_path)
     model: Any = build(f"hf:{tmp_path}", 3, 0)
@@ -100,9 +100,8 @@ def test_a_copy_trains_and_its_weights_come_back(save: Save, tmp_path: Path) -> 
     assert again.weights == f"the folder {tmp_path.name}"
 
 
-@pytest.mark.parametrize("save", [save_vit, save_bert])
-def test_a_head_for_more_classes_keeps_the_old_rows(save: Save, tmp_path: Path) -> None:
-    save(tmp_path)
+def test_a_head_for_more_classes_keeps_the_old_rows(tmp_path: Path) -> None:
+    save_bert(tmp_path)
     three: Any = build(f"hf:{tmp_path}", 3, 0)
     five: Any = build(f"hf:{tmp_path}", 5, 0)
     assert five.weights == f"the folder {tmp_path.name}, head extended from 3 classes"
@@ -169,7 +168,6 @@ PROCESSOR = "preprocessor_config.json"
         (_pickled, r"its weights are pickled \(pytorch_model.bin\).*save them as safetensors"),
         (_cut, "damaged or not a safetensors file"),
         (lambda folder: _config(folder, **FIVE), r"classifier\.\w+ is of shape \(3.* and \(5"),
-        (lambda folder: _config(folder, hidden_size=32), "is of shape .* by its config.json"),
         (lambda folder: _config(folder, num_hidden_layers=2), "are not among its weights"),
         (
             lambda folder: _config(folder, architectures=["ViTForObjectDetection"]),
@@ -190,10 +188,7 @@ PROCESSOR = "preprocessor_config.json"
             "for the classification of",
         ),
         (lambda folder: _config(folder, architectures=7), "in its config.json is not a list"),
-        (lambda folder: _config(folder, architectures={"a": 1}), "architectures in its config"),
-        (lambda folder: _config(folder, model_type=["vit"]), r"know the model type \['vit'\]"),
         (lambda folder: _config(folder, PROCESSOR, image_mean=[0.5]), "not three usable numbers"),
-        (lambda folder: _config(folder, PROCESSOR, image_std=[0, 0, 0]), "not three usable numb"),
         (
             lambda folder: _config(folder, id2label=None, label2id=None, num_labels=10**9),
             "for 1000000000 classes; correct num_labels",
@@ -227,16 +222,15 @@ def test_images_of_another_size_than_the_network_reads_are_refused(tmp_path: Pat
         built(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["hf:/no/such/folder", "hf:", "hf:a/b/c", "hf:./here"])
+@pytest.mark.parametrize("name", ["hf:/no/such/folder", "hf:", "hf:./here"])
 def test_a_folder_that_does_not_exist_is_named(name: str) -> None:
     with pytest.raises(InputError, match=f"there is no folder '{name.removeprefix('hf:')}'"):
         model_class(name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_of_half_precision_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_weights_of_half_precision_are_read(tmp_path: Path) -> None:
     network = save_vit(tmp_path)
-    network.to(dtype).save_pretrained(tmp_path)
+    network.to(torch.bfloat16).save_pretrained(tmp_path)
     head: Any = built(tmp_path).network.classifier
     assert head.weight.dtype is torch.float32
     wanted = network.classifier.weight.detach().float()
@@ -296,15 +290,3 @@ def test_a_decoder_without_a_padding_token_in_its_config_takes_its_tokenizers(
     short, long = model.encode([SENTENCE, f"{SENTENCE} {SENTENCE}"])
     scores = model.infer(np.stack([short, long]))
     np.testing.assert_allclose(scores[:1], model.infer(short[None]), atol=1e-5)
-
-
-def test_no_texts_are_no_rows(tmp_path: Path) -> None:
-    save_bert(tmp_path)
-    assert built_text(tmp_path).encode([]).shape == (0, 64)
-
-
-def test_a_tokenizer_for_texts_of_no_length_is_one_sentence(tmp_path: Path) -> None:
-    save_bert(tmp_path)
-    _config(tmp_path, "tokenizer_config.json", model_max_length=0)
-    with pytest.raises(InputError, match="texts of 0 tokens"):
-        built_text(tmp_path)

@@ -104,19 +104,6 @@ def test_a_classifier_may_decide_what_is_correct() -> None:
     assert not compare(plain, scores, np.array([1, 2]))[0].any()
 
 
-class Undecided(Means):
-    """It computes NaN as whether an answer is correct."""
-
-    def is_correct(self, outputs: Any, label: int) -> Any:
-        return outputs[label] / np.float32(0)
-
-
-def test_a_verdict_that_is_nan_is_no_correct_answer() -> None:
-    undecided: Any = Undecided.build(3, 0)
-    with np.errstate(invalid="ignore"):
-        assert not compare(undecided, np.zeros((2, 3), np.float32), np.array([0, 1]))[0].any()
-
-
 SPEC = TensorSpec("x", "FP32", (2,))
 
 
@@ -187,3 +174,16 @@ class Halved:
 def test_a_benchmark_is_refused_for_such_a_model() -> None:
     with pytest.raises(InputError, match="reads tensors, but nc-synthetic consists of images"):
         matching_benchmark("nc-synthetic", NAME)
+
+
+class Undecided(Means):
+    """It computes NaN as whether an answer is correct."""
+
+    def is_correct(self, outputs: Any, label: int) -> Any:
+        return outputs[label] / np.float32(0)
+
+
+def test_a_verdict_that_is_nan_is_no_correct_answer() -> None:
+    undecided: Any = Undecided.build(3, 0)
+    with np.errstate(invalid="ignore"):
+        assert not compare(undecided, np.zeros((2, 3), np.float32), np.array([0, 1]))[0].any()

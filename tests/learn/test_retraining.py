@@ -21,7 +21,6 @@ from migrator.core.training import Layers
 from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.estimation import estimate
 from migrator.learn.model import Inputs, Labels, Model, Scores
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import (
@@ -31,7 +30,6 @@ from migrator.learn.retraining import (
     batches,
     begin_training,
     best_epoch,
-    judge,
     rate,
     retrain,
     steps_per_epoch,
@@ -82,17 +80,6 @@ def test_new_classes_are_learned_and_old_ones_kept(pretrained: Pretrained) -> No
     assert done.accuracy_after == accuracy(new, data.held_out)
     # the serving model was not touched
     np.testing.assert_array_equal(model.infer(data.held_out.inputs), first)
-
-
-def test_the_seed_decides(pretrained: Pretrained) -> None:
-    model, data, before = pretrained
-    short = replace(SETTINGS, epochs=1)
-    first, second, other = (
-        retrain(model, data, before, settings)[0]
-        for settings in (short, short, replace(short, seed=1))
-    )
-    assert same(first, second, data)
-    assert not same(first, other, data)
 
 
 def test_a_worse_model_is_not_adopted(pretrained: Pretrained) -> None:
@@ -316,28 +303,6 @@ def test_a_training_after_which_more_answers_are_no_numbers_is_refused(
     assert retrain(model, data, 0.0, SETTINGS)[1].adopted
 
 
-def test_an_estimate_of_such_a_training_expects_nothing(pretrained: Pretrained) -> None:
-    _, data, _ = pretrained
-    said = estimate(Hot.build(10, 0), data, 0.4, SETTINGS, [])
-    assert (said.accuracy, said.limit) == (0.4, 0.4)
-
-
-def test_scores_that_are_no_numbers_are_wrong(pretrained: Pretrained) -> None:
-    _, data, _ = pretrained
-    model = Tiny.build(10, 0)
-    model.train_step(data.new.inputs[:2], data.new.labels[:2], float("nan"))
-    zeros = replace(data.held_out, labels=np.zeros_like(data.held_out.labels))
-    assert accuracy(model, zeros) == 0.0
-    assert judge(model, zeros, 64).unanswered == len(zeros)
-
-
-def test_a_model_that_takes_over_keeps_nothing_of_its_training(pretrained: Pretrained) -> None:
-    model, _, _ = pretrained
-    assert isinstance(model, Tiny)
-    assert model._optimiser is None
-    assert all(parameter.grad is None for parameter in model.network.parameters())
-
-
 def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:
     model, data, before = pretrained
     none = data.new.rows(np.empty(0, np.intp))
@@ -378,10 +343,3 @@ def test_batches_are_of_one_size_and_show_every_row() -> None:
         assert len(chunks) == steps_per_epoch(rows, batch)
         assert {len(chunk) for chunk in chunks} == {size}
         assert set(np.concatenate(chunks)) == set(range(rows))
-
-
-def test_a_share_keeps_every_class() -> None:
-    labels = np.repeat([0, 1], [100, 3]).astype(np.int64)
-    samples = Samples(np.arange(103), labels, labels)
-    part = samples.share(0.1, np.random.default_rng(0))
-    assert np.bincount(part.labels).tolist() == [10, 1]

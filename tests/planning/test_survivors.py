@@ -205,7 +205,7 @@ def test_a_bound_holds_where_an_instance_is_cold_for_more_than_a_hundred_slots(s
             accuracy_post=0.8,
             retraining_slots={1: int(rng.integers(1, 4)), 2: 1},
             retraining_optional=True,
-            value_after=float(rng.choice([0.01, 0.05, 0.5])),
+            requests_after=float(rng.choice([0.01, 0.05, 0.5])) * sum(rates),
         )
 
     held = before("1g@0:a 1g@1:b " + " ".join(f"1g@{k}:{'ab'[rng.integers(2)]}" for k in (2, 3)))

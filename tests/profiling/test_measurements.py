@@ -59,7 +59,7 @@ def test_what_matters_most_comes_first() -> None:
     assert len({measurement.key for measurement in listed}) == len(listed)
 
 
-@pytest.mark.parametrize("name", sorted(boards()))
+@pytest.mark.parametrize("name", ["A30-24GB", "H20-96GB", "H200-141GB", "GB300-278GB"])
 def test_on_every_board_jobs_run_together_only_where_they_fit(name: str) -> None:
     divided = boards()[name]
     if any(profile.sms is None for profile in divided.plain_profiles.values()):

@@ -20,7 +20,7 @@ from migrator.profiling.__main__ import main
 from migrator.workload.file import read_scenario
 
 TINY = "support.tiny_model:Tiny"
-ALONE = (listed.Study.LATENCY, listed.Study.TRAINING, listed.Study.MEMORY, listed.Study.START)
+ALONE = (listed.Study.LATENCY, listed.Study.START)
 
 
 def run(*arguments: str) -> Result:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.html import ParsedPage
 from support.outcomes import run, tally
 
 from migrator.core.comparison import Row, summarise
@@ -17,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
 from migrator.records.outcome import WindowOutcome
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table
+from migrator.report.page import Bars, Page, Table
 from migrator.report.paint import policy_paints
 from migrator.report.plotly_charts import figure_of
 
@@ -98,14 +97,6 @@ def test_the_page_says_what_an_interval_is() -> None:
     assert sentence in table.caption
 
 
-def test_too_many_bars_become_a_heat_map() -> None:
-    goodput, *_ = blocks(comparison_page(compared(policies=8, scenarios=8, seeds=1)), "measures")
-    assert isinstance(goodput, HeatMap)
-    assert (len(goodput.rows), len(goodput.columns)) == (8, 8)
-    assert goodput.values[0][0] is not None
-    assert goodput.values[0][0] > (goodput.values[0][1] or 1)
-
-
 def test_a_scenario_ranks_its_policies_with_gains() -> None:
     ranking, table = blocks(comparison_page(compared(policies=3)), "in-all-scenarios")
     assert isinstance(ranking, Bars)
@@ -146,13 +137,6 @@ def test_a_missing_run_leaves_a_gap() -> None:
     goodput, *_ = blocks(comparison_page(rows), "measures")
     assert isinstance(goodput, Bars)
     assert goodput.series[0].values[1] is None
-
-
-def test_html_is_a_page(tmp_path: Path) -> None:
-    draw_comparison(compared(), tmp_path / "out.html")
-    page = ParsedPage((tmp_path / "out.html").read_text(encoding="utf-8"))
-    assert page.tags["figure"] == 6
-    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
 
 
 def test_png_shows_every_policy(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from itertools import product
 import pytest
 from support.contrast import AA, contrast, themes
 
-from migrator.advise.leads import LeadVerdict
-from migrator.report.page import Axis, ClassMap, HeatMap, Slab, Slices, Use
+from migrator.report.page import Axis, HeatMap, Slab, Slices, Use
 from migrator.report.paint import OUTCOMES, Paint, shades
 from migrator.report.plotly_charts import figure_of
-from migrator.reproduce.map_page import PAINTS
 
 STYLES = {
     "report": files("migrator.report").joinpath("page.css").read_text("utf-8"),
@@ -43,16 +41,6 @@ def test_words_on_the_colours_of_tenants_and_outcomes() -> None:
     tones = [*shades(7), *(paint.shade for paint in OUTCOMES.values()), Paint(None).shade]
     for shade in tones:
         assert contrast(shade.ink, shade.fill) >= AA, shade.fill
-
-
-def test_words_in_the_cells_of_the_map() -> None:
-    classes = tuple((str(verdict), PAINTS[verdict]) for verdict in LeadVerdict)
-    cells = (tuple((at, "+2% over static") for at in range(len(classes))),)
-    names = tuple(name for name, _ in classes)
-    chart = ClassMap("map", names, ("row",), classes, cells, Axis("x"), Axis("y"))
-    trace = figure_of(chart)["data"][0]
-    for _, fill in trace["colorscale"]:
-        assert contrast(trace["textfont"]["color"], fill) >= AA, fill
 
 
 def test_numbers_in_the_cells_of_a_heat_map() -> None:

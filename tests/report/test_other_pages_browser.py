@@ -1,9 +1,10 @@
 """The other pages in a real browser, light, dark on a phone, and printed: comparisons, placements,
-loads, forecasters, advice, the map, the API's description and the status of a cluster."""
+loads, forecasters, advice, a reproduction, the API's description, a cluster's status."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from support.clusters import MODELS, cluster, tenant
 from support.load_outcomes import load_outcome
 from support.outcomes import run
 from support.page_forms import opened, print_page, show_on_dark_phone
+from support.reproduction import outcomes_of
 from support.scenarios import drift, scenario
 from support.scenarios import tenant as served
 
@@ -29,8 +31,8 @@ from migrator.report.forecasts import ForecastRow, forecast_page
 from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page
-from migrator.reproduce.map import MapSetting, measured
-from migrator.reproduce.map_page import map_page
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.reproduce import jobs_of, page_of
 from migrator.serving.http.app import OPERATIONS, description, docs_page
 
 STATUS = {
@@ -48,7 +50,7 @@ STATUS = {
 
 def _trial() -> TrialResult:
     goodput = dict.fromkeys(RIVALS, 500.0) | {OURS: 600.0, STATIC: 590.0}
-    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    return TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
 
 
 def _scenario(_seed: int | None, windows: int | None) -> Scenario:
@@ -87,18 +89,30 @@ def _advice() -> Page:
     return advice_page(consultation.advice({key: _trial() for key in consultation.trials()}))
 
 
-def _map() -> Page:
-    setting = MapSetting(runs=2)
-    return map_page(measured(setting, {key: _trial() for key in setting.trials()}))
+def _reports() -> Page:
+    """All written pages as one: their library is compiled and their style is applied once."""
+    names, setting = ("goodput", "slo-accuracy"), Setting(workloads=("W1",), most_windows=1)
+    pages = {
+        "reproduction": page_of(names, setting, outcomes_of(jobs_of(names, setting))),
+        "comparison": _comparison(),
+        "placement": _placement(),
+        "load": load_page(load_outcome()),
+        "forecasts": _forecasts(),
+        "advice": _advice(),
+    }
+    first = pages["reproduction"].sections[0]
+    assert first.title == "Summary"
+    assert "+6.5% over ekya" in str(first.blocks)
+    sections = [
+        replace(section, anchor=f"{name}-{section.anchor}", title=f"{name}: {section.title}")
+        for name, page in pages.items()
+        for section in page.sections
+    ]
+    return Page("Reports", " ".join(page.lead for page in pages.values()), tuple(sections))
 
 
 PAGES: dict[str, Callable[[], Page | str]] = {
-    "comparison": _comparison,
-    "placement": _placement,
-    "load": lambda: load_page(load_outcome()),
-    "forecasts": _forecasts,
-    "advice": _advice,
-    "map": _map,
+    "reports": _reports,
     "docs": lambda: docs_page(description(OPERATIONS), OPERATIONS),
     "overview": lambda: overview_page(STATUS),
 }

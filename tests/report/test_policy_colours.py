@@ -47,7 +47,7 @@ def advice() -> Advice:
         return replace(made, policy="migrator", forecaster="last-mean", seed=seed or 0)
 
     goodput = dict.fromkeys((OURS, *RIVALS), 500.0)
-    result = TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+    result = TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
     consultation = consult(source)
     return consultation.advice(dict.fromkeys(consultation.trials(), result))
 

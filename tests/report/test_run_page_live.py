@@ -264,12 +264,6 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert "above that of static-4-3" in page.sections[0].paragraphs[1]
 
 
-def test_runs_of_one_policy_have_different_names(tmp_path: Path) -> None:
-    first, second = made(tmp_path), made(tmp_path)
-    (goodput,) = blocks(run_page([second], A100, [first]), Bars, "Goodput by window")
-    assert [row.name for row in goodput.series] == ["migrator, run 2", "migrator, run 1"]
-
-
 def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:
     nothing = replace(
         run.records, windows=(), tenant_windows=(), seconds=(), units=(), versions=(), events=()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.html import ParsedPage
 from support.outcome_records import recorded
 from support.outcomes import auto, run
 
 from migrator.core.catalogue import board
 from migrator.records.outcome import RunOutcome
-from migrator.report.html_page import page_text
 from migrator.report.page import Bars, Lines, Page, Section, Slices, Table, Use
 from migrator.report.run_page import MOST_WINDOWS, run_page
 
@@ -77,15 +75,6 @@ def test_one_run_leads_with_what_was_held_over_all_windows() -> None:
     held = [chart for chart in apart if chart.title.endswith("held")]
     assert len(lead.slabs) == sum(len(chart.slabs) for chart in held)
     assert {slab.from_s // 6 for slab in lead.slabs} == {0, 1, 2}
-
-
-def test_arrivals_stand_beside_what_was_expected() -> None:
-    blocks = section(report(run(windows=1)), "requests").blocks
-    bert, vit = [block for block in blocks if isinstance(block, Lines)]
-    for chart in (bert, vit):
-        names = [(row.name, row.dashed) for row in chart.series]
-        assert names == [("received", False), ("forecast, mean", True)]
-    assert bert.until == 6.0
 
 
 def test_shares_are_drawn_as_percentages_and_predict_nothing() -> None:
@@ -180,16 +169,3 @@ def test_the_forecaster_chosen_for_a_tenant_is_an_event() -> None:
 def test_long_tables_are_folded() -> None:
     assert table(report(run(windows=31)), "By window and tenant").folded
     assert not table(report(run(windows=20)), "By window and tenant").folded
-
-
-def test_a_run_of_nothing_is_still_a_page() -> None:
-    silent = replace(run(windows=1), windows=())
-    assert ParsedPage(page_text(report(silent), "")).tags["h1"] == 1
-
-
-def test_the_page_is_well_formed() -> None:
-    page = report(run(), run("ekya", mps=True))
-    html = ParsedPage(page_text(page, "/* plotly */"))
-    folds = sum(part.shown is not None and len(part.blocks) > part.shown for part in page.sections)
-    assert html.tags["figure"] + folds == html.tags["details"]
-    assert "bert" in html.words

@@ -71,7 +71,7 @@ def test_a_lonely_tenant_has_no_line_for_all() -> None:
     assert not any("Jain" in line for line in lines)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(
     name=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
     received=st.integers(1, 10**12),
@@ -140,7 +140,7 @@ def test_every_scenario_and_all_together_have_a_table() -> None:
     assert heads == ["a (1 seed)", "b (1 seed)", "all scenarios (1 seed)"]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(
     policy=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
     late=st.integers(0, 120),
@@ -182,7 +182,7 @@ def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     assert "forecast by" not in run_table(plain)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
 def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
     made = auto(run(windows=1, tenants=("bert",)))
@@ -207,23 +207,6 @@ def test_replanning_stands_between_the_window_plan_and_the_oracle() -> None:
     assert "replanning costs 50% of the oracle's lead" in side_by_side(60, 70, 40)
     assert "regains 0% of" in side_by_side(60, 60, 40)
     assert "the oracle has no lead to regain" in side_by_side(60, 40, 60)
-
-
-def test_every_scenario_has_its_lead_and_all_together_too() -> None:
-    rows = summarise(
-        run(policy, name, late=late)
-        for name in ("a", "b")
-        for policy, late in (("migrator-once", 80), ("migrator-replanned", 60), ("oracle", 40))
-    )
-    assert comparison_table(rows).count("regains 50% of the oracle's lead") == 3
-    without = tuple(row for row in rows if row.policy != "oracle")
-    assert "lead" not in comparison_table(without)
-
-
-@settings(deadline=None, max_examples=30)
-@given(late=st.tuples(*[st.integers(0, 80)] * 3))
-def test_a_lead_is_never_wider_than_a_terminal(late: tuple[int, int, int]) -> None:
-    assert max(map(len, side_by_side(*late).splitlines())) <= COLUMNS
 
 
 def test_a_prediction_far_off_is_a_multiple() -> None:

@@ -27,7 +27,7 @@ from migrator.records.rows import (
     UnitRecord,
 )
 from migrator.records.store import RecentRows, read_recent
-from migrator.report.top_screen import Screen, bar
+from migrator.report.top_screen import Screen
 
 ZERO_S = 1_000_000.0
 NOW_S = ZERO_S + 50.0
@@ -178,12 +178,6 @@ def test_a_daemon_that_is_down_is_noted(rows: RecentRows, life: DaemonState, wor
     assert words in lines[2]
 
 
-def test_events_cannot_command_the_terminal(rows: RecentRows) -> None:
-    event = EventRecord(NOW_S, "model", "it raised\x1b]0;mine\x07\nand more")
-    lines = drawn(current_run(replace(rows, events=(event,)), RUNNING, NOW_S, RateMeter()))
-    assert lines[-1].endswith("it raised?]0;mine? and more")
-
-
 def test_before_the_first_window(rows: RecentRows) -> None:
     young = replace(rows, windows=(), seconds=(), units=(), tenant_windows=(), versions=())
     lines = drawn(current_run(young, RUNNING, NOW_S, RateMeter()))
@@ -197,8 +191,7 @@ def test_a_reason_to_plan_again_is_shown_once(rows: RecentRows) -> None:
     assert [event.kind for event in view.distinct_events] == ["plan", "replan"]
 
 
-@pytest.mark.parametrize("columns", [80, 100, 200])
-@pytest.mark.parametrize("lines", [24, 12, 60])
+@pytest.mark.parametrize(("columns", "lines"), [(80, 12), (100, 24), (200, 60)])
 def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> None:
     event = rows.events[0]
     long = replace(event, words="a long sentence about something " * 20)
@@ -206,8 +199,3 @@ def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> Non
     screen = drawn(current_run(many, RUNNING, NOW_S, RateMeter()), columns, lines)
     assert max(map(len, screen)) <= columns
     assert len(screen) < lines
-
-
-def test_a_terminal_without_our_characters() -> None:
-    assert bar(0.5, 4, plain=True) == "##.."
-    assert bar(7.0, 4, plain=False) == "████"

@@ -14,11 +14,9 @@ def test_histogram_by_hand() -> None:
     choice = best_splits(PAIRS, (first, second))
     # 1-2 serves 20, 15, 8, 30; 2-1 serves 15, 20, 8, 30
     assert choice.served.tolist() == [[20, 15, 8, 30], [15, 20, 8, 30]]
-    assert choice.alone.tolist() == [True, True, False, False]
     # the ties leave both the same room, so the first one counts
     assert choice.best == (0, 1, 0, 0)
     assert [choice.seconds(at) for at in (0, 1)] == [3, 1]
-    assert [choice.seconds(at, alone=True) for at in (0, 1)] == [1, 1]
     assert choice.share(0) == pytest.approx(73 / 108)
     assert choice.share() == pytest.approx(78 / 108)
 
@@ -26,7 +24,6 @@ def test_histogram_by_hand() -> None:
 def test_a_tie_goes_to_the_split_with_room_for_the_fuller_model() -> None:
     choice = best_splits(PAIRS, (np.array([9.0]), np.array([1.0])))
     assert choice.best == (1,)
-    assert not choice.alone[0]
 
 
 def test_a_second_may_be_laid_out_otherwise_than_the_next() -> None:

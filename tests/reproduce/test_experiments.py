@@ -35,8 +35,13 @@ def _notes(section: Section) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_section_says_what_was_asked_and_has_whole_tables_beside_the_paper(name: str) -> None:
-    section = _made_up(name)
+def test_a_section_has_whole_tables_beside_the_paper_and_figures_that_are_json(name: str) -> None:
+    chosen, two = EXPERIMENTS[name], replace(SMALL, seeds=(0, 1))
+    jobs = chosen.jobs(two)
+    assert len(jobs) == 2 * len(chosen.jobs(SMALL))
+    outcomes = outcomes_of(jobs)
+    assert json.loads(json.dumps(chosen.figures(two, outcomes), allow_nan=False))
+    section = chosen.section(two, outcomes)
     assert section.anchor == name
     assert section.paragraphs
     assert any(isinstance(block, Bars | Lines | HeatMap) for block in section.blocks)
@@ -47,22 +52,6 @@ def test_a_section_says_what_was_asked_and_has_whole_tables_beside_the_paper(nam
         assert {len(row) for row in table.rows} == {len(table.headers)}
         assert max(table.numeric, default=0) < len(table.headers)
         assert all(row < len(table.rows) for row, _ in table.highlights)
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_figures_are_json_and_the_same_again(name: str) -> None:
-    chosen = EXPERIMENTS[name]
-    figures = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
-    assert figures[0] == figures[1]
-    assert json.loads(json.dumps(figures[0], allow_nan=False))
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_more_seeds_are_more_runs(name: str) -> None:
-    chosen, two = EXPERIMENTS[name], replace(SMALL, seeds=(0, 1))
-    jobs = chosen.jobs(two)
-    assert len(jobs) == 2 * len(chosen.jobs(SMALL))
-    chosen.section(two, outcomes_of(jobs))
 
 
 def test_gains_are_those_of_the_averages() -> None:
@@ -163,7 +152,7 @@ def test_gains_have_an_interval_over_the_workloads() -> None:
 def test_a_higher_load_is_the_same_workloads_otherwise() -> None:
     high, plain = (EXPERIMENTS[name].jobs(SMALL) for name in ("high-load", "goodput"))
     sources = {job.source for job in high if isinstance(job.source, WorkloadSource)}
-    assert {replace(source, load=0.6, gain=None) for source in sources} == {
+    assert {replace(source, load=0.6, published=False) for source in sources} == {
         job.source
         for job in plain
         if isinstance(job.source, WorkloadSource) and job.policy == "migrator"

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.traces import separate_offsets
 from migrator.core.scenario import Scenario, Trace
-from migrator.reproduce.map_cells import Gain
 from migrator.reproduce.sources import (
     ALIBABA,
     AZURE,
@@ -15,9 +15,7 @@ from migrator.reproduce.sources import (
     TracedModel,
     WorkloadSource,
 )
-from migrator.reproduce.traces import separate_offsets
 from migrator.workload.capacity import highest_rps
-from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS
 from migrator.workload.workloads import TRACES, workload, workloads
 
@@ -66,7 +64,7 @@ def test_one_trace_for_two_models_is_the_same_requests() -> None:
 
 def test_published_weights_change_the_gains_only() -> None:
     plain = WorkloadSource("W1")(0, 4)
-    published = WorkloadSource("W1", gain=Gain.PUBLISHED)(0, 4)
+    published = WorkloadSource("W1", published=True)(0, 4)
     assert [drift.accuracy_post for drift in published.tenants[0].drifts] == [
         0.945,
         0.9111,
@@ -105,20 +103,6 @@ def test_every_workload_begins_at_another_place_of_real_traces(traces: Path) -> 
         for at in (0, 1):
             most = highest_rps(scenario.tenants[at].service, scenario.board)
             assert _mean_rps(scenario, at) == pytest.approx(0.3 * most, rel=1e-3)
-
-
-def test_the_load_can_be_made_of_late_copies_instead_of_factors(traces: Path) -> None:
-    for at in (0, 1):
-        multiplied, added = (
-            WorkloadSource("W2", traces, spread_s=spread_s)(0, 2) for spread_s in (None, 60)
-        )
-        most = highest_rps(added.tenants[at].service, added.board)
-        assert _mean_rps(added, at) == pytest.approx(0.3 * most, rel=0.01)
-        assert added.tenants[at].offset_s == multiplied.tenants[at].offset_s
-        found = load_trace(traces / str(KINDS[TRACES[at]].file_name))
-        factors = added.tenants[at].trace.counts.sum() / found.counts.sum()
-        copies = found.superposed(factors, 60)
-        assert added.tenants[at].trace.counts == pytest.approx(copies.counts, rel=0.2)
 
 
 def test_separate_runs_do_not_overlap_and_have_a_history() -> None:

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
+from support.api_server import CLASSES, SIDE, image_body
 from support.html import ParsedPage
 from support.stand_in_worker import POISON
 
@@ -24,12 +24,6 @@ from migrator.serving.http.app import FEEDBACK_EXAMPLE, INFER_EXAMPLE, OPERATION
 
 triton: Any = import_module("tritonclient.http")  # it has no types
 IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +105,6 @@ def test_a_label_is_the_name_or_the_number_of_a_class(client: httpx.Client) -> N
     refused = client.post(path, json={"id": answer["id"], "label": "horse"})
     assert refused.status_code == 400
     assert "horse is not a class of images; send 0 to 2, or a name" in refused.json()["error"]
-
-
-def test_texts_are_tokens_of_the_vocabulary(server: Any) -> None:
-    sent = triton.InferInput("input", [1, LENGTH], "INT32")
-    sent.set_data_from_numpy(np.full((1, LENGTH), 49, np.int32))
-    assert server.infer("texts", [sent], model_version="7").as_numpy("label").tolist() == [1]
-    sent.set_data_from_numpy(np.full((1, LENGTH), 50, np.int32))
-    with pytest.raises(triton.InferenceServerException, match="outside 0 to 49"):
-        server.infer("texts", [sent])
 
 
 def test_plain_json_is_enough(client: httpx.Client) -> None:
@@ -240,12 +225,6 @@ def test_texts_are_tokenised_by_the_server(
     assert outputs["label"] == [1 % CLASSES, 4 % CLASSES]  # tokens are lengths here
 
 
-def test_texts_of_triton_s_client(server: Any) -> None:
-    sent = triton.InferInput("input", [2, 1], "BYTES")
-    sent.set_data_from_numpy(np.array([["é"], ["dogs"]], np.object_))
-    assert server.infer("texts", [sent]).as_numpy("label").tolist() == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
@@ -311,14 +290,6 @@ def test_an_answered_request_can_be_labelled_by_its_id(client: httpx.Client) -> 
         "predicted": 1,
         "inputs": np.full((3, SIDE, SIDE), 4).tolist(),
     }
-
-
-def test_a_label_may_bring_its_inputs(client: httpx.Client) -> None:
-    answer = client.post("/v2/models/images/feedback", json=image_body() | {"label": 1})
-    assert answer.status_code == 200
-    stored = client.get("/admin/status").json()["stored"][-1]
-    assert (stored["id"], stored["predicted"]) == (answer.json()["id"], None)
-    assert stored["inputs"] == np.zeros((3, SIDE, SIDE)).tolist()
 
 
 def test_a_row_of_several_can_be_labelled(client: httpx.Client, server: Any) -> None:

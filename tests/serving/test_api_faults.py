@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 from support.api_server import connected, image_body, received, running_server
+from support.http_client import HTTP
 from support.waiting import LIMIT_S, until
 
 LIMITS = {"body_bytes": 4096, "body_s": 0.5, "header_bytes": 4096, "header_s": 0.5}
 PATH = "/v2/models/images/infer"
 BODY = json.dumps(image_body()).encode()
 POST = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\n".encode()
+REQUEST = POST + f"content-length: {len(BODY)}\r\n\r\n".encode() + BODY
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +31,18 @@ def idle() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def holding() -> Iterator[str]:
+    """A server whose requests for images wait."""
+    limits = {"connections": 12}
+    with running_server(ready=["texts"], slo_s=LIMIT_S, limits=limits) as (url, _):
+        yield url
+
+
 @pytest.fixture(autouse=True)
 def _still_alive(url: str) -> Iterator[None]:
     yield
-    assert httpx.get(f"{url}/v2/health/live").status_code == 200
+    assert HTTP.get(f"{url}/v2/health/live").status_code == 200
 
 
 def require_refusal(answer: bytes, status: int) -> None:
@@ -43,19 +52,17 @@ def require_refusal(answer: bytes, status: int) -> None:
 
 
 def state(url: str) -> Any:
-    return httpx.get(f"{url}/admin/status").json()
+    return HTTP.get(f"{url}/admin/status").json()
 
 
-def test_those_that_leave_take_their_requests_along() -> None:
-    request = POST + f"content-length: {len(BODY)}\r\n\r\n".encode() + BODY
-    with running_server(ready=["texts"], slo_s=LIMIT_S) as (url, _):
-        with ExitStack() as stack:
-            for _ in range(10):
-                stack.enter_context(connected(url)).sendall(request)
-            until(lambda: state(url)["waiting"] == 10)
-        until(lambda: state(url)["open"] == 0)
-        assert state(url)["waiting"] == 0
-        assert state(url)["total"]["dropped"] == 10
+def test_those_that_leave_take_their_requests_along(holding: str) -> None:
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(connected(holding)).sendall(REQUEST)
+        until(lambda: state(holding)["waiting"] == 10)
+    until(lambda: state(holding)["open"] == 0)
+    assert state(holding)["waiting"] == 0
+    assert state(holding)["total"]["dropped"] == 10
 
 
 def test_half_a_body_and_gone(url: str) -> None:
@@ -111,31 +118,27 @@ def test_a_body_that_grows_too_large(url: str) -> None:
         require_refusal(received(connection), 413)
 
 
-def test_a_connection_is_refused_while_all_others_are_served() -> None:
-    limits = {"connections": 5}
-    with running_server(ready=["texts"], slo_s=60.0, limits=limits) as (url, _):
-        request = POST + f"content-length: {len(BODY)}\r\n\r\n".encode() + BODY
+def test_a_connection_is_refused_while_all_others_are_served(holding: str) -> None:
+    def refused() -> bool:
+        with connected(holding) as last:
+            last.sendall(REQUEST)
+            answer = HTTP.get(f"{holding}/v2/health/live")
+        assert answer.status_code == 200 or "too many connections" in answer.json()["error"]
+        return answer.status_code == 503
 
-        def refused() -> bool:
-            with connected(url) as fifth:
-                fifth.sendall(request)
-                answer = httpx.get(f"{url}/v2/health/live")
-            assert answer.status_code == 200 or "too many connections" in answer.json()["error"]
-            return answer.status_code == 503
-
-        with ExitStack() as stack:
-            for _ in range(4):
-                stack.enter_context(connected(url)).sendall(request)
-            until(lambda: state(url)["waiting"] == 4)
-            until(refused)
-        until(lambda: httpx.get(f"{url}/v2/health/live").status_code == 200)
+    with ExitStack() as stack:
+        for _ in range(11):
+            stack.enter_context(connected(holding)).sendall(REQUEST)
+        until(lambda: state(holding)["waiting"] == 11)
+        until(refused)
+    until(lambda: HTTP.get(f"{holding}/v2/health/live").status_code == 200)
 
 
 def test_without_an_instance_nothing_is_ready(idle: str) -> None:
     for path in ("/v2/health/ready", "/v2/models/images/ready"):
-        assert httpx.get(idle + path).status_code == 503
-    assert httpx.get(f"{idle}/v2/models/texts/ready").status_code == 200
-    answer = httpx.post(idle + PATH, content=BODY)
+        assert HTTP.get(idle + path).status_code == 503
+    assert HTTP.get(f"{idle}/v2/models/texts/ready").status_code == 200
+    answer = HTTP.post(idle + PATH, content=BODY)
     assert answer.status_code == 503
     assert "no instance was ready" in answer.json()["error"]
 
@@ -146,7 +149,7 @@ def test_a_full_queue_refuses_at_once(idle: str) -> None:
         for connection in (first, second):
             connection.sendall(held)
         until(lambda: state(idle)["waiting"] == 2)
-        answer = httpx.post(idle + PATH, content=BODY)
+        answer = HTTP.post(idle + PATH, content=BODY)
     assert answer.status_code == 429
     assert "2 requests wait already" in answer.json()["error"]
     until(lambda: state(idle)["open"] == 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.api_server import SIDE, running_server
+from support.api_server import SIDE
 from support.schema_strategies import ANYTHING, SchemaStrategies, mostly
 
 IMAGE = [1, 3, SIDE, SIDE]
@@ -65,11 +64,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as (url, _), httpx.Client(base_url=url, timeout=30) as client:
-        described = client.get("/openapi.json").json()
-        strategies = SchemaStrategies(described["components"]["schemas"], HINTS)
-        yield Server(client, described, strategies)
+def server(client: httpx.Client) -> Server:
+    described = client.get("/openapi.json").json()
+    return Server(client, described, SchemaStrategies(described["components"]["schemas"], HINTS))
 
 
 def requests(server: Server, path: str) -> st.SearchStrategy[httpx.Request]:
@@ -100,9 +97,9 @@ def _written(value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "examples"),
     [
-        ("/v2/models/{name}/infer", 70),
-        ("/v2/models/{name}/versions/{version}/infer", 15),
-        ("/v2/models/{name}/feedback", 40),
+        ("/v2/models/{name}/infer", 50),
+        ("/v2/models/{name}/versions/{version}/infer", 3),
+        ("/v2/models/{name}/feedback", 30),
         ("/v2/models/{name}/samples", 20),
         ("/v2/models/{name}", 5),
         ("/v2/models/{name}/versions/{version}/ready", 5),

@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
+from support.http_client import HTTP
 from support.waiting import LIMIT_S, until
 
 from migrator.serving.grpc.messages import message_classes
@@ -28,12 +28,42 @@ CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 MIB = 2**20
 
 
+class Server(NamedTuple):
+    """A running server: its address over HTTP and over gRPC, its process and its log."""
+
+    url: str
+    address: str
+    pid: int
+    log: Path
+
+
 @contextmanager
-def running(**settings: Any) -> Iterator[tuple[str, str, int]]:
-    """A server: its address over HTTP and over gRPC, and its process."""
-    with running_server(grpc=True, **settings) as (url, process):
+def running(folder: Path, **settings: Any) -> Iterator[Server]:
+    """Its end looks for tracebacks in what it wrote."""
+    with running_server(grpc=True, log=str(folder / "log"), **settings) as (url, process):
         assert process.stdout is not None
-        yield url, process.stdout.readline().strip(), process.pid
+        yield Server(url, process.stdout.readline().strip(), process.pid, folder / "log")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("plain")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With a token, which health checks need not have."""
+    with running(tmp_path_factory.mktemp("guarded"), tokens={"images": "right"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With low limits, and one of two models ready."""
+    limits = {"body_bytes": MIB, "bodies_bytes": 2 * MIB, "body_s": LIMIT_S, "keep_alive_s": 1}
+    with running(tmp_path_factory.mktemp("small"), limits=limits, ready=["images"]) as server:
+        yield server
 
 
 @contextmanager
@@ -62,43 +92,31 @@ def infer_message(tensor: bytes) -> bytes:
 GOOD = infer_message(bytes(3 * SIDE**2))
 
 
-def test_what_is_no_message_is_an_invalid_argument() -> None:
-    """The end of the server looks for tracebacks in its log."""
-    with running() as (_, address, _), calling(address, INFER) as call:
-        for message in (b"\xff" * 50, b"\x0a\x05a", b"\x0a\x01\xff"):
-            assert code_of(call, message) == "INVALID_ARGUMENT"
-        assert call(GOOD)
-
-
-def test_log_lines_of_malformed_messages_are_limited(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with running(log=str(log)) as (_, address, _), calling(address, INFER) as call:
+def test_what_is_no_message_is_refused_and_logged_in_a_few_lines(plain: Server) -> None:
+    with calling(plain.address, INFER) as call:
         begun_s = time.monotonic()
-        for _ in range(200):
-            code_of(call, b"\xff")
+        for message in (b"\xff" * 50, b"\x0a\x05a", b"\x0a\x01\xff", *[b"\xff"] * 100):
+            assert code_of(call, message) == "INVALID_ARGUMENT"
         seconds = time.monotonic() - begun_s
-    lines = log.read_text(encoding="utf-8").splitlines()
+        assert call(GOOD)
+    lines = plain.log.read_text(encoding="utf-8").splitlines()
     assert "gRPC call ModelInfer refused with 400" in lines[0]
     assert len(lines) <= 5 * (seconds + 2)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [b"\x2a\x00" * 300_000, b"\x22\x00" * 300_000, b"\x2a\xc0\xcf\x24" + b"\x22\x00" * 300_000],
-    ids=["inputs", "parameters", "parameters of an input"],
-)
-def test_many_empty_fields_are_not_decoded(message: bytes) -> None:
-    with running() as (_, address, pid), calling(address, INFER) as call:
-        call(GOOD)
-        before_mib = memory_mib(pid, "VmHWM:")
-        assert code_of(call, message) == "INVALID_ARGUMENT"
-        assert memory_mib(pid, "VmHWM:") - before_mib < 10
+EMPTY_FIELDS = {
+    "empty inputs": b"\x2a\x00" * 300_000,
+    "empty parameters": b"\x22\x00" * 300_000,
+    "empty parameters of an input": b"\x2a\xc0\xcf\x24" + b"\x22\x00" * 300_000,
+}
 
 
 def costly(kind: str) -> bytes:
     """A message for a tenant that exists which is small to send and large once it is decoded."""
     request = MESSAGES["ModelInferRequest"](model_name="images")
     tensor = request.inputs.add(name="input", datatype="UINT8", shape=[1, 3, SIDE, SIDE])
+    if kind in EMPTY_FIELDS:
+        return EMPTY_FIELDS[kind]
     if kind == "a group and inputs":
         return bytes(request.SerializeToString() + b"\xa3\x06\xa4\x06" + b"\x2a\x00" * 300_000)
     if kind == "shape":
@@ -119,6 +137,7 @@ def costly(kind: str) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
+        *((kind, "more than 8192 fields") for kind in EMPTY_FIELDS),
         ("a group and inputs", "group"),
         ("shape", "beside its tensors"),
         ("id", "beside its tensors"),
@@ -127,13 +146,17 @@ def costly(kind: str) -> bytes:
         ("inputs", "send 1 to 64 of them"),
     ],
 )
-def test_messages_that_cost_more_to_decode_than_to_send_are_refused(kind: str, why: str) -> None:
-    with running() as (_, address, _), calling(address, INFER) as call:
+def test_messages_that_cost_more_to_decode_than_to_send_are_refused(
+    plain: Server, kind: str, why: str
+) -> None:
+    with calling(plain.address, INFER) as call:
+        assert call(GOOD)
+        before_mib = memory_mib(plain.pid, "VmHWM:")
         with pytest.raises(grpc.RpcError) as caught:
             call(costly(kind), timeout=LIMIT_S)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert why in caught.value.details()
-        assert call(GOOD)
+        assert memory_mib(plain.pid, "VmHWM:") - before_mib < 10
 
 
 async def test_large_messages_are_decoded_one_at_a_time() -> None:
@@ -156,58 +179,54 @@ async def test_large_messages_are_decoded_one_at_a_time() -> None:
     assert len(set(decoded_in)) == len(decoded_in) == 8
 
 
-def test_refused_messages_do_not_wait_for_their_clients() -> None:
+def test_compressed_messages_are_refused(plain: Server) -> None:
+    with calling(plain.address, INFER, compression=grpc.Compression.Gzip) as call:
+        before_mib = memory_mib(plain.pid, "VmHWM:")
+        assert code_of(call, bytes(64 * MIB)) == "UNIMPLEMENTED"
+        assert memory_mib(plain.pid, "VmHWM:") - before_mib < 32
+    with calling(plain.address, INFER) as call:
+        assert call(GOOD)
+
+
+def test_refused_messages_do_not_wait_for_their_clients(plain: Server) -> None:
     """Each takes 0.8 MiB once it is decoded."""
     message = b"\x2a\x00" * 8000
-    with running() as (_, address, pid), calling(address, INFER) as call:
-        call(GOOD)
-        before_mib = memory_mib(pid, "VmHWM:")
-        futures = [call.future(message, timeout=LIMIT_S) for _ in range(200)]
+    with calling(plain.address, INFER) as call:
+        before_mib = memory_mib(plain.pid, "VmHWM:")
+        futures = [call.future(message, timeout=LIMIT_S) for _ in range(100)]
         assert "INVALID_ARGUMENT" in {future.code().name for future in futures}
-        assert memory_mib(pid, "VmHWM:") - before_mib < 64
+        assert memory_mib(plain.pid, "VmHWM:") - before_mib < 64
 
 
-def test_compressed_messages_are_refused() -> None:
-    with running() as (_, address, pid):
-        with calling(address, INFER, compression=grpc.Compression.Gzip) as call:
-            before_mib = memory_mib(pid, "VmHWM:")
-            assert code_of(call, bytes(64 * MIB)) == "UNIMPLEMENTED"
-            assert memory_mib(pid, "VmHWM:") - before_mib < 32
-        with calling(address, INFER) as call:
-            assert call(GOOD)
-
-
-def test_messages_are_not_received_before_their_token_is_checked() -> None:
+def test_messages_are_not_received_before_their_token_is_checked(guarded: Server) -> None:
     large = infer_message(bytes(8 * MIB))
-    with running(tokens={"images": "right"}) as (_, address, pid):
-        with calling(address, INFER) as call:
-            call(GOOD, metadata=(("authorization", "Bearer right"),))
-            before_mib = memory_mib(pid, "VmHWM:")
-            futures = [call.future(large) for _ in range(24)]
-            assert {future.code().name for future in futures} == {"UNAUTHENTICATED"}
-        assert memory_mib(pid, "VmHWM:") - before_mib < 40
+    with calling(guarded.address, INFER) as call:
+        call(GOOD, metadata=(("authorization", "Bearer right"),))
+        before_mib = memory_mib(guarded.pid, "VmHWM:")
+        futures = [call.future(large) for _ in range(24)]
+        assert {future.code().name for future in futures} == {"UNAUTHENTICATED"}
+    assert memory_mib(guarded.pid, "VmHWM:") - before_mib < 40
 
 
-def test_messages_that_never_end_give_way_to_others() -> None:
-    limits = {"body_bytes": MIB, "bodies_bytes": 2 * MIB, "body_s": LIMIT_S}
-
+def test_messages_that_never_end_give_way_to_others(small: Server) -> None:
     unsent: Queue[bytes | None] = Queue()
-    with running(limits=limits) as (_, address, _), ExitStack() as stack:
-        channel = stack.enter_context(grpc.insecure_channel(address))
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(small.address))
         slow = [channel.stream_unary(INFER).future(iter(unsent.get, None)) for _ in range(5)]
-        call = stack.enter_context(calling(address, INFER))
+        call = stack.enter_context(calling(small.address, INFER))
         assert call(GOOD, timeout=LIMIT_S / 2)
         for future in slow:
             future.cancel()
             unsent.put(None)
 
 
-def test_open_connections_are_limited_and_do_not_end_http() -> None:
+def test_open_connections_are_limited_and_do_not_end_http(tmp_path: Path) -> None:
     limits = {"header_s": 5.0}
-    with running(files=300, limits=limits) as (url, address, _), ExitStack() as stack:
+    with running(tmp_path, files=300, limits=limits) as server, ExitStack() as stack:
+        url, address, *_ = server
         for _ in range(400):
             stack.enter_context(connected(address))
-        assert httpx.get(f"{url}/v2/health/live").status_code == 200
+        assert HTTP.get(f"{url}/v2/health/live").status_code == 200
 
         def answers() -> bool:
             with grpc.insecure_channel(address) as channel:
@@ -219,8 +238,9 @@ def test_open_connections_are_limited_and_do_not_end_http() -> None:
         until(answers)  # the others are closed as they say nothing
 
 
-def test_idle_connections_are_closed() -> None:
-    with running(limits={"keep_alive_s": 1}) as (url, address, _), ExitStack() as stack:
+def test_idle_connections_are_closed(small: Server) -> None:
+    url, address, *_ = small
+    with ExitStack() as stack:
         before = open_files(url)
         for _ in range(10):
             call = stack.enter_context(
@@ -233,21 +253,22 @@ def test_idle_connections_are_closed() -> None:
 
 
 def open_files(url: str) -> int:
-    return int(httpx.get(f"{url}/admin/status").json()["files"])
+    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_health_as_load_balancers_ask_for_it(ready: bool) -> None:
+@pytest.mark.parametrize(("server", "status"), [("guarded", SERVING), ("small", NOT_SERVING)])
+def test_health_as_load_balancers_ask_for_it(
+    server: str, status: int, request: pytest.FixtureRequest
+) -> None:
     answer = MESSAGES["HealthCheckResponse"]
-    wanted = answer(status=SERVING if ready else NOT_SERVING)
-    settings = {"tokens": {"images": "right"}, "ready": ["images", "texts"] if ready else []}
-    with running(**settings) as (_, address, _), grpc.insecure_channel(address) as channel:
+    address = request.getfixturevalue(server).address
+    with grpc.insecure_channel(address) as channel:
         check = channel.unary_unary(CHECK, response_deserializer=answer.FromString)
         for service in ("", "inference.GRPCInferenceService"):
-            request = MESSAGES["HealthCheckRequest"](service=service).SerializeToString()
-            assert check(request) == wanted
+            asked = MESSAGES["HealthCheckRequest"](service=service).SerializeToString()
+            assert check(asked) == answer(status=status)
         unknown = MESSAGES["HealthCheckRequest"](service="nobody").SerializeToString()
         assert code_of(check, unknown) == "NOT_FOUND"
         watch = channel.unary_stream(WATCH, response_deserializer=answer.FromString)(b"")
-        assert next(watch) == wanted
+        assert next(watch) == answer(status=status)
         watch.cancel()

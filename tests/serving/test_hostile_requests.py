@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.api_server import memory_mib as process_memory_mib
+from support.http_client import HTTP
 from support.schema_strategies import mostly
 from support.waiting import until
 
@@ -39,12 +40,28 @@ def url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[str]:
+    """A server of few connections and a slow model."""
+    limits = {"connections": 10, "header_s": 600.0, "keep_alive_s": 600, "write_s": 30.0}
+    with running_server(latency_s=0.5, limits=limits) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[str]:
+    """A server with little memory for bodies that waits long for them."""
+    limits = {"body_bytes": 2**21, "bodies_bytes": 4 * 2**20, "body_s": 600.0}
+    with running_server(limits=limits) as (url, _):
+        yield url
+
+
 def image(**fields: Any) -> dict[str, Any]:
     return image_body(1) | fields
 
 
 def memory_mib(url: str, field: str = "VmRSS:") -> float:
-    return process_memory_mib(httpx.get(f"{url}/admin/status").json()["pid"], field)
+    return process_memory_mib(HTTP.get(f"{url}/admin/status").json()["pid"], field)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +81,7 @@ def memory_mib(url: str, field: str = "VmRSS:") -> float:
 )
 def test_data_is_nothing_but_whole_numbers_of_its_datatype(url: str, data: Any) -> None:
     before_mib = memory_mib(url, "VmHWM:")
-    answer = httpx.post(url + INFER, json=image_body(data=data), timeout=60)
+    answer = HTTP.post(url + INFER, json=image_body(data=data))
     assert answer.status_code == 400, answer.text
     assert "inputs" in answer.json()["error"]
     # twenty strings of a million characters are 80 MB as a numpy array
@@ -75,9 +92,9 @@ def test_parameters_are_few_and_plain(url: str) -> None:
     nested = image(parameters={"a": [[]] * 1000})
     many = image(parameters={str(number): 1 for number in range(50_000)})
     for body in (nested, many):
-        assert httpx.post(url + INFER, json=body).status_code == 400
+        assert HTTP.post(url + INFER, json=body).status_code == 400
     body = image(parameters={"custom": "x", "binary_data_output": False, "timeout_ms": 5000})
-    assert httpx.post(url + INFER, json=body).status_code == 200
+    assert HTTP.post(url + INFER, json=body).status_code == 200
 
 
 def flood(connection: socket.socket, part: bytes, limit: int) -> int:
@@ -137,6 +154,7 @@ def test_a_body_that_is_too_large_is_answered_although_it_is_sent_whole(
         connection.sendall(f"{HEAD}{length}\r\n\r\n".encode())
         connection.sendall(body)  # a client that looks at nothing before it has sent all
         assert received(connection).startswith(b"HTTP/1.1 413 ")
+    assert HTTP.post(url + SAMPLES, content=body, headers=JSON).status_code == 413
 
 
 def test_those_that_do_not_read_are_let_go(url: str) -> None:
@@ -152,14 +170,13 @@ def test_those_that_do_not_read_are_let_go(url: str) -> None:
         until(lambda: open_files(url) <= before)
 
 
-def test_those_that_do_not_read_make_room_for_others() -> None:
-    limits = {"connections": 10, "write_s": 30.0}
-    with running_server(limits=limits) as (url, _), ExitStack() as stack:
+def test_those_that_do_not_read_make_room_for_others(narrow: str) -> None:
+    with ExitStack() as stack:
         for _ in range(10):
-            held = stack.enter_context(connected(url))
+            held = stack.enter_context(connected(narrow))
             held.sendall(b"GET /file HTTP/1.1\r\nhost: localhost\r\n\r\n")
         # long before those that hold the connections are let go for standing still
-        until(lambda: httpx.get(f"{url}/v2/health/live").status_code == 200, limit_s=25)
+        until(lambda: HTTP.get(f"{narrow}/v2/health/live").status_code == 200, limit_s=25)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -179,39 +196,53 @@ def read_whole_answer(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("request_before", [b"", b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n"])
-def test_idle_connections_make_room_for_others(request_before: bytes) -> None:
-    limits = {"connections": 10, "header_s": 600.0, "keep_alive_s": 600}
-    with running_server(limits=limits) as (url, _), ExitStack() as stack:
-        held = [stack.enter_context(connected(url)) for _ in range(30)]
+def test_idle_connections_make_room_for_others(narrow: str, request_before: bytes) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(narrow)) for _ in range(30)]
         until(lambda: sum(map(is_closed, held)) == 20)
         for connection in held:
             if request_before and not is_closed(connection):
                 connection.sendall(request_before)
                 read_whole_answer(connection)
         for _ in range(20):
-            assert httpx.get(f"{url}/v2/health/live").status_code == 200
+            assert HTTP.get(f"{narrow}/v2/health/live").status_code == 200
         until(lambda: sum(map(is_closed, held)) > 20)
 
 
-def test_a_request_that_is_served_keeps_its_connection() -> None:
+def counted(url: str, outcome: str) -> int:
+    """Requests so far, or those that are not answered yet."""
+    status = HTTP.get(f"{url}/admin/status").json()
+    return int(status["open"] if outcome == "open" else status["total"][outcome])
+
+
+def test_a_request_that_is_served_keeps_its_connection(narrow: str) -> None:
     body = json.dumps(image_body()).encode()
     head = f"{HEAD}content-length: {len(body)}\r\n\r\n"
-    limits = {"connections": 5, "header_s": 600.0}
-    with running_server(latency_s=1.0, limits=limits) as (url, _), ExitStack() as stack:
-        served = stack.enter_context(connected(url))
+    before = counted(narrow, "received")
+    with ExitStack() as stack:
+        served = stack.enter_context(connected(narrow))
         served.sendall(head.encode() + body)
-        until(lambda: httpx.get(f"{url}/admin/status").json()["open"])
+        until(lambda: counted(narrow, "received") > before, look_s=0.01)
         for _ in range(20):
-            stack.enter_context(connected(url))
+            stack.enter_context(connected(narrow))
         assert served.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_slow_bodies_do_not_take_all_memory() -> None:
-    limits = {"body_bytes": 2**20, "bodies_bytes": 4 * 2**20, "body_s": 600.0}
+def test_pipelined_requests_of_a_client_that_has_left_are_no_error(narrow: str) -> None:
+    body = json.dumps(image_body()).encode()
+    head = f"{HEAD}content-length: {len(body)}\r\n\r\n".encode()
+    before = counted(narrow, "received")
+    with connected(narrow) as connection:  # the server fails if it wrote a traceback
+        connection.sendall((head + body) * 3)
+        until(lambda: counted(narrow, "received") > before, look_s=0.01)
+    until(lambda: not counted(narrow, "open"))
+
+
+def test_slow_bodies_do_not_take_all_memory(patient: str) -> None:
     head = f"{HEAD}content-length: 1000000\r\n\r\n"
     whole = json.dumps(image()).encode().ljust(10**6)
-    with running_server(limits=limits) as (url, _), ExitStack() as stack:
-        slow = [stack.enter_context(connected(url)) for _ in range(8)]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connected(patient)) for _ in range(8)]
         for connection in slow:
             connection.sendall(head.encode() + whole[:900_000])
         refused: set[socket.socket] = set()
@@ -226,26 +257,15 @@ def test_slow_bodies_do_not_take_all_memory() -> None:
 
         until(is_refused)
         # the slow ones that are left give way to one that is sent at once
-        until(lambda: httpx.post(url + INFER, content=whole).status_code == 200)
+        until(lambda: HTTP.post(patient + INFER, content=whole).status_code == 200)
 
 
-def test_a_body_is_no_larger_than_the_rows_that_a_model_takes() -> None:
-    with running_server() as (url, _):
-        body = json.dumps(image()).encode()
-        assert httpx.post(url + INFER, content=body.ljust(10**6)).status_code == 200
-        answer = httpx.post(url + INFER, content=body.ljust(2 * 10**6))
-        assert answer.status_code == 413
-        assert "larger than 1051648 bytes" in answer.json()["error"]
-
-
-def test_pipelined_requests_of_a_client_that_has_left_are_no_error() -> None:
-    body = json.dumps(image_body()).encode()
-    head = f"{HEAD}content-length: {len(body)}\r\n\r\n".encode()
-    with running_server(latency_s=0.3) as (url, _):  # it fails if the server wrote a traceback
-        with connected(url) as connection:
-            connection.sendall((head + body) * 3)
-            until(lambda: httpx.get(f"{url}/admin/status").json()["open"])
-        until(lambda: not httpx.get(f"{url}/admin/status").json()["open"])
+def test_a_body_is_no_larger_than_the_rows_that_a_model_takes(patient: str) -> None:
+    body = json.dumps(image()).encode()
+    assert HTTP.post(patient + INFER, content=body.ljust(10**6)).status_code == 200
+    answer = HTTP.post(patient + INFER, content=body.ljust(2 * 10**6))
+    assert answer.status_code == 413
+    assert "larger than 1051648 bytes" in answer.json()["error"]
 
 
 def test_slow_but_steady_readers_get_everything(url: str) -> None:
@@ -262,48 +282,46 @@ def test_slow_but_steady_readers_get_everything(url: str) -> None:
 
 
 def open_files(url: str) -> int:
-    return int(httpx.get(f"{url}/admin/status").json()["files"])
+    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {"headers": {"inference-header-content-length": DIGITS}},
-        {"headers": {"inference-header-content-length": "9" * 5000}},
         {"headers": {"timeout-ms": "9" * 5000}},
-        {"headers": {"timeout-ms": "nan"}},
         {"headers": {"timeout-ms": "-1"}},
-        *({"parameters": {key: 10**400}} for key in ("timeout_ms", "deadline_ms", "timeout")),
+        *({"parameters": {key: 10**400}} for key in ("timeout_ms", "timeout")),
         *({"parameters": {"timeout_ms": value}} for value in TIMES),
         {"parameters": {"binary_data_size": 10**400}},
     ],
-    ids=range(9 + len(TIMES)),
+    ids=range(6 + len(TIMES)),
 )
 def test_numbers_beyond_all_bounds_are_malformed(url: str, given: dict[str, Any]) -> None:
     body = image(parameters=given.get("parameters", {}), label=1)
     if "binary_data_size" in body["parameters"]:
         body["inputs"][0]["parameters"] = body.pop("parameters")
-    answer = httpx.post(url + INFER, json=body, headers={**JSON, **given.get("headers", {})})
+    answer = HTTP.post(url + INFER, json=body, headers={**JSON, **given.get("headers", {})})
     assert answer.status_code == 400, answer.text
     if "timeout-ms" not in given.get("headers", {}) and "parameters" not in given:
-        answer = httpx.post(url + FEEDBACK, json=body, headers={**JSON, **given["headers"]})
+        answer = HTTP.post(url + FEEDBACK, json=body, headers={**JSON, **given["headers"]})
         assert answer.status_code == 400, answer.text
 
 
-@pytest.mark.parametrize("headers", [{"host": "["}, {"host": "a]b"}, {"host": ""}])
 @pytest.mark.parametrize("path", ["/nowhere", "/v2/models/missing", "/metrics", "/%ff%00"])
-def test_a_host_that_is_none_is_refused(url: str, path: str, headers: dict[str, str]) -> None:
-    assert httpx.get(url + path, headers=headers).status_code in (403, 404)
+def test_a_host_that_is_none_is_refused(url: str, path: str) -> None:
+    for host in ("[", "a]b", ""):
+        assert HTTP.get(url + path, headers={"host": host}).status_code in (403, 404)
 
 
 def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
-    answer = httpx.post(url + INFER, json=image()).json()
+    answer = HTTP.post(url + INFER, json=image()).json()
     data = {output["name"]: output["data"] for output in answer["outputs"]}
     lowest = float(np.finfo(np.float32).min)
     assert data["scores"].count(lowest) == 1
     assert int(np.argmax(data["scores"])) == data["label"][0]
     body = image(parameters={"binary_data_output": True})
-    reply = httpx.post(url + INFER, json=body)
+    reply = HTTP.post(url + INFER, json=body)
     raw = reply.content[int(reply.headers["inference-header-content-length"]) :]
     scores = np.frombuffer(raw[: 4 * CLASSES], "<f4")
     label = np.frombuffer(raw[scores.nbytes : scores.nbytes + 8], "<i8")
@@ -315,68 +333,48 @@ def test_answered_requests_do_not_keep_their_bodies(url: str) -> None:
     head = json.dumps(image_body(data=None, parameters={"binary_data_size": SIZE})).encode()
     body = head + b" " * (10**6 - len(head)) + bytes(SIZE)
     headers = {"inference-header-content-length": str(10**6)}
-    with httpx.Client(base_url=url, timeout=60) as client:
-        for number in range(90):
+    with httpx.Client(base_url=url) as client:
+        for number in range(80):
             assert client.post(INFER, content=body, headers=headers).status_code == 200
             if number == 9:
                 before_mib = memory_mib(url)
     assert memory_mib(url) - before_mib < 60
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+@pytest.mark.parametrize(("path", "label"), [(FEEDBACK, {"label": 1}), (SAMPLES, {"labels": [1]})])
+def test_labels_are_not_taken_from_foreign_pages(
+    url: str, path: str, label: dict[str, Any]
+) -> None:
+    body = json.dumps(image(**label)).encode()
+    for headers, status in (
         ({"origin": "http://example.com"}, 403),
-        ({"origin": "null"}, 403),
         ({"host": "example.com"}, 403),
-        ({"sec-fetch-site": "cross-site"}, 403),
         ({"content-type": "text/plain"}, 415),
         ({"content-type": ""}, 415),
         ({}, 200),
-    ],
-)
-@pytest.mark.parametrize(("path", "label"), [(FEEDBACK, {"label": 1}), (SAMPLES, {"labels": [1]})])
-def test_labels_are_not_taken_from_foreign_pages(
-    url: str, path: str, label: dict[str, Any], headers: dict[str, str], status: int
-) -> None:
-    body = json.dumps(image(**label)).encode()
-    answer = httpx.post(url + path, content=body, headers={**JSON, **headers})
-    assert answer.status_code == status, answer.text
+    ):
+        answer = HTTP.post(url + path, content=body, headers={**JSON, **headers})
+        assert answer.status_code == status, answer.text
 
 
 READS = ("/v2/models/images", "/v2/models/images/stats", "/v2/models/stats", "/metrics")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"host": "example.com"},
-        {"host": "example.com", "origin": "http://example.com"},
-        {"origin": "http://example.com"},
-        {"sec-fetch-site": "cross-site"},
-    ],
-)
-def test_foreign_pages_learn_nothing_about_models(url: str, headers: dict[str, str]) -> None:
+def test_foreign_pages_learn_nothing_about_models(url: str) -> None:
     body = json.dumps(image()).encode()  # without a content type, as a page may send it
-    answers = [httpx.post(url + INFER, content=body, headers=headers)]
-    answers.append(httpx.post(f"{url}/v2/repository/index", headers=headers))
-    answers += [httpx.get(url + path, headers=headers) for path in READS]
+    headers = {"origin": "http://example.com"}
+    answers = [HTTP.post(url + INFER, content=body, headers=headers)]
+    answers.append(HTTP.post(f"{url}/v2/repository/index", headers=headers))
+    answers += [HTTP.get(url + path, headers=headers) for path in READS]
     assert {answer.status_code for answer in answers} == {403}
-    assert httpx.get(f"{url}/v2/health/live", headers=headers).status_code == 200
+    assert HTTP.get(f"{url}/v2/health/live", headers=headers).status_code == 200
 
 
 def test_the_page_of_the_api_runs_no_scripts(url: str) -> None:
-    headers = httpx.get(f"{url}/docs").headers
+    headers = HTTP.get(f"{url}/docs").headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
-
-
-def test_with_tokens_feedback_may_come_from_anywhere() -> None:
-    with running_server(tokens={"images": "a"}) as (url, _):
-        headers = {"authorization": "Bearer a", "origin": "http://example.com"}
-        body = json.dumps(image(label=1)).encode()
-        assert httpx.post(url + FEEDBACK, content=body, headers=headers).status_code == 200
 
 
 NUMBERS = st.sampled_from(
@@ -393,7 +391,7 @@ VALUES = st.one_of(
 )
 FIELDS = ["data", "shape", "datatype", "name", "parameters"]
 TOP = ["id", "label", "row", "inputs", "outputs", "parameters", "action", "tenant", "admit"]
-PARAMETER_NAMES = ["timeout_ms", "deadline_ms", "timeout", "binary_data_size", "binary_data_output"]
+PARAMETER_NAMES = ["timeout_ms", "timeout", "binary_data_size", "binary_data_output"]
 TEXTS = st.sampled_from(
     ["", "0", "-1", "1e999", "nan", "9" * 5000, DIGITS, "\xb2", "bytes=0-" + "9" * 5000, "[", "*/*"]
 )
@@ -452,7 +450,7 @@ def test_hostile_requests_are_refused_and_never_an_error(url: str) -> None:
     headers = st.dictionaries(st.sampled_from(HEADERS), TEXTS, max_size=1)
     bodies = mostly(hostile_bodies(), st.binary(max_size=50))
 
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url) as client:
 
         @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
         @given(
@@ -468,4 +466,4 @@ def test_hostile_requests_are_refused_and_never_an_error(url: str) -> None:
             assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
 
         search()
-    assert httpx.get(f"{url}/v2/health/ready").status_code == 200
+    assert HTTP.get(f"{url}/v2/health/ready").status_code == 200

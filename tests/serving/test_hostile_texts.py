@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import connected, running_server
+from support.api_server import connected
 from support.waiting import LIMIT_S, until
 
 from migrator.serving.http.encoding import MAX_ENCODING
@@ -23,12 +22,6 @@ from migrator.serving.http.encoding import MAX_ENCODING
 INFER, SAMPLES = "/v2/models/texts/infer", "/v2/models/texts/samples"
 FEEDBACK = "/v2/models/texts/feedback"
 MANY = 100_000
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url, timeout=60) as client:
-        yield client
 
 
 def texts_body(texts: list[str], rows: int, **fields: Any) -> dict[str, Any]:

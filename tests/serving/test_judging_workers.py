@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from support import PYTHONPATH
 from support.detector_model import Detector, Picky, scenes
-from support.serving import assignment, in_loop, started
+from support.serving import assignment, started
 
 from migrator.core.tensors import TensorSpec
 from migrator.serving.queue import QueueSettings
@@ -18,7 +18,6 @@ from migrator.serving.router import Router
 from migrator.serving.workers.messages import ModelFaultError
 
 
-@in_loop
 async def test_a_worker_judges_and_goes_on_where_the_model_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,12 +38,6 @@ def test_an_id_used_again_is_the_last_request_of_that_id() -> None:
     assert request.inputs[0, 0] == 9
 
 
-def test_what_is_larger_than_all_room_is_not_kept() -> None:
-    kept = RecentRequests(10)
-    kept.add("a", np.zeros((1, 40), np.uint8), LABEL)
-    assert len(kept) == 0
-
-
 def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
     kept, bodies = RecentRequests(10 * ENTRY), []
     for number in range(20):
@@ -59,7 +53,7 @@ def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
 
 
 def test_what_entries_take_is_about_what_is_counted() -> None:
-    kept, number = RecentRequests(10**9), 20_000
+    kept, number = RecentRequests(10**9), 5_000
     tracemalloc.start()
     try:
         for label in range(number):

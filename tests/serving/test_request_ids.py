@@ -145,19 +145,6 @@ def test_late_answers_have_a_line_and_those_in_time_have_none(
     assert "request slow of images answered late" in line.getMessage()
 
 
-def test_a_flood_of_refusals_is_a_few_lines_and_fully_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def doing(client: httpx.AsyncClient, _: StandInWorker) -> None:
-        for number in range(40):
-            await client.post(f"/v2/models/missing-{number}/infer", json=body())
-
-    with caplog.at_level(logging.INFO, "migrator"):
-        access = asked(doing, most=3)
-    assert access.refused == {("", 404): 40}
-    assert len(caplog.records) == 3
-
-
 def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"tokens": {"images": PHOTOS, "texts": "other"}, "admin": ADMIN}
 

@@ -310,18 +310,6 @@ async def test_detaching_puts_the_batch_back_at_once() -> None:
 
 
 @in_virtual_time
-async def test_what_a_lost_worker_held_too_long_is_late() -> None:
-    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
-    hung.held.clear()
-    router = make_router(hung, other, slo_s=0.5)
-    waits = asked(router, row())
-    await asyncio.sleep(0.3)
-    router.detach(hung)
-    assert await status(waits) == 504
-    assert other.batches == []
-
-
-@in_virtual_time
 async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -360,17 +348,6 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     await asyncio.sleep(1.0)
     assert worker.batches == [1]
     assert router.counts["t"].total == Counted(received=2, dropped=2)
-
-
-@in_virtual_time
-async def test_what_cannot_be_a_request_is_refused_uncounted() -> None:
-    router = make_router(batch=2)
-    for inputs in (row(rows=0), row(rows=3)):
-        with refused(400, "1 to 2"):
-            await infer(router, "t", inputs)
-    with refused(404, "one of t"):
-        await infer(router, "u", row())
-    assert router.counts["t"].total == Counted()
 
 
 @in_virtual_time
@@ -473,8 +450,7 @@ async def _goodput(load: float, latency_s: Callable[[int], float], jitter: float
     return router.counts["t"].total.in_time / 4
 
 
-@pytest.mark.parametrize("jitter", [0.0, 0.1])
-@pytest.mark.parametrize(("base_s", "row_s"), [(0.02, 0.005), (0.09, 0.001)])
+@pytest.mark.parametrize(("base_s", "row_s", "jitter"), [(0.02, 0.005, 0.0), (0.09, 0.001, 0.1)])
 def test_a_flood_costs_no_goodput(base_s: float, row_s: float, jitter: float) -> None:
     def latency_s(rows: int) -> float:
         return base_s + row_s * rows
@@ -539,18 +515,6 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
     assert standby.batches == [4, 1]
     with pytest.raises(InputError, match="attached already"):
         router.attach("t", standby, standby.latency_s)
-
-
-@in_virtual_time
-async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
-    own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
-    router = make_lending_router(own, other=other, standby=standby)
-    standby.held.clear()
-    answers = [asked(router, row()) for _ in range(5)]
-    await standby.begun.wait()
-    standby.die()
-    assert {await status(answer) for answer in answers} == {200}
-    assert own.batches == [1, 4]
 
 
 @in_virtual_time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,12 +12,6 @@ from support.api_server import CLASSES, LENGTH, SIDE, running_server
 
 PATH = "/v2/models/images/samples"
 ROW = 3 * SIDE**2
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url) as client:
-        yield client
 
 
 def upload(rows: int = 2, **changes: Any) -> dict[str, Any]:
@@ -107,17 +100,3 @@ def test_nothing_is_kept_of_an_upload_with_a_fault(
     assert answer.status_code == 400
     assert reason in answer.json()["error"]
     assert len(stored(client)) == before
-
-
-def test_an_upload_needs_the_tenants_token_and_has_the_size_of_a_request() -> None:
-    tokens, limits = {"images": "mine", "texts": "other"}, {"body_bytes": 4096}
-    with running_server(tokens=tokens, limits=limits) as (url, _):
-        for token, rows, status in (
-            (None, 1, 401),
-            ("other", 1, 403),
-            ("mine", 1, 200),
-            ("mine", 100, 413),
-        ):
-            headers = {} if token is None else {"authorization": f"Bearer {token}"}
-            answer = httpx.post(url + PATH, json=upload(rows), headers=headers)
-            assert answer.status_code == status, answer.text

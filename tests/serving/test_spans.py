@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext
 from support import PYTHONPATH
 from support.api_server import CLASSES, SIDE, api_state, image_body
-from support.serving import assignment, in_loop, pictures, started
+from support.serving import assignment, pictures, started
 from support.stand_in_worker import POISON, StandInWorker
 from support.waiting import until_async
 
@@ -89,13 +89,13 @@ def attribute(span: ReadableSpan, key: str) -> Any:
 class Daemon:
     """A server with a stand-in worker, its spans, and a client."""
 
-    def __init__(self, memory: Memory | None, **settings: Any) -> None:
+    def __init__(self, memory: Memory, **settings: Any) -> None:
         self.worker = StandInWorker("w1", classes=CLASSES, version=7)
         names = ("images", "texts")
         router = Router(
             {name: QueueSettings(name, settings.get("slo_s", 30.0), 4) for name in names}
         )
-        router.tracing = None if memory is None else memory.tracing
+        router.tracing = memory.tracing
         if settings.get("ready", True):
             router.attach("images", self.worker, lambda _: 0.0, place="3g@0")
         state = api_state(settings, router)
@@ -111,7 +111,7 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(memory: Memory | None, **settings: Any) -> AsyncIterator[Daemon]:
+async def daemon(memory: Memory, **settings: Any) -> AsyncIterator[Daemon]:
     made = Daemon(memory, **settings)
     await made.server.start()
     try:
@@ -121,7 +121,6 @@ async def daemon(memory: Memory | None, **settings: Any) -> AsyncIterator[Daemon
         await made.server.stop()
 
 
-@in_loop
 async def test_a_request_is_traced_from_its_client_to_the_worker() -> None:
     memory = Memory()
     async with daemon(memory) as serving:
@@ -146,7 +145,6 @@ async def test_a_request_is_traced_from_its_client_to_the_worker() -> None:
     assert request.start_time <= batch.start_time
 
 
-@in_loop
 async def test_a_batch_has_links_to_the_requests_of_other_traces() -> None:
     memory = Memory()
     async with daemon(memory) as serving:
@@ -171,7 +169,6 @@ async def test_a_batch_has_links_to_the_requests_of_other_traces() -> None:
         assert [link.context.span_id for link in queue.links] == [identity(batch).span_id]
 
 
-@in_loop
 async def test_refused_and_failed_requests_say_so_and_their_time_in_the_queue_ends() -> None:
     memory = Memory()
     async with daemon(memory, slo_s=0.05, ready=False) as serving:
@@ -195,7 +192,6 @@ async def test_refused_and_failed_requests_say_so_and_their_time_in_the_queue_en
     ]
 
 
-@in_loop
 async def test_strangers_leave_no_span_and_bad_headers_begin_a_trace() -> None:
     memory = Memory()
     async with daemon(memory, tokens={"images": "i" * 40}) as serving:
@@ -210,7 +206,6 @@ async def test_strangers_leave_no_span_and_bad_headers_begin_a_trace() -> None:
     assert len({trace_of(span) for span in roots}) == 4
 
 
-@in_loop
 async def test_what_a_client_does_not_sample_is_passed_on_and_not_exported() -> None:
     memory = Memory()
     async with daemon(memory) as serving:
@@ -224,11 +219,11 @@ async def test_what_a_client_does_not_sample_is_passed_on_and_not_exported() -> 
 
 
 @asynccontextmanager
-async def gateway(serving: Daemon, memory: Memory | None) -> AsyncIterator[tuple[Gateway, str]]:
+async def gateway(serving: Daemon, memory: Memory) -> AsyncIterator[tuple[Gateway, str]]:
     cluster_map = ClusterMap(1, 1, {"images": serving.server.url})
     source = MapSource(MapProvider(lambda: cluster_map, dict))
     await source.refresh()
-    app = Gateway(source, tracing=None if memory is None else memory.tracing)
+    app = Gateway(source, tracing=memory.tracing)
     server = ApiServer(app, tokens=Tokens(), port=0)
     await server.start()
     try:
@@ -238,7 +233,6 @@ async def gateway(serving: Daemon, memory: Memory | None) -> AsyncIterator[tuple
         await server.stop()
 
 
-@in_loop
 async def test_a_gateway_is_between_its_client_and_the_daemon() -> None:
     memory, behind = Memory(), Memory()
     async with daemon(behind) as serving, gateway(serving, memory) as (_, url):
@@ -249,16 +243,7 @@ async def test_a_gateway_is_between_its_client_and_the_daemon() -> None:
     assert attribute(memory.one("gateway"), "http.response.status_code") == 200
 
 
-@in_loop
-async def test_a_gateway_without_traces_passes_the_header_on() -> None:
-    behind = Memory()
-    async with daemon(behind) as serving, gateway(serving, None) as (_, url):
-        await serving.client.post(f"{url}{ROUTE}", json=image_body(), headers=TRACEPARENT)
-    assert parent_of(behind.one("infer")) == PARENT
-
-
 @pytest.mark.parametrize("before", ["daemon", "gateway"])
-@in_loop
 async def test_calls_over_grpc_bring_it_as_metadata(before: str) -> None:
     triton: Any = import_module("tritonclient.grpc.aio")
     memory, behind = Memory(), Memory()
@@ -278,7 +263,6 @@ async def test_calls_over_grpc_bring_it_as_metadata(before: str) -> None:
     assert trace_of(behind.one("worker")) == TRACE
 
 
-@in_loop
 async def test_what_a_model_calls_belongs_to_the_trace_of_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +18,16 @@ from support import PYTHONPATH
 from support.served_models import HANG, SLOW
 from support.serving import (
     OBEDIENT,
+    SharedWorkers,
     alive,
     assignment,
     children,
     in_uvloop,
     pictures,
     run_on_uvloop,
+    shared_workers,
     started,
+    with_workers,
 )
 from support.waiting import until_async
 
@@ -42,6 +46,12 @@ def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
+    with shared_workers(tmp_path_factory.mktemp("shared") / "run", hang_s=4.0) as shared:
+        yield shared
+
+
 class Losses(list[tuple[ServingWorker, str]]):
     """Who was reported lost."""
 
@@ -50,53 +60,51 @@ class Losses(list[tuple[ServingWorker, str]]):
         workers.lost = lambda worker, why: self.append((worker, why))
 
 
-@in_uvloop
-async def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        losses = Losses(workers)
-        idle, serving = await workers.take(assignment()), await workers.take(assignment())
-        batch = asyncio.create_task(serving.infer(pictures(HANG)))
-        await asyncio.sleep(0)
-        os.kill(idle.pid, signal.SIGKILL)
-        await until_async(lambda: len(losses) == 1)
-        os.kill(serving.pid, signal.SIGSEGV)
-        with pytest.raises(WorkerLostError, match=serving.name):
-            await batch
-        await until_async(lambda: len(losses) == 2)
-        assert [worker for worker, _ in losses] == [idle, serving]
-        assert "was killed by SIGKILL" in losses[0][1]
-        assert "was killed by SIGSEGV" in losses[1][1]
-        with pytest.raises(WorkerLostError):
-            await idle.infer(pictures())
-        await idle.release()
+@with_workers
+async def test_a_killed_worker_is_noticed_idle_and_serving(workers: Workers) -> None:
+    losses = Losses(workers)
+    idle, serving = await workers.take(assignment()), await workers.take(assignment())
+    batch = asyncio.create_task(serving.infer(pictures(HANG)))
+    await asyncio.sleep(0)
+    os.kill(idle.pid, signal.SIGKILL)
+    await until_async(lambda: len(losses) == 1)
+    os.kill(serving.pid, signal.SIGSEGV)
+    with pytest.raises(WorkerLostError, match=serving.name):
+        await batch
+    await until_async(lambda: len(losses) == 2)
+    assert [worker for worker, _ in losses] == [idle, serving]
+    assert "was killed by SIGKILL" in losses[0][1]
+    assert "was killed by SIGSEGV" in losses[1][1]
+    with pytest.raises(WorkerLostError):
+        await idle.infer(pictures())
+    await idle.release()
 
 
-@in_uvloop
-async def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        losses = Losses(workers)
-        worker = await workers.take(assignment(limit_s=0.3))
-        with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
-            await worker.infer(pictures(HANG))
-        await until_async(lambda: losses)
-        assert losses[0][0] is worker
-        assert "did not answer" in losses[0][1]
-        assert not alive(worker.pid)
+@with_workers
+async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> None:
+    losses = Losses(workers)
+    worker = await workers.take(assignment(limit_s=0.3))
+    with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
+        await worker.infer(pictures(HANG))
+    await until_async(lambda: losses)
+    assert losses[0][0] is worker
+    assert "did not answer" in losses[0][1]
+    assert not alive(worker.pid)
 
 
-@in_uvloop
-async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
-    async with started(tmp_path / "run", hang_s=3.0) as workers:
-        losses = Losses(workers)
-        await workers.prepare("a", 1)
-        (waiting,) = children(workers.forkserver.pid or 0)
-        os.kill(waiting, signal.SIGSTOP)
-        with pytest.raises(WorkerLostError, match="did not answer"):
-            await workers.take(assignment())
-        assert not alive(waiting)
-        assert not losses
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
+@with_workers
+async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(workers: Workers) -> None:
+    losses = Losses(workers)
+    before = children(workers.forkserver.pid or 0)
+    await workers.prepare("a", 1)
+    (waiting,) = children(workers.forkserver.pid or 0) - before
+    os.kill(waiting, signal.SIGSTOP)
+    with pytest.raises(WorkerLostError, match="did not answer"):
+        await workers.take(assignment())
+    assert not alive(waiting)
+    assert not losses
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
 
 
 @in_uvloop
@@ -121,70 +129,48 @@ async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_cl
         # else the loop has an open connection when it is closed, and raises
 
 
-@in_uvloop
-async def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        losses = Losses(workers)
-        worker = await workers.take(assignment())
-        batch = asyncio.create_task(worker.infer(pictures(SLOW)))
-        await asyncio.sleep(0)
-        await worker.release()
-        assert (await batch).version == 1
-        stuck = await workers.take(assignment(limit_s=0.3))
-        os.kill(stuck.pid, signal.SIGSTOP)
-        await stuck.release()
-        assert not alive(stuck.pid)
-        assert not losses
+@with_workers
+async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Workers) -> None:
+    losses = Losses(workers)
+    worker = await workers.take(assignment())
+    batch = asyncio.create_task(worker.infer(pictures(SLOW)))
+    await asyncio.sleep(0)
+    await worker.release()
+    assert (await batch).version == 1
+    stuck = await workers.take(assignment(limit_s=0.3))
+    os.kill(stuck.pid, signal.SIGSTOP)
+    await stuck.release()
+    assert not alive(stuck.pid)
+    assert not losses
 
 
-@in_uvloop
-async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        losses = Losses(workers)
-        await workers.prepare("a", 1)
-        worker = await workers.take(assignment())
-        await until_async(lambda: workers.prepared("a") == 1)
-        before = workers.forkserver.pid
-        os.kill(before or 0, signal.SIGKILL)
-        assert (await worker.infer(pictures())).version == 1
-        await until_async(lambda: workers.forkserver.pid not in (before, None))
-        await workers.prepare("a", 2)
-        new = [await workers.take(assignment()) for _ in range(2)]
-        for serving in (worker, *new):
-            assert (await serving.infer(pictures())).version == 1
-        os.kill(worker.pid, signal.SIGKILL)
-        await until_async(lambda: losses)
-        assert losses[0][0] is worker
-
-
-@in_uvloop
+@with_workers
 async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped(
-    tmp_path: Path,
+    workers: Workers,
 ) -> None:
-    async with started(tmp_path / "run") as workers:
-        pid = workers.forkserver.pid or 0
-        forked = Path(f"/proc/{pid}/task/{pid}/children")
-        os.kill(pid, signal.SIGSTOP)
-        asked = [asyncio.create_task(workers.take(assignment())) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-        os.kill(pid, signal.SIGCONT)
-        await workers.prepare("a", 1)  # forked after the others
-        await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == 1)
+    pid = workers.forkserver.pid or 0
+    forked = Path(f"/proc/{pid}/task/{pid}/children")
+    before = len(forked.read_text(encoding="ascii").split())
+    os.kill(pid, signal.SIGSTOP)
+    asked = [asyncio.create_task(workers.take(assignment())) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    os.kill(pid, signal.SIGCONT)
+    await workers.prepare("a", 1)  # forked after the others
+    await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == before + 1)
 
 
-@in_uvloop
-async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    async with started(tmp_path / "run", hang_s=4.0) as workers:
-        before = workers.forkserver.pid or 0
-        os.kill(before, signal.SIGSTOP)
-        with pytest.raises(WorkerLostError, match="did not answer"):
-            await workers.take(assignment())
-        await until_async(lambda: workers.forkserver.pid not in (before, None))
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
+@with_workers
+async def test_a_forkserver_that_does_not_answer_is_replaced(workers: Workers) -> None:
+    before = workers.forkserver.pid or 0
+    os.kill(before, signal.SIGSTOP)
+    with pytest.raises(WorkerLostError, match="did not answer"):
+        await workers.take(assignment())
+    await until_async(lambda: workers.forkserver.pid not in (before, None))
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
 
 
 @in_uvloop
@@ -269,18 +255,17 @@ def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
     assert has_opened_gpu(tmp_path)
 
 
-@in_uvloop
+@with_workers
 async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_other(
-    tmp_path: Path,
+    workers: Workers,
 ) -> None:
     opens = ModelSpec("support.slow_model:OpensGpu", 3)
-    async with started(tmp_path / "run") as workers:
-        before = workers.forkserver.pid
-        with pytest.raises(InputError, match=r"tenant b: importing or building .* uses the GPU"):
-            await workers.add("b", opens)
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
-        assert workers.forkserver.pid == before
+    before = workers.forkserver.pid
+    with pytest.raises(InputError, match=r"tenant b: importing or building .* uses the GPU"):
+        await workers.add("b", opens)
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
+    assert workers.forkserver.pid == before
 
 
 @in_uvloop
@@ -294,67 +279,57 @@ async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refus
     await workers.close()
 
 
-@in_uvloop
-async def test_workers_of_others_are_forked_while_an_added_model_is_built(tmp_path: Path) -> None:
-    """Though building takes longer than a forkserver may take to answer."""
-    async with started(tmp_path / "run", hang_s=4.0) as workers:
-        slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
-        adding = asyncio.create_task(workers.add("b", slow))
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
-        assert not adding.done()
-        await adding
-        await workers.take(assignment(slow.model, tenant="b"))
-
-
-@in_uvloop
-async def test_an_added_tenant_has_a_forkserver_of_its_own(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        first = workers.forkserver.pid or 0
-        await workers.add("b", ModelSpec(OBEDIENT, 3))
-        (killed,) = children(first)
-        os.kill(killed, signal.SIGKILL)
-        await until_async(lambda: any(map(alive, children(first) - {killed})))
-        (own,) = children(first) - {killed}
-        await _serves(workers, "b")
-        # what it has built outlives the first one
-        os.kill(first, signal.SIGKILL)
-        await until_async(lambda: workers.forkserver.pid not in (first, None))
-        await _serves(workers, "a")
-        await _serves(workers, "b")
-        await workers.remove("b")
-        assert set(workers.interfaces) == {"a"}
-        await until_async(lambda: not alive(own))
-
-
-@in_uvloop
-async def test_all_forkservers_run_again_once_one_that_is_restarted_is_not_needed(
-    tmp_path: Path,
+@with_workers
+async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_its_own(
+    workers: Workers,
 ) -> None:
-    async with started(tmp_path / "run") as workers:
-        first, changes = workers.forkserver.pid or 0, list[set[str]]()
-        workers.forkserver.changed = lambda stopped: changes.append({*stopped})
-        await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
-        (own,) = children(first)
-        os.kill(own, signal.SIGKILL)
-        await until_async(lambda: changes == [{"b"}])
-        await workers.remove("b")
-        assert changes == [{"b"}, set()]
+    losses, first = Losses(workers), workers.forkserver.pid or 0
+    worker = await workers.take(assignment())
+    before = children(first)
+    await workers.add("b", ModelSpec(OBEDIENT, 3))
+    (killed,) = children(first) - before
+    os.kill(killed, signal.SIGKILL)
+    await until_async(lambda: any(map(alive, children(first) - before - {killed})))
+    (own,) = children(first) - before - {killed}
+    await _serves(workers, "b")
+    os.kill(first, signal.SIGKILL)
+    assert (await worker.infer(pictures())).version == 1
+    await until_async(lambda: workers.forkserver.pid not in (first, None))
+    await workers.prepare("a", 1)
+    await _serves(workers, "a")
+    await _serves(workers, "b")
+    os.kill(worker.pid, signal.SIGKILL)
+    await until_async(lambda: losses)
+    assert losses[0][0] is worker
+    await workers.remove("b")
+    assert set(workers.interfaces) == {"a"}
+    await until_async(lambda: not alive(own))
 
 
-@in_uvloop
-async def test_of_two_forkservers_that_died_both_must_run_again(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        first, changes = workers.forkserver.pid or 0, list[set[str]]()
-        workers.forkserver.changed = lambda stopped: changes.append({*stopped})
-        await workers.add("b", ModelSpec("support.slow_model:VerySlowlyBuilt", 3))
-        (own,) = children(first)
-        os.kill(own, signal.SIGKILL)
-        os.kill(first, signal.SIGKILL)
-        await until_async(lambda: workers.forkserver.pid not in (first, None))
-        await until_async(lambda: changes[-1] == set())
-        assert {"a", "b"} in changes
-        assert changes.count(set()) == 1
+@with_workers
+async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed(
+    workers: Workers,
+) -> None:
+    """That of `b` builds for longer than the first may take to answer."""
+    slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
+    first, changes = workers.forkserver.pid or 0, list[set[str]]()
+    workers.forkserver.changed = lambda stopped: changes.append({*stopped})
+    before = children(first)
+    adding = asyncio.create_task(workers.add("b", slow))
+    await _serves(workers, "a")
+    assert not adding.done()
+    await adding
+    await workers.take(assignment(slow.model, tenant="b"))
+    (own,) = children(first) - before
+    os.kill(own, signal.SIGKILL)
+    await until_async(lambda: changes == [{"b"}])
+    os.kill(first, signal.SIGKILL)
+    await until_async(lambda: workers.forkserver.pid not in (first, None))
+    await until_async(lambda: changes[-1] == {"b"})
+    assert {"a", "b"} in changes
+    assert set() not in changes
+    await workers.remove("b")  # its forkserver still builds
+    assert changes[-1] == set()
 
 
 async def _serves(workers: Workers, tenant: str) -> None:
@@ -363,44 +338,44 @@ async def _serves(workers: Workers, tenant: str) -> None:
     await worker.release()
 
 
-@in_uvloop
-async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        forkserver = workers.forkserver.pid or 0
-        used = {int(path.name) for path in Path(f"/proc/{forkserver}/fd").iterdir()}
-        before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
-        least = min(set(range(len(used) + 1)) - used)
-        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
-        with pytest.raises(WorkerLostError, match="too many open files"):
-            await workers.take(assignment())
-        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
-        assert workers.forkserver.pid == forkserver
-        assert "Traceback" not in workers.log.read_text(encoding="utf-8")
+@with_workers
+async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
+    workers: Workers,
+) -> None:
+    forkserver = workers.forkserver.pid or 0
+    used = {int(path.name) for path in Path(f"/proc/{forkserver}/fd").iterdir()}
+    before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
+    least = min(set(range(len(used) + 1)) - used)
+    resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
+    with pytest.raises(WorkerLostError, match="too many open files"):
+        await workers.take(assignment())
+    resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
+    assert workers.forkserver.pid == forkserver
+    assert "Traceback" not in workers.log.read_text(encoding="utf-8")
 
 
-@in_uvloop
-async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
-    async with started(tmp_path / "run") as workers:
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = len(list(Path("/proc/self/fd").iterdir())) + 50
-        taken: list[int] = []
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
-            with suppress(OSError):
-                while True:
-                    taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            for _ in range(3):  # no socket pair, no socket pair, no handle
-                with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
-                    await workers.take(assignment())
-                os.close(taken.pop())
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
-            for fd in taken:
-                os.close(fd)
-        worker = await workers.take(assignment())
-        assert (await worker.infer(pictures())).version == 1
+@with_workers
+async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(workers: Workers) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = len(list(Path("/proc/self/fd").iterdir())) + 50
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(3):  # no socket pair, no socket pair, no handle
+            with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
+                await workers.take(assignment())
+            os.close(taken.pop())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in taken:
+            os.close(fd)
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
 
 
 def test_a_forkserver_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:

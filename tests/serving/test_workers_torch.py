@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import PYTHONPATH
-from support.serving import assignment, in_loop
+from support.serving import assignment
 from support.small_models import WORDS, save_bert, save_vit
 from support.tiny_model import SIDE, Tiny
 
@@ -24,7 +24,6 @@ from migrator.serving.workers.pool import Workers
 TINY = "support.tiny_model:Tiny"
 
 
-@in_loop
 async def test_forked_workers_answer_as_the_model_itself_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +83,6 @@ def test_weights_with_another_head_are_refused_before_anything_is_served(tmp_pat
         build_all({"a": spec})
 
 
-@in_loop
 async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path) -> None:
     vit, bert = tmp_path / "vit", tmp_path / "bert"
     save_vit(vit)

@@ -1,7 +1,7 @@
 """Campaigns of lives that end in kills, each followed by a recovery that is held to its promises.
 
-python -m support.gpu_chaos {mig,emulated} FOLDER --operations N
-python -m support.gpu_chaos {mig,emulated} FOLDER --every-point once|twice [--step N]
+python -m support.gpu_chaos FOLDER --operations N
+python -m support.gpu_chaos FOLDER --every-point STEP
 Random operations, or one course killed at each of its points. Prints what happened as JSON; ends
 with a traceback where a promise is broken.
 """
@@ -29,9 +29,7 @@ from migrator.core.catalogue import Place
 from migrator.core.errors import MigratorError
 from migrator.gpu.layout import Layout
 from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
-from support.gpu_worlds import EmulatedWorld, MigWorld, World
-
-WORLDS: dict[str, Callable[[Path, str], World]] = {"mig": MigWorld, "emulated": EmulatedWorld}
+from support.gpu_worlds import World
 
 
 @dataclass
@@ -45,9 +43,9 @@ class Boot:
 class Campaign:
     """One machine, many lives."""
 
-    def __init__(self, world: World, folder: Path, seed: int) -> None:
-        self.world, self.folder = world, folder
-        self.draw = random.Random(seed)
+    def __init__(self, folder: Path) -> None:
+        self.world, self.folder = World(folder), folder
+        self.draw = random.Random(0)
         self.diary = Diary(folder / "diary")
         self.foreign: dict[int, Place] = {}
         self.counts: Counter[str] = Counter()
@@ -231,7 +229,6 @@ def _recover_with_faults(life: Life) -> None:
         _recover_all(life)
 
 
-COURSE_BOARD = "A100-40GB"
 LONG_BOOT = 10
 """Operations that succeeded after a reboot, of which some must have made instances."""
 
@@ -260,10 +257,8 @@ def _places(*places: tuple[int, str]) -> frozenset[Place]:
     return frozenset(Place(*place) for place in places)
 
 
-def every_point(
-    world: Callable[[Path, str], World], folder: Path, twice: bool, step: int
-) -> Counter[str]:
-    """The course killed at every point; `twice`: and each recovery killed too, at every point.
+def every_point(folder: Path, step: int) -> Counter[str]:
+    """The course killed at every point, and each recovery killed too, at every point.
 
     With a `step` above 1 a recovery is killed at every so manieth point, another one's at others.
     """
@@ -271,19 +266,15 @@ def every_point(
     for first in count(1):
         begun = folder / f"{first}"
         begun.mkdir()
-        campaign = Campaign(world(begun, COURSE_BOARD), begun, 0)
+        campaign = Campaign(begun)
         if not campaign.life(course, first):
             campaign.check(campaign.digested()[0], disturbed=False)
             return counts
         last, _ = campaign.digested()
-        if not twice:
-            campaign.check(last, disturbed=False)
         counts += campaign.counts
-        if not twice:
-            continue
         for second in count(1 + first % step, step):
             copied = shutil.copytree(begun, folder / f"{first}-{second}")
-            again = Campaign(world(copied, COURSE_BOARD), copied, 0)
+            again = Campaign(copied)
             again.foreign = campaign.foreign
             killed = again.life(_recover_all, second)
             again.digested()
@@ -307,20 +298,15 @@ def random_campaign(campaign: Campaign, operations: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("world", choices=sorted(WORLDS))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--board", default="A100-40GB")
-    parser.add_argument("--operations", type=int, default=1000)
-    parser.add_argument("--every-point", choices=["once", "twice"])
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--operations", type=int)
+    parser.add_argument("--every-point", type=int)
     chosen = parser.parse_args()
-    kind: Callable[[Path, str], World] = WORLDS[chosen.world]
     gc.freeze()  # a collection in a child would copy every page of its parent
     if chosen.every_point:
-        counts = every_point(kind, chosen.folder, chosen.every_point == "twice", chosen.step)
+        counts = every_point(chosen.folder, chosen.every_point)
     else:
-        campaign = Campaign(kind(chosen.folder, chosen.board), chosen.folder, chosen.seed)
+        campaign = Campaign(chosen.folder)
         random_campaign(campaign, chosen.operations)
         counts = campaign.counts
     print(json.dumps(dict(sorted(counts.items()))))

@@ -1,7 +1,7 @@
-"""Machines to be cruel to: a GPU that others use too, that fails, and that a kill can strike.
+"""A machine to be cruel to: a GPU that others use too, that fails, and that a kill can strike.
 
-A world lives in a folder, outlives every process, and knows what is really on its board.
-`point` is called before everything that changes the board: where a process may be killed.
+It lives in a folder, outlives every process, and knows what is really on its board. `point` is
+called before everything that changes the board: where a process may be killed.
 """
 
 from __future__ import annotations
@@ -10,22 +10,13 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
-from migrator.core.catalogue import Board, Place, board
-from migrator.core.errors import GpuError, InputError
+from migrator.core.catalogue import Place, board
+from migrator.core.errors import InputError
 from migrator.gpu.drivers import mig
-from migrator.gpu.drivers.base import (
-    GpuDriver,
-    GpuInstance,
-    NotPermittedError,
-    RefusedError,
-    TransientError,
-)
-from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
-from migrator.io.processes import Process
+from migrator.gpu.drivers.base import GpuDriver, GpuInstance
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import CHANGING, FakeNvml, FaultKind
 
@@ -34,7 +25,7 @@ Point = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Seen:
-    """An instance that is really there; `identity` tells it from every other life, if anything."""
+    """An instance that is really there; `identity` tells it from every other one."""
 
     place: Place
     identity: int
@@ -42,13 +33,13 @@ class Seen:
     held: bool
 
 
-class MigWorld:
-    """MIG through the real binding, on a fake NVML."""
+class World:
+    """An A100 in MIG mode: the real binding on a fake NVML."""
 
-    def __init__(self, folder: Path, board_name: str) -> None:
-        self.board = board(board_name)
+    def __init__(self, folder: Path) -> None:
+        self.board = board("A100-40GB")
         self._folder = folder / "nvml"
-        self._fake = FakeNvml(self._folder, [board_name])
+        self._fake = FakeNvml(self._folder, [self.board.name])
 
     @contextmanager
     def opened(self, point: Point) -> Iterator[GpuDriver]:
@@ -105,12 +96,8 @@ class MigWorld:
         self._fake.release()
 
     def reboot(self) -> None:
-        """Ampere keeps MIG mode; elsewhere the operator switches it on again (nvidia-smi -mig 1).
-
-        The driver itself never does.
-        """
+        """An A100 keeps its MIG mode."""
         self._fake.reboot()
-        self._fake.mig(True)
 
     def fault(self, draw: random.Random) -> None:
         """One that strikes creates or destroys, some more often than any retry."""
@@ -135,118 +122,3 @@ class MigWorld:
         """No fault is left."""
         if self._fake.faults():
             self._fake.mend()
-
-
-class EmulatedWorld:
-    """The emulated driver; faults live in the process that asks for them."""
-
-    def __init__(self, folder: Path, board_name: str) -> None:
-        self.board = board(board_name)
-        self._folder, self._boot = folder, folder / "boot"
-        if not self._boot.exists():
-            self._boot.write_text("boot-1")
-        self._faults: list[GpuError] = []
-        self._holder = os.getpid()
-
-    @contextmanager
-    def opened(self, point: Point) -> Iterator[GpuDriver]:
-        """Killed before any change of its file."""
-        really = BoardFile.replace
-
-        def replaced(file: BoardFile, state: BoardState) -> None:
-            point("virtual board")
-            really(file, state)
-
-        with mock.patch.object(BoardFile, "replace", replaced):
-            yield self._driver(self._faults)
-
-    def seen(self) -> list[Seen]:
-        """Numbers are given again here: it knows an instance by number and place."""
-        return [
-            Seen(instance.place, instance.number, bool(instance.uuid), bool(instance.holders))
-            for instance in self.instances()
-        ]
-
-    def instances(self) -> tuple[GpuInstance, ...]:
-        """Read past the driver."""
-        return self._driver([]).virtual.instances()
-
-    def foreign(self, place: Place, whole: bool) -> bool:
-        """Another program on the same board."""
-        try:
-            half = self._driver([]).virtual.create_gpu_instance(place)
-        except RefusedError:
-            return False
-        if whole:
-            self._driver([]).virtual.create_compute_instance(half)
-        return True
-
-    def remove(self, place: Place) -> None:
-        """Another program, with force."""
-        state = self._file.read()
-        assert state
-        (number,) = (instance.number for instance in state.instances if instance.place == place)
-        self._file.replace(state.without(number))
-
-    def hold(self, place: Place) -> None:
-        """By the process that made the world: it lives longer than its children."""
-        state = self._file.read()
-        assert state
-        users = (Process.of(self._holder),)
-        for instance in state.instances:
-            if instance.place == place:
-                self._file.replace(state.with_instance(replace(instance, users=users)))
-
-    def release(self) -> None:
-        """All of them."""
-        state = self._file.read()
-        assert state
-        for instance in state.instances:
-            state = state.with_instance(replace(instance, users=()))
-        self._file.replace(state)
-
-    def reboot(self) -> None:
-        """Another boot id: what is in the file counts no more."""
-        number = int(self._boot.read_text().removeprefix("boot-"))
-        self._boot.write_text(f"boot-{number + 1}")
-
-    def fault(self, draw: random.Random) -> None:
-        """The next calls fail, before they have done anything."""
-        kind = draw.choice([TransientError, TransientError, RefusedError, NotPermittedError])
-        self._faults += [kind("a fault")] * draw.choice([1, 2, 3, 12])
-
-    def outlast(self, attempts: int) -> None:
-        """Its faults come before anything is done, so that nothing is left by halves."""
-
-    def mend(self) -> None:
-        """No fault is left."""
-        self._faults.clear()
-
-    @property
-    def _file(self) -> BoardFile:
-        return BoardFile(self._folder / "emulated" / "gpu-0.json")
-
-    def _driver(self, faults: list[GpuError]) -> _Failing:
-        return _Failing(self._folder, self.board, self._boot.read_text(), faults)
-
-
-class _Failing(EmulatedDriver):
-    """Fails as often as there are faults, before it has done anything."""
-
-    def __init__(self, folder: Path, kind: Board, boot: str, faults: list[GpuError]) -> None:
-        super().__init__(folder, 0, kind, pace=0.0, boot=boot)
-        self.virtual, self._faults = self._virtual, faults
-
-    def create(self, place: Place) -> GpuInstance:
-        if self._faults:
-            raise self._faults.pop()
-        return super().create(place)
-
-    def destroy(self, instance: GpuInstance) -> None:
-        if self._faults:
-            raise self._faults.pop()
-        super().destroy(instance)
-
-
-World = MigWorld | EmulatedWorld
-"""A machine with one GPU."""

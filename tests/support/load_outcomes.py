@@ -27,4 +27,4 @@ def load_outcome(ended: str | None = None) -> LoadOutcome:
     ledger.sent("quiet", 4, 3, 0.0)
     ledger.account("quiet", 4).fail("connection refused")
     about = {"scenario": "small", "url": "http://127.0.0.1:8600", "seed": 0}
-    return ledger.outcome(**about, speed=1.0, window_s=2.0, ended=ended)
+    return ledger.outcome(**about, window_s=2.0, ended=ended)

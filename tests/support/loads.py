@@ -20,7 +20,7 @@ def loaded(live: LiveScenario, url: str, **keys: Any) -> LoadOutcome:
 def labels_due(live: LiveScenario, first: int = 0) -> list[Counter[int]]:
     """Of every tenant, how often each label is asked."""
     asked = [request_samples_of(tenant) for tenant in live.tenants]
-    due = schedule(live.scenario, [0, 1], asked, first, live.scenario.windows, 1.0)
+    due = schedule(live.scenario, [0, 1], asked, first, live.scenario.windows)
     return [
         Counter(questions.samples.labels[due.row[due.tenant == place]].tolist())
         for place, questions in enumerate(asked)

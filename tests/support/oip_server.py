@@ -47,7 +47,6 @@ class Oip:
         return Starlette(
             routes=[
                 Route("/v2", self.server),
-                Route("/admin/status", self.status),
                 Route("/stats", self.stats),
                 Route("/behaviour", self.anew, methods=["POST"]),
                 Route("/v2/models/{name}", self.metadata),
@@ -59,25 +58,14 @@ class Oip:
         )
 
     async def server(self, _: Request) -> Response:
-        now = self._window("window")
+        now = self._window()
         return JSONResponse(
             {"name": "migrator", "extensions": []} | ({"window": now} if now else {})
         )
 
-    async def status(self, _: Request) -> Response:
-        now = self._window("status")
-        if now is None:
-            return JSONResponse({"error": "no such page"}, 404)
-        status = {
-            "window": now["number"],
-            "into_s": now["begin_s_ago"],
-            "window_s": now["window_s"],
-        }
-        return JSONResponse(status)
-
-    def _window(self, key: str) -> dict[str, Any] | None:
+    def _window(self) -> dict[str, Any] | None:
         """The window that is now, if the test wants it reported there."""
-        window = self.wanted.get(key)
+        window = self.wanted.get("window")
         if window is None:
             return None
         ago_s = window["begin_s_ago"] + time.monotonic() - self.began_s
@@ -139,13 +127,8 @@ class Oip:
             "model_version": str(self.wanted.get("version", 1)),
         }
         headers = {"connection": "close"} if self.wanted.get("closes") else {}
-        if not self.wanted.get("binary"):
-            outputs = [] if self.wanted.get("mute") else [{**output, "data": [label]}]
-            return JSONResponse({**answer, "outputs": outputs}, headers=headers)
-        output["parameters"] = {"binary_data_size": 8}
-        head = json.dumps({**answer, "outputs": [output]}).encode()
-        body = head + np.array([label], np.int64).tobytes()
-        return Response(body, headers={**headers, HEADER: str(len(head))})
+        outputs = [] if self.wanted.get("mute") else [{**output, "data": [label]}]
+        return JSONResponse({**answer, "outputs": outputs}, headers=headers)
 
     async def feedback(self, request: Request) -> Response:
         label = await request.json()

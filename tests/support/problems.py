@@ -65,7 +65,7 @@ def random_problem(
             replace(
                 tenant,
                 retraining_optional=bool(rng.random() < 0.8),
-                value_after=float(rng.choice([0.0, 0.5, 2.0])),
+                requests_after=float(rng.choice([0.0, 0.5, 2.0])) * tenant.requests,
             )
             for tenant in drawn
         )

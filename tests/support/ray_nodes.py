@@ -30,6 +30,7 @@ _SETTINGS = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_idle_worker_killing_time_threshold_ms": "600000",
+    "RAY_raylet_start_wait_time_s": "120",
 }
 """At nice level 15 an actor needs minutes to start beside other tests. Processes for tasks start
 when they are needed, not for every program that connects, and stay for the next task."""

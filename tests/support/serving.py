@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import uvloop
 from numpy.typing import NDArray
 
 from migrator.serving.workers.messages import Assignment, ModelSpec
 from migrator.serving.workers.pool import Workers
+from support import PYTHONPATH
 from support.waiting import LIMIT_S
 
 OBEDIENT = "support.served_models:Obedient"
@@ -31,14 +34,49 @@ def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
         runner.run(asyncio.wait_for(doing, LIMIT_S))
 
 
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Decorator of an asynchronous test."""
-    return wraps(test)(lambda **fixtures: run(test(**fixtures)))
-
-
 def in_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Decorator of an asynchronous test, on the loop that the daemon runs on."""
     return wraps(test)(lambda **fixtures: run_on_uvloop(test(**fixtures)))
+
+
+@dataclass(frozen=True)
+class SharedWorkers:
+    """Workers of one tenant, `a`, for several tests, which run in one event loop."""
+
+    runner: asyncio.Runner
+    workers: Workers
+
+    def run(self, test: Callable[..., Coroutine[Any, Any, None]], fixtures: dict[str, Any]) -> None:
+        async def whole() -> None:
+            await self.workers.prepare("a", 0)
+            await test(self.workers, **fixtures)
+
+        self.runner.run(asyncio.wait_for(whole(), LIMIT_S))
+
+
+@contextmanager
+def shared_workers(folder: Path, *, hang_s: float = 20.0) -> Iterator[SharedWorkers]:
+    """Started once; at the end all of their processes are gone."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        patch.setenv("PYTHONPATH", PYTHONPATH)
+        patch.setenv("MIGRATOR_ADMIN_TOKEN", "hush")
+        workers = Workers(folder, {"a": ModelSpec(OBEDIENT, 3)}, hang_s=hang_s)
+        runner.run(workers.start())
+        try:
+            yield SharedWorkers(runner, workers)
+            forkserver = workers.forkserver.pid or 0
+            processes = {forkserver, *children(forkserver)}
+        finally:
+            runner.run(workers.close())
+        assert not any(map(alive, processes))
+
+
+def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Decorator of an asynchronous test whose fixture `workers` is a `SharedWorkers`."""
+    return wraps(test)(lambda workers, **fixtures: workers.run(test, fixtures))
 
 
 @asynccontextmanager

@@ -42,8 +42,8 @@ class Run:
     labels: dict[tuple[str, int], LabelCounts]
     now_s: list[float]
 
-    def page(self, accept: str = "") -> str:
-        return b"".join(metrics_parts(self.state.all_collectors, accept)[0]).decode()
+    def page(self) -> str:
+        return b"".join(metrics_parts(self.state.all_collectors)).decode()
 
     def samples(self) -> list[Sample]:
         families = text_string_to_metric_families(self.page())

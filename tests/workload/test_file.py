@@ -200,13 +200,6 @@ def test_seed_and_windows_can_be_overridden(folder: Path) -> None:
     assert (other.seed, other.windows, other.tenants[1].trace.seconds) == (8, 3, 400)
 
 
-def test_tenants_with_the_same_arrivals_do_not_swell_together() -> None:
-    data = smallest()
-    data["tenants"].append({**data["tenants"][0], "name": "other"})
-    tenant, other = parsed(data).tenants
-    assert not np.array_equal(tenant.trace.counts, other.trace.counts)
-
-
 @pytest.mark.parametrize("kind", ["alibaba", "azure", "poisson"])
 def test_generated_arrivals_have_their_mean_in_the_run(kind: str) -> None:
     arrivals = {"generator": kind, "mean_rps": 100}
@@ -327,85 +320,41 @@ def test_the_limits_of_peers() -> None:
     assert "peers.shares" in refusal({**smallest(), "peers": {"shares": "all"}})
 
 
-def test_a_run_without_requests(tmp_path: Path) -> None:
-    write_trace(tmp_path / "trace.csv", [9] * 600 + [0] * 400)
-    arrivals = {"trace": "trace.csv", "offset_s": 700}
-    sentence = refusal(changed(smallest(), "tenants", 0, "arrivals", arrivals), tmp_path)
-    assert "no request comes from second 700 to 900" in sentence
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("", "empty"), ("second,count\n0,3\n1,x\n", "line 3"), ("second,count\n0,0\n", "no requests")],
-)
-def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
-    (tmp_path / "trace.csv").write_text(content, encoding="utf-8")
-    data = changed(smallest(), "tenants", 0, "arrivals", {"trace": "trace.csv"})
-    sentence = refusal(data, tmp_path)
-    assert sentence.startswith("tenants[0].arrivals.trace: ")
-    assert said in sentence
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "said"),
     [
         (("version",), 2, "write the file in version 1"),
         (("version",), DELETED, "the key is missing"),
-        (("version",), "1", "version 1"),
-        (("windws",), 3, "unknown key; did you mean windows?"),
         (("name",), " ", "no name"),
         (("gpu",), "H200", "H200-141GB"),
         (("gpu",), "GH200-144GB", "the number of SMs"),
         (("window_s",), 0, "less than 1"),
         (("window_s",), 199.5, "give 200"),
-        (("window_s",), "200", "not a number"),
         (("slot_s",), 0.3, "give 1, 2, 3, ... or 1/2, 1/3"),
-        (("slot_s",), 1.5, "give 1, 2, 3, ... or 1/2, 1/3"),
         (("slot_s",), 0.05, "less than 0.1"),
-        (("slot_s",), 61, "more than 60"),
-        (("windows",), 0, "less than 1"),
-        (("windows",), 1.5, "not an integer"),
-        (("policy",), 3, "not text"),
-        (("seed",), -1, "less than 0"),
-        (("workers",), "warm", '"prepared"'),
         (("tenants",), [], "at least one tenant"),
-        (("tenants",), None, "not a list"),
-        (("tenants", 0), "resnet-50", "not an object"),
         (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
         (("tenants", 0, "model"), DELETED, "the key is missing"),
         (("tenants", 0, "model"), "my_models:Detector", "measure one with `migrator profile`"),
         (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
-        (("tenants", 0, "model"), "my_models:", "write package.module:Class"),
         (("tenants", 0, "name"), "", "empty"),
         (("tenants", 1, "name"), "images", "already the name of tenants[0]"),
-        (("tenants", 0, "slo_ms"), 0, "not above 0"),
         (("tenants", 0, "slo_ms"), 0.2, "on the largest instance of A100-40GB"),
-        (("tenants", 0, "slo"), 100, "did you mean slo_ms?"),
-        (("tenants", 0, "slo_ms"), DELETED, "the key is missing"),
-        (("tenants", 0, "batch"), 0, "less than 1"),
         (("tenants", 0, "batch"), 10**6, "more than 256"),
         (("tenants", 0, "min_gpcs"), 5, "use 1, 2, 3, 4 or 7 GPCs"),
         (("tenants", 0, "profile"), "absent.json", "there is no file"),
         (("tenants", 0, "profile"), "a\0b", "no path"),
         (("tenants", 0, "arrivals"), {}, "neither trace nor generator"),
-        (("tenants", 0, "arrivals"), DELETED, "the key is missing"),
         (("tenants", 0, "arrivals", "trace"), "absent.csv", "no such file"),
         (("tenants", 0, "arrivals", "trace"), "", "no path"),
-        (("tenants", 0, "arrivals", "trace"), "a\nb", "no path"),
         (("tenants", 0, "arrivals", "generator"), "azure", "trace is given as well"),
         (("tenants", 0, "arrivals", "mean_rps"), 3, "goes with generator"),
-        (("tenants", 0, "arrivals", "scale"), 0, "not above 0"),
-        (("tenants", 0, "arrivals", "offset_s"), 1.5, "not an integer"),
         (("tenants", 1, "arrivals", "scale"), 2, "goes with trace"),
         (("tenants", 1, "arrivals", "mean_rps"), DELETED, "missing beside generator"),
         (("tenants", 0, "retraining"), {}, "neither dataset nor windows"),
         (("tenants", 0, "retraining", "dataset"), "nc-cifar-10", "both are given"),
-        (("tenants", 0, "retraining", "windows"), [], "at least one"),
-        (("tenants", 0, "retraining", "windows", 0, "accuracy_pre"), 61, "more than 1"),
         (("tenants", 0, "retraining", "windows", 0, "seconds", "5"), 1, "1, 2, 3, 4 or 7 GPCs"),
-        (("tenants", 0, "retraining", "windows", 0, "seconds", "1"), 0, "not above 0"),
         (("tenants", 0, "retraining", "windows", 0, "seconds"), None, "the accuracy changes"),
-        (("tenants", 0, "retraining", "windows", 0, "seconds"), {}, "empty"),
         (("tenants", 0, "retraining", "windows", 1, "acuracy_pre"), 0, "mean accuracy_pre"),
         (("tenants", 1, "retraining", "dataset"), "newsgroups", "nc-20-newsgroups"),
         (("tenants", 1, "retraining", "dataset"), "nc-core50", "bert-base"),
@@ -424,13 +373,6 @@ def test_a_window_is_a_whole_number_of_slots(folder: Path) -> None:
         "window_s: 100 s are not a whole number of slots of 3 s; give 99 or 102"
     )
     assert parsed(changed(whole(), "slot_s", 0.3333), folder).slots == 300
-
-
-def test_an_unknown_kind_of_arrivals_is_answered_with_the_nearest() -> None:
-    data = changed(smallest(), "tenants", 0, "arrivals", "generator", "azur")
-    assert refusal(data).startswith(
-        "tenants[0].arrivals.generator: there is no 'azur'; did you mean azure"
-    )
 
 
 def test_no_more_tenants_than_instances() -> None:
@@ -500,7 +442,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None)
 @given(st.sampled_from(all_keys(whole())), VALUES)
 def test_any_value_under_any_key_is_taken_or_refused_in_one_line(
     folder: Path, keys: Keys, value: object
@@ -548,20 +490,6 @@ def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None
     assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms
 
 
-def test_a_model_of_a_library_needs_a_profile(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text(documented("json", "profiles.md"))
-    data = smallest()
-    data["tenants"][0] |= {"model": "hf:google/vit-base@main"}
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
-    with pytest.raises(InputError, match="no packaged profile of 'hf:google/vit-base@main'"):
-        read_scenario(tmp_path / "own.yaml")
-    data["tenants"][0] |= {"profile": "mine.json"}
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
-    tenant = read_scenario(tmp_path / "own.yaml").tenants[0]
-    assert tenant.name == "vit-base"
-    assert tenant.service.profile.model == "hf:google/vit-base@main"
-
-
 def objects(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, dict):
         if isinstance(part.get("properties"), dict):
@@ -607,3 +535,10 @@ def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path
     data = {"version": 1, "tenants": [{**tenant, "profile": "large.json"}]}
     with pytest.raises(InputError, match=r"tenants\[0\].model: serving it takes 200,960 MiB"):
         parse_scenario(data, folder=tmp_path, name="x")
+
+
+def test_tenants_with_the_same_arrivals_do_not_swell_together() -> None:
+    data = smallest()
+    data["tenants"].append({**data["tenants"][0], "name": "other"})
+    tenant, other = parsed(data).tenants
+    assert not np.array_equal(tenant.trace.counts, other.trace.counts)

@@ -74,16 +74,6 @@ def test_a_packaged_data_set_may_have_others_as_well() -> None:
     assert [[other.name for other in drift.others] for drift in drifts] == [["half"]] * 4
 
 
-def test_labels_that_come_during_a_window_are_learned_a_window_later() -> None:
-    data = changed("labels", "feedback")
-    _, second = parsed(data).tenants[0].drifts
-    kept = 0.5 / 0.9
-    assert second.configuration == "all"
-    (half,) = second.others
-    assert half.accuracy_post == pytest.approx(0.8 * kept)
-    assert half.accuracy_expected == pytest.approx(0.7 * kept)
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "sentence"),
     [
@@ -140,3 +130,13 @@ def test_refused_by_key_with_a_remedy(keys: tuple[Any, ...], value: Any, sentenc
     with pytest.raises(InputError) as refused:
         parsed(changed(*AT, *keys, value))
     assert str(refused.value) == f"tenants[0].retraining.{sentence}"
+
+
+def test_labels_that_come_during_a_window_are_learned_a_window_later() -> None:
+    data = changed("labels", "feedback")
+    _, second = parsed(data).tenants[0].drifts
+    kept = 0.5 / 0.9
+    assert second.configuration == "all"
+    (half,) = second.others
+    assert half.accuracy_post == pytest.approx(0.8 * kept)
+    assert half.accuracy_expected == pytest.approx(0.7 * kept)

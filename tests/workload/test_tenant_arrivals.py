@@ -27,13 +27,6 @@ def test_slots_are_what_really_comes_in_them(slot_s: float, slots: int) -> None:
     assert these.slots(0, 8).sum() == COUNTS.sum()
 
 
-def test_moments_are_uniform_inside_a_second() -> None:
-    times = arrivals().times(4, 5) - 4
-    assert len(times) == 1000
-    assert times.mean() == pytest.approx(0.5, abs=0.03)
-    assert np.quantile(times, 0.25) == pytest.approx(0.25, abs=0.04)
-
-
 def test_the_seed_the_tenant_and_the_moment_give_the_requests() -> None:
     again, other_seed, other_tenant = arrivals(), arrivals(seed=1), arrivals(tenant=1)
     assert np.array_equal(arrivals().times(0, 8), again.times(0, 8))

@@ -117,11 +117,12 @@ class Consultation:
         trials: dict[_Key, Trial] = {}
         for seed in self.seeds:
             for load in sorted(LOADS, reverse=True):
-                trials[load, None, seed] = self._trial(ChangedSource(self.source, load), seed)
+                source = ChangedSource(self.source, load)
+                trials[load, None, seed] = Trial(source, seed, self.windows)
             for change in Change:
                 if change is not Change.SECOND and change not in self.unused:
                     source = ChangedSource(self.source, change=change)
-                    trials[1.0, change, seed] = self._trial(source, seed, ())
+                    trials[1.0, change, seed] = Trial(source, seed, self.windows, ())
         return trials
 
     def advice(self, results: Mapping[_Key, TrialResult]) -> Advice:
@@ -129,11 +130,12 @@ class Consultation:
         loads = tuple(self._at_load(load, results) for load in LOADS)
         ours = {load: at_load.leads.goodput for load, at_load in zip(LOADS, loads, strict=True)}
         today = ours[1.0]
-        changes = {Change.SECOND: ours[0.5]} | {
-            change: _goodput([results[1.0, change, seed] for seed in self.seeds])
-            for _, change, _ in results
-            if change is not None
-        }
+        changes = {Change.SECOND: ours[0.5]}
+        for change in dict.fromkeys(change for _, change, _ in results if change is not None):
+            of_change = [results[1.0, change, seed] for seed in self.seeds]
+            received = sum(result.received for result in of_change)
+            goodput = sum(result.goodput(OURS) for result in of_change)
+            changes[change] = goodput / received if received else 0.0
         ranked = sorted(changes.items(), key=lambda change: -change[1])
         scenario = self.scenario
         return Advice(
@@ -147,10 +149,6 @@ class Consultation:
             self.unused,
             larger.name if (larger := _larger(scenario.board)) else None,
         )
-
-    def _trial(self, source: Source, seed: int, rivals: tuple[str, ...] | None = None) -> Trial:
-        trial = Trial(source, seed, self.windows)
-        return trial if rivals is None else replace(trial, rivals=rivals)
 
     def _at_load(self, load: float, results: Mapping[_Key, TrialResult]) -> AtLoad:
         trial_results = [results[load, None, seed] for seed in self.seeds]
@@ -206,11 +204,6 @@ def board_load(scenario: Scenario) -> float:
 def _run_counts(tenant: ServedTenant, scenario: Scenario) -> Any:
     end_s = tenant.offset_s + round(scenario.windows * scenario.window_s)
     return tenant.trace.counts[tenant.offset_s : end_s]
-
-
-def _goodput(results: list[TrialResult]) -> float:
-    received = sum(result.received for result in results)
-    return sum(result.goodput(OURS) for result in results) / received if received else 0.0
 
 
 def _unused(scenario: Scenario) -> dict[Change, str]:
@@ -296,13 +289,12 @@ def _with_less_error(accuracy: float) -> float:
 def _larger(board: Board) -> Board | None:
     """The board with the next larger number of SMs, as far as they are published."""
     larger_boards = [
-        larger for larger in boards().values() if _is_published(larger) and larger.sms > board.sms
+        larger
+        for larger in boards().values()
+        if larger.sms > board.sms
+        and all(profile.sms is not None for profile in larger.plain_profiles.values())
     ]
     return min(larger_boards, key=lambda larger: larger.sms, default=None)
-
-
-def _is_published(board: Board) -> bool:
-    return all(profile.sms is not None for profile in board.plain_profiles.values())
 
 
 def _moved(tenant: ServedTenant, board: Board) -> ServedTenant:

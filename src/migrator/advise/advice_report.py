@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Change
-from migrator.advise.lead_charts import LOOKS, goodput_bars, lead_bars, leads_json
 from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
 from migrator.report.page import Axis, Bars, Page, Picture, Section, Series, Table
+from migrator.report.paint import Paint, policy_paints
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005
@@ -21,6 +22,8 @@ _ANSWERS = {
     LeadVerdict.PEER: "Not with migrator: another policy does as well or better",
     LeadVerdict.STATIC: "No, a static split will do",
 }
+_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
+"""The looks of migrator and its rivals."""
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
 
 
@@ -145,7 +148,15 @@ def advice_json(advice: Advice) -> dict[str, Any]:
                 "times": load.times,
                 "board_load": load.board_load,
                 "static_split": load.static,
-                **leads_json(load.leads),
+                "verdict": str(load.leads.verdict),
+                "goodput": load.leads.goodput,
+                "ceiling": load.leads.ceiling,
+                "goodput_of": dict(load.leads.shares),
+                "leads": {
+                    name: None if lead is None else asdict(lead)
+                    for name, lead in load.leads.over.items()
+                },
+                "most": dict(load.leads.most),
             }
             for load in advice.loads
         ],
@@ -155,24 +166,37 @@ def advice_json(advice: Advice) -> dict[str, Any]:
 
 
 def _load_charts(advice: Advice) -> tuple[Bars, Bars]:
-    """Goodput and leads by load."""
-    categories, leads = _categories(advice), [load.leads for load in advice.loads]
-    x = Axis("load")
-    return (
-        goodput_bars("Goodput by load", categories, leads, x),
-        lead_bars("migrator's lead", categories, leads, x),
+    """Goodput and leads by load; leads with their intervals."""
+    categories = tuple(
+        f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads
     )
-
-
-def _categories(advice: Advice) -> tuple[str, ...]:
-    return tuple(f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads)
+    leads = [load.leads for load in advice.loads]
+    goodputs = [
+        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
+        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
+    ]
+    ahead = []
+    for rival in RIVALS:
+        shares = tuple(lead.shares[rival] for lead in leads)
+        goodputs.append(Series(rival, shares, paint=_LOOKS[rival]))
+        over = [lead.over[rival] for lead in leads]
+        means = tuple(None if mean is None else mean.mean for mean in over)
+        widths = tuple(None if mean is None else mean.half_width for mean in over)
+        ahead.append(Series(rival, means, widths, _LOOKS[rival]))
+    share, lead_axis = (
+        Axis(title, share=True) for title in ("goodput over received", "lead in goodput")
+    )
+    return (
+        Bars("Goodput by load", categories, tuple(goodputs), Axis("load"), share),
+        Bars("migrator's lead", categories, tuple(ahead), Axis("load"), lead_axis),
+    )
 
 
 def _change_bars(advice: Advice) -> Bars:
     return Bars(
         "Change of migrator's goodput at today's load",
         tuple(map(str, advice.changes)),
-        (Series("change", tuple(advice.changes.values()), paint=LOOKS[OURS]),),
+        (Series("change", tuple(advice.changes.values()), paint=_LOOKS[OURS]),),
         Axis("change"),
         Axis("change of goodput", share=True),
     )

@@ -22,7 +22,6 @@ class WindowResult:
     """Goodput that no planner can pass."""
     goodput: Mapping[str, float]
     """Policy -> requests answered in time and correctly."""
-    in_time: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -55,21 +54,18 @@ class Trial:
     source: Source
     seed: int | None = None
     windows: int | None = None
-    ours: str = OURS
-    """The policy that runs as migrator."""
     rivals: tuple[str, ...] = RIVALS
 
     def run(self) -> TrialResult:
         """Run every policy in this process."""
-        runs: dict[str, RunOutcome] = {OURS: self._run(self.ours)}
+        runs: dict[str, RunOutcome] = {OURS: self._run(OURS)}
         runs |= {rival: self._run(rival) for rival in self.rivals if rival != STATIC}
         static = "not run"
         if STATIC in self.rivals:
-            scenario = self._job(self.ours).scenario()
-            splits = [self._run(policy) for policy in static_policies(scenario)]
+            splits = [self._run(policy) for policy in static_policies(self._job(OURS).scenario())]
             runs[STATIC] = best = max(splits, key=lambda split: split.tally.goodput)
             static = best.policy
-        return _result(ceiling(self._job(self.ours).scenario()), runs, static)
+        return _result(ceiling(self._job(OURS).scenario()), runs, static)
 
     def _run(self, policy: str | Policy) -> RunOutcome:
         return self._job(policy).run()
@@ -90,7 +86,6 @@ def _result(highest: Sequence[float], runs: Mapping[str, RunOutcome], static: st
             tallies[OURS][at].received,
             most,
             {name: tally[at].goodput for name, tally in tallies.items()},
-            {name: tally[at].in_time for name, tally in tallies.items()},
         )
         for at, most in enumerate(highest)
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -45,12 +47,22 @@ app.add_typer(group, name="admin")
 TenantName = Annotated[
     str, typer.Argument(metavar="TENANT", help="Name of the tenant in the scenario.")
 ]
+_Where = tuple[str | None, Path | None, str | None, Path | None, Path | None]
+"""Arguments of `find_daemon`."""
 
 
-def _on_all(kind: ActionKind, help_text: str) -> None:
-    """Define a command that acts on the whole daemon."""
+@dataclass(frozen=True)
+class _AdminRequest:
+    """What is sent to the daemon. `consequence`: what it will do, or that from its status."""
 
-    @group.command(kind, help=help_text)
+    consequence: str | Callable[[Mapping[str, Any]], str]
+    path: str
+    body: object
+    limit_s: float = _ACTION_S
+
+
+def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> None:
+    @group.command(name, help=help_text)
     def act(
         url: Url = None,
         state: State = None,
@@ -60,13 +72,11 @@ def _on_all(kind: ActionKind, help_text: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, None, (url, state, scenario, token_file, ca), yes, as_json)
+        _send(make(), (url, state, scenario, token_file, ca), yes, as_json)
 
 
-def _on_one(kind: ActionKind, help_text: str) -> None:
-    """Define a command that acts on one tenant."""
-
-    @group.command(kind, help=help_text)
+def _on_one(name: str, help_text: str, make: Callable[[str], _AdminRequest]) -> None:
+    @group.command(name, help=help_text)
     def act(
         tenant: TenantName,
         url: Url = None,
@@ -77,37 +87,25 @@ def _on_one(kind: ActionKind, help_text: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(kind, tenant, (url, state, scenario, token_file, ca), yes, as_json)
+        _send(make(tenant), (url, state, scenario, token_file, ca), yes, as_json)
 
 
-def _act(
-    kind: ActionKind,
-    tenant: str | None,
-    where: tuple[str | None, Path | None, str | None, Path | None, Path | None],
-    yes: bool,
-    as_json: bool,
-) -> None:
+def _send(request: _AdminRequest, where: _Where, yes: bool, as_json: bool) -> None:
+    """Send the request once it is confirmed, and print the outcome; exit with 1 unless done."""
     from migrator.cli.daemon import find_daemon
 
     require_confirmation(yes)
     daemon = find_daemon(*where)
-    confirm(_consequence(kind, tenant, daemon.status()), yes)
-    body = {"action": kind, "tenant": tenant}
-    _show(daemon.request("POST", "/admin/actions", body, _ACTION_S), as_json)
-
-
-def _show(answered: tuple[int, Mapping[str, Any]], as_json: bool) -> None:
-    """Print the outcome; exit with 1 unless it is done."""
-    status, answer = answered
+    consequence = request.consequence
+    if not isinstance(consequence, str):
+        consequence = consequence(daemon.status())
+    confirm(consequence, yes)
+    status, answer = daemon.request("POST", request.path, request.body, request.limit_s)
     done = status == 200
     sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
     if as_json:
-        print_json(
-            {
-                "outcome": "done" if done else "refused" if status < 500 else "failed",
-                "words": sentence,
-            }
-        )
+        outcome = "done" if done else "refused" if status < 500 else "failed"
+        print_json({"outcome": outcome, "words": sentence})
     elif done:
         print(sentence)
     else:
@@ -116,8 +114,12 @@ def _show(answered: tuple[int, Mapping[str, Any]], as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
+def _action(kind: ActionKind, tenant: str | None = None) -> _AdminRequest:
+    body = {"action": kind, "tenant": tenant}
+    return _AdminRequest(partial(_consequence, kind, tenant), "/admin/actions", body)
+
+
 def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) -> str:
-    """What the action will do, for the user to confirm."""
     tenants = status["tenants"]
     if name is not None and name not in tenants:
         raise InputError(
@@ -143,29 +145,37 @@ _CONSEQUENCES = {
 }
 
 
-_on_all(
-    ActionKind.PAUSE,
-    "Stop applying plans to the GPU until resumed; requests are still served.\n\nWorkers that die "
-    "are replaced, running retrainings finish, plans are still recorded.",
-)
-_on_all(ActionKind.RESUME, "Apply plans again, beginning with the newest.")
-_on_all(ActionKind.REPLAN, "Plan the rest of the window again, now.")
-_on_one(
-    ActionKind.ROLL_BACK,
-    "Serve a tenant with the previous version of its model.\n\nThe current version is withdrawn: "
-    "restarts do not serve it, and the next retraining starts from the previous one.",
-)
-_on_one(
-    ActionKind.DRAIN,
-    "Refuse new requests of a tenant, answer waiting ones, give its instances to other tenants."
-    "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
-)
-_on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
-_on_one(
-    ActionKind.RETRAIN,
-    "Retrain a tenant on its labels up to now, as soon as there is room.\n\nPlans contain it "
-    "whether it pays or not; labels that come later are learned in the next window.",
-)
+def _load(tenant: str) -> _AdminRequest:
+    consequence = f"{tenant} is served again; other tenants may get smaller instances."
+    path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
+    return _AdminRequest(consequence, path, {}, _ADD_S)
+
+
+def _remove(tenant: str) -> _AdminRequest:
+    consequence = f"{tenant} answers no more requests; its instances go to the others."
+    return _AdminRequest(consequence, "/admin/tenants", {"remove": tenant})
+
+
+for _kind, _help in {
+    ActionKind.PAUSE: "Stop applying plans to the GPU until resumed; requests are still served."
+    "\n\nWorkers that die are replaced, running retrainings finish, plans are still recorded.",
+    ActionKind.RESUME: "Apply plans again, beginning with the newest.",
+    ActionKind.REPLAN: "Plan the rest of the window again, now.",
+}.items():
+    _on_all(_kind, _help, partial(_action, _kind))
+for _kind, _help in {
+    ActionKind.ROLL_BACK: "Serve a tenant with the previous version of its model.\n\nThe current "
+    "version is withdrawn: restarts do not serve it, and the next retraining starts from the "
+    "previous one.",
+    ActionKind.DRAIN: "Refuse new requests of a tenant, answer waiting ones, give its instances "
+    "to other tenants.\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and "
+    "model are kept.",
+    ActionKind.UNDRAIN: "Accept requests of a drained tenant again and plan for it.",
+    ActionKind.RETRAIN: "Retrain a tenant on its labels up to now, as soon as there is room.\n\n"
+    "Plans contain it whether it pays or not; labels that come later are learned in the next "
+    "window.",
+}.items():
+    _on_one(_kind, _help, partial(_action, _kind))
 
 
 @group.command()
@@ -190,16 +200,14 @@ def add(
     Persists over restarts until `migrator admin remove TENANT`. Paths in FILE are relative to it,
     on the daemon's machine.
     """
-    from migrator.cli.daemon import find_daemon
     from migrator.io.data_file import read_yaml_file
 
-    require_confirmation(yes)
     section = read_yaml_file(file, _section)
-    daemon = find_daemon(url, state, scenario, token_file, ca)
     name = section.get("name") or section.get("model")
-    confirm(f"{name} is served as well; other tenants may get smaller instances.", yes)
+    consequence = f"{name} is served as well; other tenants may get smaller instances."
     body = {"admit": section, "folder": str(file.parent.absolute())}
-    _show(daemon.request("POST", "/admin/tenants", body, _ADD_S), as_json)
+    request = _AdminRequest(consequence, "/admin/tenants", body, _ADD_S)
+    _send(request, (url, state, scenario, token_file, ca), yes, as_json)
 
 
 def _section(data: object) -> dict[str, Any]:
@@ -210,45 +218,10 @@ def _section(data: object) -> dict[str, Any]:
     return data
 
 
-@group.command()
-def load(
-    tenant: TenantName,
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Serve a removed tenant again, with the model and the labels that it had."""
-    from migrator.cli.daemon import find_daemon
-
-    require_confirmation(yes)
-    daemon = find_daemon(url, state, scenario, token_file, ca)
-    confirm(f"{tenant} is served again; other tenants may get smaller instances.", yes)
-    path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
-    _show(daemon.request("POST", path, {}, _ADD_S), as_json)
-
-
-@group.command()
-def remove(
-    tenant: TenantName,
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Serve a tenant no longer: answer its waiting requests and free its instances.
-
-    Persists over restarts until `migrator admin load TENANT`; labels and model are kept.
-    """
-    from migrator.cli.daemon import find_daemon
-
-    require_confirmation(yes)
-    daemon = find_daemon(url, state, scenario, token_file, ca)
-    confirm(f"{tenant} answers no more requests; its instances go to the others.", yes)
-    _show(daemon.request("POST", "/admin/tenants", {"remove": tenant}, _ACTION_S), as_json)
+_on_one("load", "Serve a removed tenant again, with the model and the labels that it had.", _load)
+_on_one(
+    "remove",
+    "Serve a tenant no longer: answer its waiting requests and free its instances.\n\nPersists "
+    "over restarts until `migrator admin load TENANT`; labels and model are kept.",
+    _remove,
+)

@@ -74,7 +74,8 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="FOLDER",
-        help="Where `migrator serve` keeps its records; default MIGRATOR_STATE or the user's.",
+        help="Folder of records, models, labels, the journal and emulated GPUs; default: "
+        "MIGRATOR_STATE or the user's.",
     ),
 ]
 ScenarioName = Annotated[
@@ -181,12 +182,6 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
         _SHOW_WARNING(message, *where, **more)
 
 
-def _exit_code(error: MigratorError) -> int:
-    if isinstance(error, InputError):
-        return BAD_INPUT
-    return REFUSED if isinstance(error, GpuError) else FAILED
-
-
 def _run() -> int:
     try:
         app()
@@ -198,7 +193,9 @@ def _run() -> int:
         if isinstance(error, PolicyError):
             print(error.own_traceback, end="", file=sys.stderr)
         complain(f"infeasible: {error}" if isinstance(error, InfeasibleError) else str(error))
-        return _exit_code(error)
+        if isinstance(error, InputError):
+            return BAD_INPUT
+        return REFUSED if isinstance(error, GpuError) else FAILED
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -279,21 +276,15 @@ def print_json(value: object) -> None:
     print(json.dumps(value, allow_nan=False), flush=True)  # flush: a process may be reading
 
 
-def compile_first(charge: Charge) -> None:
-    """Load the planner's kernels; print a notice if they have to be compiled first."""
-    from migrator.planning.planners import ready
-
-    ready(charge)
-
-
 def warm(policies: Iterable[str]) -> None:
     """Load the planners of these policies; print a notice if they have to be compiled first."""
+    from migrator.planning.planners import ready
     from migrator.policies.policy import Sight
     from migrator.policies.registry import policy
 
     if any(policy(name).sight is not Sight.NOTHING for name in set(policies)):
         for charge in (Charge.SURVIVORS, Charge.PAPER):  # the first one needs all kernels
-            compile_first(charge)
+            ready(charge)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -265,7 +264,6 @@ def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
 
 
 def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
-    """Tenants that the GPU's daemon still serves."""
     from migrator.cluster.fleet.ray_head import ask_head
 
     unknown = ["its tenants"]
@@ -316,7 +314,7 @@ def serve_cluster(
                 f"{run.name} is already served there with another scenario, driver or store; stop "
                 "it first with `migrator cluster stop`, or give this one another name"
             )
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: drain the GPUs
         try:
             served = _wait_until_served(ray, head, run)
             homes = len(set(served.homes.values()))
@@ -374,14 +372,13 @@ def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
 
 
 def _watch(ray: Any, head: Any) -> None:
-    """Report changes of GPUs and tenants until Ctrl-C."""
     from migrator.cluster.fleet.ray_head import ask_head
 
     before: dict[str, str] = {}
     while True:
         with suppress(MigratorError):  # the head is restarting
             seen = ask_head(ray, head, "overview")
-            now = {row["gpu"]: f"{row['state']} {row['state']}".strip() for row in seen["gpus"]}
+            now = {row["gpu"]: row["words"] or row["state"] for row in seen["gpus"]}
             now |= {
                 name: f"on {row['gpu']}" if row["state"] == "served" else row["words"]
                 for name, row in seen["tenants"].items()
@@ -391,8 +388,3 @@ def _watch(ray: Any, head: Any) -> None:
                     say(f"{name}: {state}")
             before = now
         time.sleep(_LOOK_S)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM like Ctrl-C: drain the GPUs."""
-    raise KeyboardInterrupt

@@ -15,6 +15,7 @@ from migrator import __version__
 from migrator.cli.records_files import records_file
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.http_client import NoAnswerError, request
+from migrator.io.processes import Process
 from migrator.io.tls import pinned, trusting
 from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
 from migrator.records.rows import RunRow
@@ -49,26 +50,11 @@ def probe_daemon(
 
 def is_there(pid: int, began_s: float) -> bool:
     """Whether that process still runs; a process that began later has reused its id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    started_s = _started_s(pid)
-    return started_s is None or started_s <= began_s + _LEEWAY_S
-
-
-def _started_s(pid: int) -> float | None:
-    """When a process began; infinity if it has ended, None if the system does not report it."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        uptime_s = float(Path("/proc/uptime").read_text("utf-8").split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    if after_name[0] in "ZX":
-        return float("inf")
-    return time.time() - uptime_s + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    process = Process.of(pid)
+    if not process.alive or process.began is None:
+        return process.alive
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return booted_s + process.began / os.sysconf("SC_CLK_TCK") <= began_s + _LEEWAY_S
 
 
 def _trusted(run: RunRow, ca: Path | None) -> ssl.SSLContext | None:
@@ -97,10 +83,7 @@ def _status_reply(
     if reply.status in (401, 403):
         return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
     status = reply.json_object() if reply.status == 200 else None
-    return (
-        status,
-        "" if status is not None else f"{url} returned {reply.status} instead of a status",
-    )
+    return status, "" if status else f"{url} returned {reply.status} instead of a status"
 
 
 @dataclass(frozen=True)
@@ -131,15 +114,13 @@ class DaemonClient:
         self, method: str, path: str, body: object = None, wait_s: float = _ANSWER_S
     ) -> tuple[int, Mapping[str, Any]]:
         """Send a request. Returns the status code and the JSON object of the response."""
-        headers = {"user-agent": f"migrator-cli/{__version__}"}
-        token = self.token
         try:
             reply = request(
                 *(self.url, method, path),
                 timeout_s=wait_s,
-                token=token,
+                token=self.token,
                 body=body,
-                headers=headers,
+                headers={"user-agent": f"migrator-cli/{__version__}"},
                 context=self.context,
             )
         except NoAnswerError as error:
@@ -192,10 +173,7 @@ def find_daemon(
 def read_token(path: Path | None) -> str | None:
     """The token from the file, otherwise from the environment."""
     if path is None:
-        token = next(
-            (os.environ[variable] for variable in CLIENT_VARIABLES if os.environ.get(variable)),
-            None,
-        )
+        token = next(filter(None, map(os.environ.get, CLIENT_VARIABLES)), None)
     else:
         try:
             token = path.read_text(encoding="utf-8").strip()

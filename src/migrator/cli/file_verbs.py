@@ -73,7 +73,7 @@ def validate(
             f"{file}: this is no file that MIGRator reads; `migrator example` prints one of each "
             "kind"
         )
-    checked = _CHECKS.get(kind.name, _nothing_to_check)(file)
+    checked = _CHECKS[kind.name](file) if kind.name in _CHECKS else _Checked()
     warnings = _scenario_warnings(file) if kind is SCENARIO else []
     details, use = checked.details, checked.use or kind.use.format(file=file)
     if as_json:
@@ -103,10 +103,6 @@ class _Checked:
     details: str = ""
     use: str | None = None
     """What to do with it; None: what is done with every file of its kind."""
-
-
-def _nothing_to_check(_file: Path) -> _Checked:
-    return _Checked()
 
 
 def _problem(file: Path) -> _Checked:

@@ -125,7 +125,6 @@ def evaluate(
 
 
 def _chosen(given: str | None, model: Path | None) -> dict[str, Forecaster]:
-    """The forecasters by displayed name."""
     from migrator.forecast.selection import forecaster
 
     names = list(MEASURED)
@@ -152,7 +151,6 @@ class _EvaluationJob:
     """What saved models were trained on; empty without saved models."""
 
     def words(self) -> str:
-        """The split in one sentence."""
         left = len(self.counts) - self.first
         trained = f"{self.trained}, " if self.trained else ""
         return f"{self.name}: {trained}evaluated on the {left} slots from {self.first}."

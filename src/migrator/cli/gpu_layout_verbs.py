@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import REFUSED, AsJson, print_json
-from migrator.cli.gpu_verbs import BoardName, DriverOption, Index, State, group, say, target
+from migrator.cli.app import REFUSED, AsJson, State, print_json
+from migrator.cli.gpu_verbs import BoardName, DriverOption, Index, group, say, target
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 
@@ -27,9 +27,6 @@ LayoutGiven = Annotated[
     typer.Argument(
         metavar="LAYOUT", help="Layout file (YAML or JSON), or a mig-parted file as FILE:NAME."
     ),
-]
-LayoutName = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Which layout of a mig-parted file.")
 ]
 Owner = Annotated[
     str, typer.Option(metavar="NAME", help="Whose instances these are in the journal.")
@@ -51,7 +48,6 @@ WaitS = Annotated[
 @group.command("assert")
 def assert_layout(
     layout: LayoutGiven,
-    name: LayoutName = None,
     driver: DriverOption = None,
     index: Index = 0,
     state: State = None,
@@ -69,7 +65,7 @@ def assert_layout(
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
-    wanted = read_layout(layout, gpu, name)
+    wanted = read_layout(layout, gpu)
     for note in wanted.notes:
         say(note)
     differences = difference(instances, wanted.layout)
@@ -114,7 +110,6 @@ def export(
 @group.command()
 def apply(
     layout: LayoutGiven,
-    name: LayoutName = None,
     driver: DriverOption = None,
     index: Index = 0,
     dry_run: DryRun = False,
@@ -154,7 +149,7 @@ def apply(
         raise InputError(f"--enable-mig: {chosen.driver} has no MIG mode; leave it out")
     with chosen.partitioner(owner, read_only=dry_run) as partitioner:
         gpu = partitioner.driver.gpu()
-        wanted = read_layout(layout, gpu, name)
+        wanted = read_layout(layout, gpu)
         for note in wanted.notes:
             say(note)
         if dry_run:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import REFUSED, AsJson, app, print_json
+from migrator.cli.app import REFUSED, AsJson, State, app, print_json
 from migrator.cli.gpu_views import (
     Row,
     gpu_json,
@@ -53,14 +53,6 @@ DriverOption = Annotated[
 Index = Annotated[
     int, typer.Option("--gpu", metavar="INDEX", help="Which GPU, as nvidia-smi numbers them.")
 ]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        metavar="FOLDER",
-        help="Where the journal and emulated GPUs live; default MIGRATOR_STATE or the user's.",
-    ),
-]
 BoardName = Annotated[
     str | None,
     typer.Option(
@@ -81,39 +73,29 @@ class GpuTarget:
     board: str | None
     limit_memory: bool = False
 
-    @contextmanager
-    def open(self) -> Iterator[GpuDriver]:
-        """Open its driver."""
+    def open(self) -> AbstractContextManager[GpuDriver]:
         from migrator.gpu.drivers.registry import open_driver
 
-        with open_driver(
-            self.driver,
-            self.index,
+        return open_driver(
+            *(self.driver, self.index),
             state=self.state,
             board=self.board,
             limit_memory=self.limit_memory,
-        ) as driver:
-            yield driver
+        )
 
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
         """A partitioner, for plans only if `read_only`; reports a journal that was set aside."""
-        from migrator.gpu.journal import Journal, describe_set_aside
+        from migrator.gpu.journal import Journal, describe_set_aside, journal_path
         from migrator.gpu.partitioner import Partitioner
 
         if not owner.strip() or not owner.isprintable():
             raise InputError("--owner: the name is empty or not printable; give a plain name")
-        with self.open() as driver, Journal(self.journal, read_only=read_only) as journal:
+        path = journal_path(self.state)
+        with self.open() as driver, Journal(path, read_only=read_only) as journal:
             if journal.damaged is not None:
                 say(describe_set_aside(journal.damaged))
             yield Partitioner(driver, journal, owner)
-
-    @property
-    def journal(self) -> Path:
-        """The path of the journal, which may not exist."""
-        from migrator.gpu.journal import journal_path
-
-        return journal_path(self.state)
 
 
 def target(
@@ -131,8 +113,6 @@ def target(
     from migrator.gpu.drivers.registry import default_driver
     from migrator.io.folders import state_folder
 
-    if index < 0:
-        raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
     name = driver or (DriverKind.EMULATED if board is not None else default_driver())
     if driver is None and board is None and name == DriverKind.EMULATED:
         say("no GPU found, using the emulated one; `--driver mig` says what is missing")
@@ -297,10 +277,10 @@ def _read_journal(
     chosen: GpuTarget, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
-    from migrator.gpu.journal import Journal, live_creates, match_creates
+    from migrator.gpu.journal import Journal, journal_path, live_creates, match_creates
 
     try:
-        with Journal(chosen.journal, read_only=True) as journal:
+        with Journal(journal_path(chosen.state), read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
             changes = [
                 f"{change.owner}'s change, begun by process {change.pid}" for change in begun
@@ -310,6 +290,3 @@ def _read_journal(
     except MigratorError as error:
         say(str(error))
         return {}, []
-
-
-# Views

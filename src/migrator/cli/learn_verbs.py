@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import AsJson, app, print_json, progress
-from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.learn.benchmark_run import BenchmarkResult
@@ -74,21 +73,16 @@ def retrain(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from --checkpoint, with the same options.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write the results as JSON.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a benchmark: every window brings new classes; estimate, retrain, adopt if not worse.
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
-    from migrator.io.output_file import AnswerFile
     from migrator.learn.registry import benchmark as benchmark_named
     from migrator.learn.registry import require_torch
     from migrator.learn.retraining import RetrainingSettings
 
-    figures = None if out is None else AnswerFile(out)
     benchmark_named(benchmark)  # report a misspelt name before torch is loaded
     require_torch()
     from migrator.learn.benchmark_run import BenchmarkRequest, BenchmarkSettings
@@ -102,18 +96,10 @@ def retrain(
     answer = run.answer(result)
     for sentence in result.stops:
         _warn(sentence)
-    try:
-        if figures is not None:
-            figures.write(answer)
-    except InputError:  # the results are not lost
-        print_json(answer)
-        raise
     if as_json:
         print_json(answer)
-        return
-    _print_course(result, answer["board"])
-    if figures is not None:
-        print(f"figures   {figures.path}")
+    else:
+        _print_course(result, answer["board"])
 
 
 @app.command()

@@ -258,7 +258,6 @@ class _WatchedRun:
         self._path = records_file(state, scenario) if url is None else None
 
     def look(self) -> CurrentRun:
-        """Read the current state."""
         from migrator.records.current_run import current_run
 
         now_s = time.time()

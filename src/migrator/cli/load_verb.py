@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -51,9 +50,6 @@ def load(
         int | None,
         typer.Option(min=1, max=1000, help="Send N windows; default: the scenario's."),
     ] = None,
-    speed: Annotated[
-        float, typer.Option(min=0.01, max=100, help="Seconds of the trace sent per second.")
-    ] = 1.0,
     seed: Seed = None,
     token: Annotated[
         str | None,
@@ -63,13 +59,9 @@ def load(
         ),
     ] = None,
     ca: Ca = None,
-    feedback: Annotated[
-        bool,
-        typer.Option("--feedback/--no-feedback", help="Send the true label after each answer."),
-    ] = True,
     labelled: Annotated[
         float,
-        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels that are sent."),
+        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels to send; 0: none."),
     ] = 1.0,
     labels_at: Annotated[
         str,
@@ -111,16 +103,15 @@ def load(
 
     if report is not None:
         check_page_path(report)
-    live, count = _read(scenario, seed, windows, speed)
+    live = _read(scenario, seed, windows)
     host = f"[{live.live.host}]" if ":" in live.live.host else live.live.host
     scheme = "http" if live.live.tls is None else "https"
     settings = LoadSettings(
         url=url or f"{scheme}://{host}:{live.live.port}",
         tenants=tuple(tenant or ()),
-        windows=count,
-        speed=speed,
+        windows=live.scenario.windows,
         tokens=_tokens(live, token, scenario),
-        labels=labelled if feedback else 0.0,
+        labels=labelled,
         labels_at=_labels_at(labels_at),
         first_lead_s=first_lead_s,
         now=now,
@@ -155,19 +146,12 @@ def _labels_at(given: str) -> LabelsAt:
         ) from None
 
 
-def _read(
-    path: Path, seed: int | None, windows: int | None, speed: float
-) -> tuple[LiveScenario, int]:
-    """Read the scenario, long enough for the windows at this speed, and the number of windows."""
+def _read(path: Path, seed: int | None, windows: int | None) -> LiveScenario:
     from migrator.cluster.file import is_cluster
     from migrator.workload.live import read_live
 
     read = _read_cluster if is_cluster(path) else read_live
-    live = read(path, seed, windows)
-    count = live.scenario.windows
-    if speed != 1:
-        live = read(path, seed, math.ceil(count * speed))
-    return live, count
+    return read(path, seed, windows)
 
 
 def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScenario:
@@ -199,7 +183,6 @@ def _tokens(live: LiveScenario, token: str | None, scenario: Path) -> dict[str, 
 
 
 def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
-    """Send the load to its end, or until Ctrl-C."""
     import asyncio
 
     from migrator.io.event_loop import event_loop

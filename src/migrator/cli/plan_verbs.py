@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import FAILED, AsJson, Figure, app, compile_first, print_json
+from migrator.cli.app import FAILED, AsJson, Figure, app, print_json
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError
@@ -56,6 +56,7 @@ def plan(
 ) -> None:
     """Plan a window: which instance on which slices serves or retrains which model per slot."""
     from migrator.planning.feasibility import require_feasible
+    from migrator.planning.planners import ready
     from migrator.planning.problem_file import read_problem
     from migrator.planning.solve import make_plan, require_time_limit
 
@@ -70,7 +71,7 @@ def plan(
     try:
         require_feasible(window)
         if solver is Solver.EXACT or warm_start:
-            compile_first(window.charge)
+            ready(window.charge)
         planned = make_plan(
             window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
         )
@@ -151,10 +152,11 @@ def _better(window: Problem, made: Plan, search_s: float | None) -> list[str]:
     this one's bound, or one that is less short of floors and better."""
     from migrator.planning.check import TOLERANCE, requests_short
     from migrator.planning.feasibility import require_feasible
+    from migrator.planning.planners import ready
     from migrator.planning.solve import make_plan
 
     require_feasible(window)
-    compile_first(window.charge)
+    ready(window.charge)
     best = make_plan(window, time_limit_s=search_s)
     better = []
     # relative to what is earned: a penalty may be far larger

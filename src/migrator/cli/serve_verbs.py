@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import Ca, app, naming, require_extra, require_known, say
+from migrator.cli.app import Ca, State, app, naming, require_extra, require_known, say
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,14 +104,7 @@ def serve(
         bool,
         typer.Option("--from-first-request", help="Start the first window at the first request."),
     ] = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder for models, labels, records and the journal; default: MIGRATOR_STATE, "
-            "otherwise the user's state folder.",
-        ),
-    ] = None,
+    state: State = None,
     batches: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Append a row per batch of requests to this file."),

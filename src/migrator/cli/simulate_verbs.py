@@ -52,13 +52,6 @@ def simulate(
             help="Policies to run (`migrator policies` lists them); default: the scenario's.",
         ),
     ] = None,
-    side_by_side: Annotated[
-        bool,
-        typer.Option(
-            "--side-by-side",
-            help="Run migrator, migrator-replanned and oracle to see what replanning gains.",
-        ),
-    ] = False,
     windows: Windows = None,
     forecaster: Forecaster = None,
     seed: Seed = None,
@@ -91,9 +84,14 @@ def simulate(
     from migrator.workload.drift_windows import missing_drift
     from migrator.workload.file import read_scenario
 
-    names = _policies_to_run(policy, side_by_side)
+    names: Sequence[str | None] = [None] if policy is None else _names_in(policy)
     if is_cluster(scenario):
-        _require_no_files({"--report": report, "--records": records, "--batches": batches})
+        for option, file in (("report", report), ("records", records), ("batches", batches)):
+            if file is not None:
+                raise InputError(
+                    f"--{option}: not supported for cluster scenarios; use --json, or `migrator "
+                    "cluster plan --out`"
+                )
         read = read_run(scenario, seed, windows, forecaster)
         if None in names:
             require_known(scenario, policy=read.policy, forecaster=None)
@@ -102,7 +100,7 @@ def simulate(
 
         with open_workers(at_once, ray_address(ray)) as workers:
             placed = simulate_cluster(read, names, workers, drawn=drawn)
-        _print_runs(placed, cluster_outcome_json, outcome_table, side_by_side, as_json)
+        _print_runs(placed, cluster_outcome_json, outcome_table, as_json)
         return
     _require_no_workers(at_once, ray)
     if report is not None:
@@ -133,7 +131,7 @@ def simulate(
         _write_report(outcomes, report)
     if records is not None:
         write_simulations(records, _recorded(outcomes))
-    _print_runs(outcomes, run_json, run_table, side_by_side, as_json)
+    _print_runs(outcomes, run_json, run_table, as_json)
     if report is not None and not as_json:
         print(f"\nreport  {report}")
     if records is not None and not as_json:
@@ -160,38 +158,13 @@ def _recording(
         file.close()
 
 
-def _policies_to_run(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
-    """Names of the policies to run; None: the scenario's own."""
-    from migrator.core.comparison import SIDE_BY_SIDE
-
-    if not side_by_side:
-        return [None] if policy is None else _names_in(policy, "--policy")
-    if policy is not None:
-        raise InputError(
-            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)}, and --policy is given as well; "
-            "leave one of them out"
-        )
-    return SIDE_BY_SIDE
-
-
-def _names_in(text: str, option: str) -> list[str]:
-    """The policies named by an option, each once."""
+def _names_in(text: str) -> list[str]:
     from migrator.policies.registry import policy
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError(f"{option}: no name given; `migrator policies` lists them")
+        raise InputError("--policy: no name given; `migrator policies` lists them")
     return [policy(name).name for name in dict.fromkeys(names)]
-
-
-def _require_no_files(files: Mapping[str, Path | None]) -> None:
-    """InputError if an option is given that cluster scenarios do not support."""
-    for option, file in files.items():
-        if file is not None:
-            raise InputError(
-                f"{option}: not supported for cluster scenarios; use --json, or `migrator cluster "
-                "plan --out`"
-            )
 
 
 def _require_no_workers(at_once: int | None, ray: str | None) -> None:
@@ -227,17 +200,15 @@ def _print_runs(
     outcomes: Sequence[Any],
     to_json: Callable[[Any], dict[str, Any]],
     to_text: Callable[[Any], str],
-    side_by_side: bool,
     as_json: bool,
 ) -> None:
     """Print runs of one GPU or of a cluster, and compare them if there are several."""
-    from migrator.core.comparison import leads, summarise
+    from migrator.core.comparison import summarise
     from migrator.report.comparison import comparison_table
-    from migrator.report.run_json import runs_json
 
     if as_json:
-        lead = leads(summarise(outcomes))[0] if side_by_side else None
-        print_json(runs_json([to_json(outcome) for outcome in outcomes], lead))
+        runs = [to_json(outcome) for outcome in outcomes]
+        print_json(runs[0] if len(runs) == 1 else runs)
         return
     tables = [to_text(outcome) for outcome in outcomes]
     if len(outcomes) > 1:
@@ -295,7 +266,7 @@ def compare(
     if figure is not None:
         check_figure_path(figure)
     every = [name for name in policies_by_name() if not name.startswith("static-")]
-    names = every if policies == "all" else _names_in(policies, "--policy")
+    names = every if policies == "all" else _names_in(policies)
     scenario_runs = _read_all(scenarios, seeds)
     for scenario in scenario_runs:
         require_known(
@@ -480,11 +451,8 @@ def forecasters(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def schema(
-    as_json: Annotated[bool, typer.Option("--json", help="The output is always JSON.")] = True,
-) -> None:
+def schema() -> None:
     """Print the JSON schema of scenario files."""
-    assert as_json
     from migrator.workload.entries import scenario_schema
 
     print_json(scenario_schema())

@@ -24,7 +24,6 @@ class ActionKind(StrEnum):
 
     @property
     def of_tenant(self) -> bool:
-        """Whether it acts on one tenant."""
         return self not in (ActionKind.PAUSE, ActionKind.RESUME, ActionKind.REPLAN)
 
 

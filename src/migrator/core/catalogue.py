@@ -16,10 +16,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
+from typing import Any
 
 from migrator.core.errors import InputError
 
@@ -91,7 +92,6 @@ class Board:
         return math.inf if memory_gib is None else 1024 * memory_gib
 
     def sms_of(self, gpcs: int) -> int:
-        """The SMs of an instance of `gpcs` GPCs."""
         sms = self.plain_profiles[gpcs].sms
         if sms is None:
             raise InputError(
@@ -101,7 +101,6 @@ class Board:
         return sms
 
     def profile(self, name: str) -> MigProfile:
-        """The profile called `name`, e.g. "1g.10gb+me"."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -174,27 +173,14 @@ def shares_of(whole: Board) -> Board:
     return Board(f"{whole.name}{_SHARES}", slices, slices, shares)
 
 
-def _board(name: str, entry: dict[str, object]) -> Board:
-    raw = entry["profiles"]
-    assert isinstance(raw, list)
+def _board(name: str, entry: Mapping[str, Any]) -> Board:
     profiles = tuple(
         MigProfile(
-            name=profile["name"],
-            gpcs=profile["compute_slices"],
-            memory_slices=profile["memory_slices"],
-            max_instances=profile["max_instances"],
-            starts=tuple(profile["starts"]),
-            memory_gib=profile["memory_gib"],
-            sms=profile["sms"],
-            nvml_enum=profile["nvml_enum"],
-            profile_id=profile["profile_id"],
+            gpcs=profile.pop("compute_slices"), starts=tuple(profile.pop("starts")), **profile
         )
-        for profile in raw
+        for profile in entry["profiles"]
     )
-    compute, memory = entry["compute_slices"], entry["memory_slices"]
-    assert isinstance(compute, int)
-    assert isinstance(memory, int)
-    return Board(name, compute, memory, profiles)
+    return Board(name, entry["compute_slices"], entry["memory_slices"], profiles)
 
 
 Multiset = tuple[int, ...]
@@ -283,11 +269,9 @@ class Placement:
 
     @property
     def mask(self) -> int:
-        """Its memory slices as bits."""
         return slice_mask(self.start, self.width)
 
     def overlaps(self, other: Placement) -> bool:
-        """Whether the two cannot coexist."""
         return bool(self.mask & other.mask)
 
 

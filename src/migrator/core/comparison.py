@@ -84,7 +84,6 @@ class SeedValues:
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
         return math.fsum(self.by_seed.values()) / len(self.by_seed)
 
     def difference_from(self, other: SeedValues) -> SeedMean | None:
@@ -121,7 +120,6 @@ class Row:
 
     @property
     def seeds(self) -> int:
-        """How many seeds it ran with."""
         return len(self.goodput_share.by_seed)
 
 

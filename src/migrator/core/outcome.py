@@ -165,7 +165,6 @@ class LoadOutcome:
     scenario: str
     url: str
     seed: int
-    speed: float
     window_s: float
     windows: tuple[ClientWindow, ...]
     tenants: Mapping[str, ClientTally]

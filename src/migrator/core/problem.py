@@ -133,9 +133,9 @@ class Tenant:
     """Its inference task always has an instance of at least this many GPCs."""
     retraining_optional: bool = False
     """Whether the plan may leave the retraining out; the paper's rule requires it."""
-    value_after: float = 0.0
-    """Goodput that a completed retraining adds after the window, per request of the window and
-    per unit of accuracy gained: 1 if the gain lasts for one more window with the same arrivals."""
+    requests_after: float = 0.0
+    """Expected requests after the window that are answered with the accuracy gained by a completed
+    retraining."""
     weight: float = 1.0
     """What its goodput counts in the objective, beside that of the others."""
     floor: float = 0.0
@@ -148,12 +148,11 @@ class Tenant:
         return sum(map(sum, self.received)) / len(self.received)
 
     def configuration(self, name: str) -> RetrainingConfiguration:
-        """The configuration called `name`."""
         return next(choice for choice in self.configurations if choice.name == name)
 
     def later_goodput(self, configuration: RetrainingConfiguration) -> float:
         """Expected goodput after the window that a completed retraining adds."""
-        return self.value_after * self.requests * (configuration.accuracy - self.accuracy_pre)
+        return self.requests_after * (configuration.accuracy - self.accuracy_pre)
 
 
 @dataclass(frozen=True)
@@ -200,11 +199,10 @@ class Problem:
         if not any(tenant.floor > 0 for tenant in self.tenants):
             return 0.0
         return sum(
-            tenant.weight * tenant.requests * (1 + tenant.value_after) for tenant in self.tenants
+            tenant.weight * (tenant.requests + tenant.requests_after) for tenant in self.tenants
         )
 
     def tenant(self, name: str) -> Tenant:
-        """The tenant called `name`."""
         return next(tenant for tenant in self.tenants if tenant.name == name)
 
     def running(self, tenant: Tenant) -> RunningRetraining | None:
@@ -215,7 +213,6 @@ class Problem:
         return None
 
     def slots_left(self, tenant: Tenant) -> int | None:
-        """Slots until the tenant's running retraining ends; None if none runs at slot 0."""
         running = self.running(tenant)
         return None if running is None else running.slots_left
 
@@ -231,7 +228,6 @@ class Problem:
         return self.may_retrain(tenant) and not tenant.retraining_optional
 
     def with_charge(self, charge: Charge) -> Problem:
-        """The same problem under another reconfiguration charge."""
         return replace(self, charge=charge)
 
 

@@ -17,6 +17,12 @@ from typing import Any
 from migrator.core.catalogue import Board
 from migrator.core.registry import pick
 
+_PLAIN = (
+    *("model", "board", "training_ratio", "interference", "contention", "provenance"),
+    *("training_memory_mib", "retraining_held_mib", "estimate_held_mib"),
+)
+"""Keys of profiles.json whose values are taken as they are."""
+
 
 @dataclass(frozen=True)
 class _PackagedModel:
@@ -56,20 +62,13 @@ def on_board(profile: Profile, board: str) -> Profile:
 
 def profile_of(entry: Mapping[str, Any]) -> Profile:
     """The profile in an entry with the layout of profiles.json."""
+    plain = {name: entry[name] for name in _PLAIN if name in entry}
     return Profile(
-        model=entry["model"],
-        board=entry["board"],
+        **plain,
         latency_ms={int(batch): _curve(points) for batch, points in entry["latency_ms"].items()},
-        training_ratio=entry["training_ratio"],
-        interference=entry["interference"],
-        contention=entry["contention"],
         overhead=Overhead(**entry["overhead"]),
-        provenance=entry["provenance"],
         memory_mib=_by_batch(entry.get("memory_mib", {})),
-        training_memory_mib=entry.get("training_memory_mib"),
         worker_held_mib=_by_batch(entry.get("worker_held_mib", {})),
-        retraining_held_mib=entry.get("retraining_held_mib"),
-        estimate_held_mib=entry.get("estimate_held_mib"),
     )
 
 

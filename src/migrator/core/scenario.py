@@ -168,7 +168,6 @@ class ServedTenant:
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
         return self.service.tenant
 
 
@@ -194,7 +193,6 @@ class Scenario:
 
     @property
     def slots(self) -> int:
-        """Slots of a window."""
         return round(self.window_s / self.slot_s)
 
 
@@ -207,12 +205,10 @@ class Trace:
 
     @property
     def seconds(self) -> int:
-        """Length in seconds."""
         return len(self.counts)
 
     @property
     def mean_rps(self) -> float:
-        """Mean requests per second."""
         return float(self.counts.mean()) if self.seconds else 0.0
 
     def scaled(self, factor: float) -> Trace:

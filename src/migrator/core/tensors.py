@@ -61,7 +61,6 @@ class TensorSpec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its elements."""
         return DTYPES[self.datatype]
 
 

@@ -21,8 +21,6 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Asset:
-    """A file as the server sends it."""
-
     data: bytes
     kind: str
     etag: str
@@ -31,25 +29,17 @@ class _Asset:
 @cache
 def packaged_assets() -> Mapping[str, _Asset]:
     """All files by name, read once: the name in a request is never used as a path."""
-    traversables = [
-        file for file in files("migrator.dashboard").joinpath("static").iterdir() if file.is_file()
-    ]
-    assets = [
-        (traversable, KINDS[kind])
-        for traversable in traversables
-        if (kind := Path(traversable.name).suffix) in KINDS
-    ]
-    return {file.name: _asset(file.read_bytes(), kind) for file, kind in assets}
-
-
-def _asset(data: bytes, kind: str) -> _Asset:
-    return _Asset(data, kind, f'"{hashlib.sha256(data).hexdigest()[:16]}"')
+    assets = {}
+    for file in files("migrator.dashboard").joinpath("static").iterdir():
+        if kind := KINDS.get(Path(file.name).suffix):
+            data = file.read_bytes()
+            etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+            assets[file.name] = _Asset(data, kind, etag)
+    return assets
 
 
 @dataclass(frozen=True)
 class _PlotlyFile:
-    """plotly.js as the installed package has it."""
-
     data: bytes
     version: str
 

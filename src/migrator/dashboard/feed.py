@@ -71,7 +71,6 @@ class Feed:
             self._leave(queue)
 
     def close(self) -> None:
-        """Disconnect all pages, also those that are just joining."""
         self._closed = True
         for follower in list(self._followers):
             self._disconnect(follower)

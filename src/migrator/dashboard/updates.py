@@ -13,7 +13,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,8 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
         }
         windows = _with_plans(connection, run, since_s, first)
         facts = facts_of(replace(read_run(connection, row, wanted), windows=windows))
-        facts["run"] |= {"last_run": _last_run(connection)}
-    return Update(marker, _update_text(facts, marker, seconds), empty=False)
+        text = _update_text(connection, facts, marker, seconds)
+    return Update(marker, text, empty=False)
 
 
 def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
@@ -117,8 +117,8 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
         # seconds that were thinned meanwhile are old ones, which the page has in full
         where = "+run = ? AND rowid > ? AND rowid <= ? AND span_s = 1"
         seconds = seconds_json(connection, where, run, *between)
-        facts["run"] |= {"last_run": _last_run(connection)}
-    return Update(marker, _update_text(facts, marker, seconds), empty=marker == after)
+        text = _update_text(connection, facts, marker, seconds)
+    return Update(marker, text, empty=marker == after)
 
 
 def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
@@ -127,10 +127,6 @@ def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     if row is None:
         raise InputError(f"{path.name}: there is no run {run}; load the page again")
     return row
-
-
-def _last_run(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT max(run) FROM run").fetchone()[0])
 
 
 def read_windows(
@@ -220,8 +216,11 @@ def _planned(
     return blocks
 
 
-def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
+def _update_text(
+    connection: sqlite3.Connection, facts: dict[str, Any], marker: Marker, seconds: str
+) -> str:
     """The update; the seconds are JSON already."""
+    facts["run"]["last_run"] = connection.execute("SELECT max(run) FROM run").fetchone()[0]
     head = {"marker": str(marker), "now_s": round(time.time(), 3), **facts}
     text = json.dumps(head, allow_nan=False, separators=(",", ":"))
     return f'{text[:-1]},"seconds":{seconds}}}'
@@ -253,7 +252,6 @@ class Marker:
 
     @staticmethod
     def parse(text: str) -> Marker:
-        """The marker written as `text`; InputError if it is none."""
         parts = text.split(".")
         if len(parts) != len(TABLES) or not all(part.isdecimal() for part in parts):
             raise InputError("after: this is not a marker of this page; load the page again")
@@ -261,13 +259,9 @@ class Marker:
 
     @staticmethod
     def now(connection: sqlite3.Connection) -> Marker:
-        """Everything written so far."""
-        return Marker(tuple(_last(connection, kind) for kind in TABLES))
+        newest = [f"(SELECT max(rowid) FROM {kind.table})" for kind in TABLES]
+        row = connection.execute(f"SELECT {', '.join(newest)}").fetchone()
+        return Marker(tuple(int(number or 0) for number in row))
 
     def of(self, kind: type[Record]) -> int:
-        """The last row of one table."""
         return self.rows[TABLES.index(kind)]
-
-
-def _last(connection: sqlite3.Connection, kind: type[Record]) -> int:
-    return int(connection.execute(f"SELECT max(rowid) FROM {kind.table}").fetchone()[0] or 0)

@@ -71,8 +71,6 @@ def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class _WindowContext:
-    """A window, its neighbours, its units and the span of its seconds."""
-
     first: WindowRecord
     """Of the run."""
     before: WindowRecord | None

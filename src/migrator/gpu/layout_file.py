@@ -92,12 +92,10 @@ class LayoutFile:
     notes: tuple[str, ...] = ()
 
 
-def read_layout(given: str, gpu: Gpu, name: str | None = None) -> LayoutFile:
+def read_layout(given: str, gpu: Gpu) -> LayoutFile:
     """The layout for this GPU in the file `given`, or in `FILE:NAME` of a mig-parted file."""
-    path, named = _path_and_name(given)
-    if name is not None and named is not None and name != named:
-        raise InputError(f"--name: {name!r} and {given!r} name two layouts; leave out one of them")
-    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name or named), LAYOUT)
+    path, name = _path_and_name(given)
+    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name), LAYOUT)
 
 
 def describe_layout(path: Path) -> str:
@@ -370,7 +368,7 @@ def _picked(names: list[str], name: str | None) -> str:
         return names[0]
     there = listed(names, "and")
     if name is None:
-        refuse((_CONFIGS,), f"the file has {there}", "name one as FILE:NAME or with --name")
+        refuse((_CONFIGS,), f"the file has {there}", "name one as FILE:NAME")
     if name not in names:
         meant = nearest(name, names)
         hint = f" (did you mean {meant}?)" if meant else ""

@@ -154,12 +154,10 @@ class ChildProcess(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has no base class
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio: return the buffer to read into."""
         del sizehint
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio: bytes were read."""
         try:
             frames = self._reader.add(nbytes)
         except FrameError as error:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import InputError
-from migrator.io.file_kind import FileKind, wrong_kind
+from migrator.io.file_kind import FileKind, is_special, wrong_kind
 from migrator.io.json_text import load_json
 from migrator.io.strict import Location, refuse, shown
 from migrator.io.yaml_text import load_yaml
 
 _Parsed = TypeVar("_Parsed")
+_OWN_INPUT = ("/dev/stdin", "/dev/fd/")
+"""What a shell's pipe is called, which a user may name as the file of a command."""
 
 
 def read_file(
@@ -41,10 +43,14 @@ def beside(folder: Path, path: str, location: Location) -> Path:
     """The path of a file that another file in `folder` names at `location`."""
     if not path.strip() or not path.isprintable():
         refuse(location, f"{shown(path)} is no path", "name a file, relative to this one")
+    if is_special(folder / path):
+        refuse(location, f"{shown(path)} is a FIFO, socket or device", "name a regular file")
     return folder / path
 
 
 def _text(path: Path, form: str) -> str:
+    if is_special(path) and not str(path).startswith(_OWN_INPUT):
+        raise InputError("this is a FIFO, socket or device; give a regular file")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:

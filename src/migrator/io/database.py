@@ -33,22 +33,10 @@ _WAL_BYTES = 16 * 2**20
 _SUFFIXES = ("", "-wal", "-shm")
 """Of the files that make up a database."""
 _TEMPORARY = {
-    getattr(sqlite3, f"SQLITE_{name}")
-    for name in [
-        "ABORT",
-        "AUTH",
-        "BUSY",
-        "CANTOPEN",
-        "FULL",
-        "INTERRUPT",
-        "IOERR",
-        "LOCKED",
-        "NOLFS",
-        "NOMEM",
-        "PERM",
-        "PROTOCOL",
-        "READONLY",
-    ]
+    *(sqlite3.SQLITE_ABORT, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN),
+    *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED),
+    *(sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL),
+    sqlite3.SQLITE_READONLY,
 }
 """Error codes that say nothing about the content: the file is temporarily unusable."""
 
@@ -263,7 +251,6 @@ class _Writer(sqlite3.Connection):
     _opened: Mapping[Path, tuple[int, int]] = {}
 
     def note_files(self, path: Path) -> None:
-        """Note the file and its write-ahead log, which SQLite has opened by now."""
         paths = [path.absolute().with_name(f"{path.name}{suffix}") for suffix in _SUFFIXES]
         self._opened = {path: _identity(path) for path in paths}
 
@@ -377,7 +364,6 @@ def _connected(path: Path, how: str) -> _Writer:
 
 @functools.cache
 def _tables(statements: tuple[str, ...]) -> frozenset[tuple[str, str, str, str | None]]:
-    """The schema that these statements create."""
     with contextlib.closing(empty(statements)) as connection:
         return _tables_in(connection)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,6 @@ from typing import Any
 import yaml
 
 _MOST_BYTES = 1 << 26
-
-
 _HEAD_BYTES = 64
 
 
@@ -27,60 +26,41 @@ class FileKind:
 
 
 PROBLEM = FileKind("a planning problem", "use `migrator plan {file}`")
-
-
 PLAN = FileKind("a plan", "use `migrator check PROBLEM {file}`")
-
-
 SCENARIO = FileKind("a scenario", "use `migrator simulate {file}` or `migrator serve {file}`")
-
-
 CLUSTER = FileKind("a cluster scenario", "use `migrator cluster plan {file}`")
-
-
 LAYOUT = FileKind("a layout of a GPU", "use `migrator gpu apply {file} --dry-run`")
-
-
 PROFILES = FileKind("a profile file", "name it as `profile` of a tenant in a scenario")
-
-
 PLACEMENT = FileKind("a placement", "use `migrator cluster plan SCENARIO --current {file}`")
-
-
 RUN = FileKind("the JSON of a simulated run", "read it with your own programs")
-
-
 RECORDS = FileKind("the records of a run", "use `migrator dashboard {file}`")
-
-
 TRACE = FileKind("a trace of requests", "name it as `trace` in a scenario's arrivals")
-
-
 MODULE = FileKind("a Python module", "name its policy or model as MODULE:NAME")
-
-
 WEIGHTS = FileKind("a file of weights", "name it as `live.weights` of a tenant in a scenario")
-
-
 PAGE = FileKind("a page", "open it in a browser")
-
-
 PICTURE = FileKind("a picture", "open it in a viewer")
-
-
 _HEADS = {
     b"SQLite format 3\0": RECORDS,
     b"\x89PNG": PICTURE,
     b"<!DOCTYPE html": PAGE,
     b"<!doctype html": PAGE,
 }
-
-
 _ENDINGS = {".py": MODULE, ".safetensors": WEIGHTS, ".html": PAGE, ".csv": TRACE, ".gz": TRACE}
+
+
+def is_special(path: Path) -> bool:
+    """Whether the path is a FIFO, socket or device, whose reading may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def recognise(path: Path) -> FileKind | None:
     """The kind of the file; None if it cannot be read or is of no known kind."""
+    if is_special(path):
+        return None
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -135,8 +115,6 @@ def _has_models(data: Mapping[str, Any]) -> bool:
 
 _SCENARIO_KEYS = ("forecaster", "gpu", "policy", "tenants", "window_s", "windows")
 """Keys of a scenario, which may lack others: one of them is enough if nothing else matches."""
-
-
 _KEYS: tuple[tuple[FileKind, Callable[[Mapping[str, Any]], bool]], ...] = (
     (PLAN, lambda data: "upper_bound" in data and "slots" in data),
     (PROBLEM, lambda data: "tenants" in data and ("slots" in data or "charge" in data)),

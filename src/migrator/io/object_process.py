@@ -137,7 +137,6 @@ class ObjectProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
         self.hang_up()
         with suppress(subprocess.TimeoutExpired):

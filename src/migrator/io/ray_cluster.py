@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from migrator.core.errors import InputError
+from migrator.io.spawn import one_line
 
 ANSWERS_WITHIN_S = 5.0
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
@@ -53,21 +54,13 @@ def connect_to_ray(address: str, option: str, **settings: Any) -> Iterator[Any]:
     except (RuntimeError, ray.exceptions.RayError) as error:
         # for example if Ray or Python have other versions there
         raise InputError(
-            f"{option}: the Ray cluster at {address!r} cannot be joined ({first_line(error)}); "
+            f"{option}: the Ray cluster at {address!r} cannot be joined ({one_line(error)}); "
             f"have the same Ray and Python on every machine ({RAY_TOKEN})"
         ) from error
     try:
         yield ray
     finally:
         ray.shutdown()
-
-
-def first_line(error: BaseException) -> str:
-    """The type of an error and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return (
-        f"{type(error).__name__}: {lines[0].rstrip('.:')[:200]}" if lines else type(error).__name__
-    )
 
 
 def _is_listening(address: str) -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
@@ -21,8 +20,8 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from migrator.core.errors import MigratorError
-from migrator.io.ray_cluster import connect_to_ray, first_line
-from migrator.io.spawn import exit_at_hangup
+from migrator.io.ray_cluster import connect_to_ray
+from migrator.io.spawn import exit_at_hangup, one_line
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -53,43 +52,21 @@ def _begin(end: socket.socket) -> None:
     Thread(target=exit_at_hangup, args=(end.detach(),), daemon=True).start()
 
 
-def _submit(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
-) -> list[Future[Any]]:
-    try:
-        return [executor.submit(function, task) for task in tasks]
-    except BrokenProcessPool as error:
-        raise _lost() from error
-
-
 def _run_in_processes(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
+    executor: ProcessPoolExecutor,
+    in_order: bool,
+    function: Callable[..., Any],
+    tasks: Sequence[Any],
 ) -> Iterator[Any]:
-    waiting = deque(_submit(executor, function, tasks))
-    while waiting:
-        yield _result(waiting.popleft())
-
-
-def _run_in_processes_unordered(
-    executor: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[Any]
-) -> Iterator[Any]:
-    """As `_run_in_processes`, in the order in which the tasks end."""
-    for done in as_completed(_submit(executor, function, tasks)):
-        yield _result(done)
-
-
-def _result(done: Future[Any]) -> Any:
     try:
-        return done.result()
+        waiting = [executor.submit(function, task) for task in tasks]
+        for done in waiting if in_order else as_completed(waiting):
+            yield done.result()
     except BrokenProcessPool as error:
-        raise _lost() from error
-
-
-def _lost() -> MigratorError:
-    return MigratorError(
-        "a process of this run died, perhaps because the machine is out of memory; run it again "
-        "with fewer processes"
-    )
+        raise MigratorError(
+            "a process of this run died, perhaps because the machine is out of memory; run it "
+            "again with fewer processes"
+        ) from error
 
 
 class TaskWorkers:
@@ -98,28 +75,24 @@ class TaskWorkers:
     MigratorError if a process dies, for example because the machine is out of memory.
     """
 
-    def __init__(
-        self,
-        run: Callable[..., Iterator[Any]] = map,
-        run_unordered: Callable[..., Iterator[Any]] = map,
-    ) -> None:
-        """Both are called with a function and tasks; by default they run them in this process.
+    def __init__(self, run: Callable[..., Iterator[Any]] = lambda _, *what: map(*what)) -> None:
+        """`run` is called with whether results are in the order of the tasks, a function and tasks.
 
-        `run_unordered` may yield the results in another order.
+        By default they run in this process.
         """
-        self._run, self._run_unordered = run, run_unordered
+        self._run = run
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
         """Yield the result of every task; function, tasks and results must be picklable."""
-        return self._run(function, tasks)
+        return self._run(True, function, tasks)
 
     def as_completed(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[tuple[int, _Result]]:
         """Yield the place and the result of every task as soon as it ends."""
-        return self._run_unordered(partial(_numbered, function), list(enumerate(tasks)))
+        return self._run(False, partial(_numbered, function), list(enumerate(tasks)))
 
 
 def _numbered(function: Callable[[_Task], _Result], task: tuple[int, _Task]) -> tuple[int, _Result]:
@@ -133,45 +106,34 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     at_once = cores() if jobs is None else jobs
     if ray_address is not None:
         with connect_to_ray(ray_address, "--ray") as ray:
-            yield TaskWorkers(partial(_run_on_ray, ray), partial(_run_on_ray_unordered, ray))
+            yield TaskWorkers(partial(_run_on_ray, ray))
     elif at_once <= 1:
         yield TaskWorkers()
     else:
         with _open_processes(at_once) as executor:
-            yield TaskWorkers(
-                partial(_run_in_processes, executor),
-                partial(_run_in_processes_unordered, executor),
-            )
+            yield TaskWorkers(partial(_run_in_processes, executor))
 
 
-def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+def _run_on_ray(
+    ray: Any, in_order: bool, function: Callable[..., Any], tasks: Sequence[Any]
+) -> Iterator[Any]:
     """Run tasks on machines that have this package; their MigratorErrors are raised again."""
     remote = ray.remote(num_cpus=1)(_call)  # which takes no partial function
-    for waiting in [remote.remote(function, task) for task in tasks]:
-        yield _ray_result(ray, waiting)
-
-
-def _run_on_ray_unordered(ray: Any, function: partial[Any], tasks: Sequence[Any]) -> Iterator[Any]:
-    """As `_run_on_ray`, in the order in which the tasks end."""
-    remote = ray.remote(num_cpus=1)(_call)
     waiting = [remote.remote(function, task) for task in tasks]
-    while waiting:
-        (ended, *_), waiting = ray.wait(waiting, num_returns=1)
-        yield _ray_result(ray, ended)
-
-
-def _call(function: Callable[[_Task], _Result], task: _Task) -> _Result:
-    return function(task)
-
-
-def _ray_result(ray: Any, reference: Any) -> Any:
     try:
-        return ray.get(reference)
+        while waiting:
+            (ended, *_), left = ray.wait(waiting[:1] if in_order else waiting, num_returns=1)
+            waiting = waiting[1:] if in_order else left
+            yield ray.get(ended)
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, MigratorError):
             raise cause from error
         raise MigratorError(
-            f"--ray: a task failed on the Ray cluster ({first_line(cause or error)}); check "
+            f"--ray: a task failed on the Ray cluster ({one_line(cause or error)}); check "
             "that all machines run this version of migrator, or leave --ray out"
         ) from error
+
+
+def _call(function: Callable[[_Task], _Result], task: _Task) -> _Result:
+    return function(task)

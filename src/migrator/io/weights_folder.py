@@ -118,11 +118,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursio
 
 
 def knows_classes(path: Path) -> bool:
-    """Whether weights were trained on classes; False for those of a pre-training without labels.
-
-    Reads the header of a safetensors file only. Weights that MIGRator did not write count as
-    trained.
-    """
+    """Whether weights were trained on classes, as those count that MIGRator did not write."""
     try:
         _, header = safetensors_header(path)
         note = json.loads(header["__metadata__"][NOTE])

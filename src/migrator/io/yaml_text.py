@@ -16,11 +16,7 @@ from migrator.io.strict import Location, refuse, shown
 
 MAX_VALUES = 200_000
 """Most values in a file: a few lines of aliases can expand to billions."""
-
-
 _TAG = "tag:yaml.org,2002:"
-
-
 _WORDS = {
     "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
@@ -98,7 +94,6 @@ class _Values:
         self._open: set[int] = set()
 
     def value(self, node: yaml.Node, location: Location) -> object:
-        """The value of `node`, which is at `location`."""
         self._count += 1
         if self._count > MAX_VALUES:
             raise InputError(

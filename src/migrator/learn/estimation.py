@@ -232,11 +232,11 @@ def estimates_from(
     # the gain is measured on few samples, the base on all
     limit = float(np.clip(before + limit_of(trial.curve) - trial.curve[0], 0, 1))
     best = max(before, expected(limit, before, new_part, past, trial.samples))
-    gains = Gains(before, best - before, trial.head_gain, longest, growth_of(past))
+    growth, head = growth_of(past), _head_fraction(before, best - before, trial.head_gain)
     error = typical_error(past)
     estimates = []
     for settings in configurations:
-        fraction = gains.fraction(settings)
+        fraction = _fraction(settings, longest, growth, head)
         others = 0.0 if settings == longest else _FRACTION_SPREAD * (best - before)
         estimates.append(
             AccuracyEstimate(
@@ -268,8 +268,8 @@ def usual_fractions(
     configurations: Sequence[RetrainingSettings], past: Sequence[Past]
 ) -> tuple[float, ...]:
     """The gains of the configurations relative to that of the longest, before any estimate."""
-    gains = Gains(0.0, 0.0, None, longest_of(configurations), growth_of(past))
-    return tuple(map(gains.fraction, configurations))
+    longest, growth = longest_of(configurations), growth_of(past)
+    return tuple(_fraction(settings, longest, growth, _HEAD) for settings in configurations)
 
 
 def growth_of(past: Sequence[Past]) -> float:
@@ -288,38 +288,28 @@ def typical_error(past: Sequence[Past]) -> float:
     return math.sqrt(_faded([_ERROR**2, *squares]) if squares else _ERROR**2)
 
 
-@dataclass(frozen=True)
-class Gains:
-    """What configurations gain, relative to the longest one."""
+def _fraction(
+    settings: RetrainingSettings, longest: RetrainingSettings, growth: float, head: float
+) -> float:
+    """The gain of a configuration relative to the longest one; `head`: that of the head only."""
+    if settings == longest:
+        return 1.0
+    ratio = settings.epochs * settings.part / (longest.epochs * longest.part)
+    seen = math.pow(min(1.0, ratio), growth)
+    if settings.layers is longest.layers:
+        return seen
+    if settings.layers is Layers.HEAD:
+        return seen * head
+    return seen * (head + _BLOCK * (1 - head))
 
-    before: float
-    longest_gain: float
-    head_gain: float | None
-    """Measured on a sample."""
-    longest: RetrainingSettings
-    growth: float
 
-    def fraction(self, settings: RetrainingSettings) -> float:
-        """The gain of a configuration; 1 is that of the longest."""
-        if settings == self.longest:
-            return 1.0
-        ratio = settings.epochs * settings.part / (self.longest.epochs * self.longest.part)
-        seen = math.pow(min(1.0, ratio), self.growth)
-        if settings.layers is self.longest.layers:
-            return seen
-        head = self._head_fraction
-        if settings.layers is Layers.HEAD:
-            return seen * head
-        return seen * (head + _BLOCK * (1 - head))
-
-    @property
-    def _head_fraction(self) -> float:
-        """The gain of the head only, with as many samples seen."""
-        if self.head_gain is None or self.longest_gain <= 0:
-            return _HEAD
-        limit = min(1.0, self.before + max(0.0, self.head_gain))
-        gain = limit + _HEAD_REMOVED * (1 - limit) - self.before
-        return float(np.clip(gain / self.longest_gain, 0, 1))
+def _head_fraction(before: float, longest_gain: float, head_gain: float | None) -> float:
+    """The gain of the head only, with as many samples seen; `head_gain`: measured on a sample."""
+    if head_gain is None or longest_gain <= 0:
+        return _HEAD
+    limit = min(1.0, before + max(0.0, head_gain))
+    gain = limit + _HEAD_REMOVED * (1 - limit) - before
+    return float(np.clip(gain / longest_gain, 0, 1))
 
 
 def expected(

@@ -131,7 +131,7 @@ def retrain(
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new, settings.batch)
     laps.end(EVALUATION)
-    training = _Training.begin(model, data, settings, checkpoints, laps)
+    training = _Training(model, data, settings, checkpoints, laps)
     stopped = ""
     while training.has_more:
         try:
@@ -175,34 +175,21 @@ class _Training:
         checkpoints: Checkpoints | None,
         laps: Laps,
     ) -> None:
-        self._model, self._settings = model, settings
+        """Train a copy of the model; resume from the newest checkpoint if there is one."""
+        began = time.perf_counter()
+        self._model, self._settings = copy.deepcopy(model), settings
+        train_only(self._model, settings.layers)
         self._samples = data.training_part(settings.part, settings.seed)
         self._validation = data.validation
         self._checkpoints, self._laps, self._steps = checkpoints, laps, 0
-        self._schedule = CheckpointSchedule(getattr(model, "kept_bytes", 0))
+        self._schedule = CheckpointSchedule(getattr(self._model, "kept_bytes", 0))
         self._best: Model | None = None
         """A copy of the best epoch's model; None if the best epoch is the last one."""
         self.curve: list[float] = []
         self.seconds = 0.0
-
-    @classmethod
-    def begin(
-        cls,
-        model: Model,
-        data: WindowData,
-        settings: RetrainingSettings,
-        checkpoints: Checkpoints | None,
-        laps: Laps,
-    ) -> _Training:
-        """Train a copy of the model; resume from the newest checkpoint if there is one."""
-        began = time.perf_counter()
-        trainee = copy.deepcopy(model)
-        train_only(trainee, settings.layers)
-        training = cls(trainee, data, settings, checkpoints, laps)
-        training._resume(model)
-        begin_training(trainee, training._samples, settings.seed)
-        training.seconds += time.perf_counter() - began
-        return training
+        self._resume(model)
+        begin_training(self._model, self._samples, settings.seed)
+        self.seconds += time.perf_counter() - began
 
     def _resume(self, serving: Model) -> None:
         checkpoint = self._checkpoints.newest_good() if self._checkpoints is not None else None
@@ -360,14 +347,13 @@ def train_epoch(
     batch: int,
     seed: int,
     step_done: Callable[[], None] = lambda: None,
-) -> float:
-    """Train one epoch of `epochs` and return the mean loss. Seed and epoch determine the order.
+) -> None:
+    """Train one epoch of `epochs`. Seed and epoch determine the order.
 
     DivergedError at the first loss that is not finite.
     """
     draw = random_stream(seed, Stream.EPOCH, epoch)
     steps = steps_per_epoch(len(samples), batch)
-    losses = []
     adjusts = hasattr(model, "begin_training")
     order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.classes, draw)
     for number, rows in enumerate(batches(order, batch)):
@@ -378,9 +364,7 @@ def train_epoch(
                 f"the loss became {loss} in step {number + 1} of epoch {epoch + 1}, so the "
                 "previous model stays in service; lower its learning_rate"
             )
-        losses.append(loss)
         step_done()
-    return float(np.mean(losses))
 
 
 def accuracy(model: Model, samples: Samples, batch: int = BATCH) -> float:

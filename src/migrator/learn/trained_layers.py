@@ -94,12 +94,15 @@ def _first_of_last_block(network: nn.Module, head: Prefix) -> str | None:
     """The name of the last element of the last outermost list of blocks; None without a list."""
     last, element = "", None
     for name, module in network.named_modules():
-        if not isinstance(module, nn.ModuleList | nn.Sequential) or (last and _within(name, last)):
+        if not isinstance(module, nn.ModuleList | nn.Sequential) or (
+            last and name.startswith(f"{last}.")
+        ):
             continue
         blocks = [
             full
             for child, block in module.named_children()
-            if not f"{(full := _joined(name, child))}.".startswith(head) and _has_matrix(block)
+            if not f"{(full := _joined(name, child))}.".startswith(head)
+            and any(weight.ndim >= _MATRIX for weight in block.parameters())
         ]
         if len(blocks) > 1:
             last, element = name, blocks[-1]
@@ -117,14 +120,6 @@ def _untrained(network: nn.Module, trained: set[str], name: str = "") -> Iterato
             yield full
         elif names - trained:
             yield from _untrained(module, trained, full)
-
-
-def _has_matrix(module: nn.Module) -> bool:
-    return any(parameter.ndim >= _MATRIX for parameter in module.parameters())
-
-
-def _within(name: str, outer: str) -> bool:
-    return name.startswith(f"{outer}.")
 
 
 def _joined(name: str, child: str) -> str:

@@ -55,7 +55,6 @@ class Ledger:
         return self._accounts[tenant, window]
 
     def sent(self, tenant: str, window: int, second: int, lag_s: float) -> None:
-        """Count a request that was sent."""
         self.account(tenant, window).sent += 1
         self._seconds[tenant][0, second] += 1
         self._lag_s.append(lag_s)

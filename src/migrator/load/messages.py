@@ -14,23 +14,26 @@ from migrator.core.errors import InputError
 
 HEADER_LENGTH = "inference-header-content-length"
 _DATATYPES = {"UINT8": "uint8", "INT32": "int32", "INT64": "int64", "FP32": "float32"}
-_LABEL, _SCORES = "label", "scores"
+_LABEL = "label"
 
 
 class _Tensor(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
-    data: list[float | str] | None = None
-    parameters: dict[str, Any] = {}
 
 
 class _Metadata(msgspec.Struct):
     inputs: list[_Tensor]
 
 
+class _Output(msgspec.Struct):
+    name: str
+    data: list[float | str] = []
+
+
 class _InferReply(msgspec.Struct):
-    outputs: list[_Tensor]
+    outputs: list[_Output]
     model_version: str = ""
 
 
@@ -121,31 +124,14 @@ def encode_label(request_id: str, label: int) -> bytes:
     return msgspec.json.encode({"id": request_id, "label": label})
 
 
-def read_answer(body: bytes, headers: Mapping[str, str]) -> LabelAnswer | None:
+def read_answer(body: bytes) -> LabelAnswer | None:
     """The label in a response; None if there is none."""
     try:
-        length = int(headers.get(HEADER_LENGTH, len(body)))
-        answer = _ANSWERS.decode(body[:length])
-        values = _values(answer.outputs, body[length:])
-    except (msgspec.MsgspecError, ValueError, TypeError):
+        answer = _ANSWERS.decode(body)
+        labels = [output.data for output in answer.outputs if output.name == _LABEL]
+        return LabelAnswer(int(labels[0][0]), answer.model_version)
+    except (msgspec.MsgspecError, IndexError, ValueError):
         return None
-    if len(values.get(_LABEL, ())):
-        return LabelAnswer(int(values[_LABEL][0]), answer.model_version)
-    if len(values.get(_SCORES, ())):
-        return LabelAnswer(int(np.argmax(values[_SCORES])), answer.model_version)
-    return None
-
-
-def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    for output in outputs:
-        size = output.parameters.get("binary_data_size")
-        if size is None:
-            arrays[output.name] = np.asarray(output.data if output.data is not None else [])
-            continue
-        arrays[output.name] = np.frombuffer(raw[:size], _DATATYPES.get(output.datatype, "uint8"))
-        raw = raw[size:]
-    return arrays
 
 
 def error_in(body: bytes) -> str:

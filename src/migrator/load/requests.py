@@ -41,7 +41,6 @@ class RequestSamples:
         """Which samples models may have been trained on."""
 
     def scenario(self, window: int) -> int:
-        """The benchmark's scenario for a window."""
         return min(window + 1, self._benchmark.scenarios - 1)
 
     @property
@@ -118,18 +117,16 @@ class Schedule:
         return Schedule(self.due_s[later], self.tenant[later], self.window[later], self.row[later])
 
 
-def times_s(scenario: Scenario, index: int, windows: int, speed: float) -> NDArray[np.float64]:
-    """Due times of a tenant's requests in the first `windows` windows, with its trace sped up by
-    `speed`."""
+def times_s(scenario: Scenario, index: int, windows: int) -> NDArray[np.float64]:
+    """Due times of a tenant's requests in the first `windows` windows."""
     tenant, window_s = scenario.tenants[index], scenario.window_s
     arrivals = TenantArrivals(tenant.trace, scenario.slot_s, scenario.seed, index)
     parts = []
-    for window in range(scenario.windows):
+    for window in range(windows):
         begin_s = tenant.offset_s + window * window_s
         # window by window like the simulator, because the drawn times depend on the start
         parts.append(arrivals.times(begin_s, begin_s + window_s) - tenant.offset_s)
-    due_s = np.concatenate(parts) / speed
-    return due_s[due_s < windows * window_s]
+    return np.concatenate(parts)
 
 
 def schedule(
@@ -138,12 +135,11 @@ def schedule(
     questions: Sequence[RequestSamples],
     first: int,
     windows: int,
-    speed: float,
 ) -> Schedule:
     """All requests of some tenants. `first`: the server's number of the first window."""
     parts = []
     for place, (index, asked) in enumerate(zip(tenants, questions, strict=True)):
-        due_s = times_s(scenario, index, windows, speed)
+        due_s = times_s(scenario, index, windows)
         window = (due_s // scenario.window_s).astype(np.int64)
         row = np.concatenate(
             [asked.rows(first + number, int((window == number).sum())) for number in range(windows)]

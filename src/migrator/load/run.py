@@ -47,8 +47,6 @@ class LoadSettings:
     tenants: tuple[str, ...] = ()
     """Tenants whose requests are sent; empty for all."""
     windows: int = 1
-    speed: float = 1.0
-    """Seconds of the traces per second."""
     tokens: Mapping[str, str] = field(default_factory=dict)
     """By tenant."""
     labels: float = 1.0
@@ -133,7 +131,7 @@ async def load(
         share = 0.0 if at_start else settings.labels
         sender = Sender(server, labels, share, targets, ledger, begin_s, first)
         questions = [target.questions for target in targets]
-        due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
+        due = schedule(scenario, indices, questions, first, settings.windows)
         beside = [
             asyncio.create_task(_watch(sender, settings, scenario.window_s, watch, stop, ledger)),
             asyncio.create_task(uploads.upload_later(begin_s, scenario.window_s, ledger, stop)),
@@ -156,7 +154,6 @@ async def load(
         scenario=scenario.name,
         url=settings.url,
         seed=scenario.seed,
-        speed=settings.speed,
         window_s=scenario.window_s,
         ended=ended,
         labels_at=settings.labels_at.value,
@@ -164,7 +161,6 @@ async def load(
 
 
 def _chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
-    """The indices of the named tenants; InputError for an unknown name."""
     tenants = [tenant.name for tenant in live.tenants]
     unknown = [name for name in names if name not in tenants]
     if unknown:
@@ -286,7 +282,6 @@ class Sender:
         self._silent_since_s: float | None = None
 
     def silent_s(self) -> float:
-        """Seconds for which the server has not responded to any request."""
         since_s = self._silent_since_s
         return 0.0 if since_s is None else self._loop.time() - since_s
 
@@ -330,7 +325,6 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
 
     async def _settle(self, request: _Request) -> None:
-        """Send a request and count its outcome."""
         account = self._ledger.account(request.name, request.window)
         sample = request.target.inputs(np.array([request.row]))[0]
         body, headers = encode_request(request.target.input, sample, request.id)
@@ -358,7 +352,7 @@ class Sender:
             account.refused[REFUSED[reply.status]] += 1
         elif reply.status != 200:
             account.fail(f"{reply.status}: {error_in(reply.body) or 'no reason given'}")
-        elif (answer := read_answer(reply.body, reply.headers)) is None:
+        elif (answer := read_answer(reply.body)) is None:
             account.fail("an answer without a label")
         else:
             account.latencies.append(latency_s)

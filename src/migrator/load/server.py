@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,16 +13,12 @@ from migrator.core.errors import InputError
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.load.messages import ModelInput, error_in, read_metadata
-from migrator.workload.live import ADMIN
 
 READY_S = 60.0
 """Seconds until a model must have an instance."""
 _POLL_S = 0.1
 _SETTLED_S, _SAME_S, _LOOKS = 0.2, 0.1, 20
 """Seconds between two polls, allowed difference of clocks in seconds, number of polls."""
-
-
-_Message = TypeVar("_Message", bound=msgspec.Struct)
 
 
 class _Window(msgspec.Struct):
@@ -37,14 +32,6 @@ class _ServerInfo(msgspec.Struct):
     window: _Window | None = None
 
 
-class _AdminStatus(msgspec.Struct):
-    """The admin status, for servers whose /v2 does not report windows."""
-
-    window: int
-    into_s: float
-    window_s: float
-
-
 @dataclass(frozen=True)
 class ServerWindow:
     """The current window of the server, on the clock of the event loop."""
@@ -56,7 +43,6 @@ class ServerWindow:
     """False: it begins with the first request."""
 
     def follows(self, before: ServerWindow) -> bool:
-        """Whether both are times of the same clock."""
         expected_s = before.began_s + (self.number - before.number) * self.window_s
         return abs(self.began_s - expected_s) < _SAME_S
 
@@ -98,21 +84,16 @@ class TargetServer:
                 f"--url: the server at {self.url} answers {reply.status} to /v2; name one that "
                 "speaks the Open Inference Protocol, version 2"
             )
-        server = _decoded(reply.body, _ServerInfo)
-        now = server.window if server is not None else None
-        if now is None:
-            asked_s = loop.time()
-            reply = await self._get("/admin/status", self.headers(ADMIN))
-            status = _decoded(reply.body, _AdminStatus) if reply.status == 200 else None
-            if status is not None:
-                now = _Window(status.window, status.into_s, status.window_s)
+        try:
+            now = msgspec.json.decode(reply.body, type=_ServerInfo).window
+        except msgspec.MsgspecError:
+            return None
         if now is None or now.window_s <= 0:
             return None
         middle_s = (asked_s + loop.time()) / 2
         return ServerWindow(now.number, middle_s - now.begin_s_ago, now.window_s, now.begun)
 
     async def model_input(self, tenant: str) -> ModelInput:
-        """The input of a tenant's model; InputError if the server does not describe it."""
         reply = await self._get(self.path(tenant), self.headers(tenant))
         reason = error_in(reply.body)
         if reply.status in (401, 403):
@@ -155,10 +136,3 @@ class TargetServer:
                 f"--url: no answer from {self.url} ({error}); start the server with "
                 "`migrator serve` or correct the address"
             ) from error
-
-
-def _decoded(body: bytes, kind: type[_Message]) -> _Message | None:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError:
-        return None

@@ -68,7 +68,6 @@ class Uploads:
         self._share, self._windows = share, windows
 
     async def upload(self, window: int, ledger: Ledger, stop: asyncio.Event) -> None:
-        """Upload the samples of one window and count them there."""
         for target in self._targets:
             since = None if window == self._windows[0] else window - 1
             rows = target.questions.training_rows(window, since)
@@ -117,7 +116,6 @@ class Uploads:
 
 
 def _parts(target: LoadTarget, rows: Rows) -> Iterator[Rows]:
-    """The rows in parts that fit into one request."""
     if not len(rows):
         return
     most = max(1, _BODY_BYTES // max(1, target.inputs(rows[:1]).nbytes))

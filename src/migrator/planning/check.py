@@ -142,8 +142,7 @@ def _later_goodput(problem: Problem, plan: Plan, tenant: Tenant) -> float:
     if _completion(problem, plan, tenant) > problem.slots:
         return 0.0
     gained = _accuracy_after(problem, plan, tenant) - tenant.accuracy_pre
-    received = math.fsum(map(math.fsum, tenant.received))
-    return tenant.value_after * gained * received / len(tenant.received)
+    return tenant.requests_after * gained
 
 
 def _limits(plan: Plan, tenant: Tenant, without: Sequence[float]) -> Iterator[float]:

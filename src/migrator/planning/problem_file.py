@@ -128,10 +128,10 @@ class _ProblemTenantEntry(Entry):
         description='"required", or "optional" if the plan may leave the retraining out; or '
         "{configurations: [...]} for several ways to retrain, of which the plan chooses one",
     )
-    value_after: Number = Field(
+    requests_after: Number = Field(
         default=0.0,
-        description="the goodput that a completed retraining adds after the window, per request "
-        "of the window and unit of accuracy gained, a number of at least 0",
+        description="expected requests after the window that are answered with the accuracy gained "
+        "by a completed retraining, a number of at least 0",
     )
     weight: float = Field(
         default=1.0,
@@ -254,8 +254,8 @@ def problem_to_json(problem: Problem) -> dict[str, object]:
 def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
     received = [list(row) for row in tenant.received]
     choices = _retraining_to_json(tenant)
-    if tenant.value_after:
-        choices["value_after"] = tenant.value_after
+    if tenant.requests_after:
+        choices["requests_after"] = tenant.requests_after
     preferences = {"weight": (tenant.weight, 1.0), "floor": (tenant.floor, 0.0)}
     return {
         "name": tenant.name,
@@ -317,7 +317,7 @@ def _tenant(
         overhead_s=entry.overhead_s,
         min_gpcs=entry.min_gpcs,
         retraining_optional=retraining == "optional" if optional is None else optional,
-        value_after=entry.value_after,
+        requests_after=entry.requests_after,
         weight=entry.weight,
         floor=entry.floor,
     )

@@ -24,8 +24,8 @@ from migrator.policies.policy import Observation
 
 _Table = TypeVar("_Table")
 BUSY = 0.5
-"""The part of the time for which `ekya` and `migrator` assume neighbours on shares to be busy; in
-`ekya` chosen in its favour, in trials at loads 0.6 and 0.8."""
+"""The part of the time for which `ekya` assumes neighbours on shares to be busy: chosen in its
+favour, in trials at loads 0.6 and 0.8."""
 MOST = 64
 """Number of cached services."""
 _LARGEST_PART = 0.75

@@ -25,6 +25,7 @@ from migrator.core.problem import (
     Tenant,
 )
 from migrator.core.profiles import Service
+from migrator.forecast.forecaster import without_gaps
 from migrator.planning.check import check_plan, valued, violations
 from migrator.planning.solve import make_plan
 from migrator.policies.layouts import (
@@ -35,7 +36,7 @@ from migrator.policies.layouts import (
     inference_wish,
     retraining_wish,
 )
-from migrator.policies.mps_workers import BUSY, beside_busy
+from migrator.policies.mps_workers import beside_busy
 from migrator.policies.policy import (
     Observation,
     RetrainingChoice,
@@ -47,6 +48,8 @@ from migrator.policies.policy import (
 
 LONGEST_WINDOWS = 2
 """Windows within which a retraining that outlasts its own must be over."""
+_LATEST, _FEWEST = 20, 3
+"""Windows from which the requests of later ones are expected, and the fewest that say anything."""
 _LATE_S = 10.0
 """Seconds that the plan with which a requested retraining begins may be late. It keeps the instance
 for so much longer; a retraining that ends before is worth a new plan."""
@@ -247,7 +250,7 @@ def _within_window(
         configurations=tuple(
             chosen if choice.name == chosen.name else choice for choice in tenant.configurations
         ),
-        value_after=lasting * tenant.value_after,
+        requests_after=lasting * tenant.requests_after,
     )
 
 
@@ -404,7 +407,7 @@ def answered_shares(observation: Observation) -> dict[str, float]:
         sizes = sorted((instance.gpcs for instance in best if instance.task == task), reverse=True)
         assert view.ahead is not None
         received = float(view.ahead.mean(axis=0).sum())
-        shares[view.name] = requests[tuple(sizes)] / received if received > 0 else 0.0
+        shares[view.name] = requests[tuple(sizes)] / received if received > 0 else 1.0
     return shares
 
 
@@ -431,11 +434,31 @@ def _tenant(observation: Observation, view: TenantView, optional: bool, answered
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
         retraining_optional=optional and not _is_requested(view),
-        # per request of the rest of the window
-        value_after=answered * view.value_after * observation.slots / observation.slots_left,
+        requests_after=answered * view.value_after * _requests_later(observation, view),
         weight=view.service.weight,
         floor=view.service.floor,
     )
+
+
+def _requests_later(observation: Observation, view: TenantView) -> float:
+    """Expected requests of a window after this one.
+
+    The mean of the latest windows, and as much of what the forecast is above or below it as one
+    window resembled the next (their autocorrelation). The forecast alone if there are too few.
+    """
+    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+    slots = observation.slots
+    forecast = slots * float(view.ahead.mean())
+    count = min(_LATEST, len(view.history) // slots)
+    if count < _FEWEST:
+        return forecast
+    latest = without_gaps(view.history[-count * slots :])
+    requests = latest.reshape(count, slots).sum(axis=1)
+    mean = float(requests.mean())
+    off = requests - mean
+    spread = float(off @ off)
+    resembling = max(0.0, float(off[1:] @ off[:-1]) / spread) if spread > 0 else 0.0
+    return mean + resembling * (forecast - mean)
 
 
 def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
@@ -446,14 +469,41 @@ def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
     service, board = view.service, observation.board
     per_second = service.capabilities_rps(board)
     if board.is_of_shares:
+        busy = _busy_part(observation)
         per_second = {
-            gpcs: _beside_busy_rps(service, board, gpcs, rps) for gpcs, rps in per_second.items()
+            gpcs: _beside_busy_rps(service, board, gpcs, rps, busy)
+            for gpcs, rps in per_second.items()
         }
     return {gpcs: rps * observation.slot_s for gpcs, rps in per_second.items() if rps > 0}
 
 
-def _beside_busy_rps(service: Service, board: Board, gpcs: int, alone_rps: float) -> float:
-    slowed, slowdown = beside_busy(service, 100 * board.sms_of(gpcs) / board.sms, BUSY)
+def _busy_part(observation: Observation) -> float:
+    """The part of a board of shares that is expected to be busy in the rest of the window.
+
+    With requests and retrainings, each on the size that takes the least of the board. Beside busy
+    neighbours these take longer, which keeps the board busy for longer.
+    """
+    board, left_s = observation.board, observation.slots_left * observation.slot_s
+    busy = slower = 0.0
+    for view in observation.tenants:
+        assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+        service = view.service
+        answered_rps = max(rps / gpcs for gpcs, rps in service.capabilities_rps(board).items())
+        if answered_rps > 0:
+            requests_rps = float(view.ahead.mean()) / observation.slot_s
+            busy += requests_rps / answered_rps / board.compute_slices
+        sizes = service.training_sizes(board) if view.retraining is not None else ()
+        trained_s = min((gpcs * remaining_s(view, board.sms_of(gpcs)) for gpcs in sizes), default=0)
+        busy += min(1.0, trained_s / left_s / board.compute_slices)
+        smallest = 100 * board.sms_of(board.sizes[0]) / board.sms
+        slower += (beside_busy(service, smallest)[1] - 1) / len(observation.tenants)
+    return min(1.0, busy / (1 - busy * slower)) if busy * slower < 1 else 1.0
+
+
+def _beside_busy_rps(
+    service: Service, board: Board, gpcs: int, alone_rps: float, busy: float
+) -> float:
+    slowed, slowdown = beside_busy(service, 100 * board.sms_of(gpcs) / board.sms, busy)
     # a batch that is in time only beside idle neighbours still counts: they may be idle
     return (slowed.capabilities_rps(board)[gpcs] or alone_rps) / slowdown
 

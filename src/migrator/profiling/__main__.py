@@ -6,15 +6,12 @@ For GPU hosts that have little besides torch. Elsewhere, `migrator profile SCENA
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.profiles import Profile, profile_of
-from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, Json, driver
 from migrator.profiling.measurements import Measurement, listed, measurements, on_instances
 from migrator.profiling.results import Results, beside
@@ -35,13 +32,8 @@ def print_measurement(measurement: Measurement, row: Json) -> None:
     print(f"{measurement.study:<13}{measurement.description}: {took}{eager}", flush=True)
 
 
-def read(path: Path) -> list[Profile]:
-    """The profiles in a file that this package wrote."""
-    return [profile_of(load) for load in json.loads(path.read_text("utf-8"))["profiles"]]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write profiles, list the measurements, or compare two files."""
+    """Measure and write profiles, or list the measurements."""
     return run(lambda: _main(_options(arguments)))
 
 
@@ -58,10 +50,6 @@ def run(command: Callable[[], int]) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    if options.compare:
-        for difference in compare(*map(read, options.compare)):
-            print(difference.line())
-        return 0
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
         todo = _todo(options, board or driver(options.driver, options.gpu, None).board)
@@ -99,9 +87,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--interference", action="store_true", help="also measure how models slow one another down")
     add("--rounds", type=int, default=1, help="median of the latencies in this many processes")
     add("--pace", type=float, default=1.0, help="factor on the time spent on each")
-    add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="compare two profile files")
     namespace = parser.parse_args(arguments)
-    if not namespace.models and not namespace.compare:
+    if not namespace.models:
         parser.error("name the models to measure")
     return namespace
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from migrator.report.page import Axis, Bars, Chart, ClassMap, HeatMap, Lines, Series, Slices, Table
+from migrator.report.page import Axis, Bars, Chart, HeatMap, Lines, Series, Slices, Table
 
 _MOST_NUMBERS = 250
 """Longer line charts are tabulated by means over neighbouring points."""
@@ -23,8 +23,6 @@ def numbers_of(chart: Chart) -> Table:
             return _lines_table(chart)
         case HeatMap():
             return _heat_table(chart)
-        case ClassMap():
-            return _class_table(chart)
         case Slices():
             return _slices_table(chart)
 
@@ -45,15 +43,6 @@ def summary_of(chart: Chart) -> str:
             values = tuple(value for row in chart.values for value in row)
             span = _span(Series(chart.z.title, values), chart.z)
             return f"{chart.title}: heat map by {chart.y.title} and {chart.x.title}. {span}."
-        case ClassMap():
-            counts = [
-                f"{sum(at == place for row in chart.cells for place, _ in row)} {name}"
-                for at, (name, _) in enumerate(chart.classes)
-            ]
-            return (
-                f"{chart.title}: classes by {chart.y.title} and {chart.x.title}. "
-                f"Cells: {'; '.join(counts)}."
-            )
         case Slices():
             names = ", ".join(name for name, _ in chart.keys)
             return (
@@ -142,24 +131,6 @@ def _heat_table(chart: HeatMap) -> Table:
             for name, values in zip(chart.rows, chart.values, strict=True)
         ),
         numeric=frozenset(range(1, len(chart.columns) + 1)),
-        folded=True,
-    )
-
-
-def _class_table(chart: ClassMap) -> Table:
-    return Table(
-        caption=chart.title,
-        headers=(chart.y.title, *chart.columns),
-        rows=tuple(
-            (
-                name.replace("\n", " "),
-                *(f"{chart.classes[at][0]}: {', '.join(text.splitlines())}" for at, text in row),
-            )
-            for name, row in zip(chart.rows, chart.cells, strict=True)
-        ),
-        highlights=frozenset(
-            () if chart.marked is None else ((chart.marked[0], chart.marked[1] + 1),)
-        ),
         folded=True,
     )
 

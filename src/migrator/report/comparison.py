@@ -21,8 +21,6 @@ from migrator.report.html_page import check_figure_path, write_figure
 from migrator.report.page import (
     Axis,
     Bars,
-    Block,
-    HeatMap,
     Page,
     Picture,
     Section,
@@ -52,8 +50,6 @@ _MEASURES: dict[str, tuple[str, _Measure]] = {
     "accuracy": ("correct among those in time", lambda row: row.accuracy),
 }
 """What is drawn of every row: its meaning and its value."""
-_MOST_BARS = 60
-"""If there are more scenarios times policies, a page shows them as a heat map."""
 _HEADERS = (
     *("policy", "goodput %", "SLO %", "accuracy %", "lost"),
     *("worst", "Jain", "new", "plan s", "vs peer"),
@@ -214,12 +210,13 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
         sections.append(_section("All scenarios", overall, reference))
-    sections.append(_measures_section(rows, scenarios, policies))
+    bars = tuple(_bars(name, rows, scenarios, policies) for name in _MEASURES)
+    sections.append(Section("By scenario and policy", "measures", (), bars))
     for scenario in scenarios:
         scenario_rows = [row for row in rows if row.scenario == scenario]
         sections.append(_section(scenario, scenario_rows, reference))
     lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}."
-    lead += f" {_interval_sentence(rows)}" if reference.interval_words else ""
+    lead += f" {_interval_sentence(rows)}".rstrip()
     lead += "".join(f" {capitalised(note)}." for note in notes)
     return Page("Policies compared", lead, tuple(sections))
 
@@ -230,13 +227,11 @@ def _interval_sentence(rows: Sequence[Row]) -> str:
 
 
 def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Scenarios (but not all of them together) and policies, in order of appearance."""
     scenarios = list(dict.fromkeys(row.scenario for row in rows if row.scenario != ALL_SCENARIOS))
     return scenarios, list(dict.fromkeys(row.policy for row in rows))
 
 
 def _section(title: str, rows: Sequence[Row], reference: _Reference) -> Section:
-    """A scenario's policies, highest goodput first."""
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
     blocks = (_ranking(ranked, reference), _table(ranked, reference))
     return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
@@ -302,17 +297,6 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
     )
 
 
-def _measures_section(
-    rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
-) -> Section:
-    crowded = len(scenarios) * len(policies) > _MOST_BARS
-    blocks: list[Block] = []
-    for name in _MEASURES:
-        bars = _bars(name, rows, scenarios, policies)
-        blocks.append(_heat_map(bars) if crowded else bars)
-    return Section("By scenario and policy", "measures", (), tuple(blocks))
-
-
 def _bars(
     name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
 ) -> Bars:
@@ -326,15 +310,3 @@ def _bars(
         series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
     title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
     return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
-
-
-def _heat_map(bars: Bars) -> HeatMap:
-    return HeatMap(
-        title=bars.title,
-        columns=tuple(row.name for row in bars.series),
-        rows=bars.categories,
-        values=tuple(zip(*(row.values for row in bars.series), strict=True)),
-        x=Axis("policy"),
-        y=Axis("scenario"),
-        z=bars.y,
-    )

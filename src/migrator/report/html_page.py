@@ -118,16 +118,15 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
         group = list(subject_sections)
         alone = not subject or len(group) == 1
         for section in group if alone else ():
-            yield f"<li>{_link(section, section.title)}</li>"
+            title = html.escape(section.title)
+            yield f'<li><a href="#{html.escape(section.anchor)}">{title}</a></li>'
         if not alone:
-            links = ", ".join(
-                _link(section, section.title.rpartition(": ")[2]) for section in group
+            links = (
+                f'<a href="#{html.escape(section.anchor)}">'
+                f"{html.escape(section.title.rpartition(': ')[2])}</a>"
+                for section in group
             )
-            yield f"<li>{html.escape(subject)}: {links}</li>"
-
-
-def _link(section: Section, text: str) -> str:
-    return f'<a href="#{_attribute(section.anchor)}">{html.escape(text)}</a>'
+            yield f"<li>{html.escape(subject)}: {', '.join(links)}</li>"
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:
@@ -146,7 +145,7 @@ def _packaged(name: str) -> str:
 
 def _section(section: Section, charts: list[Chart]) -> str:
     parts = [
-        f'<section id="{_attribute(section.anchor)}">',
+        f'<section id="{html.escape(section.anchor)}">',
         f"<h2>{html.escape(section.title)}</h2>",
     ]
     parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
@@ -187,7 +186,7 @@ def _figure(chart: Chart, number: int) -> str:
         f"{_legend(chart)}{scale}"
         f'<div class="wide"><div class="plot" role="img" data-chart="{number}" '
         f'style="height:{height_of(chart)}px;min-width:{width_of(chart)}px" '
-        f'aria-label="{_attribute(summary_of(chart))}"></div></div>\n'
+        f'aria-label="{html.escape(summary_of(chart))}"></div></div>\n'
         f"{_table(numbers_of(chart), 'The numbers as a table')}\n</figure>"
     )
 
@@ -223,8 +222,7 @@ def _swatch(paint: Paint, dashed: bool, *, is_line: bool) -> str:
 
 
 def _table(table: Table, summary: str = "") -> str:
-    """The table in a box that scrolls sideways on narrow pages."""
-    label = _attribute(table.caption)
+    label = html.escape(table.caption)
     text = (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
         f"<caption>{html.escape(table.caption)}</caption>\n"
@@ -276,10 +274,3 @@ def _inline(text: str) -> str:
             parts.append(f'<a href="{shown}" rel="noreferrer">{shown}</a>')
         at = match.end()
     return "".join([*parts, html.escape(text[at:])])
-
-
-def _attribute(text: str) -> str:
-    return html.escape(text, quote=True)
-
-
-# The numbers of charts, for readers who cannot see them

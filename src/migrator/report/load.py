@@ -39,7 +39,7 @@ def load_table(outcome: LoadOutcome) -> str:
         for window in outcome.windows
     ]
     groups.append(grouped("all", _lines_of(outcome.tenants, outcome.whole)))
-    what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed}{_speed(outcome)})"
+    what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed})"
     table = table_lines(_HEADERS, groups, text_columns=2, shrinks=1)
     return "\n".join([what, *table, "", _KEY, *load_sentences(outcome)])
 
@@ -57,10 +57,6 @@ def load_sentences(outcome: LoadOutcome) -> list[str]:
     if outcome.ended is not None:
         sentences.append(f"ended early: {outcome.ended}")
     return sentences
-
-
-def _speed(outcome: LoadOutcome) -> str:
-    return "" if outcome.speed == 1 else f", {outcome.speed:g} times as fast"
 
 
 def _lines_of(tenants: Mapping[str, ClientTally], whole: ClientTally) -> list[tuple[str, ...]]:
@@ -205,7 +201,6 @@ def load_json(outcome: LoadOutcome) -> dict[str, Any]:
         "scenario": outcome.scenario,
         "url": outcome.url,
         "seed": outcome.seed,
-        "speed": outcome.speed,
         "window_s": outcome.window_s,
         "lag_p99_s": outcome.lag_p99_s,
         "ended": outcome.ended,

@@ -27,7 +27,6 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Its title with its unit."""
         unit = "%" if self.share else self.unit
         return f"{self.title} ({unit})" if unit else self.title
 
@@ -113,25 +112,6 @@ class HeatMap:
     z: Axis
 
 
-@dataclass(frozen=True)
-class ClassMap:
-    """A class and a few words per row and column."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    classes: tuple[tuple[str, Paint], ...]
-    """Name and look of every class."""
-    cells: tuple[tuple[tuple[int, str], ...], ...]
-    """Row by row, the place of the class and the words, in lines."""
-    x: Axis
-    y: Axis
-    marked: tuple[int, int] | None = None
-    """Row and column of a cell that is outlined."""
-    mark: str = ""
-    """What the legend calls the outline."""
-
-
 class Use(StrEnum):
     """What an instance or share is used for; the order is that of legends."""
 
@@ -175,7 +155,6 @@ class Slab:
 
     @property
     def name(self) -> str:
-        """What the legend calls it."""
         if self.tenant is None:
             return str(self.use)
         return self.tenant if self.use is Use.SERVING else f"{self.tenant}, {self.use}"
@@ -202,7 +181,6 @@ class Slices:
 
     @property
     def keys(self) -> tuple[tuple[str, Paint], ...]:
-        """Names and looks of the slabs, in the order of the legend."""
         by_name = {slab.name: slab for slab in self.slabs}
         ranks = list(Use)
         ordered = sorted(
@@ -220,7 +198,7 @@ class Slices:
         return Paint(hue, **_PAINTS.get(slab.use, {}))
 
 
-Chart = Bars | Lines | HeatMap | ClassMap | Slices
+Chart = Bars | Lines | HeatMap | Slices
 
 
 @dataclass(frozen=True)
@@ -284,10 +262,6 @@ def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
     """Name, look and whether it is a dashed line, of everything the legend explains."""
     if isinstance(chart, HeatMap):
         return ()
-    if isinstance(chart, ClassMap):
-        classes = tuple((name, paint, False) for name, paint in chart.classes)
-        outline = ((chart.mark, Paint(None, dark=True), True),) if chart.marked else ()
-        return (*classes, *outline)
     if isinstance(chart, Slices):
         return tuple((name, paint, False) for name, paint in chart.keys)
     if len(chart.series) == 1:

@@ -91,18 +91,15 @@ class Paint:
 
     @property
     def shade(self) -> Shade:
-        """Its tones."""
         return _GREYS if self.hue is None else _shade((*_TENANTS, *_OUTCOMES)[self.hue])
 
     @property
     def fill(self) -> str:
-        """Its main tone."""
         shade = self.shade
         return shade.light if self.light else shade.dark if self.dark else shade.fill
 
     @property
     def ground(self) -> str:
-        """What hatching is drawn on."""
         return "#FFFFFF" if self.light else self.shade.light
 
 

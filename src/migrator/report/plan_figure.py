@@ -51,7 +51,7 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
     charts = plan_charts(problem, plan)
     has_changes = isinstance(charts[0], Slices) and charts[0].changes
     paragraphs = [_WORDS, _CHANGES] if has_changes else [_WORDS]
-    if any(isinstance(chart, Lines) and _is_below_zero(chart) for chart in charts):
+    if any(isinstance(chart, Lines) and min(chart.y_range or (0.0,)) < 0 for chart in charts):
         paragraphs.append(_BELOW_ZERO)
     section = Section("Instances and requests", "plan", tuple(paragraphs), charts)
     lead = f"{capitalised(verdict(plan))}. {headline(problem)}."
@@ -103,10 +103,6 @@ def title_of(problem: Problem) -> str:
     *others, last = [tenant.name for tenant in problem.tenants]
     names = f"{', '.join(others)} and {last}" if others else last
     return f"Plan for {names} on {problem.board.name}"
-
-
-def _is_below_zero(panel: Lines) -> bool:
-    return panel.y_range is not None and panel.y_range[0] < 0
 
 
 def headline(problem: Problem) -> str:
@@ -162,23 +158,17 @@ def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -
         completed = retrained.end
         after = tenant.configuration(retrained.configuration).accuracy
     served = np.minimum(received, capability).mean(axis=0)
+    low, high = np.quantile(received, (0.1, 0.9), axis=0)
     return TenantSeries(
         name=tenant.name,
         arrivals=received.mean(axis=0),
-        band=_band(received),
+        band=(low, high) if len(received) > 1 else None,
         capability=capability,
         goodput=served * _accuracy(problem.slots, tenant.accuracy_pre, after, completed),
         changes=tuple(changes),
         completed=completed,
         accuracies=(tenant.accuracy_pre, after),
     )
-
-
-def _band(received: NDArray[np.float64]) -> tuple[Values, Values] | None:
-    if len(received) == 1:
-        return None
-    low, high = np.quantile(received, (0.1, 0.9), axis=0)
-    return low, high
 
 
 def _accuracy(slots: int, before: float, after: float, completed: int | None) -> Values:
@@ -232,13 +222,13 @@ def _panel(tenant: TenantSeries, hue: int, problem: Problem) -> Lines:
         low, high = tenant.band
         grey = Paint(None, light=True)
         series = [
-            Series("arrivals, 10%", _values(low), paint=grey),
-            Series("arrivals, 90%", _values(high), paint=grey, filled="arrivals, 10-90%"),
+            Series("arrivals, 10%", tuple(low.tolist()), paint=grey),
+            Series("arrivals, 90%", tuple(high.tolist()), paint=grey, filled="arrivals, 10-90%"),
         ]
     series += [
-        Series("goodput", _values(tenant.goodput), paint=Paint(hue), area=True),
-        Series("capability", _values(tenant.capability), paint=Paint(hue, dark=True)),
-        Series("arrivals", _values(tenant.arrivals), paint=Paint(None, dark=True)),
+        Series("goodput", tuple(tenant.goodput.tolist()), paint=Paint(hue), area=True),
+        Series("capability", tuple(tenant.capability.tolist()), paint=Paint(hue, dark=True)),
+        Series("arrivals", tuple(tenant.arrivals.tolist()), paint=Paint(None, dark=True)),
     ]
     slot_s, completed = problem.slot_s, tenant.completed
     shown = panel_range(tenant)
@@ -254,10 +244,6 @@ def _panel(tenant: TenantSeries, hue: int, problem: Problem) -> Lines:
         y_range=shown,
         linked=True,
     )
-
-
-def _values(values: Values) -> tuple[float, ...]:
-    return tuple(map(float, values))
 
 
 def _result(tenant: TenantSeries, slot_s: float) -> str:

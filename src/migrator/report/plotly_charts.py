@@ -17,7 +17,6 @@ from migrator.report.page import (
     Axis,
     Bars,
     Chart,
-    ClassMap,
     HeatMap,
     Lines,
     Series,
@@ -55,8 +54,6 @@ def height_of(chart: Chart) -> int:
             return 70 + len(chart.categories) * (12 + 16 * bars)
         case HeatMap():
             return 110 + 26 * len(chart.rows)
-        case ClassMap():
-            return 90 + 56 * len(chart.rows)
         case Slices():
             return round(60 + 30 * (chart.slices + _rug(chart)))
         case _:
@@ -68,8 +65,6 @@ def width_of(chart: Chart) -> int:
     match chart:
         case HeatMap():
             return 150 + 38 * len(chart.columns)
-        case ClassMap():
-            return 170 + 84 * len(chart.columns)
         case Bars(horizontal=False):
             side_by_side = 1 if chart.stacked else len(chart.series)
             return 50 + len(chart.categories) * (6 + 6 * side_by_side)
@@ -84,8 +79,6 @@ def upright_title(chart: Chart) -> str | None:
             return "memory slice"
         case HeatMap():
             return chart.z.label
-        case ClassMap():
-            return chart.y.label
         case Bars(horizontal=True):
             return None
         case _:
@@ -101,8 +94,6 @@ def figure_of(chart: Chart) -> Figure:
             data, layout = _lines(chart), _lines_layout(chart)
         case HeatMap():
             data, layout = [_heat(chart)], _heat_layout(chart)
-        case ClassMap():
-            data, layout = [_class_heat(chart)], _class_layout(chart)
         case Slices():
             data, layout = _slices(chart), _slices_layout(chart)
     if isinstance(chart, Lines | Slices) and chart.linked:
@@ -265,31 +256,6 @@ def _heat(chart: HeatMap) -> Figure:
     return trace
 
 
-def _class_heat(chart: ClassMap) -> Figure:
-    count = len(chart.classes)
-    colours: list[list[float | str]] = []
-    for at, (_, paint) in enumerate(chart.classes):
-        colours += [[at / count, paint.fill], [(at + 1) / count, paint.fill]]
-    names = [name for name, _ in chart.classes]
-    return {
-        "type": "heatmap",
-        "x": [safe(column) for column in chart.columns],
-        "y": [safe(row) for row in chart.rows],
-        "z": [[at for at, _ in row] for row in chart.cells],
-        "zmin": -0.5,
-        "zmax": count - 0.5,
-        "text": [[safe(label).replace("\n", "<br>") for _, label in row] for row in chart.cells],
-        "texttemplate": "%{text}",
-        "textfont": {"color": INK},
-        "customdata": [[safe(names[at]) for at, _ in row] for row in chart.cells],
-        "hovertemplate": "%{y}<br>%{x}: %{customdata}<br>%{text}<extra></extra>",
-        "colorscale": colours,
-        "xgap": 2,
-        "ygap": 2,
-        "showscale": False,
-    }
-
-
 def _slices(chart: Slices) -> list[Figure]:
     traces = []
     for name, paint in chart.keys:
@@ -382,7 +348,6 @@ def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
 
 
 def _base_layout(height: int) -> Figure:
-    """What all charts have in common."""
     return {
         "height": height,
         "autosize": True,
@@ -470,20 +435,6 @@ def _heat_layout(chart: HeatMap) -> Figure:
     rows = _category_axis(chart.y) | {"autorange": "reversed", "ticksuffix": " "}
     untitled = {"title": {"text": ""}}
     return {"xaxis": _category_axis(chart.x) | untitled, "yaxis": rows | untitled}
-
-
-def _class_layout(chart: ClassMap) -> Figure:
-    rows = _category_axis(chart.y) | {"autorange": "reversed", "ticksuffix": " "}
-    layout: Figure = {
-        "xaxis": _category_axis(chart.x),
-        "yaxis": rows | {"title": {"text": ""}},
-    }
-    if chart.marked is not None:
-        row, column = chart.marked
-        corners = {"x0": column - 0.49, "x1": column + 0.49, "y0": row - 0.49, "y1": row + 0.49}
-        line = {"color": INK, "width": 3, "dash": "5px,3px"}
-        layout["shapes"] = [{"type": "rect", **corners, "line": line}]
-    return layout
 
 
 def _slices_layout(chart: Slices) -> Figure:

@@ -17,13 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from migrator.report.page import (
     Bars,
     Chart,
-    ClassMap,
     HeatMap,
     Lines,
     Picture,
@@ -42,7 +41,7 @@ from migrator.report.terminal import short
 _DPI = 200
 _NARROWEST, _WIDEST, _LEFT, _RIGHT = 8.0, 20.0, 0.62, 0.17
 _HEADER, _TITLE, _LEGEND_ROW, _GAP, _X_LABELS = 0.50, 0.2, 0.17, 0.08, 0.36
-_SLICE, _RUG, _LINES, _BARS, _BAR, _CELL = 0.25, 0.09, 0.72, 1.6, 0.075, 0.5
+_SLICE, _RUG, _LINES, _BARS, _BAR = 0.25, 0.09, 0.72, 1.6, 0.075
 _GROUP = 0.8
 """The part of a category that its bars fill."""
 _FONT, _SMALL = 7.0, 6.2
@@ -85,8 +84,6 @@ def write(picture: Picture, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Panel:
-    """A chart and the inches it takes."""
-
     chart: Chart
     legend: tuple[Artist, ...]
     """Empty where the chart above shows the same one."""
@@ -106,8 +103,6 @@ class _Panel:
                 return _SLICE * self.chart.slices + _rug(self.chart) * _SLICE
             case Lines():
                 return _LINES
-            case ClassMap():
-                return _CELL * len(self.chart.rows)
             case _:
                 return _BARS
 
@@ -188,8 +183,6 @@ def _x_span(chart: Chart) -> object:
 
 
 def _handle(chart: Chart, name: str, paint: Paint, dashed: bool) -> Artist:
-    if isinstance(chart, ClassMap) and dashed:
-        return Patch(label=name, facecolor="white", edgecolor=_INK, linewidth=1.2, linestyle="--")
     label = short(name, 28)
     if isinstance(chart, Lines) and not _is_filled(chart, name):
         colour = paint.shade.dark if dashed else paint.fill
@@ -240,8 +233,6 @@ def _draw(axes: Axes, panel: _Panel, points: float) -> None:
             _draw_lines(axes, chart)
         case Bars():
             _draw_bars(axes, chart)
-        case ClassMap():
-            _draw_classes(axes, chart)
         case HeatMap():
             raise NotImplementedError("heat maps are drawn on pages only")
     axes.tick_params(labelbottom=panel.has_x_labels, labelsize=_SMALL)
@@ -255,12 +246,10 @@ def _draw(axes: Axes, panel: _Panel, points: float) -> None:
 
 
 def _rug(chart: Slices) -> float:
-    """The height of the rows of charged changes, in slices."""
     return _RUG / _SLICE * len(chart.tenants) if chart.changes else 0.0
 
 
 def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
-    """A rectangle per slab; above the slices the charged changes."""
     top = chart.slices + _rug(chart)
     axes.set_xlim(0, chart.until_s)
     axes.set_ylim(0, top)
@@ -325,7 +314,6 @@ def _label_slab(axes: Axes, slab: Slab, paint: Paint, points_per_s: float) -> No
 
 
 def _draw_changes(axes: Axes, chart: Slices) -> None:
-    """A row of ticks per tenant."""
     rug = _rug(chart)
     row = rug / len(chart.tenants)
     for tenant, moments in chart.changes:
@@ -400,28 +388,6 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
     axes.set_xlim(-0.5, len(chart.categories) - 0.5)
     axes.set_xticks(range(len(chart.categories)))
     _set_grid(axes)
-
-
-def _draw_classes(axes: Axes, chart: ClassMap) -> None:
-    for row, cells in enumerate(chart.cells):
-        for column, (at, label) in enumerate(cells):
-            paint = chart.classes[at][1]
-            corner = (column - 0.48, row - 0.47)
-            axes.add_patch(Rectangle(corner, 0.96, 0.94, **_look(paint)))
-            ink = paint.shade.ink if not paint.light else _INK
-            look: dict[str, Any] = {"color": ink, "fontsize": _SMALL}
-            axes.text(column, row, label, ha="center", va="center", **look)
-    if chart.marked is not None:
-        row, column = chart.marked
-        outline: dict[str, Any] = {"fill": False, "ec": _INK, "lw": 1.6, "ls": (0, (4, 2))}
-        axes.add_patch(Rectangle((column - 0.48, row - 0.47), 0.96, 0.94, zorder=5, **outline))
-    axes.set_xlim(-0.5, len(chart.columns) - 0.5)
-    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(chart.columns)), chart.columns)
-    axes.set_yticks(range(len(chart.rows)), chart.rows)
-    axes.tick_params(length=0)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
 
 
 def _set_grid(axes: Axes) -> None:

@@ -59,13 +59,6 @@ def fairness_json(fairness: Fairness) -> Json:
     return pick(fairness, "worst_tenant", "worst_share", "jain_index")
 
 
-def runs_json(runs: Sequence[Json], lead: Lead | None = None) -> object:
-    """One run as it is, several as a list; with a lead, what replanning regains."""
-    if lead is not None:
-        return {"runs": list(runs), "lead": lead_json(lead)}
-    return runs[0] if len(runs) == 1 else list(runs)
-
-
 def rows_json(rows: Sequence[Row]) -> list[Json]:
     """Rows of a comparison: each measure's mean, values by seed and difference from the reference
     policy with the same seeds, null for that policy itself."""
@@ -212,7 +205,6 @@ def top_json(now: CurrentRun) -> Json:
 
 
 def _accuracy(accuracy: Accuracy | None) -> Json:
-    """An accuracy and what it rests on."""
     if accuracy is None:
         return {"accuracy": None, "evidence": None}
     return {"accuracy": accuracy.value, "evidence": accuracy.evidence}

@@ -216,7 +216,6 @@ def _preferences(run: RecordedRun) -> str:
 
 
 def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:
-    """Of two runs, by how much the first is better or worse."""
     ours, theirs = runs[0].tally, runs[1].tally
     if len(runs) != 2 or ours.known_share is None or not theirs.known_share:
         return ()
@@ -226,7 +225,8 @@ def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, .
 
 
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
-    shares, looks = [run.tally.known_share for run in runs], _looks(runs)
+    shares = [run.tally.known_share for run in runs]
+    looks = policy_paints([run.policy for run in runs])
     order = sorted(range(len(runs)), key=lambda at: -(shares[at] or 0.0))
     values = tuple(shares[at] for at in order)
     return Bars(
@@ -237,10 +237,6 @@ def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
         y=_SHARE,
         horizontal=True,
     )
-
-
-def _looks(runs: Sequence[RecordedRun]) -> tuple[Paint, ...]:
-    return policy_paints([run.policy for run in runs])
 
 
 def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Table:
@@ -266,7 +262,7 @@ def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[B
     longest = max(len(run.ended) for run in runs)
     tenants = list(dict.fromkeys(name for run in runs for name in run.totals))
     windows = [dict(enumerate(window.tally for window in run.ended)) for run in runs]
-    looks = list(zip(names, _looks(runs), strict=True))
+    looks = list(zip(names, policy_paints([run.policy for run in runs]), strict=True))
     if longest > 1:
         yield _by_window("Goodput share by window", windows, looks, longest, _SHARE)
         goodput = Axis("goodput", "requests")
@@ -392,7 +388,6 @@ def _run_sections(
 
 
 def _allocation(run: RecordedRun, board: Board) -> Slices | None:
-    """What was held in the drawn windows, as one chart."""
     drawn = run.windows[-MOST_WINDOWS:]
     if not drawn:
         return None
@@ -408,7 +403,6 @@ def _allocation(run: RecordedRun, board: Board) -> Slices | None:
 def _slices(
     run: RecordedRun, drawn: Sequence[RecordedWindow], board: Board
 ) -> Iterator[Block | None]:
-    """Per window the first plan, and what was held."""
     overheads_s = run.overheads_s
     for window in drawn:
         yield planned_chart(run, window, board, overheads_s)
@@ -418,7 +412,6 @@ def _slices(
 def _requests(
     run: RecordedRun, drawn: Sequence[RecordedWindow]
 ) -> tuple[list[Block | None], list[Block | None]]:
-    """Charts of the arrivals of every tenant, and of what became of them."""
     arrivals: list[Block | None] = []
     outcomes: list[Block | None] = []
     for hue, name in enumerate(run.tenants):

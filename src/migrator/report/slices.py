@@ -121,7 +121,6 @@ def share_size(gpcs: float, board: Board, duty: float = 1.0) -> str:
 
 
 def _split(slab: Slab, cold_s: float) -> list[Slab]:
-    """Its cold and its warm part."""
     warm_from = slab.from_s + cold_s
     parts = []
     if cold_s > 0:
@@ -233,7 +232,7 @@ def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices
             Slab(
                 tenant,
                 use_of(tenant, unit.state),
-                _unit_size(unit.start, unit.gpcs, board),
+                share_size(unit.gpcs, board) if unit.start is None else f"{unit.gpcs:g}g",
                 starts[unit.unit],
                 _unit_width(unit, board),
                 round(from_s, 3),
@@ -263,7 +262,6 @@ def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
 
 
 def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:
-    """Where every unit is drawn, by its name."""
     histories: dict[str, list[UnitRecord]] = {}
     for unit in sorted(units, key=lambda unit: unit.from_s):
         histories.setdefault(unit.unit, []).append(unit)
@@ -283,10 +281,6 @@ def _unit_width(unit: UnitRecord, board: Board) -> float:
     if unit.start is None:
         return unit.gpcs * board.memory_slices / board.compute_slices
     return float(slice_width(board, unit.gpcs))
-
-
-def _unit_size(start: int | None, gpcs: float, board: Board) -> str:
-    return share_size(gpcs, board) if start is None else f"{gpcs:g}g"
 
 
 def current_slabs(units: Iterable[CurrentUnit], board: Board) -> tuple[Slab, ...]:

@@ -44,13 +44,13 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Header, slices, tenants; events in what is left of the height."""
-        now, width, plain = self._now, options.max_width, options.ascii_only
+        now, width = self._now, options.max_width
         names = [tenant.name for tenant in now.tenants]
         colours = dict(zip(names, shades(len(names)), strict=True))
-        parts: list[RenderableType] = [*_head(now, width, plain), Text()]
+        parts: list[RenderableType] = [*_head(now, width), Text()]
         if self._board is not None and now.probe.state is not DaemonState.ENDED:
             parts += [*_slices(now, self._board, colours, width), *_usage(now, colours), Text()]
-        parts.append(_tenants(now.tenants, colours, plain))
+        parts.append(_tenants(now.tenants, colours))
         used = sum(len(console.render_lines(part, options, pad=False)) for part in parts)
         events = now.distinct_events
         room = len(events) if self._whole else max(0, console.size.height - used - 2)
@@ -59,7 +59,7 @@ class Screen:
         yield Group(*parts)
 
 
-def _head(now: CurrentRun, width: int, plain: bool) -> Iterable[Text]:
+def _head(now: CurrentRun, width: int) -> Iterable[Text]:
     first = Text(f"{now.scenario}", style="bold", no_wrap=True)
     first.append(f"  {now.board}  {now.driver}  {now.policy}", style="not bold")
     if now.run is not None:
@@ -69,18 +69,18 @@ def _head(now: CurrentRun, width: int, plain: bool) -> Iterable[Text]:
         first.append(" PAUSED ", style="bold black on yellow")
     first.truncate(width, overflow="ellipsis")
     yield first
-    yield _progress(now, plain)
+    yield _progress(now)
     text = _daemon_words(now)
     if text:
         yield Text(text, style="yellow")
 
 
-def _progress(now: CurrentRun, plain: bool) -> Text:
+def _progress(now: CurrentRun) -> Text:
     if now.window is None:
         return Text("no window yet")
     text = Text(f"window {now.window}  ")
     if now.slot is not None:
-        text.append(bar((now.slot + 1) / now.slots, _BAR, plain), style="cyan")
+        text.append(_bar((now.slot + 1) / now.slots, _BAR), style="cyan")
         text.append(f"  slot {now.slot + 1} of {now.slots}")
     return text
 
@@ -103,7 +103,6 @@ def _daemon_words(now: CurrentRun) -> str:
 
 
 def _slices(now: CurrentRun, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
-    """The plan for this slot above what is held."""
     rows = {"held": now.held}
     if now.planned is not None:
         rows = {"planned": now.planned} | rows
@@ -175,7 +174,7 @@ def _usage(now: CurrentRun, colours: _Colours) -> Iterable[Text]:
 # Tenants and events
 
 
-def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours, plain: bool) -> Table:
+def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for at, name in enumerate(_HEADERS):
         table.add_column(
@@ -187,11 +186,11 @@ def _tenants(tenants: Sequence[CurrentTenant], colours: _Colours, plain: bool) -
             min_width=max(len(name), _WIDTHS.get(name, 0)) if at else None,
         )
     for tenant in tenants:
-        table.add_row(*_cells(tenant, colours[tenant.name], plain))
+        table.add_row(*_cells(tenant, colours[tenant.name]))
     return table
 
 
-def _cells(tenant: CurrentTenant, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
+def _cells(tenant: CurrentTenant, shade: Shade) -> tuple[Text | str, ...]:
     pace = tenant.pace
     return (
         Text(tenant.name, style=f"bold {shade.fill}"),
@@ -203,7 +202,7 @@ def _cells(tenant: CurrentTenant, shade: Shade, plain: bool) -> tuple[Text | str
         number(tenant.waiting),
         accuracy_words(tenant.accuracy, 0),
         number(tenant.version),
-        _retraining(tenant, plain),
+        _retraining(tenant),
     )
 
 
@@ -214,10 +213,10 @@ def _goodput(tenant: CurrentTenant) -> str:
     return number(tenant.goodput_rps, 1)
 
 
-def _retraining(tenant: CurrentTenant, plain: bool) -> str:
+def _retraining(tenant: CurrentTenant) -> str:
     """Its progress; a drained tenant is marked here."""
     if tenant.retraining == "running" and tenant.progress is not None:
-        return f"{bar(tenant.progress, _TRAINING_BAR, plain)} {tenant.progress:.0%}"
+        return f"{_bar(tenant.progress, _TRAINING_BAR)} {tenant.progress:.0%}"
     if tenant.drained:
         return "drained"
     if tenant.reason:
@@ -235,8 +234,6 @@ def _event(event: EventRecord, width: int) -> Text:
     return text
 
 
-def bar(part: float, width: int, plain: bool) -> str:
-    """A part of one, as filled characters."""
+def _bar(part: float, width: int) -> str:
     filled = min(width, max(0, round(part * width)))
-    full, empty = ("#", ".") if plain else ("█", "░")
-    return full * filled + empty * (width - filled)
+    return "█" * filled + "░" * (width - filled)

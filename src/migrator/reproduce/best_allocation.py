@@ -55,16 +55,9 @@ class AllocationChoice:
     best: tuple[int, ...]
     """Per second, the split that serves most; see `best_splits` for ties."""
 
-    @property
-    def alone(self) -> NDArray[np.bool_]:
-        """Seconds in which one split serves more than all others."""
-        ranked = np.sort(self.served, axis=0)
-        return np.asarray(ranked[-1] > ranked[-2] + _TIE)
-
-    def seconds(self, split: int, *, alone: bool = False) -> int:
-        """Number of seconds in which the split is best, or the only best one."""
-        chosen = np.array(self.best) == split
-        return int((chosen & self.alone).sum() if alone else chosen.sum())
+    def seconds(self, split: int) -> int:
+        """Number of seconds in which the split is best."""
+        return self.best.count(split)
 
     def share(self, split: int | None = None) -> float:
         """Served over received with one fixed split, or with the best split of each second."""
@@ -148,8 +141,7 @@ def _findings(setting: Setting, _: Outcomes) -> Findings:
             "could answer for it.",
             "A split serves what comes up to its capability, laid out as suits that second best; "
             "nothing is queued. Where several splits serve equally much, the one counts that "
-            "leaves most room to the model that has least of it; the table also has the seconds "
-            "in which one split serves more than any other.",
+            "leaves most room to the model that has least of it.",
         ),
         blocks=(
             Lines(
@@ -185,7 +177,6 @@ def _figures(setting: Setting, _: Outcomes) -> Figures:
     return {
         "load": LOAD,
         "seconds_best": {split: choice.seconds(at) for at, split in splits},
-        "seconds_best_alone": {split: choice.seconds(at, alone=True) for at, split in splits},
         "served_share_held": {split: choice.share(at) for at, split in splits},
         "served_share_best_each_second": choice.share(),
     }
@@ -212,16 +203,15 @@ def _table(choice: AllocationChoice) -> Table:
         (
             split,
             str(choice.seconds(at)),
-            str(choice.seconds(at, alone=True)),
             f"{100 * choice.share(at):.1f}",
         )
         for at, split in enumerate(choice.splits)
     ]
     return table(
         "Every split: when it is best, and what it serves if it is held all the time",
-        ("split", "best (s)", "best alone (s)", "served when held (%)"),
-        (*rows, ("best of each second", "", "", f"{100 * choice.share():.1f}")),
-        [(choice.best_held, 3)],
+        ("split", "best (s)", "served when held (%)"),
+        (*rows, ("best of each second", "", f"{100 * choice.share():.1f}")),
+        [(choice.best_held, 2)],
     )
 
 
@@ -233,8 +223,7 @@ def _differs(choice: AllocationChoice) -> tuple[str, ...]:
     missing = f" Never best: {listed(never)}." if never else ""
     return (
         f"{len(used)} of the {len(choice.splits)} splits are best in some second "
-        f"({listed(used)}).{missing} In {int(choice.alone.sum())} of {len(choice.best)} seconds "
-        "one split alone serves most; in the others it does not matter which of several is taken.",
+        f"({listed(used)}).{missing}",
         f"What matters is what a fixed split loses: `{held}`, the best one to hold, serves "
         f"{percent(choice.share(choice.best_held))} of what comes, the best split of each second "
         f"{percent(choice.share())}. So knowing every second and changing for free is worth "

@@ -11,10 +11,8 @@ from migrator.reproduce.evaluation import (
     AUTO,
     LABELS,
     PAPERS_PEERS,
-    PARIS,
     STATIC_PARIS,
     Evaluation,
-    PolicyResults,
     grouped_bars,
     shares_table,
 )
@@ -30,12 +28,11 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.reproduce.gains import OURS, REPORTED, gains_sentence, goodput_figures
-from migrator.reproduce.map_cells import Gain
 
 LOAD = 0.8
 """The load of the experiment `high-load`."""
 POLICIES = (OURS, "migrator-paper", *PAPERS_PEERS, STATIC_PARIS)
-EVALUATION = Evaluation(POLICIES, forecaster=AUTO, load=LOAD, gain=Gain.PUBLISHED)
+EVALUATION = Evaluation(POLICIES, forecaster=AUTO, load=LOAD, published=True)
 
 
 def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
@@ -84,22 +81,8 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
         differs=(
             f"Ours: {gains_sentence(measured)}. No planner could reach more than {percent(most)}, "
             f"and migrator reaches {percent(measured.goodput(OURS))}.",
-            f"{_nearest_peer(measured)} The map (`migrator reproduce map`) varies the load, the "
-            "length of retrainings and the arrivals.",
         ),
     )
-
-
-def _nearest_peer(measured: PolicyResults) -> str:
-    """Which of the paper's peers is nearest, and what PARIS knows if it is that one."""
-    nearest = min(PAPERS_PEERS, key=lambda peer: measured.lead(OURS, peer).mean)
-    why = (
-        ": run as the paper runs it, it knows when retrainings start and end, and layouts change "
-        "in seconds"
-        if nearest == PARIS
-        else ""
-    )
-    return f"The nearest peer is {nearest}{why}."
 
 
 def ceiling_share(setting: Setting) -> float:

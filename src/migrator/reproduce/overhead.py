@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from migrator.core.outcome import Tally
-from migrator.core.problem import Charge, Instance
+from migrator.core.problem import Charge
 from migrator.core.profiles import Overhead, profile
 from migrator.planning.preinitialization import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.records.outcome import RunOutcome
-from migrator.report.page import Axis, Bars, Table
+from migrator.report.page import Axis, Bars
 from migrator.report.terminal import percent
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
@@ -31,7 +30,6 @@ from migrator.workload.workloads import GPU, workloads
 
 REPORTED = 0.83
 """Part of the overhead that the paper's pre-initialization saves."""
-_NEAR = 0.05
 WORKERS = {"cold": False, "prepared": True}
 WAYS = {
     PAPER_WITHOUT_PASS.name: "paper's plan, no pass",
@@ -132,7 +130,6 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
         ),
         blocks=(
             _parts(),
-            _parts_table(),
             table(
                 "The paper's pass over migrator-paper's plans, all workloads together",
                 (
@@ -152,7 +149,6 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
                 ],
             ),
             _goodput(results),
-            _lost_table(results),
         ),
         reported=(
             f"Pre-initialization reduces the overhead of MIG reconfiguration by {REPORTED:.0%}.",
@@ -174,7 +170,6 @@ def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
                 "hidden_s": result.hidden.hidden_s,
                 "hidden_share": result.hidden.share,
                 "goodput": {way: result.measured.goodput(way) for way in WAYS},
-                "lost_while_reconfiguring": {w: result.lost(w) for w in WAYS},
             }
             for name, result in _results(setting, outcomes).items()
         },
@@ -197,37 +192,18 @@ def _evaluation(prepared: bool) -> Evaluation:
 class _Result:
     measured: PolicyResults
     hidden: HiddenOverhead
-    tallies: dict[str, Tally]
-    """Variant -> tally over all workloads."""
-    held_gpcs: float
-    """GPCs held under the paper's plan, mean over the slots."""
 
     @staticmethod
     def of(setting: Setting, outcomes: Outcomes, prepared: bool) -> _Result:
         jobs = _evaluation(prepared).jobs(setting)
         runs = {job: outcomes[_recorded(job)] for job in jobs}
-        passing = [run for run in runs.values() if isinstance(run, PassOutcome)]
+        passing = (run for run in runs.values() if isinstance(run, PassOutcome))
         passes = (passed for run in passing for passed in run.passes)
-        tallies = dict.fromkeys(WAYS, Tally())
-        for run in runs.values():
-            tallies[run.policy] += run.tally
-        measured = _evaluation(prepared).measured(setting, runs)
-        return _Result(measured, hidden_in(passes), tallies, _held_gpcs(passing))
-
-    def lost(self, way: str) -> float:
-        """Share of requests late or dropped while an instance of their tenant was cold."""
-        tally = self.tallies[way]
-        return tally.while_reconfiguring / tally.received if tally.received else 0.0
+        return _Result(_evaluation(prepared).measured(setting, runs), hidden_in(passes))
 
 
 def _results(setting: Setting, outcomes: Outcomes) -> dict[str, _Result]:
     return {name: _Result.of(setting, outcomes, worker) for name, worker in WORKERS.items()}
-
-
-def _held_gpcs(runs: Iterable[RunOutcome]) -> float:
-    slots = [slot for run in runs for window in run.windows for slot in window.slots]
-    gpcs = (instance.gpcs for slot in slots for instance in slot if isinstance(instance, Instance))
-    return sum(gpcs) / len(slots)
 
 
 def _overheads() -> dict[str, Overhead]:
@@ -257,21 +233,6 @@ def _parts() -> Bars:
     )
 
 
-def _parts_table() -> Table:
-    saved = _saved()
-    rows = [
-        (
-            model,
-            *(f"{part:.2f}" for part in (overhead.create_s, overhead.start_s, overhead.load_s)),
-            *(f"{overhead.total_s(mig=True, prepared=p):.2f}" for p in (False, True)),
-            percent(saved[model]),
-        )
-        for model, overhead in _overheads().items()
-    ]
-    headers = ("model", "create", "start", "load", "cold", "prepared", "saved")
-    return table("Overhead of a new instance in seconds", headers, rows)
-
-
 def _columns(results: dict[str, _Result]) -> Iterator[tuple[str, str, _Result]]:
     for name, result in results.items():
         for way, description in WAYS.items():
@@ -292,22 +253,6 @@ def _goodput(results: dict[str, _Result]) -> Bars:
     )
 
 
-def _lost_table(results: dict[str, _Result]) -> Table:
-    return table(
-        "Averages over the workloads",
-        ("workers and way", "goodput (%)", "lost while cold (%)", "reconfigurations"),
-        [
-            (
-                description,
-                f"{100 * result.measured.goodput(way):.2f}",
-                f"{100 * result.lost(way):.2f}",
-                f"{result.measured.mean(way).reconfigurations.mean:,.0f}",
-            )
-            for description, way, result in _columns(results)
-        ],
-    )
-
-
 def _differs(results: dict[str, _Result]) -> tuple[str, ...]:
     cold, ready = results["cold"], results["prepared"]
     saved = _saved()
@@ -324,21 +269,12 @@ def _differs(results: dict[str, _Result]) -> tuple[str, ...]:
         f"{percent(low)} to {percent(high)} of it. In goodput the pass brings {gained(cold)} "
         f"points cold and {gained(ready)} prepared; prepared workers bring "
         f"migrator-once {points(workers)} points.",
-        "The pass can only use unused slices, and a plan for the highest goodput "
-        f"leaves few: of the 7 GPCs {cold.held_gpcs:.2f} are held in the mean slot with cold "
-        f"workers, {ready.held_gpcs:.2f} with prepared ones. `migrator` needs no pass: it may hold "
-        "an instance early where that pays.",
+        "The pass can only use unused slices, and a plan for the highest goodput leaves few. "
+        "`migrator` needs no pass: it may hold an instance early where that pays.",
         f"The paper does not say how its {REPORTED:.0%} divide between processes that wait and "
-        f"instances created early. {_beside_reported(low, high)}Here the start is the midpoint of "
-        "a measured range, and loading was measured for two models.",
+        "instances created early. Here the start is the midpoint of a measured range, and loading "
+        "was measured for two models.",
     )
-
-
-def _beside_reported(low: float, high: float) -> str:
-    """Whether prepared workers alone come near to the reduction that the paper reports."""
-    if low - _NEAR <= REPORTED <= high + _NEAR:
-        return "That prepared workers alone come near to this figure may be chance. "
-    return ""
 
 
 OVERHEAD = Experiment(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
 
 from migrator.core.problem import Charge
 from migrator.core.registry import pick
@@ -22,7 +20,6 @@ from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, O
 from migrator.reproduce.goodput import GOODPUT
 from migrator.reproduce.high_load import HIGH_LOAD
 from migrator.reproduce.overhead import OVERHEAD
-from migrator.reproduce.results_file import Key, ResultsFile
 from migrator.reproduce.retraining_split import RETRAINING_SPLIT
 from migrator.reproduce.slo_accuracy import SLO_ACCURACY
 from migrator.reproduce.slot_length import SLOT_LENGTH
@@ -82,40 +79,18 @@ def run_jobs(
     jobs: Sequence[SimulationJob],
     step: Callable[[], None] = lambda: None,
     processes: int | None = None,
-    results: ResultsFile[RunOutcome] | None = None,
 ) -> dict[SimulationJob, RunOutcome]:
-    """Return the outcome of every run; `step` is called after each. An interrupt stops them all.
-
-    Runs that are in `results` are not run again, and those that end are added.
-    """
-    kept = {} if results is None else results.finished
-    outcomes = {job: kept[key_of(job)] for job in jobs if key_of(job) in kept}
-    left = [job for job in jobs if job not in outcomes]
-    running = run_all(left, processes)
+    """Return the outcome of every run; `step` is called after each. An interrupt stops them all."""
+    outcomes = {}
+    running = run_all(jobs, processes)
     try:
         for place, outcome in running:
-            job = left[place]
-            outcomes[job] = outcome
-            if results is not None and type(job) is SimulationJob:  # others have more to tell
-                results.add(key_of(job), _short(outcome))
+            outcomes[jobs[place]] = outcome
             step()
     finally:
         if isinstance(running, Generator):
             running.close()  # ends its processes, also if the interrupt came outside of it
     return outcomes
-
-
-def key_of(job: SimulationJob) -> Key:
-    """The name of a run in a results file: everything that decides its outcome but the code."""
-    runs = job.policy if isinstance(job.policy, str) or job.policy is None else job.policy.name
-    parts = (type(job).__name__, repr(job.source), runs, job.forecaster, f"{job.windows} windows")
-    return ", ".join(map(str, parts)), job.seed or 0
-
-
-def _short(outcome: RunOutcome) -> RunOutcome:
-    """The outcome without its slots, which no experiment reads."""
-    windows = tuple(replace(window, slots=()) for window in outcome.windows)
-    return replace(outcome, windows=windows)
 
 
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
@@ -143,7 +118,7 @@ def _main_sentence(paragraph: str) -> str:
 
 
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:
-    """The numbers of every experiment by name, and the certified gap of every plan."""
+    """The numbers of every experiment by name."""
     return {
         "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
@@ -151,23 +126,7 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
         "experiments": {
             experiment.name: experiment.figures(setting, outcomes) for experiment in chosen(names)
         },
-        "plans": _plans(jobs_of(names, setting), outcomes),
     }
-
-
-def _plans(jobs: Iterable[SimulationJob], outcomes: Outcomes) -> list[Figures]:
-    """The certified gaps of all plans of every run that plans; null where no bound is known."""
-    rows = []
-    for job in jobs:
-        run = outcomes[job]
-        gaps: dict[Charge, list[float | None]] = {}
-        for window in run.windows:
-            for plan in window.plans:
-                gap = plan.gap if math.isfinite(plan.gap) else None
-                gaps.setdefault(plan.charge, []).append(gap)
-        about = {"scenario": run.scenario, "policy": run.policy, "seed": run.seed}
-        rows += [{**about, "charge": charge, "gaps": gap} for charge, gap in gaps.items()]
-    return rows
 
 
 def _lead(setting: Setting) -> str:

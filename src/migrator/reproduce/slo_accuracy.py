@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import (
     AUTO,
@@ -64,10 +62,7 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
             "PARIS), by memory bandwidth that MPS leaves shared (Astraea), and by blindness to "
             "what retraining brings (Astraea, PARIS).",
         ),
-        differs=(
-            f"Ours: {_measure_gains(measured)}.",
-            *_traded(measured),
-        ),
+        differs=(f"Ours: {_measure_gains(measured)}.",),
     )
 
 
@@ -121,20 +116,6 @@ def _measure_gains(measured: PolicyResults) -> str:
         + ", ".join(f"{signed(_gain(measured, name, peer))} over {peer}" for peer in PAPERS_PEERS)
         for name in REPORTED_SLO
     )
-
-
-def _traded(measured: PolicyResults) -> Iterator[str]:
-    """Sentences about peers that answer more requests in time than migrator, with less accuracy."""
-    for peer in PAPERS_PEERS:
-        slo, accuracy = (
-            measured.average(name, OURS) - measured.average(name, peer) for name in REPORTED_SLO
-        )
-        if slo < 0 < accuracy:
-            yield (
-                f"{peer} answers {100 * -slo:.1f} points more in time than migrator: migrator's "
-                "objective is goodput, so it gives up requests for a retraining that makes the "
-                f"others right, and has {100 * accuracy:.1f} points of accuracy more."
-            )
 
 
 SLO_ACCURACY = Experiment(

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
-from migrator.reproduce.map_cells import Gain, with_gain
-from migrator.reproduce.traces import arrivals, at_rate, offset
+from migrator.core.errors import InputError
+from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
+from migrator.workload.arrivals import HISTORY_S
 from migrator.workload.capacity import highest_rps
-from migrator.workload.workloads import LOAD, TRACES, all_workloads, workload, workloads
+from migrator.workload.datasets import datasets
+from migrator.workload.workloads import (
+    LOAD,
+    TRACES,
+    WINDOW_S,
+    all_workloads,
+    workload,
+    workloads,
+)
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
 ALIBABA, AZURE = TRACES
+_PUBLISHED_MODELS = ("efficientnet-lite0", "efficientnet-lite2")
 _BOTH = "W7"
 """The workload that has both models of the motivation."""
 _PLACES = len(workloads())
@@ -35,11 +44,8 @@ class WorkloadSource:
     slot_s: float = 1.0
     prepared: bool = True
     load: float = LOAD
-    gain: Gain | None = None
-    """What retrainings gain; None: what was measured of these models."""
-    peers: PeerLimits = DEFAULT_LIMITS
-    spread_s: int | None = None
-    """Real traces: how late the copies are that are added up for the load; None: multiplied."""
+    published: bool = False
+    """Retrainings gain what was measured of published weights instead of random ones."""
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
@@ -51,28 +57,33 @@ class WorkloadSource:
             slot_s=self.slot_s,
             prepared=self.prepared,
             windows=windows or scenario.windows,
-            peers=self.peers,
         )
-        if self.gain is not None:
-            scenario = _with_gains(scenario, self.gain)
+        if self.published:
+            scenario = _with_published_weights(scenario)
         if self.data is None:
             return scenario
         place = _place(self.name, seed or 0)
         tenants = (
             _moved(
-                # multiplied rates are not to be added up
-                tenant
-                if self.spread_s is None
-                else replace(tenant, trace=arrivals(kind, self.data, 0)),
+                tenant,
                 self.load / 2 * highest_rps(tenant.service, scenario.board),
                 place,
                 scenario.windows,
-                self.spread_s,
-                seed or 0,
             )
-            for tenant, kind in zip(scenario.tenants, TRACES, strict=True)
+            for tenant in scenario.tenants
         )
         return replace(scenario, tenants=tuple(tenants))
+
+
+def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
+    """Start of window `number`: the first after some history, the last at the trace's end."""
+    last = trace.seconds - windows * WINDOW_S
+    if last < HISTORY_S:
+        raise InputError(
+            f"{trace.name}: its {trace.seconds} s have no room for {windows} windows of "
+            f"{WINDOW_S} s after {HISTORY_S} s of history; give a longer trace"
+        )
+    return HISTORY_S + number * (last - HISTORY_S) // max(1, of - 1)
 
 
 def _place(name: str, seed: int) -> int:
@@ -80,18 +91,17 @@ def _place(name: str, seed: int) -> int:
     return (list(all_workloads()).index(name) * _STRIDE + seed) % _PLACES
 
 
-def _moved(
-    tenant: ServedTenant,
-    mean_rps: float,
-    number: int,
-    windows: int,
-    spread_s: int | None,
-    seed: int,
-) -> ServedTenant:
+def _moved(tenant: ServedTenant, mean_rps: float, number: int, windows: int) -> ServedTenant:
     """The tenant at a place of its trace, with this mean rate in the windows of the run."""
     begin = offset(tenant.trace, number, _PLACES, windows)
+    arriving_rps = float(tenant.trace.counts[begin : begin + windows * WINDOW_S].mean())
+    if arriving_rps == 0:
+        raise InputError(
+            f"{tenant.trace.name}: nothing comes in {windows} windows from second {begin}; give "
+            "the whole trace"
+        )
     first = number % max(1, len(tenant.drifts) - windows + 1)
-    trace = at_rate(tenant.trace, mean_rps, begin, windows, spread_s, seed)
+    trace = tenant.trace.scaled(mean_rps / arriving_rps)
     return replace(tenant, trace=trace, offset_s=begin, drifts=tenant.drifts[first:])
 
 
@@ -137,10 +147,17 @@ def _recut(both: Scenario, arriving: TracedModel) -> ServedTenant:
     return replace(tenants[arriving.model], trace=trace, offset_s=asked.offset_s)
 
 
-def _with_gains(scenario: Scenario, gain: Gain) -> Scenario:
-    """The scenario whose retrainings gain as much as `gain` says."""
-    tenants = (
-        replace(tenant, drifts=tuple(with_gain(tenant.drifts, gain, place)))
-        for place, tenant in enumerate(scenario.tenants)
-    )
+def _with_published_weights(scenario: Scenario) -> Scenario:
+    """The scenario with the accuracies of EfficientNet-Lite0 and Lite2 from ImageNet's weights."""
+    measured = datasets()["nc-cifar-10"].measured
+    tenants = []
+    for tenant, model in zip(scenario.tenants, _PUBLISHED_MODELS, strict=True):
+        accuracies = measured[model]
+        windows = zip(
+            tenant.drifts, accuracies.pre, accuracies.post, accuracies.estimated, strict=False
+        )
+        drifts = tuple(
+            Drift(pre, post, drift.seconds, estimated) for drift, pre, post, estimated in windows
+        )
+        tenants.append(replace(tenant, drifts=drifts))
     return replace(scenario, tenants=tuple(tenants))

@@ -113,13 +113,11 @@ class Counts:
         self.latency_sum_s += latency_s * rows
 
     def judge(self, second: Second, *, correct: bool) -> None:
-        """Count the label of an answer in time to a request of that second."""
         for counted in (second, second.window, self.total):
             counted.judged += 1
             counted.correct += correct
 
     def serve(self, rows: int, served_s: float) -> None:
-        """Count a batch that a worker has answered."""
         self.batches += 1
         self.served_sum_s += served_s * rows
         self.last_answer_s = time.time()
@@ -328,7 +326,6 @@ class TenantQueue:
         self.rows += request.rows
 
     def withdraw(self, request: QueuedRequest) -> None:
-        """Remove a request whose client has left."""
         if request in self._waiting:
             self._waiting.remove(request)
             self.rows -= request.rows
@@ -382,7 +379,6 @@ class TenantQueue:
         return taken
 
     def _start(self, worker: AttachedWorker, now_s: float) -> int | None:
-        """The index of the first request of the batch."""
         full_s, behind, feasible = worker.expected_s(worker.full, now_s), self.rows, None
         for index, request in enumerate(self._waiting):
             left_s, alone_s = request.deadline_s - now_s, worker.expected_s(request.rows, now_s)
@@ -396,7 +392,6 @@ class TenantQueue:
         return feasible
 
     def _fitting(self, worker: AttachedWorker, start: int, now_s: float) -> int:
-        """The number of requests from there on that form a batch."""
         count, rows, left_s = 0, 0, 0.0
         for request in islice(self._waiting, start, None):
             if count == 0:

@@ -69,37 +69,34 @@ class Router:
             self.add(tenant)
 
     def add(self, settings: QueueSettings) -> None:
-        """Add a tenant; one that was here before goes on with its counts."""
         queue = self._queues.setdefault(settings.name, TenantQueue(settings))
         queue.settings = settings
         self.counts[settings.name] = queue.counts
         queue.refusal = None
 
     def settings(self, tenant: str) -> QueueSettings:
-        return self._queue(tenant).settings
+        return self._queues[tenant].settings
 
     def waiting(self, tenant: str) -> int:
         """Rows of inputs that wait for a worker."""
-        return self._queue(tenant).rows
+        return self._queues[tenant].rows
 
     def workers(self, tenant: str) -> dict[str, str]:
         """Its workers by name: idle, busy or draining."""
         return {
             worker.worker.name: _state(worker)
-            for worker in self._queue(tenant).workers
+            for worker in self._queues[tenant].workers
             if worker.may_borrow is None
         }
 
     def ready(self, tenant: str) -> bool:
-        """Whether a worker takes its requests."""
-        return bool(self._queue(tenant).taking)
+        return bool(self._queues[tenant].taking)
 
     def refuse(self, tenant: str, reason: str | None) -> None:
-        """Refuse new requests of the tenant for that reason; None: accept them again."""
-        self._queue(tenant).refusal = reason
+        self._queues[tenant].refusal = reason
 
     def refuses(self, tenant: str) -> bool:
-        return self._queue(tenant).refusal is not None
+        return self._queues[tenant].refusal is not None
 
     def submit(
         self,
@@ -112,7 +109,7 @@ class Router:
 
         `deadline_s` is a time of the router's clock; without one the objective counts from now.
         """
-        queue = self._queue(tenant)
+        queue = self._queues[tenant]
         request = self._admit(queue, inputs, deadline_s, request_id)
         if self.tracing is not None:
             request.spans = self.tracing.queued(request.answer)
@@ -124,7 +121,7 @@ class Router:
 
     def withdraw(self, tenant: str, request: QueuedRequest) -> None:
         """Remove a request whose client has left from the queue, and count it as dropped."""
-        queue = self._queue(tenant)
+        queue = self._queues[tenant]
         queue.withdraw(request)
         if request.answer.cancelled():
             queue.counts.drop(request.second, request.rows)
@@ -144,7 +141,7 @@ class Router:
         To be attached without it as soon as the slices are its own. `place`: for the record of its
         batches.
         """
-        queue, attached = self._queue(tenant), self._find(worker)
+        queue, attached = self._queues[tenant], self._attached.get(worker.name)
         if attached is None:
             self._attached[worker.name] = (
                 queue,
@@ -163,13 +160,12 @@ class Router:
         self._lend()
 
     def is_idle(self, worker: WorkerLink) -> bool:
-        """Whether it would take a request now, and has none."""
-        attached = self._find(worker)
+        attached = self._attached.get(worker.name)
         return attached is not None and attached[1].drained is None and not attached[1].busy
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
-        place = self._find(worker)
+        place = self._attached.get(worker.name)
         if place is None:
             return
         queue, attached = place
@@ -185,7 +181,7 @@ class Router:
 
         Nothing changes where no other worker takes the tenant's requests.
         """
-        place = self._find(worker)
+        place = self._attached.get(worker.name)
         if place is None or place[1] not in place[0].taking or len(place[0].taking) < 2:
             yield
             return
@@ -212,7 +208,7 @@ class Router:
         arrives meanwhile waits for this batch at most. None without a worker. Raises what the
         worker raises.
         """
-        queue, until_s = self._queue(tenant), self.clock() + patience_s
+        queue, until_s = self._queues[tenant], self.clock() + patience_s
         while (attached := _idle(queue)) is None and self.clock() < until_s:
             await asyncio.sleep(_IDLE_CHECK_S)
         if attached is None:
@@ -247,7 +243,7 @@ class Router:
 
         None without a worker. Raises what the worker raises.
         """
-        taking = self._queue(tenant).taking
+        taking = self._queues[tenant].taking
         if not taking:
             return None
         attached = next((worker for worker in taking if not worker.busy), taking[0])
@@ -255,7 +251,7 @@ class Router:
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
-        place = self._find(worker)
+        place = self._attached.get(worker.name)
         if place is None:
             return
         queue, attached = place
@@ -285,28 +281,10 @@ class Router:
             self._set_timer(queue)
             self._lend()
 
-    def _queue(self, tenant: str) -> TenantQueue:
-        queue = self._queues.get(tenant)
-        if queue is None:
-            raise HttpError(
-                404, f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
-            )
-        return queue
-
-    def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
-        return self._attached.get(worker.name)
-
     def _admit(
         self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None, request_id: str
     ) -> QueuedRequest:
-        """Count a request, and refuse it where it must not wait."""
         now_s, rows, settings = self.clock(), len(inputs), queue.settings
-        if not 1 <= rows <= settings.batch:
-            raise HttpError(
-                400,
-                f"inputs: {rows} rows where {settings.name} takes 1 to {settings.batch} at a time; "
-                "split them into several requests",
-            )
         if self._closed:
             raise HttpError(
                 503, f"{settings.name}: the server is stopping; try again in some seconds"
@@ -325,7 +303,6 @@ class Router:
         return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id)
 
     def _feed(self, queue: TenantQueue, now_s: float | None = None) -> None:
-        """Send batches to all free workers, in their order."""
         if not queue.rows:
             return
         now_s = self.clock() if now_s is None else now_s
@@ -465,7 +442,6 @@ class Router:
         attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached)
 
     def _check_overdue(self, queue: TenantQueue, attached: AttachedWorker) -> None:
-        """Refuse overdue requests: the worker may hang."""
         attached.timer = None
         now_s = self.clock()
         for request in attached.batch:
@@ -557,7 +533,6 @@ def _fail(queue: TenantQueue, request: QueuedRequest, status: int, reason: str) 
 
 
 def _refuse(queue: TenantQueue, request: QueuedRequest) -> None:
-    """Refuse a request that cannot be answered in time."""
     if request.answer.done():
         return  # its client has just left, which `withdraw` counts
     queue.counts.drop(request.second, request.rows)

@@ -126,7 +126,6 @@ class Tracing:
         self._tracer = provider.get_tracer("migrator", migrator.__version__)
 
     def close(self) -> None:
-        """Export the last spans, which may take seconds."""
         self._provider.shutdown()
 
     @contextmanager
@@ -144,7 +143,6 @@ class Tracing:
             yield span
 
     def answered(self, span: Span, status: int, request_id: str = "") -> None:
-        """Note the answer to a request on its span."""
         span.set_attribute("http.response.status_code", status)
         if request_id:
             span.set_attribute("migrator.request_id", request_id)

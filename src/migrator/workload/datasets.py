@@ -52,7 +52,6 @@ class Dataset:
 
     @property
     def windows(self) -> int:
-        """Number of windows with new classes."""
         return len(self.samples)
 
 

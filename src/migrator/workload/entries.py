@@ -263,12 +263,9 @@ class ArrivalsEntry(_Part):
     )
 
 
-class WindowEntry(_Part):
-    """Effect of one window on a tenant's model."""
+class ConfigurationWindowEntry(_Part):
+    """Effect of one window's retraining in another configuration than the first."""
 
-    accuracy_pre: _Accuracy = _key(
-        "the accuracy on this window's data before retraining, a number from 0 to 1", 0.61
-    )
     accuracy_post: _Accuracy = _key(
         "the accuracy on this window's data after retraining, a number from 0 to 1", 0.85
     )
@@ -286,23 +283,11 @@ class WindowEntry(_Part):
     )
 
 
-class ConfigurationWindowEntry(_Part):
-    """Effect of one window's retraining in another configuration than the first."""
+class WindowEntry(ConfigurationWindowEntry):
+    """Effect of one window on a tenant's model."""
 
-    accuracy_post: _Accuracy = _key(
-        "the accuracy on this window's data after it, a number from 0 to 1", 0.81
-    )
-    seconds: Annotated[dict[str, _Positive], Field(min_length=1)] | None = _key(
-        'the seconds that it takes by instance size in GPCs, such as {"1": 75, "2": 40}; null: '
-        "there is nothing to retrain on yet",
-        {"1": 75, "2": 40, "3": 28, "4": 23},
-        default=None,
-    )
-    accuracy_estimated: _Accuracy | None = _key(
-        "the accuracy that is expected of it and planned with, a number from 0 to 1; default "
-        "accuracy_post",
-        0.8,
-        default=None,
+    accuracy_pre: _Accuracy = _key(
+        "the accuracy on this window's data before retraining, a number from 0 to 1", 0.61
     )
 
 

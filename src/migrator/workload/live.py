@@ -100,7 +100,6 @@ class LiveTenant:
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
         return self.service.tenant
 
     @property
@@ -124,7 +123,6 @@ class LiveScenario:
     """In the scenario's order."""
 
     def tenant(self, name: str) -> LiveTenant:
-        """The tenant called `name`."""
         return next(tenant for tenant in self.tenants if tenant.name == name)
 
 
@@ -194,14 +192,8 @@ def _live(entry: LiveEntry, folder: Path) -> Live:
     if entry.tokens is not None and entry.token_variables is not None:
         refuse(location, "token_variables is given as well", "keep one of them")
     return Live(
-        host=entry.host,
-        port=entry.port,
+        **entry.model_dump(exclude={"tokens", "tls"}),
         token_file=None if entry.tokens is None else beside(folder, entry.tokens, location),
-        token_variables=entry.token_variables,
-        max_body_mib=entry.max_body_mib,
-        queue_limit=entry.queue_limit,
-        connections=entry.connections,
-        grpc_port=entry.grpc_port,
         tls=None if entry.tls is None else _tls(entry.tls, folder),
     )
 
@@ -227,21 +219,14 @@ def _tenant(
             "give classes, or a benchmark that has them",
         )
     return LiveTenant(
+        **live.model_dump(exclude={"weights", "benchmark", "seed"}),
         service=service,
-        classes=live.classes,
-        pixels=live.pixels,
-        input_pixels=live.input_pixels,
         weights=_weights(live.weights, (*location, "live", "weights"), folder),
         benchmark=benchmark,
         seed=min(seed, HIGHEST_SEED) if live.seed is None else live.seed,
-        epochs=live.epochs,
-        replay=live.replay,
-        held_out=live.held_out,
         named_configurations=_configurations(
             entry, live.epochs, (*location, "retraining", "configurations")
         ),
-        retrain_after_labels=live.retrain_after_labels,
-        retrain_after_drop=live.retrain_after_drop,
     )
 
 

@@ -72,7 +72,6 @@ class Workload:
 
     @property
     def file_name(self) -> str:
-        """The workload's file name among the examples."""
         return f"{self.name[0].lower()}{int(self.name[1:]):02}.yaml"
 
 

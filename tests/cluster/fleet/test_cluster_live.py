@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from support import clusters
 from support.agents import cluster_run, feedback, infer
 from support.gateways import Asking, gateway, gateway_process
 from support.ray_nodes import RayNodes, ray_nodes
@@ -27,8 +29,13 @@ from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.messages import Answer
 from migrator.cluster.fleet.ray_agents import agent_name
 from migrator.cluster.fleet.ray_clusters import NAMESPACE, actor_names, find_head
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
 from migrator.cluster.shared_store import SharedStore
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError, MigratorError
 from migrator.io.processes import is_running
+from migrator.io.task_pool import TaskWorkers, open_workers
 
 # found, not imported: every worker of a parallel run collects this file
 pytestmark = pytest.mark.skipif(
@@ -38,6 +45,10 @@ pytestmark = pytest.mark.skipif(
 MIGRATOR = (sys.executable, "-m", "migrator")
 TENANTS = ("photos", "mail", "maps")
 GPUS = {"g0": "first", "g1": "n1", "g2": "n2"}
+SMALL = clusters.cluster(
+    [clusters.tenant("a", "resnet-50", 700, count=2), clusters.tenant("b", "bert-base", 900)],
+    [{"board": "A30-24GB", "name": "gpu", "count": 2}],
+)
 
 
 @dataclass
@@ -125,6 +136,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 nodes.ray.kill(world.head)
 
 
+def get(url: str, **headers: str) -> httpx.Response:
+    return httpx.get(url, headers=headers, timeout=LIMIT_S)
+
+
 def migrator(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a verb that ends with that exit code."""
     done = subprocess.run(
@@ -147,59 +162,51 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
         reply = infer(world.url, tenant, f"first of {tenant}")
         assert reply.status_code == 200, reply.text
         assert reply.json()["id"] == f"first of {tenant}"
-    assert httpx.get(f"{world.url}/v2/health/ready").status_code == 200
-    index = httpx.post(f"{world.url}/v2/repository/index", json={}).json()
+    assert get(f"{world.url}/v2/health/ready").status_code == 200
+    index = httpx.post(f"{world.url}/v2/repository/index", json={}, timeout=LIMIT_S).json()
     assert {model["name"] for model in index if model["state"] == "READY"} == set(TENANTS)
     assert infer(world.url, "unknown").status_code == 404
-
-
-def test_status_tells_of_every_gpu_and_tenant(world: World) -> None:
     done = migrator("status", "--cluster", world.nodes.address)
     for gpu in GPUS:
         assert f"{gpu:16} A100-40GB    up" in done.stdout
     for tenant in TENANTS:
         assert f"{tenant:16} {world.home(tenant)}" in done.stdout
-    metrics = httpx.get(f"{world.url}/metrics").text
+    metrics = get(f"{world.url}/metrics").text
     labels = f'{{gpu="{world.home("maps")}",tenant="maps"}}'
     assert f"migrator_cluster_tenant_served{labels} 1.0" in metrics
-    page = httpx.get(f"{world.url}/cluster", headers={"accept": "text/html"}).text
+    page = get(f"{world.url}/cluster", accept="text/html").text
     assert all(url in page for url in world.map().pages.values())
 
 
-def test_a_tenant_moves_under_load_without_a_failed_request(world: World) -> None:
+def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_die(
+    world: World,
+) -> None:
     """Through gateways that hear of it from the head, and from the file that it writes."""
     source = world.home("maps")
     target = next(gpu for gpu in GPUS if gpu != source)
     options = ("--map", f"{world.run.shared}/map.json")
-    with (
-        gateway(world.folder / "file.log", *options) as url,
-        Asking(world.url, TENANTS) as asking,
-        Asking(url, ["maps"]) as by_file,
-    ):
-        both = (asking, by_file)
-        until(lambda: all(c.answers["maps", 200] > 5 for c in both), lambda: asking.reasons)
-        assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
-        before = [client.answers["maps", 200] for client in both]
-        until(
-            lambda: all(c.answers["maps", 200] > n + 5 for c, n in zip(both, before, strict=True)),
-            lambda: asking.reasons,
-        )
-    assert not asking.refused, asking.reasons
-    assert not by_file.refused, by_file.reasons
-    assert world.home("maps") == target
-    tenants = httpx.get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
-    assert "maps" not in tenants
-
-
-def test_a_gateway_that_dies_is_replaced_by_any_other(world: World) -> None:
-    log = world.folder / "of-another.log"
-    with gateway_process(log, "--map", world.url) as (url, process):
-        assert infer(url, "maps").status_code == 200
+    with gateway_process(world.folder / "file.log", *options) as (url, process):
+        with Asking(world.url, TENANTS) as asking, Asking(url, ["maps"]) as by_file:
+            both = (asking, by_file)
+            until(lambda: all(c.answers["maps", 200] > 5 for c in both), lambda: asking.reasons)
+            assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
+            before = [client.answers["maps", 200] for client in both]
+            until(
+                lambda: all(
+                    c.answers["maps", 200] > n + 5 for c, n in zip(both, before, strict=True)
+                ),
+                lambda: asking.reasons,
+            )
         process.kill()
         process.wait()
         with pytest.raises(httpx.ConnectError):
             infer(url, "maps")
     assert infer(world.url, "maps").status_code == 200
+    assert not asking.refused, asking.reasons
+    assert not by_file.refused, by_file.reasons
+    assert world.home("maps") == target
+    tenants = get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
+    assert "maps" not in tenants
 
 
 def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
@@ -222,21 +229,6 @@ def test_an_agent_that_dies_leaves_its_daemon_serving(world: World) -> None:
     assert world.home("mail") == gpu
 
 
-def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world: World) -> None:
-    until(world.are_agents_there, world.words)  # a daemon without one is given up after a while
-    before = world.map()
-    with Asking(world.url, TENANTS) as asking:
-        os.kill(world.asked("pid"), signal.SIGKILL)
-        after = until(lambda: world.led_after(before), lambda: "no head")
-    assert not asking.refused, asking.reasons
-    assert after.homes == before.homes
-    order = world.agent(world.home("mail")).take.remote(before.epoch, "photos")
-    answer: Answer = world.nodes.ray.get(order, timeout=LIMIT_S)
-    assert not answer.done
-    assert answer.epoch == after.epoch
-    assert "newer head" in answer.message
-
-
 def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(world: World) -> None:
     gpu = world.home("maps")
     with Asking(world.url, TENANTS) as asking:
@@ -245,31 +237,11 @@ def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(worl
         until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
     assert f"{gpu} is drained" in done
     assert not asking.refused, asking.reasons
-    assert httpx.get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
+    assert get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
     assert world.states() == {"up", "drained"}
     undrained = migrator("cluster", "undrain", gpu, world.nodes.address).stdout
     assert "takes tenants again" in undrained
     until(lambda: world.states() == {"up"}, world.words)
-
-
-def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_without_them(
-    world: World,
-) -> None:
-    gpu = world.home("photos")
-    lost = [tenant for tenant in TENANTS if world.home(tenant) == gpu]
-    os.kill(world.daemon(gpu), signal.SIGSTOP)
-    until(lambda: all(world.home(tenant) != gpu for tenant in lost), world.words)
-    until(lambda: infer(world.url, "photos").status_code == 200, world.words)
-    said = [event["words"] for event in world.asked("overview")["events"]]
-    assert f"{gpu} is given up: its daemon has not answered for 3 s" in said
-    with suppress(ProcessLookupError):  # its agent may have ended it by now
-        os.kill(world.daemon(gpu), signal.SIGCONT)
-
-    def back() -> bool:
-        entry = world.gpu(gpu)
-        return entry["state"] == "up" and not set(lost).intersection(entry["holds"])
-
-    until(back, world.words)
 
 
 def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(world: World) -> None:
@@ -300,18 +272,18 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     assert "neither its agent nor its daemon answers" in world.gpu(gpu)["words"]
 
 
-def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_is_gone(
-    world: World,
-) -> None:
-    """No other has come, and not every GPU is there: no reasons to leave the rest alone."""
+def test_a_new_head_knows_what_the_old_one_knew_although_a_machine_is_gone(world: World) -> None:
+    """And the old one is refused."""
     before = world.map()
     assert "gone" in world.states()
-    agent = world.agent(world.home("mail"))
-    world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=LIMIT_S)
+    os.kill(world.asked("pid"), signal.SIGKILL)
     after = until(lambda: world.led_after(before), lambda: "no head")
-    assert after.epoch > before.epoch + 3
     assert after.homes == before.homes
-    assert world.asked("ended") is None
+    order = world.agent(world.home("mail")).take.remote(before.epoch, "photos")
+    answer: Answer = world.nodes.ray.get(order, timeout=LIMIT_S)
+    assert not answer.done
+    assert answer.epoch == after.epoch
+    assert "newer head" in answer.message
 
 
 def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
@@ -351,7 +323,7 @@ def test_ending_an_attached_serve_drains_every_gpu(world: World) -> None:
     assert (code == 0) == ("every GPU is drained" in log.read_text()), log.read_text()
     assert not [pid for pid in pids if is_running(pid)]
     assert actor_names(world.nodes.ray) == []
-    assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
+    assert get(f"{world.url}/v2/health/live").status_code == 200
     assert infer(world.url, "mail").status_code == 503
 
 
@@ -373,3 +345,25 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     assert "small is served no more" in done.stdout
     assert not [pid for pid in pids if is_running(pid)]
     assert actor_names(world.nodes.ray) == []
+
+
+def test_ray_runs_the_tasks_of_simulations_as_one_process_does(world: World) -> None:
+    world.nodes.ray.shutdown()  # this process is connected, which a verb is not
+    with open_workers(None, world.nodes.address) as workers:
+        placed = place(SMALL, workers)
+        assert replace(placed, place_s=0.0) == replace(place(SMALL), place_s=0.0)
+        whole, alone = (
+            simulate_placed(SMALL, placed, of, policy="equal-mig")
+            for of in (workers, TaskWorkers())
+        )
+        assert [run.tenants for run in whole.runs] == [run.tenants for run in alone.runs]
+        assert sorted(workers.as_completed(math.sqrt, [9.0, 4.0])) == [(0, 3.0), (1, 2.0)]
+        with pytest.raises(InputError) as here:
+            board("A1000")
+        for run_tasks in (workers.map, workers.as_completed):
+            with pytest.raises(InputError) as there:
+                list(run_tasks(board, ["A1000"]))
+            assert str(there.value) == str(here.value)
+        with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
+            list(workers.map(json.loads, ["{"]))
+        assert "\n" not in str(other.value)

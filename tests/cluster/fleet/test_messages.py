@@ -35,11 +35,13 @@ def test_homeless_are_those_of_gpus_that_are_gone_and_of_none() -> None:
 
 
 def test_a_daemon_lets_go_of_a_tenant_only_once_its_home_serves_it() -> None:
-    homes = {"a": "g1"}
-    assert misplaced(homes, by_gpu(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
-    assert not misplaced(homes, by_gpu(report("g1", waiting=("a",)), report("g2", "a")))
-    assert not misplaced(homes, by_gpu(report("g2", "a")))
-    assert not misplaced({}, by_gpu(report("g2", "a")))
+    def to_release(home: str, *reports: Report) -> list[tuple[str, str]]:
+        return misplaced({"a": home}, by_gpu(*reports), by_gpu(*reports))
+
+    assert to_release("g1", report("g1", "a"), report("g2", "a")) == [("g2", "a")]
+    assert not to_release("g1", report("g1", waiting=("a",)), report("g2", "a"))
+    assert not to_release("g1", report("g2", "a"))
+    assert not to_release("g3", report("g2", "a"))
 
 
 def test_a_daemon_that_hangs_does_not_restart_with_a_tenant_served_elsewhere() -> None:

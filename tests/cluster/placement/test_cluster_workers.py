@@ -1,28 +1,21 @@
-"""The same results from this process, from several, and from Ray where it is installed."""
+"""The same results from this process and from several; Ray is in `test_cluster_live`."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from support.clusters import MODELS, cluster, tenant
-from support.ray_nodes import ray_folder
 
-from migrator.advise.trial import Trial, run_trial
 from migrator.cluster.outcome import ClusterOutcome
 from migrator.cluster.placement.place import place
 from migrator.cluster.placement.simulate import simulate_placed
 from migrator.cluster.report import cluster_outcome_json, outcome_table
 from migrator.cluster.scenario import ClusterPlan
-from migrator.core.catalogue import board
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.io.task_pool import TaskWorkers, open_workers
 from migrator.records.outcome import RunOutcome
-from migrator.reproduce.map_cells import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None
 SMALL = cluster(
@@ -39,28 +32,22 @@ def untimed_run(run: RunOutcome) -> RunOutcome:
     return replace(run, windows=tuple(replace(window, plan_s=0.0) for window in run.windows))
 
 
-def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
+def outcome_of(workers: TaskWorkers) -> ClusterOutcome:
+    """Placed and simulated, without times."""
+    outcome = simulate_placed(SMALL, place(SMALL, workers), workers, policy="equal-mig")
     return ClusterOutcome(untimed_plan(outcome.plan), tuple(map(untimed_run, outcome.runs)))
-
-
-@pytest.fixture(scope="module")
-def several() -> Iterator[TaskWorkers]:
-    """Two processes, which load the planner once."""
-    with open_workers(2) as workers:
-        yield workers
 
 
 @pytest.fixture(scope="module")
 def alone() -> ClusterOutcome:
     """The outcome of one process, without times."""
     with open_workers(1) as workers:
-        return untimed(simulate_placed(SMALL, place(SMALL, workers), workers))
+        return outcome_of(workers)
 
 
-def test_processes_place_and_simulate_as_one_does(
-    alone: ClusterOutcome, several: TaskWorkers
-) -> None:
-    assert untimed(simulate_placed(SMALL, place(SMALL, several), several)) == alone
+def test_processes_place_and_simulate_as_one_does(alone: ClusterOutcome) -> None:
+    with open_workers(2) as several:
+        assert outcome_of(several) == alone
     assert alone.tally.received > 0
 
 
@@ -85,40 +72,3 @@ def test_without_ray_it_says_how_to_get_it() -> None:
 def test_an_address_that_does_not_answer_is_one_sentence() -> None:
     with pytest.raises(InputError, match="no Ray cluster"), open_workers(None, "127.0.0.1:1"):
         pass
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[TaskWorkers]:
-    if not RAY:
-        pytest.skip("needs ray")
-    with ray_folder(), open_workers(None, "local") as workers:
-        yield workers
-
-
-def test_an_error_on_the_ray_cluster_is_one_sentence(ray: TaskWorkers) -> None:
-    with pytest.raises(InputError) as here:
-        board("A1000")
-    with pytest.raises(InputError) as there:
-        list(ray.map(board, ["A1000"]))
-    assert str(there.value) == str(here.value)
-    with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
-        list(ray.map(json.loads, ["{"]))
-    assert "\n" not in str(other.value)
-
-
-def test_ray_gives_results_as_soon_as_they_are_there(ray: TaskWorkers) -> None:
-    assert sorted(ray.as_completed(math.sqrt, [9.0, 4.0])) == [(0, 3.0), (1, 2.0)]
-    with pytest.raises(InputError, match="A1000"):
-        list(ray.as_completed(board, ["A1000"]))
-
-
-def test_ray_runs_a_trial_as_one_process_does(ray: TaskWorkers) -> None:
-    source = CellSource(replace(BASE, load=0.4), 0, 5)
-    trial = Trial(source, 0, 1, "migrator-paper", ("equal-mig",))
-    assert list(ray.as_completed(run_trial, [trial])) == [(0, trial.run())]
-
-
-def test_ray_places_and_simulates_as_one_process_does(
-    alone: ClusterOutcome, ray: TaskWorkers
-) -> None:
-    assert untimed(simulate_placed(SMALL, place(SMALL, ray), ray)) == alone

@@ -11,10 +11,8 @@ from migrator.core.errors import InputError
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
-    LAGS_S,
     VARIABLE,
     ArrivalKind,
-    Switch,
     generate,
     real_file,
 )
@@ -28,12 +26,6 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 measured_kinds = pytest.mark.parametrize("kind", MEASURED.values(), ids=MEASURED)
 
 
-def test_the_kinds() -> None:
-    asked = {"alibaba", "alibaba-steady", "azure", "azure-bursty", "twitter", "poisson", "batch"}
-    assert asked <= set(KINDS)
-    assert all(kind.summary and kind.provenance for kind in KINDS.values())
-
-
 @kinds
 def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     measured = kind.measured
@@ -43,31 +35,6 @@ def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     assert statistics.dispersion == pytest.approx(measured.dispersion, rel=0.15)
     assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
     assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.02)
-
-
-@kinds
-def test_the_model_follows_the_table_in_closed_form(kind: ArrivalKind) -> None:
-    """E[rate now x rate later] of the model, without any draw; see docs/traces.md."""
-
-    def product(lag_s: float) -> float:
-        covariance = sum(
-            swell.variance * (math.exp(-lag_s / swell.time_s) if swell.time_s else lag_s == 0)
-            for swell in kind.swells
-        )
-        return (1 + jumps(kind.switch, lag_s)) * math.exp(covariance)
-
-    def jumps(switch: Switch | None, lag_s: float) -> float:
-        if switch is None:
-            return 0.0
-        on, low = switch.on_share, switch.off_level
-        deviation = (1 - low) / (on + (1 - on) * low)
-        return on * (1 - on) * deviation**2 * math.pow(switch.keep, lag_s)
-
-    mean = kind.measured.mean_rps
-    dispersion = 1 + mean * (product(0) - 1)
-    assert dispersion == pytest.approx(kind.measured.dispersion, rel=0.05)
-    for lag_s, measured in zip(LAGS_S, kind.measured.autocorrelation, strict=True):
-        assert mean * (product(lag_s) - 1) / dispersion == pytest.approx(measured, abs=0.05)
 
 
 @measured_kinds
@@ -102,15 +69,6 @@ def test_scaling_does_not_reshape(kind: ArrivalKind) -> None:
     assert tripled.counts.tolist() == (3 * drawn.counts).tolist()
 
 
-@pytest.mark.parametrize("mean_rps", [0.5, 20.0, 3000.0])
-def test_poisson_stays_poisson_at_any_rate(mean_rps: float) -> None:
-    statistics = statistics_of(
-        generate("poisson", mean_rps=mean_rps, seconds=200_000, seed=0).counts
-    )
-    assert statistics.mean_rps == pytest.approx(mean_rps, rel=0.01)
-    assert statistics.dispersion == pytest.approx(1.0, rel=0.02)
-
-
 def test_kinds_of_one_seed_do_not_swell_together() -> None:
     first, second = (
         generate(kind, mean_rps=100.0, seconds=300_000, seed=9).counts
@@ -142,10 +100,6 @@ def test_an_unknown_kind_is_answered_with_names(kind: str, near: str) -> None:
 def test_what_cannot_be_generated(mean_rps: float, seconds: int, seed: int, named: str) -> None:
     with pytest.raises(InputError, match=f"^{named}: "):
         generate("azure", mean_rps=mean_rps, seconds=seconds, seed=seed)
-
-
-def test_one_second_is_enough() -> None:
-    assert all(generate(k, mean_rps=9.0, seconds=1, seed=0).seconds == 1 for k in KINDS)
 
 
 @pytest.mark.parametrize("folder", ["", "traces"])

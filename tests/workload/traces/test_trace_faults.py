@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
-from migrator.workload.traces.formats import formats, load_trace
+from migrator.workload.traces.formats import load_trace
 
 LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger,1,2\n"
@@ -31,61 +31,43 @@ def refused(path: Path) -> str:
     ("text", "reason"),
     [
         ("", "the file is empty"),
-        ("\n \n\n", "the file is empty"),
         ("second,count\n", "no requests at all"),
-        ("0,0\n1,0\n", "no requests at all"),
         ("timestamp\n7,1\n", "no known trace format"),
         ("second,count\n0,1\n1,-2\n", "line 3 is '1,-2', not a whole second and a whole count"),
         ("0,1\n1,nan\n", "line 2 is '1,nan'"),
         ("nan,1\n", "line 1 is 'nan,1'"),
-        ("0,inf\n", "line 1 is '0,inf'"),
         ("0,1.5\n", "line 1 is '0,1.5'"),
-        ("0.5,1\n", "line 1 is '0.5,1'"),
         ("0,1\n\n\n1\n", "line 4 is '1'"),
         ("0,1\n1,2,3\n", "line 2 is '1,2,3'"),
-        ("0,1\n1,two\n", "line 2 is '1,two'"),
-        ("0,1\n1,\n", "line 2 is '1,'"),
-        ("0,1\n# note\n", "line 2 is '# note'"),
         ("0,99999999999\n", "line 1 is '0,99999999999'"),
         ("0,1\n1" + "0" * 400 + ",1\n", "line 2 is '1000"),
         ("0,1\n10000000,1\n", "it spans 10,000,001 seconds"),
         ("1700000000\n1720000000\n", "it spans 20,000,001 seconds"),
         ("1700000000000\n1700000020000\n", "line 1 is '1700000000000', not a time in seconds"),
         ("1\n2\nlater\n", "line 3 is 'later', not a time"),
-        ("1\nnan\n", "line 2 is 'nan'"),
-        ("1e300\n", "line 1 is '1e300'"),
-        ("1\n2,3\n", "line 2 is '2,3'"),
         ("2023-11-16T18:15:46\n2023-13-16T18:15:46\n", "line 2 is '2023-13-16T18:15:46'"),
         ("2023-11-16T18:15:46\n2023-11-16T18:15:46Z\n", "line 2 is '2023-11-16T18:15:46Z'"),
-        ("2023-11-16T18:15:46\n1700000000\n", "line 2 is '1700000000'"),
         (LLM, "no requests at all"),
         (
             LLM + "2023-11-16 18:15:46.68,374\n",
             "line 2 is '2023-11-16 18:15:46.68,374', not a time",
         ),
-        (LLM + "yesterday,374,44\n", "line 2 is 'yesterday,374,44'"),
-        (FUNCTIONS, "no requests at all"),
         (FUNCTIONS + "a,b,c,http,0,0\n", "no requests at all"),
         (FUNCTIONS + "a,b,c,http,1\n", "line 2 is 'a,b,c,http,1', not 4 texts and 2 whole"),
         (FUNCTIONS + "a,b,c,http,1,2\na,b\n", "line 3 is 'a,b'"),
         (FUNCTIONS + "a,b,c,http,1,-2\n", "line 2 is 'a,b,c,http,1,-2'"),
-        (FUNCTIONS + "a,b,c,http,1,2.5\n", "line 2 is 'a,b,c,http,1,2.5'"),
         (FUNCTIONS + "a,b,c,http,1,99999999999999999999\n", "line 2 is"),
         (V2017.replace("9", "0", 1), "no requests at all"),
         (V2017 + "x" + V2017, "line 2 is 'x9,20,1,1,1,Terminated,50,0.005', not 8 columns"),
-        (V2017 + "5,6\n", "line 2 is '5,6'"),
         (V2017 + "9" * 400 + V2017, "line 2 is '9999"),
         (V2018 + V2017, "line 2 is '9,20,1,1,1,Terminated,50,0.005', not 9 columns"),
         (CHUNK + "600,-1,1,Gamma,1,1\n", "line 2 is '600,-1,1,Gamma,1,1', not time,rate,cv"),
-        (CHUNK + "600,nan,1,Gamma,1,1\n", "line 2 is '600,nan,1,Gamma,1,1'"),
-        (CHUNK + "600,1,1,Gamma,0,1\n", "line 2 is '600,1,1,Gamma,0,1'"),
         (CHUNK + "600,1,1,Normal,1,1\n", "line 2 is '600,1,1,Normal,1,1'"),
         (CHUNK + CHUNK, "the time 0 is in two rows"),
         (CHUNK + "600,1e9,1,Gamma,1,1\n", "the rate 1e+09 at time 600 makes more than"),
         (CHUNK + "6000000,1,1,Gamma,1,1\n", "it spans 12,000,000 seconds"),
         ("0,0,1,Gamma,1,1\n", "no requests at all"),
         ('{"version": 1}\n', "line 1 is '{\"version\": 1}', which is the beginning of no known"),
-        ("a;b\n1;2\n", "no known trace format"),
         ("x" * 5000 + "\n", "no known trace format"),
         ("0,1\n\0,\0\n", "this is not text"),
     ],
@@ -107,10 +89,7 @@ def test_faulty_text(text: str, reason: str, tmp_path: Path) -> None:
         (b"0,1\n1,\xe9\n", "this is not text"),
         (gzip.compress(b"0,1\n" * 5000, mtime=0)[:-12], "the gzip file is damaged"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0" + b"\xff" * 20, "the gzip file is damaged"),
-        (b"\x1f\x8b", "the gzip file is damaged"),
-        (gzip.compress(b"", mtime=0), "the file is empty"),
         (gzip.compress(b"0,1\n1,x\n", mtime=0), "line 2 is '1,x'"),
-        (gzip.compress(b"ustar\0\0", mtime=0), "this is not text"),
     ],
 )
 def test_faulty_bytes(content: bytes, reason: str, tmp_path: Path) -> None:
@@ -137,20 +116,15 @@ def test_a_path_no_file_can_have() -> None:
         load_trace(Path("a\0b"))
 
 
-def test_the_line_is_named_in_a_large_file(tmp_path: Path) -> None:
-    lines = [f"{second},1" for second in range(520_000)]
-    lines[512_345] = "512345;1"
+def test_the_line_is_named_in_a_later_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migrator.workload.traces.reading._BLOCK_CHARS", 64)
+    lines = [f"{second},1" for second in range(200)]
+    lines[123] = "123;1"
     path = tmp_path / "large.csv"
     path.write_text("\n".join(lines), encoding="utf-8")
-    assert "line 512346 is '512345;1'" in refused(path)
-
-
-@pytest.mark.parametrize("name", formats())
-def test_loaders_refuse_by_themselves(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "empty.csv"
-    path.write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match=r"empty\.csv: "):
-        formats()[name].load(path)
+    assert "line 124 is '123;1'" in refused(path)
 
 
 CELLS = st.sampled_from(

@@ -323,12 +323,9 @@ class Head:
         reports, homes, window = self.watch.reports, self.state.homes, self._window_now()
         if self._tasks.busy or not set(homes.values()) <= set(self.watch.open):
             return
-        if all(report.up for report in reports.values()):
-            if window > self._window:
-                self._window = window
-                self._tasks.start(_PLACING, self._moves_that_pay())
-            elif not self._placer.is_prepared(homes, self.watch.open):
-                self._tasks.start(_PLACING, self._placer.prepare_fallbacks(homes, self.watch.open))
+        if window > self._window and all(report.up for report in reports.values()):
+            self._window = window
+            self._tasks.start(_PLACING, self._moves_that_pay())
 
     def _window_now(self) -> int:
         return int((time.time() - self.cluster.began_s) / self.scenario.window_s)
@@ -363,7 +360,7 @@ class Head:
             self._update_map()
 
     async def _place_lost(self, names: list[str]) -> None:
-        """Place lost tenants by the prepared fallbacks, or on any GPU with room."""
+        """Place lost tenants at once where there is room, else wherever a search finds it."""
         new_homes = self._quick_homes(names, self.watch.open)
         for name, gpu in new_homes.items():
             self._tasks.start(name, self._take(name, gpu))
@@ -373,12 +370,10 @@ class Head:
 
     def _quick_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Tenant -> one of these GPUs, for tenants that fit without moving any other tenant."""
-        homes, alive = self.state.homes, self.watch.alive
-        planned = self._placer.fallback(names, homes, gpus)
-        if planned is None:
-            staying = {n: gpu for n, gpu in homes.items() if gpu in alive and n not in names}
-            planned = self._placer.place_at_once(names, staying, gpus)
-        return {name: planned[name] for name in names if name in planned}
+        alive = self.watch.alive
+        homes = self.state.homes.items()
+        staying = {name: gpu for name, gpu in homes if gpu in alive and name not in names}
+        return self._placer.place_at_once(names, staying, gpus)
 
     async def _searched_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Find room by a full search, which takes seconds; record why a tenant has no room."""

@@ -122,17 +122,15 @@ def unserved(
 
 
 def misplaced(
-    homes: Mapping[str, str],
-    reports: Mapping[str, Report],
-    answering: Mapping[str, Report] | None = None,
+    homes: Mapping[str, str], reports: Mapping[str, Report], answering: Mapping[str, Report]
 ) -> list[tuple[str, str]]:
     """(GPU, tenant) pairs of daemons with a tenant that is placed and served elsewhere.
 
     `answering`: reports of all GPUs whose agents accept orders, including agents of a hung daemon,
-    which must not start with the tenant when it is restarted; defaults to `reports`.
+    which must not start with the tenant when it is restarted.
     """
     pairs = []
-    for gpu, report in (reports if answering is None else answering).items():
+    for gpu, report in answering.items():
         for name in dict.fromkeys((*report.tenants, *report.assigned)):
             home = homes.get(name)
             if home is None or home == gpu or home not in reports:

@@ -88,10 +88,7 @@ def readings(index: int) -> dict[str, float | None]:
 
 def compute_mode(index: int) -> str | None:
     """Default, Exclusive_Process or Prohibited; None if nvidia-smi does not report it."""
-    try:
-        rows = _query("gpu", ("compute_mode",), "-i", str(index))
-    except InputError:
-        return None
+    rows = _query_if_there("gpu", ("compute_mode",), "-i", str(index))
     return rows[0]["compute_mode"] if rows else None
 
 
@@ -110,19 +107,13 @@ def compute_processes(uuid: str) -> tuple[int, ...]:
 
 def used_mib(index: int) -> float | None:
     """Memory of the GPU that is in use by all programs, in MiB; None if it is not reported."""
-    try:
-        rows = _query("gpu", ("memory.used",), "-i", str(index))
-    except InputError:
-        return None
+    rows = _query_if_there("gpu", ("memory.used",), "-i", str(index))
     return number(rows[0]["memory.used"]) if rows else None
 
 
 def process_mib(pid: int) -> float | None:
     """GPU memory of a process in MiB, including its context; None if it is not reported."""
-    try:
-        rows = _query("compute-apps", ("pid", "used_memory"))
-    except InputError:
-        return None
+    rows = _query_if_there("compute-apps", ("pid", "used_memory"))
     used = (number(row["used_memory"]) for row in rows if row["pid"] == str(pid))
     return next(used, None)
 
@@ -156,6 +147,14 @@ def number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _query_if_there(what: str, fields: tuple[str, ...], *options: str) -> list[dict[str, str]]:
+    """The same as `_query`; empty where nvidia-smi does not answer."""
+    try:
+        return _query(what, fields, *options)
+    except InputError:
+        return []
 
 
 def _query(

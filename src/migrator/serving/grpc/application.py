@@ -39,7 +39,6 @@ class ApplicationClient:
         self._app = app
 
     async def json(self, method: str, path: str, context: Any) -> Any:
-        """The content of its answer; ends the call where it refuses."""
         status, _, body = await self.ask(method, path, context)
         if status != 200:
             await abort(context, status, body)

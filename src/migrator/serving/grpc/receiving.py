@@ -131,7 +131,6 @@ def _require_cheap(name: str, message: bytes) -> None:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at that place, and the place after it."""
     value = shift = 0
     while True:
         byte = message[at]

@@ -127,7 +127,6 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Accept nothing new; open calls are answered within some seconds."""
         await self._server.stop(_GRACE_S)
 
     def _calls(self) -> dict[str, Callable[[Any, Any], Awaitable[Any]]]:
@@ -162,7 +161,6 @@ class GrpcServer:
         return grpc.stream_unary_rpc_method_handler(respond, response_serializer=_serialize)
 
     async def _request(self, name: str, context: Any) -> Any:
-        """The message of a call, once the token is checked."""
         kind = self._messages[f"{name}Request"]
         if name in _OPEN_CALLS:
             return kind()

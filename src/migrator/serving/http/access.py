@@ -38,7 +38,6 @@ class TokenHolder:
     admin: bool = False
 
     def may_use(self, tenant: str) -> bool:
-        """Whether the holder may use that tenant's model."""
         return self.admin or self.tenant == tenant
 
 
@@ -62,11 +61,9 @@ class Tokens:
         self._holders = [(holder, bytes.fromhex(token_hash)) for holder, token_hash in given]
 
     def knows(self, tenant: str) -> bool:
-        """Whether the tenant has a token."""
         return any(holder.tenant == tenant for holder, _ in self._holders)
 
     def set(self, tenant: str, token_hash: str) -> None:
-        """Accept this token of the tenant, a digest, instead of any other."""
         others = [
             (holder, expected) for holder, expected in self._holders if holder.tenant != tenant
         ]
@@ -74,7 +71,6 @@ class Tokens:
 
     @property
     def configured(self) -> bool:
-        """Whether requests need a token."""
         return bool(self._holders)
 
     def holder(self, request: Request) -> TokenHolder:

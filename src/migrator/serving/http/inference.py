@@ -59,7 +59,7 @@ from migrator.serving.http.tensors import (
 from migrator.serving.workers.messages import ModelInterface
 
 TIMEOUT_HEADER = "timeout-ms"
-TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}
+TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "timeout": 1e-6}
 """Request parameters and their unit in seconds; `timeout` is in microseconds, as in Triton."""
 CALL_TIMEOUT_HEADER = "call-timeout-ms"
 """What is left of a gRPC call: it counts where it is shorter than the tenant's objective."""

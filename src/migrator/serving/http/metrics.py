@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -16,7 +14,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from migrator.serving.queue import LATENCY_BOUNDS_S
@@ -26,10 +24,6 @@ Values = Mapping[tuple[str, ...], float]
 """Values by labels."""
 OUTCOMES = ("in_time", "late", "dropped", "failed")
 STATES = ("idle", "busy", "draining")
-_END = b"# EOF\n"
-"""The last line of a page in OpenMetrics."""
-_HEAD = re.compile(rb"^#.*\n", re.MULTILINE)
-"""The comments before the samples of a family."""
 
 
 def counter(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:
@@ -82,7 +76,7 @@ class ApiMetrics(Collector):
                 for outcome in OUTCOMES
             },
         )
-        yield from self._latencies()
+        yield self._latencies()
         yield gauge(
             "migrator_objective_seconds",
             "The latency objective.",
@@ -110,20 +104,15 @@ class ApiMetrics(Collector):
             {(name, str(code)): count for (name, code), count in self.refused.items()},
         )
 
-    def _latencies(self) -> Iterator[Metric]:
-        """One part per tenant, since each has many samples."""
-        name, words = (
-            "migrator_latency_seconds",
-            "From a request's arrival to its answer.",
+    def _latencies(self) -> Metric:
+        family = HistogramMetricFamily(
+            "migrator_latency_seconds", "From a request's arrival to its answer.", labels=["tenant"]
         )
         bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
         for tenant, count in self.router.counts.items():
-            family = HistogramMetricFamily(name, words, labels=["tenant"])
             buckets = list(zip(bounds, accumulate(count.latencies), strict=True))
             family.add_metric((tenant,), buckets, count.latency_sum_s)
-            yield family
-        if not self.router.counts:
-            yield HistogramMetricFamily(name, words, labels=["tenant"])
+        return family
 
 
 @dataclass(frozen=True)
@@ -136,33 +125,8 @@ class _Alone(Collector):
         yield self.family
 
 
-def metrics_parts(collectors: Iterable[Collector], accept: str = "") -> tuple[Iterator[bytes], str]:
-    """The page family by family, and its content type: OpenMetrics where `accept` permits it."""
-    try:
-        encode, kind = choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is not a number
-        encode, kind = choose_encoder("")
-    families = (family for collector in collectors for family in collector.collect())
-    return _encode(families, encode), kind
-
-
-async def metrics_page(collectors: Iterable[Collector], accept: str = "") -> tuple[bytes, str]:
-    """The whole page and its content type; other requests are answered between two families."""
-    parts, kind = metrics_parts(collectors, accept)
-    page = []
-    for part in parts:
-        page.append(part)
-        await asyncio.sleep(0)
-    return b"".join(page), kind
-
-
-def _encode(families: Iterable[Metric], encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-    """Each as text; the comments of a family in several parts, and the end, come once."""
-    end, before = b"", ""
-    for family in families:
-        text = encode(_Alone(family))
-        end = _END if text.endswith(_END) else b""
-        text = text.removesuffix(end)
-        yield _HEAD.sub(b"", text) if family.name == before else text
-        before = family.name
-    yield end
+def metrics_parts(collectors: Iterable[Collector]) -> Iterator[bytes]:
+    """The page in the text format of Prometheus, family by family."""
+    for collector in collectors:
+        for family in collector.collect():
+            yield generate_latest(_Alone(family))

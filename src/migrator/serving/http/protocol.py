@@ -62,7 +62,7 @@ Tensors = Annotated[list[InputTensor], Meta(min_length=1, max_length=MAX_TENSORS
 
 
 class InferRequest(Struct, kw_only=True):
-    """The tensors of inputs. Parameters: `timeout_ms` or `deadline_ms`, `binary_data_output`."""
+    """The tensors of inputs. Parameters: `timeout_ms`, `binary_data_output`."""
 
     inputs: Tensors
     id: Identifier = ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from hmac import compare_digest
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +20,7 @@ from migrator.core.tensors import TensorSpec
 from migrator.serving.http.access import ORDER_KEY
 from migrator.serving.http.bodies import read_body
 from migrator.serving.http.inference import model_of
-from migrator.serving.http.metrics import metrics_page
+from migrator.serving.http.metrics import metrics_parts
 from migrator.serving.http.operations import Backend, TenantChanges, json_response, state_of
 from migrator.serving.http.protocol import (
     CLASS_NAME,
@@ -190,9 +192,11 @@ async def model_index(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Metrics."""
-    state = state_of(request)
-    text, kind = await metrics_page(state.all_collectors, header_of(request, "accept") or "")
-    return Response(text, headers={"content-type": kind})
+    parts = []
+    for part in metrics_parts(state_of(request).all_collectors):
+        parts.append(part)
+        await asyncio.sleep(0)  # other requests are answered in between
+    return Response(b"".join(parts), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 async def status(request: Request) -> Response:

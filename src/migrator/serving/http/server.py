@@ -116,7 +116,6 @@ class _GuardedConnection(HttpToolsProtocol):
             self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers, and cancel the request that waits."""
         self._stop_waiting()
         self._stop_waiting_for_reader()
         if self.scope is not None:
@@ -345,7 +344,6 @@ class _TlsListener:
         bound.listen(server.config.backlog)
 
     async def run(self) -> None:
-        """Accept until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -441,7 +439,6 @@ class ApiServer:
         return f"{'http' if self._certificate is None else 'https'}://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Returns when it listens."""
         loop, certificate = asyncio.get_running_loop(), self._certificate
         sockets = [self._socket] if certificate is None else []
         self._task = loop.create_task(self._server.serve(sockets))
@@ -454,7 +451,6 @@ class ApiServer:
             self._tls += map(loop.create_task, (certificate.follow(), listener.run()))
 
     async def stop(self) -> None:
-        """Accept nothing new; open requests are answered within some seconds."""
         self._closing()
         self._server.should_exit = True
         for task in self._tls:

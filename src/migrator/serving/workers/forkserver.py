@@ -102,12 +102,10 @@ class Forkserver:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while there is none."""
         return self._running.pid if self._running else None
 
     @property
     def interfaces(self) -> Mapping[str, ModelInterface]:
-        """By tenant, once started."""
         interfaces = dict(self._interfaces)
         for added in self._added.values():
             interfaces |= added.interfaces
@@ -128,7 +126,6 @@ class Forkserver:
             ) from error
 
     async def close(self) -> None:
-        """End the process, and what it forked for callers that were cancelled."""
         await asyncio.gather(*(added.close() for added in self._added.values()))
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_S)
@@ -199,7 +196,6 @@ class Forkserver:
         return process
 
     async def add(self, tenant: str, model: ModelSpec) -> None:
-        """Build another tenant's model; InputError where it cannot be built."""
         added = Forkserver(
             self._log,
             {tenant: model},

@@ -60,7 +60,6 @@ class WorkerProcess(ChildProcess):
         super().__init__(f"worker {name}", pid, FromWorker, reap=reap, on_exit=report)
 
     def fault_error(self, fault: Fault) -> Exception:
-        """ModelFaultError where the model raised."""
         if fault.kind is FaultKind.MODEL:
             return ModelFaultError(f"the model failed ({fault.reason}); correct its class or input")
         return super().fault_error(fault)
@@ -87,7 +86,6 @@ class ServingWorker:
 
     @property
     def name(self) -> str:
-        """Unique within one run of the daemon."""
         return self._process.name.removeprefix("worker ")
 
     @property
@@ -113,7 +111,6 @@ class ServingWorker:
         return Answered(scores, answer.version, answer.began_s, answer.ended_s)
 
     async def judge(self, answers: NDArray[Any]) -> tuple[bool, ...]:
-        """Which answers are correct; raises what `infer` raises."""
         shape, dtype, payload = encode_array(answers)
         frame = await self._process.request(
             Judge(shape, dtype), payload, limit_s=self.assignment.limit_s or self._hang_s
@@ -146,8 +143,6 @@ class ServingWorker:
 
 @dataclass(eq=False)
 class _TenantWorkers:
-    """A tenant's model and its prepared workers."""
-
     model: ModelSpec
     wanted: int = 0
     waiting: list[WorkerProcess] = field(default_factory=list)
@@ -199,11 +194,9 @@ class Workers:
         return self._starting
 
     async def start(self) -> None:
-        """Start the forkserver with all models; InputError for one that cannot be built."""
         await self.begin()
 
     async def close(self) -> None:
-        """Let every worker finish its batch, and end them all."""
         self._closing = True
         tasks = [*self._tasks, *([self._starting] if self._starting else [])]
         for task in tasks:
@@ -221,7 +214,6 @@ class Workers:
             raise InputError(f"tenant {tenant}: it is served with another model; remove it first")
 
     async def remove(self, tenant: str) -> None:
-        """End the tenant's waiting workers and forget its model. Those that serve stay."""
         if tenant in self._tenants:
             await self.prepare(tenant, 0)
             del self._tenants[tenant]
@@ -286,7 +278,6 @@ class Workers:
         return process
 
     async def _fill(self, tenant: str) -> None:
-        """Fork missing workers, end surplus ones."""
         pool = self._tenants[tenant]
         async with pool.filling:
             while len(pool.waiting) < pool.wanted:

@@ -138,8 +138,8 @@ class Worker:
     def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
         began_s = time.monotonic()
         served, assignment = self._served, self._assignment
-        if served is None or assignment is None:
-            return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
+        assert served is not None
+        assert assignment is not None
         inputs = decode_array(request.shape, request.dtype, payload)
         try:
             with self._answering, _in_trace(request.trace_context):
@@ -161,8 +161,7 @@ class Worker:
 
     def _judge(self, request: Judge, payload: memoryview) -> FromWorker:
         served = self._served
-        if served is None:
-            return Fault(FaultKind.PROCESS, "got answers before it took an instance")
+        assert served is not None
         answers = decode_array(request.shape, request.dtype, payload)
         try:
             correct, _ = compare(served.model, answers["outputs"], answers["label"])
@@ -200,8 +199,8 @@ class Worker:
     def _replace(self, weights: Path, version: int) -> None:
         """Load the weights into a copy beside the serving, and try them before they serve."""
         served, assignment = self._served, self._assignment
-        if served is None or assignment is None:
-            raise InputError("weights can be swapped only once the worker has taken an instance")
+        assert served is not None
+        assert assignment is not None
         with self._beside(assignment.device):
             fresh = copy.deepcopy(served.model)
             load_weights(fresh, weights)
@@ -304,7 +303,6 @@ def _seconds(step: Callable[[], object]) -> float:
 
 
 def _open_device(device: str) -> None:
-    """Create the CUDA context."""
     if device != "cuda":
         return
     torch: Any = import_module("torch")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
+from migrator.io.file_kind import is_special
 
 _BLOCK_CHARS = 1 << 22
 """Characters per read, so that a trace of a gigabyte is never in memory as text."""
@@ -126,6 +127,8 @@ def _parses(parse: _Parse[_Scalar], lines: list[str]) -> bool:
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each block's first line, and its lines."""
+    if is_special(path):
+        raise InputError(f"{path}: this is a FIFO, socket or device; name a regular file")
     number = 1
     with _input_errors(path), path.open("rb") as raw:
         packed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC

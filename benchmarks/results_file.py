@@ -26,8 +26,7 @@ _CODE = "code"
 _PACKAGES = ("core", "workload", "forecast", "planning", "policies", "control", "simulation")
 _MODULES = (
     *("advise/ceiling.py", "advise/leads.py", "advise/static_layouts.py", "advise/trial.py"),
-    *("reproduce/sources.py", "reproduce/map.py", "reproduce/map_cells.py", "reproduce/traces.py"),
-    *("reproduce/evaluation.py", "reproduce/overhead.py", "reproduce/experiment.py"),
+    *("reproduce/sources.py", "reproduce/evaluation.py", "reproduce/experiment.py"),
     "records/outcome.py",
 )
 """Code that the results depend on."""
@@ -68,21 +67,17 @@ def open_results(
     kind: str,
     result: type[_Result],
     settings: Mapping[str, Any],
-    expected: frozenset[Key] | None = None,
     *,
     to_read: bool = False,
 ) -> Iterator[ResultsFile[_Result]]:
     """Open a file of results of one kind; create it with these settings if it is missing.
 
-    `expected`: the only keys that it may have; None: any. `to_read`: nothing is written, so that
-    another process may write the file, and results of other code will do. InputError if it has
-    other settings, is damaged, or another process writes it. A line that a killed process left
-    unfinished at the end is removed.
+    `to_read`: nothing is written, so that another process may write the file, and results of other
+    code will do. InputError if it has other settings, is damaged, or another process writes it. A
+    line that a killed process left unfinished at the end is removed.
     """
     header: dict[str, Any] = {kind: VERSION, "settings": dict(settings)}
-    descriptor = (
-        _opened_to_read(path) if to_read else open_exclusively(path, "--results", os.O_APPEND)
-    )
+    descriptor = _opened_to_read(path) if to_read else open_exclusively(path, "--keep", os.O_APPEND)
     try:
         lines = _finished_lines(descriptor, kind, is_cut=not to_read)
         if lines:
@@ -90,7 +85,7 @@ def open_results(
         elif not to_read:
             _write(path, descriptor, header)
         made_with = json.loads(lines[0])["settings"] if lines else header["settings"]
-        finished = _read(path, lines[1:], TypeAdapter(result), expected)
+        finished = _read(path, lines[1:], TypeAdapter(result))
         yield ResultsFile(path, descriptor, made_with, finished)
     finally:
         os.close(descriptor)
@@ -109,6 +104,7 @@ def code_digest() -> str:
     for file in [*sorted(files), *(root / module for module in _MODULES)]:
         digest.update(str(file.relative_to(root)).encode())
         digest.update(file.read_bytes())
+    digest.update(Path(__file__).with_name("traces.py").read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -128,7 +124,7 @@ def _opened_to_read(path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise InputError(
-            f"--results: cannot read {path} ({error.strerror}); name another file"
+            f"--keep: cannot read {path} ({error.strerror}); name another file"
         ) from error
 
 
@@ -144,12 +140,7 @@ def _finished_lines(descriptor: int, kind: str, *, is_cut: bool) -> list[bytes]:
     return content.splitlines()
 
 
-def _read(
-    path: Path,
-    lines: list[bytes],
-    results: TypeAdapter[_Result],
-    expected: frozenset[Key] | None,
-) -> dict[Key, _Result]:
+def _read(path: Path, lines: list[bytes], results: TypeAdapter[_Result]) -> dict[Key, _Result]:
     finished: dict[Key, _Result] = {}
     for number, line in enumerate(lines, start=2):
         try:
@@ -158,7 +149,7 @@ def _read(
             result = results.validate_python(entry["result"])
         except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
             raise _damaged(path, number) from error
-        if key in finished or (expected is not None and key not in expected):
+        if key in finished:
             raise _damaged(path, number)
         finished[key] = result
     return finished
@@ -173,22 +164,20 @@ def _check_header(
     except (ValueError, KeyError, RecursionError):
         is_ours = False
     if not is_ours or written.get(kind) != VERSION:
-        raise InputError(
-            f"--results: {path} is not a results file of this version; name another file"
-        )
+        raise InputError(f"--keep: {path} is not a results file of this version; name another file")
     wanted = json.loads(json.dumps(header["settings"]))
     other = [
         key for key in wanted if key not in ignored and written["settings"].get(key) != wanted[key]
     ]
     if other or written["settings"].keys() != wanted.keys():
         raise InputError(
-            f"--results: {path} has results of other settings ({', '.join(other) or 'more keys'}); "
+            f"--keep: {path} has results of other settings ({', '.join(other) or 'more keys'}); "
             "delete it or name another file"
         )
 
 
 def _damaged(path: Path, line: int) -> InputError:
-    return InputError(f"--results: line {line} of {path} is damaged; delete the line or the file")
+    return InputError(f"--keep: line {line} of {path} is damaged; delete the line or the file")
 
 
 def _write(path: Path, descriptor: int, entry: object) -> None:
@@ -202,5 +191,5 @@ def _write(path: Path, descriptor: int, entry: object) -> None:
         os.fsync(descriptor)
     except OSError as error:
         raise NotWrittenError(
-            f"--results: cannot write {path} ({error.strerror}); free some space and run again"
+            f"--keep: cannot write {path} ({error.strerror}); free some space and run again"
         ) from error

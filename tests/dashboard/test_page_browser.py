@@ -142,6 +142,7 @@ def test_a_finished_run_other_records_in_their_place_and_one_that_begins_anew(
     other.replace(path)  # as when a damaged file was kept aside: run 2 is nowhere any more
     with served(path, port=int(address.rpartition(":")[2])):
         page.wait_for_selector(".facts:has-text('other')")
+    with served(path, port=int(address.rpartition(":")[2])):
         write_run(path)
         page.wait_for_selector(".facts:has-text('live')")
 

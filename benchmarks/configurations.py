@@ -303,10 +303,8 @@ def text(record: Figures) -> str:
     lines = [
         "# One and four retraining configurations",
         "",
-        f"`{record['command']}` at commit {record['commit']} (code {record['code']}). Load "
-        f"{LOAD:g}, {record['traces']} traces, {WINDOWS} windows of 200 s, seeds "
-        f"{', '.join(map(str, record['seeds']))}. Rows: [configurations.json](configurations.json)."
-        " Settings were fixed before the runs.",
+        f"Load {LOAD:g}, {record['traces']} traces, {WINDOWS} windows of 200 s, seeds "
+        f"{', '.join(map(str, record['seeds']))}. Settings were fixed before the runs.",
         "",
         "A tenant has its workload's retraining (*all, 8 epochs*), or beside it half and a quarter "
         "of the epochs, and the last block for 4 epochs (texts: the head for 2). Their gains and "

@@ -58,14 +58,10 @@ _CLAIMS_ABOUT = (
 )
 _EKYAS = ("ekya", "ekya-by-requests")
 _ABOUT = (
-    "Settings: [evaluation protocol](../evaluation-protocol.md). Gains are relative, of the same "
-    "workload, place and seed. In brackets their 95% interval over places of the bursty traces, "
-    "for each of which they are averaged first: a bootstrap of 10,000 draws, or Student's t if "
-    "there are fewer than ten. Every model has its own accuracies and durations."
+    "Settings and 95% intervals (in brackets): [evaluation protocol](../evaluation-protocol.md). "
+    "Gains are relative, of the same workload, place and seed."
 )
 _WEIGHTS = (
-    "EfficientNet-Lite (P1 to P4) begins with published weights, BERT-base with a pre-training on "
-    "masked words, all others with random weights: their published weights could not be had. "
     "Accuracies were measured with cut data, durations are those of the whole data sets unless a "
     "table says otherwise."
 )

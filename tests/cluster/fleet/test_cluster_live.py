@@ -181,13 +181,13 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
 def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_die(
     world: World,
 ) -> None:
-    """Through a gateway that hears of the move from the head, and one that asks that gateway."""
+    """Through gateways that hear of it from the head, and from the file that it writes."""
     source = world.home("maps")
     target = next(gpu for gpu in GPUS if gpu != source)
-    log = world.folder / "of-another.log"
-    with gateway_process(log, "--map", world.url) as (url, process):
-        with Asking(world.url, TENANTS) as asking, Asking(url, ["maps"]) as by_another:
-            both = (asking, by_another)
+    options = ("--map", f"{world.run.shared}/map.json")
+    with gateway_process(world.folder / "file.log", *options) as (url, process):
+        with Asking(world.url, TENANTS) as asking, Asking(url, ["maps"]) as by_file:
+            both = (asking, by_file)
             until(lambda: all(c.answers["maps", 200] > 5 for c in both), lambda: asking.reasons)
             assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
             before = [client.answers["maps", 200] for client in both]
@@ -203,7 +203,7 @@ def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_di
             infer(url, "maps")
     assert infer(world.url, "maps").status_code == 200
     assert not asking.refused, asking.reasons
-    assert not by_another.refused, by_another.reasons
+    assert not by_file.refused, by_file.reasons
     assert world.home("maps") == target
     tenants = get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
     assert "maps" not in tenants

@@ -136,15 +136,21 @@ def test_several_policies_are_run_one_after_the_other(short: Path, tmp_path: Pat
     page = report.read_text(encoding="utf-8")
     assert "Window plan " in page
     assert "forecast by" in page
-    runs = answer("simulate", short, *three, "--json")
+    once = ("--windows", 1, "--seeds", 1, "--processes", 1, "--json")
+    compared = answer("compare", short, *three, *once)
+    runs, (lead,) = compared["runs"], compared["leads"]
     assert [run["policy"] for run in runs] == list(SIDE_BY_SIDE)
     tenants = [run["windows"][-1]["tenants"][0] for run in runs]
     forecasters = [tenant["forecast_by"] for tenant in tenants]
     assert forecasters[0] == forecasters[1] != "auto"
     assert forecasters[2] is None
-    (lead,) = answer("compare", short, *three, "--seeds", 1, "--processes", 1, "--json")["leads"]
     shares = [run["goodput_share"] for run in runs]
     assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
+
+
+def test_the_json_of_several_policies_is_a_list(small: Path) -> None:
+    runs = answer("simulate", small, "--policy", "equal-mig,equal-mps", "--windows", 1, "--json")
+    assert [run["policy"] for run in runs] == ["equal-mig", "equal-mps"]
 
 
 def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) -> None:

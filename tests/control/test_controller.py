@@ -10,9 +10,10 @@ from collections.abc import Callable
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.scenarios import H200, Fixed, Flat, profile, serves, trains
 
-from migrator.control.controller import Controller
+from migrator.control.controller import Controller, new_executor
 from migrator.control.events import (
     Create,
     Created,
@@ -38,6 +39,7 @@ from migrator.control.units import State, fits
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Holding
 from migrator.core.profiles import Service
+from migrator.core.scenario import DEFAULT_LIMITS
 from migrator.policies.policy import Decision, Observation
 
 
@@ -75,15 +77,17 @@ class _World:
             Fixed(*slots), Flat(), lambda now: (np.zeros((1, now.slots_left)),) * 2
         )
         tenants = {name: _tenant(name) for name in "ab"}
+        overheads_s = dict.fromkeys("ab", 0.02)
         self.controller = Controller(
             policy,
             H200,
             clock,
             tenants,
-            dict.fromkeys("ab", 0.02),
+            overheads_s,
             lambda _failed: _AtOnce(policy),
             self,
             lambda _tenant: None,
+            new_executor(H200, tenants, overheads_s, DEFAULT_LIMITS),
         )
         self.clock, self._faults, self._events = clock, faults, list[Event]()
 
@@ -156,7 +160,7 @@ def _drive(world: _World, pass_time: Callable[[], None], steps: int) -> None:
     assert world.ready() == {"a", "b"}, "every tenant is served in the end"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(20, 60), deadline=None)
 @given(**WORLDS)
 def test_in_virtual_time_every_tenant_is_served_and_nothing_overlaps(
     slots: list[tuple[Holding, ...]], faults: list[int]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from support.amount import amount
 from support.executor_stage import Stage
 from support.executor_world import Times, World
 
@@ -142,7 +143,7 @@ def lived(seed: int, planned_part: float = 1.0) -> MemoryWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(amount(5, 12)))
 def test_no_process_runs_out_of_memory(seed: int) -> None:
     world = lived(seed)
     assert world.count(ev.Warm) > 0
@@ -158,7 +159,7 @@ def test_by_profiles_of_a_single_step_they_do() -> None:
             return True
         return False
 
-    assert sum(map(fails, range(12))) >= 4
+    assert sum(map(fails, range(amount(5, 12)))) >= amount(2, 4)
 
 
 def serves(tenant: str, start: int, gpcs: int = 4) -> Instance:

@@ -50,7 +50,7 @@ def wait(until: Callable[[], bool]) -> None:
 
 def test_it_answers_what_the_policy_would() -> None:
     asked: Policy = policy("equal-mig")
-    with PolicyProcess("equal-mig") as aside:
+    with PolicyProcess(asked) as aside:
         assert aside.answer(0, 0) is None
         assert aside.ask(0, NOW)
         wait(lambda: not aside.busy)

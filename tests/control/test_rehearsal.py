@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.executor_plans import random_slots
 from support.executor_stage import serves, trains
 from support.executor_world import Times, World
@@ -94,7 +95,7 @@ def _plan(problem: Problem, slots: Slots) -> Plan:
     return replace(plan, goodput=goodput_of(problem, plan))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=amount(20, 60))
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from(BOARDS),

@@ -177,7 +177,7 @@ def test_only_control_changes_the_state_of_a_tenant() -> None:
     """The others send events and report measurements."""
     packages, names = list(packages_above_control()), state_attributes()
     assert {"live", "simulation"} <= {package.name for package in packages}
-    assert {"accuracy", "drained", "retraining", "slower", "estimate", "_drained"} <= names
+    assert {"accuracy", "drained", "retraining", "slower", "estimate", "_fruitless"} <= names
     paths = [path for package in packages for path in package.rglob("*.py")]
     assert not [write for path in paths for write in writes(path, names)]
 

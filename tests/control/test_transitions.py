@@ -243,13 +243,13 @@ def _change_layouts(seed: int, name: str, faults: Faults, layouts: int = 3) -> N
     assert world.missing() == []
 
 
-@settings(deadline=None, max_examples=amount(40, 200))
+@settings(deadline=None, max_examples=amount(25, 200))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(BOARDS))
 def test_where_any_order_of_steps_serves_every_tenant_one_is_found(seed: int, name: str) -> None:
     _change_layouts(seed, name, Faults())
 
 
-@settings(deadline=None, max_examples=amount(20, 80))
+@settings(deadline=None, max_examples=amount(12, 80))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(BOARDS))
 def test_refused_creations_and_lost_workers_do_not_lose_the_order(seed: int, name: str) -> None:
     chance = random.Random(seed)

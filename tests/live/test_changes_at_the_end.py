@@ -62,9 +62,19 @@ def being_added(daemon: Served, section: object, begun: Path) -> Iterator[list[h
     thread.join()
 
 
-def test_an_addition_ends_with_one_line_when_the_daemon_stops(tmp_path: Path) -> None:
+def test_an_import_without_end_stops_no_worker_and_ends_with_the_daemon(tmp_path: Path) -> None:
     with daemon_with_endless_model(tmp_path) as (daemon, section, begun):
         with being_added(daemon, section, begun) as answers:
+            before = daemon.status()["pids"]
+            for pid in before.values():
+                os.kill(pid, signal.SIGKILL)
+
+            def are_replaced(now: dict[str, Any]) -> bool:
+                others = [tenant["prepared"] for tenant in now["tenants"].values()]
+                replaced = len(now["pids"]) == len(before) and now["pids"] != before
+                return replaced and others == [2, 2]
+
+            daemon.wait_for(are_replaced, "others take their places, and two more are prepared")
             assert daemon.stop() == 0
         (answer,) = answers
         assert (answer.status_code, "the daemon is stopping" in answer.text) == (503, True)
@@ -74,20 +84,3 @@ def test_an_addition_ends_with_one_line_when_the_daemon_stops(tmp_path: Path) ->
         assert "refused with 503" in line
         stored = json.loads((tmp_path / "state" / "live" / "small" / "tenants.json").read_bytes())
         assert stored["added"] == {}
-
-
-def test_an_import_without_end_stops_no_other_tenants_workers(tmp_path: Path) -> None:
-    with (
-        daemon_with_endless_model(tmp_path) as (daemon, section, begun),
-        being_added(daemon, section, begun),
-    ):
-        before = daemon.status()["pids"]
-        for pid in before.values():
-            os.kill(pid, signal.SIGKILL)
-
-        def are_replaced(now: dict[str, Any]) -> bool:
-            others = [tenant["prepared"] for tenant in now["tenants"].values()]
-            return len(now["pids"]) == len(before) and others == [2, 2] and now["pids"] != before
-
-        daemon.wait_for(are_replaced, "others take their places, and two more are prepared of each")
-        assert daemon.stop() == 0

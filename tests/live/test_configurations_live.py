@@ -130,13 +130,3 @@ def test_a_killed_retraining_goes_on_in_its_configuration(tmp_path: Path) -> Non
     assert _about_version(state)["configuration"] == chosen
     assert len(_about_version(state)["past"][-1]["curve"]) == 4
     assert _record(state).configuration == chosen
-
-
-def test_a_tenant_with_one_way_to_retrain_has_no_name_for_it(tmp_path: Path) -> None:
-    path, state = scenario_file(tmp_path, "photos", window_s=600), tmp_path / "state"
-    with served(path, state, "--from-first-request") as daemon:
-        daemon.upload("photos", *samples(1, 60), "lesson")
-        daemon.infer("photos", samples(0, 1)[0][0], "first")
-        assert _retrained(daemon)["configuration"] == ""
-        assert daemon.stop() == 0, daemon.said()
-    assert "configuration" not in _about_version(state)

@@ -135,22 +135,7 @@ def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
     run_on_uvloop(scene())
 
 
-def test_a_worker_whose_tenant_is_removed_while_it_starts_is_released(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with actuation_on(tmp_path, tmp_path / "weights") as actuation:
-            outcomes, actuation.removed = actuation.outcomes, True
-            actuation.do([events.Warm(PLACE, "a")])
-            await until_async(lambda: len(outcomes) == 2)
-            lost = outcomes[-1]
-            assert isinstance(lost, events.WorkerLost)
-            actuation.do([events.Destroy(PLACE)])
-            await until_async(lambda: len(outcomes) == 3)
-            assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
-
-    run_on_uvloop(scene())
-
-
-def test_a_start_that_follows_a_failed_one_can_be_stopped(tmp_path: Path) -> None:
+def test_a_start_that_follows_one_whose_tenant_was_removed_can_be_stopped(tmp_path: Path) -> None:
     async def scene() -> None:
         async with actuation_on(tmp_path, tmp_path / "weights") as actuation:
             outcomes, actuation.removed = actuation.outcomes, True
@@ -162,7 +147,7 @@ def test_a_start_that_follows_a_failed_one_can_be_stopped(tmp_path: Path) -> Non
             assert events.Stopped(PLACE) in outcomes
             actuation.do([events.Destroy(PLACE)])
             await until_async(lambda: len(outcomes) == 4)
-            assert outcomes[-1] == events.Destroyed(PLACE), "the second start does not go on"
+            assert outcomes[-1] == events.Destroyed(PLACE), "no process of either start holds it"
 
     run_on_uvloop(scene())
 

@@ -11,8 +11,6 @@ from support.live_daemon import samples, scenario_file, served
 
 from migrator.records.store import read_records
 
-FILES = ("journal.db", "labels.db", "records.db")
-
 
 def damage(path: Path) -> None:
     """Cut the file off in the middle: pages are missing."""
@@ -20,40 +18,9 @@ def damage(path: Path) -> None:
     path.write_bytes(content[: len(content) // 2])
 
 
-def test_damaged_files_are_set_aside_logged_recorded_and_counted(tmp_path: Path) -> None:
-    path, state = scenario_file(tmp_path, "photos", window_s=3), tmp_path / "state"
-    home = state / "live" / "small"
-    paths = {"journal.db": state, "labels.db": home, "records.db": home}
-    picture, label = samples(1, 1)
-    with served(path, state) as daemon:
-        assert daemon.infer("photos", picture[0], "first").status_code == 200
-        assert daemon.feedback("photos", "first", int(label[0])).status_code == 200
-        assert daemon.stop() == 0, daemon.said()
-    for name in FILES:
-        damage(paths[name] / name)
-    with served(path, state) as daemon:
-        assert daemon.infer("photos", picture[0], "second").status_code == 200
-        assert daemon.feedback("photos", "second", int(label[0])).status_code == 200
-        families = text_string_to_metric_families(daemon.client.get(f"{daemon.url}/metrics").text)
-        counted = {
-            sample.labels["file"]: sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == "migrator_damaged_files_total"
-        }
-        assert counted == dict.fromkeys(FILES, 1)
-        log = daemon.log.read_text(encoding="utf-8")
-        assert daemon.stop() == 0, daemon.said()
-    events = [event.words for event in read_records(home / "records.db").events]
-    for name in FILES:
-        (aside,) = paths[name].glob(f"{name}.damaged-*Z")
-        assert any(name in event and str(aside) in event for event in events)
-        assert any("ERROR" in line.upper() and str(aside) in line for line in log.splitlines())
-
-
-def test_a_moved_state_folder_is_noticed_and_used_again_once_it_is_back(tmp_path: Path) -> None:
-    path, state = scenario_file(tmp_path, "photos", window_s=3), tmp_path / "state"
-    away = tmp_path / "away"
+def test_a_moved_state_folder_is_used_again_and_damaged_files_are_set_aside(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos", window_s=2), tmp_path / "state"
+    home, away = state / "live" / "small", tmp_path / "away"
     picture, label = samples(1, 1)
     with served(path, state) as daemon:
         answers = teach(daemon, "photos", 1, 30, "lesson")
@@ -80,3 +47,24 @@ def test_a_moved_state_folder_is_noticed_and_used_again_once_it_is_back(tmp_path
         serves(daemon, 1)
         assert daemon.stop() == 0, daemon.said()
     assert labels_of(state) >= answers | {"asked"}
+    paths = {"journal.db": state, "labels.db": home, "records.db": home}
+    for name, folder in paths.items():
+        damage(folder / name)
+    with served(path, state) as daemon:
+        assert daemon.infer("photos", picture[0], "second").status_code == 200
+        assert daemon.feedback("photos", "second", int(label[0])).status_code == 200
+        families = text_string_to_metric_families(daemon.client.get(f"{daemon.url}/metrics").text)
+        counted = {
+            sample.labels["file"]: sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == "migrator_damaged_files_total"
+        }
+        assert counted == dict.fromkeys(paths, 1)
+        log = daemon.log.read_text(encoding="utf-8")
+        assert daemon.stop() == 0, daemon.said()
+    events = [event.words for event in read_records(home / "records.db").events]
+    for name, folder in paths.items():
+        (aside,) = folder.glob(f"{name}.damaged-*Z")
+        assert any(name in event and str(aside) in event for event in events)
+        assert any("ERROR" in line.upper() and str(aside) in line for line in log.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -12,9 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import PYTHONPATH
-from support.serving import assignment, pictures, run_on_uvloop, started
-from support.waiting import until_async
 
 from migrator.io.processes import Process, is_running
 from migrator.live import gpu_thread
@@ -36,27 +32,6 @@ async def test_labels_are_stored_again_after_an_unexpected_error(
             await labels.add("a", 0, PICTURE, 1, None, "one")
     assert await labels.add("a", 0, PICTURE, 1, None, "one")
     await labels.close()
-
-
-def test_the_forkserver_comes_back_once_it_can_be_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    folder, away = tmp_path / "run", tmp_path / "away"
-
-    async def life() -> None:
-        async with started(folder) as workers:
-            before = workers.forkserver.pid or 0
-            folder.rename(away)  # there is nowhere to write its log to
-            os.kill(before, 9)
-            await until_async(lambda: workers.forkserver.pid is None)
-            await asyncio.sleep(0.2)
-            away.rename(folder)
-            worker = await workers.take(assignment())
-            assert (await worker.infer(pictures())).version == 1
-            assert workers.forkserver.pid not in (before, None)
-
-    run_on_uvloop(life())
 
 
 @contextmanager

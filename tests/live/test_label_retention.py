@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.amount import amount
 
 from migrator.live import labels as labels_module
 from migrator.live.labels import LabelLimits, Labels, NotKeptError
@@ -125,7 +126,7 @@ async def scene(run: Run, steps: list[tuple[str, str, int]]) -> None:
     await labels.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=amount(20, 40), deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=25))
 def test_no_acknowledged_label_is_missing_before_it_is_learned(
     steps: list[tuple[str, str, int]],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -334,22 +333,14 @@ _ADDING = """
 import asyncio, sys
 from pathlib import Path
 import numpy as np
-from migrator.core.errors import InputError
 from migrator.live.labels import Labels
 
 async def main():
-    if len(sys.argv) > 2:
-        import resource
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     labels = Labels(Path(sys.argv[1]))
     async def one(number):
-        try:
-            inputs = np.full((3, 16, 16), number % 256, np.uint8)
-            await labels.add("a", 0, inputs, 0, None, f"r{number}")
-        except InputError as error:
-            print("refused", error, flush=True)
-        else:
-            print(f"r{number}", flush=True)
+        inputs = np.full((3, 16, 16), number % 256, np.uint8)
+        await labels.add("a", 0, inputs, 0, None, f"r{number}")
+        print(f"r{number}", flush=True)
     for first in range(0, 100000, 20):
         await asyncio.gather(*map(one, range(first, first + 20)))
 
@@ -368,7 +359,6 @@ async def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> No
             if len(acknowledged) == 211:
                 daemon.kill()
     assert len(acknowledged) >= 211
-    assert not [request for request in acknowledged if not request.startswith("r")]
     labels = Labels(path)
     assert labels.damaged is None
     for request in acknowledged:
@@ -378,33 +368,13 @@ async def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> No
     await labels.close()
 
 
-def test_a_full_disk_refuses_labels_and_keeps_the_acknowledged_ones(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    command = [sys.executable, "-c", _ADDING, str(path), "200000"]
-    acknowledged, refused = [], ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
-        for line in daemon.stdout:
-            if line.startswith("refused"):
-                refused = line
-                break
-            acknowledged.append(line.strip())
-        daemon.kill()
-    assert "make room" in refused
-    assert acknowledged
-    everything = window_data(path, "a", 0, held_out=0.0)
-    assert len(everything.new) >= len(acknowledged)
-
-
-@pytest.mark.parametrize("damage", ["empty", "garbage", "half", "other"])
+@pytest.mark.parametrize("damage", ["half", "other"])
 def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "labels.db"
     filled(path, (range(400), 2))
     whole = path.read_bytes()
     other = whole[:68] + b"\0\0\0\1" + whole[72:]
     broken = {
-        "empty": b"",
-        "garbage": b"\x07" * len(whole),
         "half": whole[: len(whole) // 2],
         "other": other,
     }
@@ -422,18 +392,6 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
 
     asyncio.run(scene())
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
-
-
-def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    filled(path, (range(3), 2))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute("CREATE TABLE later (what)")
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        Labels(path)
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        window_data(path, "a", 0)
 
 
 def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.live_daemon import Served, samples, scenario_file, served
+from support.waiting import until
 
 from migrator.records.store import read_records
 
@@ -18,22 +19,24 @@ def right_answers(daemon: Served) -> int:
 
 
 def test_accuracy_rises_inside_the_window_whose_samples_came_before_it(tmp_path: Path) -> None:
+    """Under a policy that does not estimate; the tenant has one configuration, without a name."""
     path, state = scenario_file(tmp_path, "photos", window_s=600), tmp_path / "state"
     with served(path, state, "--from-first-request") as daemon:
+        assert daemon.status()["tenants"]["photos"]["accuracy"] > 0.9
         daemon.upload("photos", *samples(1, 60), "lesson")
+        until(lambda: "on new labels, 1.000 before" in daemon.said(), "the model is evaluated")
         assert right_answers(daemon) < 10  # the first request begins the window
         now = daemon.wait_for(
             lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
         )
-        assert now["window"] == 0
+        assert (now["window"], now["tenants"]["photos"]["configuration"]) == (0, "")
         assert right_answers(daemon) > 10
         daemon.stop()
-    (learned,) = (
-        version
-        for version in read_records(state / "live" / "small" / "records.db").versions
-        if version.number == 2
-    )
+    records = read_records(state / "live" / "small" / "records.db")
+    (learned,) = (version for version in records.versions if version.number == 2)
     assert learned.adopted
+    (evaluated,) = (event.words for event in records.events if event.kind == "accuracy")
+    assert float(evaluated.split()[2]) < 0.8, "the first version knows none of the new classes"
 
 
 def test_samples_that_come_in_a_window_are_learned_in_the_next(tmp_path: Path) -> None:
@@ -49,18 +52,3 @@ def test_samples_that_come_in_a_window_are_learned_in_the_next(tmp_path: Path) -
         )
         assert learned["window"] > uploaded_in
         daemon.stop()
-
-
-def test_uploaded_samples_show_the_accuracy_under_a_policy_that_does_not_estimate(
-    tmp_path: Path,
-) -> None:
-    path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
-    with served(path, state) as daemon:
-        assert daemon.status()["tenants"]["photos"]["accuracy"] > 0.9
-        daemon.upload("photos", *samples(1, 60), "new-classes")
-        daemon.wait_for(lambda now: now["tenants"]["photos"]["version"] == 2, "it is retrained")
-        daemon.stop()
-    records = read_records(state / "live" / "small" / "records.db")
-    (evaluated,) = [event.words for event in records.events if event.kind == "accuracy"]
-    # the first version knows none of the new classes
-    assert float(evaluated.split()[2]) < 0.8, evaluated

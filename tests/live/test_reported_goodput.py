@@ -1,4 +1,4 @@
-"""What the daemon reports of every tenant and window is what its clients counted, or unknown."""
+"""What the daemon reports of every tenant and window is what its clients counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reported:
     counted: ClientTally
 
 
-def reported(folder: Path, labels_at: LabelsAt, labels: float = 1.0) -> list[Reported]:
+def reported(folder: Path) -> list[Reported]:
     """A load of two tenants, under a policy that does not estimate."""
     path = scenario_file(folder, "photos", "cameras", window_s=WINDOW_S, policy="equal-mig")
     text = path.read_text(encoding="utf-8").replace("mean_rps: 5", f"mean_rps: {RATE}")
@@ -40,8 +40,7 @@ def reported(folder: Path, labels_at: LabelsAt, labels: float = 1.0) -> list[Rep
             read_live(path),
             daemon.url,
             windows=WINDOWS,
-            labels_at=labels_at,
-            labels=labels,
+            labels_at=LabelsAt.FEEDBACK,
             first_lead_s=4.0,
         )
         assert daemon.process.wait(60) == 0, daemon.said()
@@ -58,21 +57,8 @@ def near(ours: float, theirs: float) -> bool:
 
 
 def test_with_labels_as_feedback_it_is_what_clients_counted(tmp_path: Path) -> None:
-    for pair in reported(tmp_path, LabelsAt.FEEDBACK):
+    for pair in reported(tmp_path):
         assert near(pair.row.received, pair.counted.sent), pair
         assert near(pair.row.in_time, pair.counted.in_time), pair
         assert pair.row.goodput is not None, pair
         assert near(pair.row.goodput, pair.counted.goodput), pair
-
-
-def test_with_few_labels_it_is_unknown(tmp_path: Path) -> None:
-    for pair in reported(tmp_path, LabelsAt.FEEDBACK, labels=0.1):
-        assert near(pair.row.in_time, pair.counted.in_time), pair
-        assert pair.row.goodput is None or near(pair.row.goodput, pair.counted.goodput), pair
-
-
-def test_with_labels_at_the_start_it_is_unknown_and_the_accuracy_says_why(tmp_path: Path) -> None:
-    for pair in reported(tmp_path, LabelsAt.START):
-        assert near(pair.row.in_time, pair.counted.in_time), pair
-        assert pair.row.goodput is None, pair
-        assert pair.row.evidence == "samples", pair

@@ -84,12 +84,12 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
     instance = driver.create(Place(0, "3g.20gb"))
     here = replace(job, environment=driver.environment(instance), pace_s=1.0)
     progress: list[float] = []
-    seen: list[tuple[bytes, tuple[str, ...]]] = []
+    seen: list[tuple[bytes, tuple[str, ...], str]] = []
 
     def follow(part: float) -> None:
         progress.append(part)
         holders = tuple(str(holder) for holder in driver.instances()[0].holders)
-        seen.append((running_environment(trainings.pids[0]), holders))
+        seen.append((running_environment(trainings.pids[0]), holders, mapped_by(trainings)))
 
     async with trainings_for(job) as (trainings, _):
         result = await trainings.train(here, follow)
@@ -100,19 +100,12 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
     assert result.seconds >= 1.0
     assert progress == sorted(progress)
     assert progress[-1] == 1
-    environment, holders = seen[0]
+    environment, holders, mapped = seen[0]
     assert b"secret" not in environment
+    assert "libtorch" not in mapped, "importing it takes seconds of every window"
     assert holders
     assert holders[0].startswith("migrator retrain vision")
     assert driver.instances()[0].holders == ()
-
-
-async def test_a_retrainer_does_not_import_torch_if_its_model_does_not(job: TrainingJob) -> None:
-    """Importing torch takes seconds of every window in which such a model is retrained."""
-    mapped: list[str] = []
-    async with trainings_for(job) as (trainings, _):
-        assert (await trainings.train(job, lambda _: mapped.append(mapped_by(trainings)))).adopted
-    assert "libtorch" not in mapped[0]
 
 
 async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
@@ -152,7 +145,8 @@ async def test_a_training_outlives_the_forkserver_and_the_next_waits_for_another
     job: TrainingJob, tmp_path: Path
 ) -> None:
     async with trainings_for(job) as (trainings, forkserver):
-        running = asyncio.create_task(trainings.train(replace(job, pace_s=2.0)))
+        slow = replace(job, pace_s=2.0, folder=tmp_path / "slow")
+        running = asyncio.create_task(trainings.train(slow))
         await until_async(lambda: bool(trainings.pids))
         before = forkserver.pid
         assert before is not None
@@ -162,10 +156,7 @@ async def test_a_training_outlives_the_forkserver_and_the_next_waits_for_another
         assert after.adopted
         assert (await running).adopted
         assert forkserver.pid not in (before, None)
-
-
-async def test_a_forkserver_that_dies_when_asked_loses_only_that_job(job: TrainingJob) -> None:
-    async with trainings_for(job) as (trainings, forkserver):
+        # one that dies when asked loses only that job
         assert forkserver.pid is not None
         os.kill(forkserver.pid, signal.SIGSTOP)
         asked = asyncio.create_task(trainings.train(job))
@@ -192,7 +183,9 @@ async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_en
         await asked[1]
 
 
-async def test_a_job_of_an_unknown_tenant_is_refused_until_it_is_added(job: TrainingJob) -> None:
+async def test_an_unknown_tenant_is_refused_until_it_is_added_and_a_log_is_not_needed(
+    job: TrainingJob,
+) -> None:
     other = replace(job, tenant="other", model=replace(job.model, seed=1))
     async with trainings_for(job) as (trainings, forkserver):
         with pytest.raises(InputError, match="tenant other has no model here"):
@@ -200,14 +193,11 @@ async def test_a_job_of_an_unknown_tenant_is_refused_until_it_is_added(job: Trai
         await forkserver.add("other", other.model)
         with pytest.raises(TrainingFailedError, match="other has no labels"):
             await trainings.train(other)
-
-
-async def test_a_log_that_cannot_be_opened_does_not_keep_a_training(job: TrainingJob) -> None:
-    async with trainings_for(job) as (_, forkserver):
         log = job.folder.parent / "log"
+        log.unlink(missing_ok=True)
         log.mkdir()  # a folder where the file should be
-        trainings = Trainings(log, forkserver)
-        assert (await trainings.train(job)).adopted
+        without_log = Trainings(log, forkserver)
+        assert (await without_log.train(job)).adopted
     said = (job.folder.parent / "workers.log").read_text(encoding="utf-8")
     assert "cannot be written: IsADirectoryError" in said
 
@@ -303,6 +293,14 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
     async with trainings_for(job) as (trainings, _):
         with pytest.raises(TrainingLostError, match=r"did not answer within 0\.05 s"):
             await trainings.train(replace(slow, limit_s=0.05))
+        asked = asyncio.create_task(trainings.train(slow))
+        await until_async(lambda: bool(trainings.pids))
+        (pid,) = trainings.pids
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not is_running(pid)
+        assert not dict(trainings.running)
         training = asyncio.create_task(trainings.train(slow))
         estimating = asyncio.create_task(trainings.estimate(estimate))
         await until_async(lambda: len(trainings.pids) == 2)
@@ -322,18 +320,6 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
         with pytest.raises(TrainingLostError, match="while the daemon stops"):
             await trainings.train(job)
         assert not any(map(is_running, pids))
-
-
-async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
-    async with trainings_for(job) as (trainings, _):
-        asked = asyncio.create_task(trainings.train(replace(job, pace_s=SLOW_S)))
-        await until_async(lambda: bool(trainings.pids))
-        (pid,) = trainings.pids
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        assert not is_running(pid)
-        assert trainings.running == ()
 
 
 def test_the_daemons_side_loads_neither_torch_nor_the_planner() -> None:

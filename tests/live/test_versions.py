@@ -66,16 +66,16 @@ def test_a_damaged_version_is_passed_over_and_its_number_never_given_again(
 
 def test_going_back_withdraws_the_newest(versions: Versions, tmp_path: Path) -> None:
     filled(versions, tmp_path, 3)
-    assert versions.roll_back().number == 2
+    assert versions.roll_back(3).number == 2
     newest = versions.newest_good()
     assert newest is not None
     assert newest.number == 2
     assert versions.add(weights(tmp_path, 9), 0.9).number == 4
     assert [version.number for version in versions.good()] == [4, 2, 1]
-    assert versions.roll_back().number == 2
-    assert versions.roll_back().number == 1
+    assert versions.roll_back(4).number == 2
+    assert versions.roll_back(2).number == 1
     with pytest.raises(InputError, match="no earlier version"):
-        versions.roll_back()
+        versions.roll_back(1)
     last = versions.newest_good()
     assert last is not None
     assert last.number == 1

@@ -158,9 +158,9 @@ def test_stopped_by_its_user_it_reports_what_was_measured(server: Running, tmp_p
 
 
 def test_it_begins_with_the_servers_next_window(running: Running, tmp_path: Path) -> None:
-    live = live_scenario(tmp_path, 20)
+    live = live_scenario(tmp_path, 20, slo_ms=60_000)
     running.tell(label=1, window={"number": 2, "begin_s_ago": 0.1, "window_s": 1.0})
-    outcome = loaded(live, running.url)
+    outcome = loaded(live, running.url, timeout_s=60)
     (window,) = outcome.windows
     assert window.window >= 3
     due = labels_due(live, first=window.window)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 from support.api_server import connected, image_body, received, running_server
+from support.http_client import HTTP
 from support.waiting import LIMIT_S, until
 
 LIMITS = {"body_bytes": 4096, "body_s": 0.5, "header_bytes": 4096, "header_s": 0.5}
@@ -42,7 +42,7 @@ def holding() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _still_alive(url: str) -> Iterator[None]:
     yield
-    assert httpx.get(f"{url}/v2/health/live").status_code == 200
+    assert HTTP.get(f"{url}/v2/health/live").status_code == 200
 
 
 def require_refusal(answer: bytes, status: int) -> None:
@@ -52,7 +52,7 @@ def require_refusal(answer: bytes, status: int) -> None:
 
 
 def state(url: str) -> Any:
-    return httpx.get(f"{url}/admin/status").json()
+    return HTTP.get(f"{url}/admin/status").json()
 
 
 def test_those_that_leave_take_their_requests_along(holding: str) -> None:
@@ -122,7 +122,7 @@ def test_a_connection_is_refused_while_all_others_are_served(holding: str) -> No
     def refused() -> bool:
         with connected(holding) as last:
             last.sendall(REQUEST)
-            answer = httpx.get(f"{holding}/v2/health/live")
+            answer = HTTP.get(f"{holding}/v2/health/live")
         assert answer.status_code == 200 or "too many connections" in answer.json()["error"]
         return answer.status_code == 503
 
@@ -131,14 +131,14 @@ def test_a_connection_is_refused_while_all_others_are_served(holding: str) -> No
             stack.enter_context(connected(holding)).sendall(REQUEST)
         until(lambda: state(holding)["waiting"] == 11)
         until(refused)
-    until(lambda: httpx.get(f"{holding}/v2/health/live").status_code == 200)
+    until(lambda: HTTP.get(f"{holding}/v2/health/live").status_code == 200)
 
 
 def test_without_an_instance_nothing_is_ready(idle: str) -> None:
     for path in ("/v2/health/ready", "/v2/models/images/ready"):
-        assert httpx.get(idle + path).status_code == 503
-    assert httpx.get(f"{idle}/v2/models/texts/ready").status_code == 200
-    answer = httpx.post(idle + PATH, content=BODY)
+        assert HTTP.get(idle + path).status_code == 503
+    assert HTTP.get(f"{idle}/v2/models/texts/ready").status_code == 200
+    answer = HTTP.post(idle + PATH, content=BODY)
     assert answer.status_code == 503
     assert "no instance was ready" in answer.json()["error"]
 
@@ -149,7 +149,7 @@ def test_a_full_queue_refuses_at_once(idle: str) -> None:
         for connection in (first, second):
             connection.sendall(held)
         until(lambda: state(idle)["waiting"] == 2)
-        answer = httpx.post(idle + PATH, content=BODY)
+        answer = HTTP.post(idle + PATH, content=BODY)
     assert answer.status_code == 429
     assert "2 requests wait already" in answer.json()["error"]
     until(lambda: state(idle)["open"] == 0)

@@ -12,12 +12,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-import httpx
 import msgspec
 import numpy as np
 import pytest
 from support.api_server import CLASSES, LENGTH, SIDE, VOCABULARY, image_body, running_server
 from support.gateways import gateway
+from support.http_client import HTTP
 
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.serving.grpc.messages import message_classes
@@ -178,15 +178,15 @@ def test_tokens_limits_and_deadlines_are_the_same(addresses: tuple[str, str]) ->
 
 def test_triton_s_routes_over_http(addresses: tuple[str, str]) -> None:
     base = f"{addresses[0]}/v2/models"
-    asked = httpx.post(f"{base}/images/infer", json=image_body(), headers=ADMIN)
+    asked = HTTP.post(f"{base}/images/infer", json=image_body(), headers=ADMIN)
     assert asked.status_code == 200
-    config = httpx.get(f"{base}/images/config", headers=ADMIN).json()
+    config = HTTP.get(f"{base}/images/config", headers=ADMIN).json()
     assert config["max_batch_size"] == 4
     assert config["input"] == [
         {"name": "input", "data_type": "TYPE_UINT8", "dims": [3, SIDE, SIDE]}
     ]
-    stats = httpx.get(f"{base}/images/stats", headers=ADMIN).json()["model_stats"][0]
+    stats = HTTP.get(f"{base}/images/stats", headers=ADMIN).json()["model_stats"][0]
     assert stats["inference_stats"]["success"]["count"] == stats["inference_count"] >= 1
     assert stats["execution_count"] >= 1
     assert stats["last_inference"] > 1e12
-    assert len(httpx.get(f"{base}/stats", headers=ADMIN).json()["model_stats"]) == 2
+    assert len(HTTP.get(f"{base}/stats", headers=ADMIN).json()["model_stats"]) == 2

@@ -12,9 +12,9 @@ from queue import Queue
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
+from support.http_client import HTTP
 from support.waiting import LIMIT_S, until
 
 from migrator.serving.grpc.messages import message_classes
@@ -226,7 +226,7 @@ def test_open_connections_are_limited_and_do_not_end_http(tmp_path: Path) -> Non
         url, address, *_ = server
         for _ in range(400):
             stack.enter_context(connected(address))
-        assert httpx.get(f"{url}/v2/health/live").status_code == 200
+        assert HTTP.get(f"{url}/v2/health/live").status_code == 200
 
         def answers() -> bool:
             with grpc.insecure_channel(address) as channel:
@@ -253,7 +253,7 @@ def test_idle_connections_are_closed(small: Server) -> None:
 
 
 def open_files(url: str) -> int:
-    return int(httpx.get(f"{url}/admin/status").json()["files"])
+    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(("server", "status"), [("guarded", SERVING), ("small", NOT_SERVING)])

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.api_server import memory_mib as process_memory_mib
+from support.http_client import HTTP
 from support.schema_strategies import mostly
 from support.waiting import until
 
@@ -60,7 +61,7 @@ def image(**fields: Any) -> dict[str, Any]:
 
 
 def memory_mib(url: str, field: str = "VmRSS:") -> float:
-    return process_memory_mib(httpx.get(f"{url}/admin/status").json()["pid"], field)
+    return process_memory_mib(HTTP.get(f"{url}/admin/status").json()["pid"], field)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def memory_mib(url: str, field: str = "VmRSS:") -> float:
 )
 def test_data_is_nothing_but_whole_numbers_of_its_datatype(url: str, data: Any) -> None:
     before_mib = memory_mib(url, "VmHWM:")
-    answer = httpx.post(url + INFER, json=image_body(data=data), timeout=60)
+    answer = HTTP.post(url + INFER, json=image_body(data=data))
     assert answer.status_code == 400, answer.text
     assert "inputs" in answer.json()["error"]
     # twenty strings of a million characters are 80 MB as a numpy array
@@ -91,9 +92,9 @@ def test_parameters_are_few_and_plain(url: str) -> None:
     nested = image(parameters={"a": [[]] * 1000})
     many = image(parameters={str(number): 1 for number in range(50_000)})
     for body in (nested, many):
-        assert httpx.post(url + INFER, json=body).status_code == 400
+        assert HTTP.post(url + INFER, json=body).status_code == 400
     body = image(parameters={"custom": "x", "binary_data_output": False, "timeout_ms": 5000})
-    assert httpx.post(url + INFER, json=body).status_code == 200
+    assert HTTP.post(url + INFER, json=body).status_code == 200
 
 
 def flood(connection: socket.socket, part: bytes, limit: int) -> int:
@@ -153,7 +154,7 @@ def test_a_body_that_is_too_large_is_answered_although_it_is_sent_whole(
         connection.sendall(f"{HEAD}{length}\r\n\r\n".encode())
         connection.sendall(body)  # a client that looks at nothing before it has sent all
         assert received(connection).startswith(b"HTTP/1.1 413 ")
-    assert httpx.post(url + SAMPLES, content=body, headers=JSON).status_code == 413
+    assert HTTP.post(url + SAMPLES, content=body, headers=JSON).status_code == 413
 
 
 def test_those_that_do_not_read_are_let_go(url: str) -> None:
@@ -175,7 +176,7 @@ def test_those_that_do_not_read_make_room_for_others(narrow: str) -> None:
             held = stack.enter_context(connected(narrow))
             held.sendall(b"GET /file HTTP/1.1\r\nhost: localhost\r\n\r\n")
         # long before those that hold the connections are let go for standing still
-        until(lambda: httpx.get(f"{narrow}/v2/health/live").status_code == 200, limit_s=25)
+        until(lambda: HTTP.get(f"{narrow}/v2/health/live").status_code == 200, limit_s=25)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -204,13 +205,13 @@ def test_idle_connections_make_room_for_others(narrow: str, request_before: byte
                 connection.sendall(request_before)
                 read_whole_answer(connection)
         for _ in range(20):
-            assert httpx.get(f"{narrow}/v2/health/live").status_code == 200
+            assert HTTP.get(f"{narrow}/v2/health/live").status_code == 200
         until(lambda: sum(map(is_closed, held)) > 20)
 
 
 def counted(url: str, outcome: str) -> int:
     """Requests so far, or those that are not answered yet."""
-    status = httpx.get(f"{url}/admin/status").json()
+    status = HTTP.get(f"{url}/admin/status").json()
     return int(status["open"] if outcome == "open" else status["total"][outcome])
 
 
@@ -256,13 +257,13 @@ def test_slow_bodies_do_not_take_all_memory(patient: str) -> None:
 
         until(is_refused)
         # the slow ones that are left give way to one that is sent at once
-        until(lambda: httpx.post(patient + INFER, content=whole).status_code == 200)
+        until(lambda: HTTP.post(patient + INFER, content=whole).status_code == 200)
 
 
 def test_a_body_is_no_larger_than_the_rows_that_a_model_takes(patient: str) -> None:
     body = json.dumps(image()).encode()
-    assert httpx.post(patient + INFER, content=body.ljust(10**6)).status_code == 200
-    answer = httpx.post(patient + INFER, content=body.ljust(2 * 10**6))
+    assert HTTP.post(patient + INFER, content=body.ljust(10**6)).status_code == 200
+    answer = HTTP.post(patient + INFER, content=body.ljust(2 * 10**6))
     assert answer.status_code == 413
     assert "larger than 1051648 bytes" in answer.json()["error"]
 
@@ -281,7 +282,7 @@ def test_slow_but_steady_readers_get_everything(url: str) -> None:
 
 
 def open_files(url: str) -> int:
-    return int(httpx.get(f"{url}/admin/status").json()["files"])
+    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(
@@ -300,27 +301,27 @@ def test_numbers_beyond_all_bounds_are_malformed(url: str, given: dict[str, Any]
     body = image(parameters=given.get("parameters", {}), label=1)
     if "binary_data_size" in body["parameters"]:
         body["inputs"][0]["parameters"] = body.pop("parameters")
-    answer = httpx.post(url + INFER, json=body, headers={**JSON, **given.get("headers", {})})
+    answer = HTTP.post(url + INFER, json=body, headers={**JSON, **given.get("headers", {})})
     assert answer.status_code == 400, answer.text
     if "timeout-ms" not in given.get("headers", {}) and "parameters" not in given:
-        answer = httpx.post(url + FEEDBACK, json=body, headers={**JSON, **given["headers"]})
+        answer = HTTP.post(url + FEEDBACK, json=body, headers={**JSON, **given["headers"]})
         assert answer.status_code == 400, answer.text
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/v2/models/missing", "/metrics", "/%ff%00"])
 def test_a_host_that_is_none_is_refused(url: str, path: str) -> None:
     for host in ("[", "a]b", ""):
-        assert httpx.get(url + path, headers={"host": host}).status_code in (403, 404)
+        assert HTTP.get(url + path, headers={"host": host}).status_code in (403, 404)
 
 
 def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
-    answer = httpx.post(url + INFER, json=image()).json()
+    answer = HTTP.post(url + INFER, json=image()).json()
     data = {output["name"]: output["data"] for output in answer["outputs"]}
     lowest = float(np.finfo(np.float32).min)
     assert data["scores"].count(lowest) == 1
     assert int(np.argmax(data["scores"])) == data["label"][0]
     body = image(parameters={"binary_data_output": True})
-    reply = httpx.post(url + INFER, json=body)
+    reply = HTTP.post(url + INFER, json=body)
     raw = reply.content[int(reply.headers["inference-header-content-length"]) :]
     scores = np.frombuffer(raw[: 4 * CLASSES], "<f4")
     label = np.frombuffer(raw[scores.nbytes : scores.nbytes + 8], "<i8")
@@ -332,7 +333,7 @@ def test_answered_requests_do_not_keep_their_bodies(url: str) -> None:
     head = json.dumps(image_body(data=None, parameters={"binary_data_size": SIZE})).encode()
     body = head + b" " * (10**6 - len(head)) + bytes(SIZE)
     headers = {"inference-header-content-length": str(10**6)}
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url) as client:
         for number in range(80):
             assert client.post(INFER, content=body, headers=headers).status_code == 200
             if number == 9:
@@ -352,7 +353,7 @@ def test_labels_are_not_taken_from_foreign_pages(
         ({"content-type": ""}, 415),
         ({}, 200),
     ):
-        answer = httpx.post(url + path, content=body, headers={**JSON, **headers})
+        answer = HTTP.post(url + path, content=body, headers={**JSON, **headers})
         assert answer.status_code == status, answer.text
 
 
@@ -362,15 +363,15 @@ READS = ("/v2/models/images", "/v2/models/images/stats", "/v2/models/stats", "/m
 def test_foreign_pages_learn_nothing_about_models(url: str) -> None:
     body = json.dumps(image()).encode()  # without a content type, as a page may send it
     headers = {"origin": "http://example.com"}
-    answers = [httpx.post(url + INFER, content=body, headers=headers)]
-    answers.append(httpx.post(f"{url}/v2/repository/index", headers=headers))
-    answers += [httpx.get(url + path, headers=headers) for path in READS]
+    answers = [HTTP.post(url + INFER, content=body, headers=headers)]
+    answers.append(HTTP.post(f"{url}/v2/repository/index", headers=headers))
+    answers += [HTTP.get(url + path, headers=headers) for path in READS]
     assert {answer.status_code for answer in answers} == {403}
-    assert httpx.get(f"{url}/v2/health/live", headers=headers).status_code == 200
+    assert HTTP.get(f"{url}/v2/health/live", headers=headers).status_code == 200
 
 
 def test_the_page_of_the_api_runs_no_scripts(url: str) -> None:
-    headers = httpx.get(f"{url}/docs").headers
+    headers = HTTP.get(f"{url}/docs").headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
@@ -449,7 +450,7 @@ def test_hostile_requests_are_refused_and_never_an_error(url: str) -> None:
     headers = st.dictionaries(st.sampled_from(HEADERS), TEXTS, max_size=1)
     bodies = mostly(hostile_bodies(), st.binary(max_size=50))
 
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url) as client:
 
         @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
         @given(
@@ -465,4 +466,4 @@ def test_hostile_requests_are_refused_and_never_an_error(url: str) -> None:
             assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
 
         search()
-    assert httpx.get(f"{url}/v2/health/ready").status_code == 200
+    assert HTTP.get(f"{url}/v2/health/ready").status_code == 200

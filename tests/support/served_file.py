@@ -56,6 +56,7 @@ def shorten(scenario: Path) -> None:
         "epochs: 8": "epochs: 2",
         "mean_rps: 15": "mean_rps: 6",
         "window_s: 20": "window_s: 8",
+        "slo_ms: 500": "slo_ms: 5000",  # for a machine that does much else
     }
     for old, new in shorter.items():
         assert old in text

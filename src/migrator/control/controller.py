@@ -72,24 +72,17 @@ class Controller:
         decider: Callable[[Callable[[str], None]], Decider],
         observer: Observer,
         plan_retraining: Callable[[TenantState], None],
-        executor: Executor | None = None,
+        executor: Executor,
         limits: PeerLimits = DEFAULT_LIMITS,
     ) -> None:
         """`overheads_s`: per tenant, seconds until a new instance serves; updated by measurements.
 
         `plan_retraining`: sets the next retraining of a tenant whose last one outlasted its window.
-        `executor`: an executor that other parts of a daemon read as well. `limits`: which MPS
-        processes there may be.
+        `executor`: `new_executor` makes one. `limits`: which MPS processes there may be.
         """
         self._policy, self._clock, self._tenants = policy, clock, tenants
         self._overheads_s, self._observer = overheads_s, observer
-        self._plan_retraining = plan_retraining
-        self.executor = executor or Executor(
-            board,
-            overheads_s=overheads_s,
-            resizes=limits.resized_training is not ResizedTraining.STAYS,
-            memory=memory_of(board, tenants),
-        )
+        self._plan_retraining, self.executor = plan_retraining, executor
         self.planning = PlanningLoop(
             policy, board, clock, tenants, decider, observer.plan_failed, limits
         )
@@ -245,13 +238,20 @@ class Controller:
         return instructions
 
 
-def memory_of(board: Board, tenants: Mapping[str, TenantState]) -> GpuMemory:
-    """The memory of a GPU that serves the tenants of the moment."""
+def new_executor(
+    board: Board,
+    tenants: Mapping[str, TenantState],
+    overheads_s: Mapping[str, float],
+    limits: PeerLimits,
+) -> Executor:
+    """An executor for a GPU that serves the tenants of the moment."""
 
     def by_tenant() -> Mapping[str, ProcessMemory]:
         return {name: tenant.memory for name, tenant in tenants.items()}
 
-    return GpuMemory.of(board, by_tenant)
+    resizes = limits.resized_training is not ResizedTraining.STAYS
+    memory = GpuMemory.of(board, by_tenant)
+    return Executor(board, overheads_s=overheads_s, resizes=resizes, memory=memory)
 
 
 def even_split(

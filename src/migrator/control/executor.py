@@ -231,7 +231,6 @@ class Executor:
         return self.tick(now_s)
 
     def resume(self, now_s: float) -> list[Instruction]:
-        """Apply the newest decision again."""
         self._paused_layout = None
         return self.tick(now_s)
 
@@ -243,7 +242,6 @@ class Executor:
         return self.tick(now_s)
 
     def on(self, now_s: float, *events: Event) -> list[Instruction]:
-        """ProcessKind events of one moment and return the instructions that follow."""
         applied = False
         for event in events:
             site = Site.of(self._board, event.instance)
@@ -298,7 +296,6 @@ class Executor:
 
     @property
     def _longest_s(self) -> float:
-        """The longest lead time of any tenant."""
         return max(map(self._lead_of, self._overheads_s), default=self._lead_s)
 
     def _store(self, site: Site, outcome: UnitChange, now_s: float) -> None:

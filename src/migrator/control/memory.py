@@ -131,7 +131,6 @@ class GpuMemory:
 
     @property
     def is_estimating(self) -> bool:
-        """Whether any estimate runs."""
         return bool(self._estimates)
 
     def admit_estimate(self, tenant: str, beside_mib: float) -> bool:

@@ -110,7 +110,6 @@ class PlanningLoop:
         self._failed(f"{self._policy.name} made an invalid decision: {why}")
 
     def completed(self) -> None:
-        """Note that a retraining has ended."""
         if self._policy.on_completion:
             self.request_plan(RETRAINING_ENDED)
 
@@ -143,11 +142,9 @@ class PlanningLoop:
 
     @property
     def unused(self) -> Mapping[str, int]:
-        """Counts of unusable answers by kind."""
         return self._decider.unused
 
     def close(self) -> None:
-        """Release the policy's resources."""
         self._decider.close()
 
     def _failed(self, why: str) -> None:

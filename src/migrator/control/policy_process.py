@@ -19,7 +19,6 @@ from migrator.core.errors import PolicyError
 from migrator.io.object_process import CallFailedError, ObjectProcess
 from migrator.io.spawn import ChildLostError
 from migrator.policies.policy import Decision, Observation, Policy
-from migrator.policies.registry import policy
 
 PATIENCE_S = 60.0
 """Seconds after which a process is given up, because its answer would be useless."""
@@ -41,15 +40,12 @@ class PolicyProcess:
 
     def __init__(
         self,
-        name: str | Policy,
+        policy: Policy,
         patience_s: float = PATIENCE_S,
         report: Callable[[str], None] = _log.warning,
     ) -> None:
-        """`name`: name of a policy, or a policy that can be pickled.
-
-        `report`: called with the reason if there is no answer.
-        """
-        self._policy = policy(name) if isinstance(name, str) else name
+        """`policy`: it can be pickled. `report`: called with the reason if there is no answer."""
+        self._policy = policy
         self._patience_s, self._report = patience_s, report
         self._process: ObjectProcess | None = None
         self._asked: _Question | None = None
@@ -65,7 +61,6 @@ class PolicyProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is pending."""
         if self._asked is None or self._process is None or self._process.has_answer():
             return False
         if not self._process.alive:
@@ -75,11 +70,9 @@ class PolicyProcess:
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether the last question was the warm-up."""
         return self._asked is not None and self._asked.window == WARM_UP
 
     def ask(self, window: int, observation: Observation) -> bool:
-        """Ask for a decision on the observation. Returns False if busy; ask again later."""
         if self.busy:
             return False
         if self._asked is not None:
@@ -91,7 +84,6 @@ class PolicyProcess:
         return True
 
     def answer(self, window: int, slot: int) -> Decision | None:
-        """The decision from `slot` of `window` on; None if there is nothing new."""
         if self._asked is None or self._process is None or self.busy:
             return None
         asked, self._asked = self._asked, None

@@ -33,7 +33,7 @@ from migrator.control.events import (
 from migrator.control.executor import LEAD_S, OVERHEADS, Executor
 from migrator.control.units import State
 from migrator.core.catalogue import Board
-from migrator.core.problem import Holding, Instance, Kind, Plan, Problem, Task
+from migrator.core.problem import Instance, Kind, Plan, Problem, Task
 from migrator.planning.check import goodput_of
 from migrator.policies.policy import Decision, Observation
 
@@ -184,7 +184,9 @@ class _Rehearsal:
                 case StopWorker(instance):
                     # a worker that is stopped before it serves never does
                     self._queue = [
-                        entry for entry in self._queue if not _is_ready(entry[2], instance)
+                        (at_s, number, event)
+                        for at_s, number, event in self._queue
+                        if not (isinstance(event, Ready) and event.instance == instance)
                     ]
                     heapify(self._queue)
                     self._push(0.0, Stopped(instance))
@@ -200,10 +202,6 @@ class _Rehearsal:
     def _push(self, seconds: float, event: Event) -> None:
         self._number += 1
         heappush(self._queue, (self._now_s + seconds, self._number, event))
-
-
-def _is_ready(event: Event, instance: Holding) -> bool:
-    return isinstance(event, Ready) and event.instance == instance
 
 
 def _serving(layout: Iterable[Instance]) -> tuple[Instance, ...]:

@@ -87,12 +87,10 @@ class TenantRetraining:
 
     @property
     def planned_s(self) -> Curve:
-        """Expected duration by SMs."""
         return self._planned_s(self.seconds)
 
     @property
     def other_choices(self) -> tuple[RetrainingChoice, ...]:
-        """The other configurations with their expected durations."""
         return tuple(
             replace(choice, seconds=self._planned_s(choice.seconds)) for choice in self.others
         )

@@ -52,7 +52,6 @@ class Standbys:
 
     @property
     def held_mib(self) -> float:
-        """What all standbys hold."""
         return sum(map(self._mib_of, self._all))
 
     def has(self, site: Site, task: Task) -> bool:
@@ -109,7 +108,6 @@ class Standbys:
         return instructions
 
     def clear(self) -> list[Instruction]:
-        """End all standbys."""
         return self._discard(list(self._all))
 
     def on_prepared(self, site: Site, event: Prepared, now_s: float) -> bool:

@@ -111,12 +111,15 @@ class TenantState:
         self.training = training or TrainingSettings()
         self.memory = ProcessMemory(service)
         self._history = np.empty(0) if history is None else history
-        self._overhead_s = overhead_s
-        self._drained = False
+        self.overhead_s = overhead_s
+        self.drained = False
+        """Whether the tenant accepts no requests, so that nothing is planned for it."""
         self.model = ServedModel()
-        self._labelled: int | None = None
+        self.labelled: int | None = None
+        """Labels that were not learned yet when the window began; None if they are not counted."""
         # the retraining, and how the next one is planned
-        self._retraining: TenantRetraining | None = None
+        self.retraining: TenantRetraining | None = None
+        """The retraining of the window; None if there is nothing to learn."""
         self._replayed = 0
         """Samples of earlier windows that the next retraining replays."""
         self._profile_s: float | None = None
@@ -130,11 +133,12 @@ class TenantState:
         self._left_out = False
         self._fruitless = 0
         """Number of labels with which the last retraining found no samples."""
-        self._not_planned: NotRetrained | None = None
+        self.not_planned: NotRetrained | None = None
+        """Why the last decision of this window does not run the waiting retraining; None before
+        it."""
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
         return self.service.tenant
 
     @property
@@ -148,64 +152,37 @@ class TenantState:
         return self.model.accuracy.value
 
     @property
-    def overhead_s(self) -> float:
-        """Seconds until a new instance serves the tenant."""
-        return self._overhead_s
-
-    @property
-    def drained(self) -> bool:
-        """Whether the tenant accepts no requests, so that nothing is planned for it."""
-        return self._drained
-
-    @property
-    def retraining(self) -> TenantRetraining | None:
-        """The retraining of the window; None if there is nothing to learn."""
-        return self._retraining
-
-    @property
-    def labelled(self) -> int | None:
-        """Labels that were not learned yet when the window began; None if they are not counted."""
-        return self._labelled
-
-    @property
     def labels_needed(self) -> int:
         """Fewest labels with which a retraining is planned: more than left no samples before."""
         return max(FEWEST_LABELS, self._fruitless + 1)
 
     @property
-    def not_planned(self) -> NotRetrained | None:
-        """Why the last decision of this window does not run the waiting retraining; None before
-        it."""
-        return self._not_planned
-
-    @property
     def planned(self) -> bool:
         """Whether plans include the tenant. A drained tenant is included only while it is
         retrained."""
-        return not self._drained or self.is_retraining
+        return not self.drained or self.is_retraining
 
     @property
     def is_retraining(self) -> bool:
-        """Whether its retraining runs."""
-        return self._retraining is not None and self._retraining.phase is Phase.RUNNING
+        return self.retraining is not None and self.retraining.phase is Phase.RUNNING
 
     @property
     def retraining_requested(self) -> bool:
         """Whether a retraining was asked for and has not begun."""
-        job = self._retraining
+        job = self.retraining
         return job is not None and job.phase is Phase.WAITING and job.requested
 
     @property
     def learned_before(self) -> int:
         """The first window whose labels are not learned yet or are being learned."""
-        job = self._retraining
+        job = self.retraining
         if job is not None and job.phase is Phase.RUNNING:
             return min(self.model.since, job.since)
         return self.model.since
 
     def outlasted(self, window: int) -> bool:
         """Whether its retraining ended in a later window than its own."""
-        job = self._retraining
+        job = self.retraining
         return job is not None and job.phase is Phase.DONE and job.window < window
 
     # Requests and operators.
@@ -217,47 +194,47 @@ class TenantState:
     def count_requests(self, slot: float) -> None:
         """Append a slot with its number of requests to the history. Slots of a drained tenant are
         skipped, because they say nothing about its demand."""
-        if not self._drained:
+        if not self.drained:
             self._history = np.append(self._history, slot)[-_HISTORY_SLOTS:]
 
     def measure_overhead(self, overhead_s: float) -> None:
         """Plan with another time until a new instance serves."""
-        self._overhead_s = overhead_s
+        self.overhead_s = overhead_s
 
     def drain(self) -> None:
         """Plan nothing for the tenant, except to the end of a running retraining."""
-        self._drained = True
+        self.drained = True
 
     def undrain(self) -> None:
         """Plan for the tenant again."""
-        self._drained = False
+        self.drained = False
 
     def remove(self) -> None:
         """Plan nothing for the tenant, not even a running retraining."""
-        self._drained = True
+        self.drained = True
         self.on(RetrainingWithdrawn())
 
     # The life of a retraining.
 
     def on(self, event: RetrainingEvent) -> None:
         """Apply an event of the retraining; UnexpectedEventError if its phase does not allow it."""
-        before = self._retraining
-        self._retraining = apply_event(before, event)
+        before = self.retraining
+        self.retraining = apply_event(before, event)
         if isinstance(event, SamplesMissing) and before is not None:
             self._fruitless = before.labelled
 
     def start_retraining(self, instance: Holding) -> TenantRetraining | None:
         """Start the waiting retraining on an instance; None if none waits."""
-        job = self._retraining
+        job = self.retraining
         if job is None or job.phase in (Phase.DONE, Phase.CANCELLED):
             return None
         self.on(TrainingStarted(instance, min(self.model.since, job.last_window)))
-        return self._retraining
+        return self.retraining
 
     def choose(self, configuration: str) -> None:
         """Retrain in this configuration, if the retraining waits and may have it."""
-        if self._retraining is not None:
-            self._retraining = self._retraining.chosen(configuration)
+        if self.retraining is not None:
+            self.retraining = self.retraining.chosen(configuration)
 
     def begin_window(
         self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom
@@ -266,11 +243,11 @@ class TenantState:
 
         `accuracy`: of the model on the labels of the last window; None if there were none.
         """
-        self._labelled = self.model.new_labels(labelled)
-        self.model.begin_window(window, accuracy, has_new_data=self._labelled >= FEWEST_LABELS)
+        self.labelled = self.model.new_labels(labelled)
+        self.model.begin_window(window, accuracy, has_new_data=self.labelled >= FEWEST_LABELS)
         if not self.is_retraining:
             self.model.drop_learned_estimate()
-        if self._labelled < self.labels_needed:
+        if self.labelled < self.labels_needed:
             self.on(NothingToLearn())
             return
         self._plan_from_labels(window, labelled, room)
@@ -372,7 +349,7 @@ class TenantState:
         forever.
         """
         self.value_after.end_window(self.accuracy)
-        job = self._retraining
+        job = self.retraining
         if job is not None and job.phase is Phase.WAITING:
             if self._left_out:
                 self._skipped += 1
@@ -388,7 +365,7 @@ class TenantState:
 
     def explain(self, why: NotRetrained | None) -> None:
         """Note why the last decision does not run the waiting retraining."""
-        self._not_planned = why
+        self.not_planned = why
 
     # Estimates of the next retraining.
 
@@ -399,7 +376,7 @@ class TenantState:
         They say enough while one follows the other. An estimate also judges the serving model,
         which matters if nothing else does.
         """
-        job = self._retraining
+        job = self.retraining
         is_retrained = job is not None and job.phase in (Phase.RUNNING, Phase.DONE)
         return not (is_retrained and self.model.is_measured and self.model.gains.predicts)
 
@@ -421,7 +398,7 @@ class TenantState:
         what is known of the serving model now, and so of the waiting retraining."""
         if not self.model.evaluate(accuracy, window, version):
             return False
-        job = self._retraining
+        job = self.retraining
         if job is not None and job.phase is Phase.WAITING:
             now = self.model.window
             expected = self.expected_accuracy(now, job.configuration)
@@ -473,7 +450,7 @@ class TenantState:
         part = max(_SMALLEST, _SMALLER**self._missed)
         first = self.training.configurations[0]
         sample_s = self._expected_s(1, first).at(room.sms) * self.duration.slower
-        left_s = part * room.seconds - self._overhead_s - self.duration.fixed_s
+        left_s = part * room.seconds - self.overhead_s - self.duration.fixed_s
         return max(FEWEST_LABELS, int(left_s / sample_s))
 
     def count_samples(self, labelled: int, samples: int, new_classes: int = 0) -> None:
@@ -516,14 +493,14 @@ class TenantState:
         `sms`: of the largest instance that it may have.
         """
         self.value_after.begin_window(self.accuracy)
-        job = self._retraining
+        job = self.retraining
         if job is None or job.phase is not Phase.WAITING:
             return
         profile_s, before_s = job.seconds.at(sms), self._profile_s
         # a limited number of samples does not outgrow the window
         grows = before_s is not None and job.most_samples is None
         growth = 1 - before_s / profile_s if before_s and grows else 0.0
-        longest_s = self._overhead_s + job.planned_s.at(sms) * self.duration.longer
+        longest_s = self.overhead_s + job.planned_s.at(sms) * self.duration.longer
         self.value_after.plan(longest_s / window_s, growth)
         self._profile_s = profile_s
 
@@ -534,22 +511,22 @@ class TenantState:
         requests = self.requests()
         return TenantView(
             self.service,
-            np.zeros_like(requests) if self._drained else requests,
+            np.zeros_like(requests) if self.drained else requests,
             None,
             self._retraining_state(),
-            self._overhead_s,
+            self.overhead_s,
             self.accuracy,
             self._value_after(),
         )
 
     def _value_after(self) -> float:
-        job = self._retraining
+        job = self.retraining
         if job is None or job.phase is Phase.CANCELLED or job.expected <= 0:
             return 0.0
         return self.value_after.windows(self.accuracy / job.expected)
 
     def _retraining_state(self) -> RetrainingState | None:
-        job = self._retraining
+        job = self.retraining
         if job is None or job.phase not in (Phase.WAITING, Phase.RUNNING):
             return None
         running = job.phase is Phase.RUNNING

@@ -50,7 +50,6 @@ class Timeline:
         self._begins_s = [stretch.begin_s for stretch in self._stretches]
 
     def at(self, now_s: float) -> Stretch:
-        """The stretch at this time."""
         return self._stretches[self._index(now_s)]
 
     @cached_property
@@ -60,7 +59,6 @@ class Timeline:
         return frozenset(task for task in tasks if task and task.kind is Kind.INFERENCE)
 
     def to_come(self, now_s: float) -> Iterator[Stretch]:
-        """The later stretches, in order."""
         for index in range(self._index(now_s) + 1, len(self._stretches)):
             yield self._stretches[index]
 

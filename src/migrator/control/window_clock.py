@@ -31,7 +31,6 @@ class WindowClock:
 
     @property
     def slots(self) -> int:
-        """Slots per window."""
         return round(self.window_s / self.slot_s)
 
     @property
@@ -41,7 +40,6 @@ class WindowClock:
 
     @property
     def slot(self) -> int:
-        """The current slot of the window."""
         return min(self.slots - 1, max(0, int((self.into_s + _TOLERANCE_S) / self.slot_s)))
 
     @property
@@ -61,5 +59,4 @@ class WindowClock:
         self.began_s += passed * self.window_s
 
     def until_next_slot_s(self) -> float:
-        """Seconds until the next slot begins."""
         return self.slot_s - self.into_s % self.slot_s

@@ -29,19 +29,13 @@ class _Asset:
 @cache
 def packaged_assets() -> Mapping[str, _Asset]:
     """All files by name, read once: the name in a request is never used as a path."""
-    traversables = [
-        file for file in files("migrator.dashboard").joinpath("static").iterdir() if file.is_file()
-    ]
-    assets = [
-        (traversable, KINDS[kind])
-        for traversable in traversables
-        if (kind := Path(traversable.name).suffix) in KINDS
-    ]
-    return {file.name: _asset(file.read_bytes(), kind) for file, kind in assets}
-
-
-def _asset(data: bytes, kind: str) -> _Asset:
-    return _Asset(data, kind, f'"{hashlib.sha256(data).hexdigest()[:16]}"')
+    assets = {}
+    for file in files("migrator.dashboard").joinpath("static").iterdir():
+        if kind := KINDS.get(Path(file.name).suffix):
+            data = file.read_bytes()
+            etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+            assets[file.name] = _Asset(data, kind, etag)
+    return assets
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,6 @@ class Actuation:
         self._recorder.update_units()
 
     async def close(self) -> None:
-        """Cancel everything that is running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

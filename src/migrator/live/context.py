@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from migrator.control.controller import memory_of
-from migrator.control.executor import Executor
+from migrator.control.controller import new_executor
 from migrator.control.memory import ProcessKind
 from migrator.control.observation import lends, policy_named
 from migrator.control.tenant_state import TenantState, tenant_state_of
@@ -19,7 +18,6 @@ from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
 from migrator.core.preferences import Preferences
 from migrator.core.problem import Holding
-from migrator.core.scenario import ResizedTraining
 from migrator.gpu.drivers.base import Gpu
 from migrator.io.folders import private_folder
 from migrator.io.processes import Process
@@ -76,12 +74,7 @@ class Context:
         it."""
         self.clock = WindowClock(scenario.window_s, scenario.slot_s)
         self.router = Router({tenant.name: queue_settings(serving, tenant) for tenant in live})
-        self.executor = Executor(
-            scenario.board,
-            overheads_s=self.overheads_s,
-            resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
-            memory=memory_of(scenario.board, tenants),
-        )
+        self.executor = new_executor(scenario.board, tenants, self.overheads_s, scenario.peers)
         self.batches: BatchFile | None = None
         """Gets every batch; None: they are not recorded."""
         self.lends = lends(policy_named(scenario.policy), scenario.board)

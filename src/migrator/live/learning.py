@@ -30,10 +30,10 @@ from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState
 from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
-from migrator.core.training import Layers, TrainingConfiguration
+from migrator.core.training import Layers
 from migrator.io.weights_folder import knows_classes
 from migrator.learn.estimation import AccuracyEstimate, Past, longest_of, usual_fractions
-from migrator.learn.retraining import DATA, SAVE, TRIAL, RetrainingSettings
+from migrator.learn.retraining import DATA, HAND_OVER, SAVE, TRIAL, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
@@ -241,7 +241,9 @@ class Learning:
             part = 1 - result.epochs_resumed / epochs
             if part > 0:
                 left_s = planned_s - (1 - part) * job.seconds.at(sms) * job.slower
-                self._recorder.training_took(name, job, instance, result, left_s)
+                self._recorder.trained(
+                    name, job, instance, result.training_s, left_s, result.parts_s
+                )
                 if pace_s is None:  # what it learned may be more or less than was planned
                     samples = result.trained / settings.part
                     profile_s = tenant.training_s(samples, job.configuration).at(sms)
@@ -338,7 +340,8 @@ class Learning:
                 except TimeoutError:
                     message = "%s: version %d did not reach every worker and the store within %g s"
                     _log.error(message, tenant.name, version.number, ROLL_OUT_LIMIT_S)
-                self._recorder.handed_over(tenant.name, time.monotonic() - ended_s)
+                seconds = time.monotonic() - ended_s
+                self._recorder.add_training_part(tenant.name, HAND_OVER, seconds)
             self._recorder.retrained(tenant.name, job, result, version)
 
     async def _find(self, tenant: TenantState) -> Version | None:
@@ -413,7 +416,8 @@ class Learning:
         """How the tenant's configurations are carried out, in their order."""
         seed = self._context.live_tenants[tenant.name].seed
         return tuple(
-            _settings(configuration, seed) for configuration in tenant.training.configurations
+            RetrainingSettings(epochs=way.epochs, seed=seed, part=way.part, layers=way.layers)
+            for way in tenant.training.configurations
         )
 
     def _job(
@@ -425,6 +429,7 @@ class Learning:
         pace_s: float | None = None,
     ) -> TrainingJob:
         live, serving = self._context.live_tenants[tenant.name], self._context.serving
+        held_mib = tenant.memory.held_mib(ProcessKind.RETRAINING)
         return TrainingJob(
             kind=kind,
             tenant=tenant.name,
@@ -441,7 +446,7 @@ class Learning:
             environment=environment or {},
             device=serving.device if environment else "cpu",
             pace_s=pace_s,
-            emulated_mib=_training_memory(tenant) if pace_s else (0.0, 0.0),
+            emulated_mib=(tenant.memory.least_for_training_mib, held_mib) if pace_s else (0.0, 0.0),
             benchmark=live.benchmark,
         )
 
@@ -451,23 +456,9 @@ def _position(tenant: TenantState, configuration: str) -> int:
     return [one.name for one in tenant.training.configurations].index(configuration)
 
 
-def _settings(configuration: TrainingConfiguration, seed: int) -> RetrainingSettings:
-    return RetrainingSettings(
-        epochs=configuration.epochs,
-        seed=seed,
-        part=configuration.part,
-        layers=configuration.layers,
-    )
-
-
 async def _remove_files(job: TrainingJob) -> None:
     """Remove the checkpoints and the result of a training that has ended: a version has a copy."""
     await asyncio.to_thread(shutil.rmtree, job.folder, ignore_errors=True)
-
-
-def _training_memory(tenant: TenantState) -> tuple[float, float]:
-    """What a retraining needs, and what it takes."""
-    return tenant.memory.least_for_training_mib, tenant.memory.held_mib(ProcessKind.RETRAINING)
 
 
 def _learned(tenant: TenantState, past: Sequence[Past]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 import migrator
 from migrator.control.controller import Controller
-from migrator.control.retraining import Phase, TenantRetraining
+from migrator.control.retraining import Phase
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Place
@@ -172,7 +172,7 @@ class TenantMetrics(Collector):
         yield self._gauge(
             "migrator_retraining_running",
             "1 while a retraining runs, else 0.",
-            lambda tenant: _phase(tenant.retraining) is Phase.RUNNING,
+            lambda tenant: tenant.is_retraining,
         )
         yield self._not_retrained()
         yield self._gauge(
@@ -281,10 +281,6 @@ def _per_tenant(
 
 def _version(tenant: TenantState) -> int:
     return tenant.version.number if tenant.version else 0
-
-
-def _phase(job: TenantRetraining | None) -> Phase:
-    return job.phase if job else Phase.NONE
 
 
 def _expected(tenant: TenantState) -> float | None:

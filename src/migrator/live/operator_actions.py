@@ -243,7 +243,6 @@ class OperatorActions:
         )
 
     def request_retraining(self, tenant: TenantState, reason: str) -> None:
-        """Plan a retraining at once."""
         sentence = f"the retraining of {tenant.name} is requested: {reason}"
         self._recorder.event("retraining", sentence, tenant=tenant.name)
         self._retrainings.request(tenant, sentence)

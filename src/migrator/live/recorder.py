@@ -19,9 +19,8 @@ from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.core.action import Outcome
 from migrator.core.errors import MigratorError
-from migrator.core.problem import Holding, Plan
+from migrator.core.problem import Plan
 from migrator.io.database import FileMovedError
-from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
 from migrator.live.decisions import Decisions
 from migrator.live.goodput import Goodput, correct_of
@@ -167,21 +166,6 @@ class LiveRecorder(recorder.Recorder):
             fields["configuration"] = job.configuration
         self.put_version(tenant, number, result.accuracy_after, why, adopted=result.adopted)
         self.event("model", f"{tenant}: {why}", tenant=tenant, **fields)
-
-    def training_took(
-        self,
-        tenant: str,
-        job: TenantRetraining,
-        instance: Holding,
-        result: TrainingResult,
-        planned_s: float,
-    ) -> None:
-        """Record how long a retraining took, beside its expected duration."""
-        self.trained(tenant, job, instance, result.training_s, planned_s, result.parts_s)
-
-    def handed_over(self, tenant: str, seconds: float) -> None:
-        """Record how long the workers took to serve the newest retrained model."""
-        self.add_training_part(tenant, HAND_OVER, seconds)
 
     def begin_version(
         self, tenant: str, version: Version, message: str = "the model it begins with"

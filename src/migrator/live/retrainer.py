@@ -253,7 +253,8 @@ class Work:
     def _model(self) -> Model:
         model = self.built
         # one thread: an instance is emulated by one core, however many there are
-        _limit_threads(1 if self.job.device == "cpu" else _THREADS)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1 if self.job.device == "cpu" else _THREADS)
         if self.job.weights is not None:
             begins = self.job.kind is JobKind.PRETRAIN
             load = getattr(model, "begin_with", model.load) if begins else model.load
@@ -424,9 +425,3 @@ def import_ahead() -> None:
     if torch := sys.modules.get("torch"):
         # the first optimiser of a process loads a compiler, which takes as long as torch itself
         torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-
-
-def _limit_threads(count: int) -> None:
-    """Limit the threads of torch, if a model uses it."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(count)

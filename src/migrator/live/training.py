@@ -259,7 +259,6 @@ class Trainings:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the running jobs."""
         return tuple(
             running.process.pid for running in self._running if running.process is not None
         )

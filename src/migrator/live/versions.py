@@ -114,16 +114,10 @@ class Versions:
         """Versions before that one, newest first, without a check for damage."""
         return tuple(sorted((n for n in self._weights.numbers() if n < number), reverse=True))
 
-    def roll_back(self, serving: int | None = None) -> Version:
-        """Withdraw the serving version, by default the newest good one, and all after it.
-
-        Returns the last good version before it, which then serves.
-        """
-        good = self.good()
-        number = (
-            serving if serving is not None else max((version.number for version in good), default=0)
-        )
-        before = next((version for version in good if version.number < number), None)
+    def roll_back(self, serving: int) -> Version:
+        """Withdraw the serving version and all after it. Returns the last good version before it,
+        which then serves."""
+        before = next((version for version in self._good() if version.number < serving), None)
         if before is None:
             raise InputError(
                 f"{self.tenant}: there is no earlier version to go back to; retrain the model or "
@@ -131,7 +125,7 @@ class Versions:
             )
         with self._changing, self._writing():
             for version_number in reversed(self._weights.numbers()):
-                if version_number >= number:
+                if version_number >= serving:
                     self._withdraw(version_number)
             sync_to_disk(self.folder)
         return before

@@ -41,7 +41,6 @@ class BatchFile:
             self._csv.writerow(Batch._fields)
 
     def put(self, batch: Batch) -> None:
-        """Queue a batch for the next flush."""
         if self._left > 0:
             self._left -= 1
             self._waiting.append(batch)
@@ -59,7 +58,6 @@ class BatchFile:
             _log.warning("%s: no more batches are recorded: %s", OPTION, error)
 
     def close(self) -> None:
-        """Write the last batches."""
         self.flush()
         self._file.close()
 

@@ -42,14 +42,9 @@ class DaemonProbe:
 
 
 def daemon_url(run: RunRow) -> str | None:
-    """Where the daemon of a run listens; None: not recorded, or any free port."""
-    if isinstance(url := run.about.get("url"), str):
-        return url
-    host, port = run.about.get("host"), run.about.get("port")
-    if not isinstance(host, str) or not isinstance(port, int) or not port:
-        return None
-    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+    """Where the daemon of a run listens; None: it has not said so yet."""
+    url = run.about.get("url")
+    return url if isinstance(url, str) else None
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,10 @@ class WindowOutcome:
 
     @property
     def tally(self) -> Tally:
-        """The counts of all tenants."""
         return sum((tenant.tally for tenant in self.tenants), Tally())
 
     @property
     def reconfigurations(self) -> int:
-        """Reconfigurations of all tenants."""
         return sum(tenant.reconfigurations for tenant in self.tenants)
 
 
@@ -94,7 +92,6 @@ class RunOutcome:
 
     @property
     def tally(self) -> Tally:
-        """The counts of all windows and tenants."""
         return sum((window.tally for window in self.windows), Tally())
 
     @property
@@ -113,7 +110,6 @@ class RunOutcome:
 
     @property
     def tenant_reconfigurations(self) -> dict[str, int]:
-        """Reconfigurations of every tenant over all windows."""
         totals: dict[str, int] = {}
         for window in self.windows:
             for tenant in window.tenants:
@@ -122,7 +118,6 @@ class RunOutcome:
 
     @property
     def reconfigurations(self) -> int:
-        """Reconfigurations in all windows."""
         return sum(window.reconfigurations for window in self.windows)
 
     @property

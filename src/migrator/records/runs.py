@@ -200,7 +200,6 @@ class RecordedRun:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the simulator made it."""
         return self.records.run.driver == SIMULATED
 
     @property
@@ -265,7 +264,6 @@ class RecordedRun:
         return {name: sum(values) / len(values) for name, values in durations_s.items()}
 
     def second_s(self, row: SecondRecord) -> float:
-        """When a second begins."""
         return self.zero_s + row.second
 
     def window_at(self, at_s: float) -> RecordedWindow | None:

@@ -210,7 +210,8 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
         sections.append(_section("All scenarios", overall, reference))
-    sections.append(_measures_section(rows, scenarios, policies))
+    bars = tuple(_bars(name, rows, scenarios, policies) for name in _MEASURES)
+    sections.append(Section("By scenario and policy", "measures", (), bars))
     for scenario in scenarios:
         scenario_rows = [row for row in rows if row.scenario == scenario]
         sections.append(_section(scenario, scenario_rows, reference))
@@ -294,13 +295,6 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
         numeric=frozenset(range(1, len(headers))),
         highlights=frozenset({(0, 2)}) if len(rows) > 1 else frozenset(),
     )
-
-
-def _measures_section(
-    rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
-) -> Section:
-    bars = tuple(_bars(name, rows, scenarios, policies) for name in _MEASURES)
-    return Section("By scenario and policy", "measures", (), bars)
 
 
 def _bars(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.control.controller import Controller
+from migrator.control.controller import Controller, new_executor
 from migrator.control.events import (
     Event,
     Instruction,
@@ -215,7 +215,8 @@ class _Simulation:
             lambda _failed: self.decider,
             self,
             self._plan,
-            limits=scenario.peers,
+            new_executor(scenario.board, self.states, self.overheads_s, scenario.peers),
+            scenario.peers,
         )
         self.retrainings = RetrainingPlans(
             self.states,

@@ -136,6 +136,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 nodes.ray.kill(world.head)
 
 
+def get(url: str, **headers: str) -> httpx.Response:
+    return httpx.get(url, headers=headers, timeout=LIMIT_S)
+
+
 def migrator(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a verb that ends with that exit code."""
     done = subprocess.run(
@@ -158,8 +162,8 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
         reply = infer(world.url, tenant, f"first of {tenant}")
         assert reply.status_code == 200, reply.text
         assert reply.json()["id"] == f"first of {tenant}"
-    assert httpx.get(f"{world.url}/v2/health/ready").status_code == 200
-    index = httpx.post(f"{world.url}/v2/repository/index", json={}).json()
+    assert get(f"{world.url}/v2/health/ready").status_code == 200
+    index = httpx.post(f"{world.url}/v2/repository/index", json={}, timeout=LIMIT_S).json()
     assert {model["name"] for model in index if model["state"] == "READY"} == set(TENANTS)
     assert infer(world.url, "unknown").status_code == 404
     done = migrator("status", "--cluster", world.nodes.address)
@@ -167,23 +171,23 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
         assert f"{gpu:16} A100-40GB    up" in done.stdout
     for tenant in TENANTS:
         assert f"{tenant:16} {world.home(tenant)}" in done.stdout
-    metrics = httpx.get(f"{world.url}/metrics").text
+    metrics = get(f"{world.url}/metrics").text
     labels = f'{{gpu="{world.home("maps")}",tenant="maps"}}'
     assert f"migrator_cluster_tenant_served{labels} 1.0" in metrics
-    page = httpx.get(f"{world.url}/cluster", headers={"accept": "text/html"}).text
+    page = get(f"{world.url}/cluster", accept="text/html").text
     assert all(url in page for url in world.map().pages.values())
 
 
 def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_die(
     world: World,
 ) -> None:
-    """Through a gateway that hears of the move from the head, and one that asks that gateway."""
+    """Through gateways that hear of it from the head, and from the file that it writes."""
     source = world.home("maps")
     target = next(gpu for gpu in GPUS if gpu != source)
-    log = world.folder / "of-another.log"
-    with gateway_process(log, "--map", world.url) as (url, process):
-        with Asking(world.url, TENANTS) as asking, Asking(url, ["maps"]) as by_another:
-            both = (asking, by_another)
+    options = ("--map", f"{world.run.shared}/map.json")
+    with gateway_process(world.folder / "file.log", *options) as (url, process):
+        with Asking(world.url, TENANTS) as asking, Asking(url, ["maps"]) as by_file:
+            both = (asking, by_file)
             until(lambda: all(c.answers["maps", 200] > 5 for c in both), lambda: asking.reasons)
             assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
             before = [client.answers["maps", 200] for client in both]
@@ -199,9 +203,9 @@ def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_di
             infer(url, "maps")
     assert infer(world.url, "maps").status_code == 200
     assert not asking.refused, asking.reasons
-    assert not by_another.refused, by_another.reasons
+    assert not by_file.refused, by_file.reasons
     assert world.home("maps") == target
-    tenants = httpx.get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
+    tenants = get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
     assert "maps" not in tenants
 
 
@@ -233,7 +237,7 @@ def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(worl
         until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
     assert f"{gpu} is drained" in done
     assert not asking.refused, asking.reasons
-    assert httpx.get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
+    assert get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
     assert world.states() == {"up", "drained"}
     undrained = migrator("cluster", "undrain", gpu, world.nodes.address).stdout
     assert "takes tenants again" in undrained
@@ -319,7 +323,7 @@ def test_ending_an_attached_serve_drains_every_gpu(world: World) -> None:
     assert (code == 0) == ("every GPU is drained" in log.read_text()), log.read_text()
     assert not [pid for pid in pids if is_running(pid)]
     assert actor_names(world.nodes.ray) == []
-    assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
+    assert get(f"{world.url}/v2/health/live").status_code == 200
     assert infer(world.url, "mail").status_code == 503
 
 

@@ -22,7 +22,7 @@ from support.waiting import LIMIT_S
 from migrator.cluster.fleet import forwarding
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.gateway import Gateway
-from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
+from migrator.cluster.fleet.map_source import MapProvider, MapSource, from_gateway, plain_overview
 from migrator.core.errors import MigratorError
 from migrator.serving.http.access import Tokens, digest
 from migrator.serving.http.requests import ClientLimits
@@ -321,6 +321,9 @@ async def test_the_cluster_is_shown_to_the_administration_alone(world: World) ->
     assert f'href="{world.here.server.url}/"' in page.text
     response = await world.client.get(f"{world.url}/cluster/map", headers=right)
     assert json.loads(response.content)["homes"] == {"photos": world.here.server.url}
+    other = from_gateway(world.url, ADMIN)  # what another gateway learns from this one
+    assert await asyncio.to_thread(other.map) == world.source.current
+    assert await asyncio.to_thread(other.overview) == status
     await world.infer()
     metrics = (await world.client.get(f"{world.url}/metrics", headers=right)).text
     assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics

@@ -63,8 +63,8 @@ _ABOUT = (
 )
 _WEIGHTS = (
     "All models but EfficientNet-Lite (P1 to P4) and BERT-base begin with random weights: their "
-    "published weights could not be had. Accuracies were measured with cut data, durations are those of the whole data sets unless a "
-    "table says otherwise."
+    "published weights could not be had. Accuracies were measured with cut data, durations are "
+    "those of the whole data sets unless a table says otherwise."
 )
 
 

@@ -291,8 +291,8 @@ def _larger(board: Board) -> Board | None:
     larger_boards = [
         larger
         for larger in boards().values()
-        if larger.sms > board.sms
-        and all(profile.sms is not None for profile in larger.plain_profiles.values())
+        if all(profile.sms is not None for profile in larger.plain_profiles.values())
+        and larger.sms > board.sms
     ]
     return min(larger_boards, key=lambda larger: larger.sms, default=None)
 

@@ -62,8 +62,9 @@ _ABOUT = (
     "Gains are relative, of the same workload, place and seed."
 )
 _WEIGHTS = (
-    "Accuracies were measured with cut data, durations are those of the whole data sets unless a "
-    "table says otherwise."
+    "All models but EfficientNet-Lite (P1 to P4) and BERT-base begin with random weights: their "
+    "published weights could not be had. Accuracies were measured with cut data, durations are "
+    "those of the whole data sets unless a table says otherwise."
 )
 
 

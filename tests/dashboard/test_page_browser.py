@@ -126,7 +126,22 @@ def test_a_model_is_rolled_back_after_it_was_confirmed(live: Any, url: str) -> N
     assert status["tenants"]["photos"]["version"] != 2
 
 
-def test_a_finished_run_other_records_in_their_place_and_one_that_begins_anew(
+def test_a_finished_run_and_one_that_begins_anew(browser: Browsed, tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    write_run(path, Made(ends=True))
+    with served(path) as address:
+        page = browser.page(address)
+        page.wait_for_selector(".slices g[data-state=training], .slices g[data-state=ready]")
+        assert "ended" in page.locator(".facts").inner_text()
+        assert page.locator("[data-action]").count() == 0
+        kept(page, "finished")
+    with served(path, port=int(address.rpartition(":")[2])):
+        write_run(path)
+        page.wait_for_selector(".facts:has-text('live')")
+        assert page.locator(".choose select").first.input_value() == "0.2"
+
+
+def test_records_that_became_others_are_shown_in_their_place(
     browser: Browsed, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "records.db", tmp_path / "other" / "records.db"
@@ -134,16 +149,11 @@ def test_a_finished_run_other_records_in_their_place_and_one_that_begins_anew(
         write_run(record_path, Made(ends=True))
     with served(path) as address:
         page = browser.page(address)
-        page.wait_for_selector(".slices g[data-state=training], .slices g[data-state=ready]")
-        assert "ended" in page.locator(".facts").inner_text()
+        page.wait_for_selector(".facts:has-text('ended')")
         assert page.locator(".choose select").first.input_value() == "0.2"
-        assert page.locator("[data-action]").count() == 0
-        kept(page, "finished")
     other.replace(path)  # as when a damaged file was kept aside: run 2 is nowhere any more
     with served(path, port=int(address.rpartition(":")[2])):
         page.wait_for_selector(".facts:has-text('other')")
-        write_run(path)
-        page.wait_for_selector(".facts:has-text('live')")
 
 
 def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:

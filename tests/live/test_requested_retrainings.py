@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from support.faults import events, said, settled, teach
 from support.live_daemon import Served, samples, scenario_file, served
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.records.store import read_records
 
 WINDOW_S = 300
 """Longer than a test: no window but the first begins."""
 
 
-def _scenario(folder: Path, policy: str = "static-4-3", **limits: Any) -> Path:
+def _scenario(folder: Path, policy: str = "static-4-3", of: int = 0, **limits: Any) -> Path:
+    """`limits`: of the tenant of this number."""
     path = scenario_file(folder, "photos", "cameras", window_s=WINDOW_S, policy=policy)
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    document["tenants"][0]["live"] |= limits
+    document["tenants"][of]["live"] |= limits
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
 
@@ -31,19 +30,25 @@ def _admin(daemon: Served, *arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def _version(number: int, daemon: Served) -> dict[str, Any]:
+def _version(number: int, daemon: Served, tenant: str = "photos") -> dict[str, Any]:
     return daemon.wait_for(
         lambda now: (
-            now["tenants"]["photos"]["version"] == number
-            and now["tenants"]["photos"]["retraining"] == "done"
+            now["tenants"][tenant]["version"] == number
+            and now["tenants"][tenant]["retraining"] == "done"
         ),
         f"version {number} serves",
     )
 
 
-@pytest.mark.parametrize("policy", ["static-4-3", "migrator"])
-def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path, policy: str) -> None:
-    with served(_scenario(tmp_path, policy), tmp_path / "state") as daemon:
+def _act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
+    answer = daemon.client.post(
+        f"{daemon.url}/admin/actions", json={"action": action, "tenant": tenant}
+    )
+    return answer.status_code, answer.json()
+
+
+def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path) -> None:
+    with served(_scenario(tmp_path, "migrator"), tmp_path / "state") as daemon:
         settled(daemon)
         code, refusal = _admin(daemon, "retrain", "photos")
         assert code == 1
@@ -65,50 +70,6 @@ def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path, pol
         assert daemon.stop() == 0
 
 
-def test_a_retraining_that_waits_is_asked_for_once(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path), state) as daemon:
-        settled(daemon)
-        assert _act(daemon, "pause")[0] == 200
-        teach(daemon, "photos", 1, 40, "first")
-        first, *others = [_act(daemon, "retrain", "photos") for _ in range(20)]
-        assert (first[0], "photos is retrained on 40 new labels" in first[1]["words"]) == (
-            200,
-            True,
-        )
-        for status, answer in others:
-            assert (status, "was asked for already" in answer["words"]) == (200, True)
-        said(state, "the retraining of photos is requested")
-        assert sum("is requested" in words for words in events(state, "retraining")) == 1
-        assert _act(daemon, "resume")[0] == 200
-        _version(2, daemon)
-        assert daemon.stop() == 0
-        records = read_records(state / "live" / "small" / "records.db")
-        assert max(version.number for version in records.versions) == 2
-
-
-def _act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
-    answer = daemon.client.post(
-        f"{daemon.url}/admin/actions", json={"action": action, "tenant": tenant}
-    )
-    return answer.status_code, answer.json()
-
-
-def test_it_is_retrained_as_soon_as_so_many_labels_are_new(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path, retrain_after_labels=30), state) as daemon:
-        settled(daemon)
-        for tenant in ("photos", "cameras"):
-            daemon.upload(tenant, *samples(1, 29), "few")
-        daemon.upload("cameras", *samples(2, 29), "more")
-        assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
-        picture, label = samples(1, 30)
-        daemon.upload("photos", picture[29:], label[29:], "last")
-        now = _version(2, daemon)
-        assert now["tenants"]["cameras"]["version"] == 1
-        said(state, "the retraining of photos is requested: 30 new labels")
-
-
 def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with served(_scenario(tmp_path, retrain_after_drop=0.2), state) as daemon:
@@ -122,3 +83,32 @@ def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> N
         )
         assert now["window"] == 0
         said(state, "the retraining of photos is requested: its accuracy fell from")
+
+
+def test_one_that_waits_is_asked_for_once_and_enough_new_labels_ask_for_one(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path, of=1, retrain_after_labels=30), state) as daemon:
+        settled(daemon)
+        assert _act(daemon, "pause")[0] == 200
+        teach(daemon, "photos", 1, 40, "first")
+        first, *others = [_act(daemon, "retrain", "photos") for _ in range(20)]
+        assert first[0] == 200
+        assert "photos is retrained on 40 new labels" in first[1]["words"]
+        for status, answer in others:
+            assert (status, "was asked for already" in answer["words"]) == (200, True)
+        said(state, "the retraining of photos is requested")
+        assert sum("is requested" in words for words in events(state, "retraining")) == 1
+        assert _act(daemon, "resume")[0] == 200
+        _version(2, daemon)
+        for tenant in ("photos", "cameras"):
+            daemon.upload(tenant, *samples(1, 29), "few")
+        daemon.upload("photos", *samples(2, 29), "more")
+        assert daemon.status()["tenants"]["cameras"]["retraining"] == "none"
+        picture, label = samples(1, 30)
+        daemon.upload("cameras", picture[29:], label[29:], "last")
+        now = _version(2, daemon, "cameras")
+        assert now["tenants"]["photos"]["version"] == 2
+        said(state, "the retraining of cameras is requested: 30 new labels")
+        assert daemon.stop() == 0

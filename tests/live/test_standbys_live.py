@@ -56,6 +56,15 @@ def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
         assert {unit.tenant for unit in units} == {"photos", "cameras"}
         # the same workers serve and wait in turn
         assert len({unit.parts_s["standby_s"] for unit in units}) < len(units)
+        # one that is killed is replaced when it is needed
+        serving = set(daemon.status()["pids"].values())
+        board = BoardFile(next(state.rglob("gpu-0.json"))).read()
+        assert board is not None
+        waiting = {standby.pid for standby in board.standbys if standby.alive} - serving
+        for pid in waiting:
+            os.kill(pid, signal.SIGKILL)
+        seen = len(_taken_over(state))
+        until(lambda: _some(_taken_over(state)[seen:]), daemon.said)
         members = family(daemon.process.pid)
         assert daemon.stop() == 0
     until(lambda: not any(map(is_running, members)), lambda: str(_running(members)))
@@ -102,22 +111,6 @@ def test_a_daemon_that_stops_while_standbys_start_leaves_nothing(tmp_path: Path)
         assert daemon.stop() == 0
         until(lambda: not any(map(is_running, members)), lambda: str(_running(members)))
         assert "Traceback" not in daemon.said()
-
-
-def test_a_killed_standby_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path), state) as daemon:
-        until(lambda: _some(_taken_over(state)), daemon.said)
-        serving = set(daemon.status()["pids"].values())
-        file = BoardFile(next(state.rglob("gpu-0.json")))
-        board = file.read()
-        assert board is not None
-        waiting = {standby.pid for standby in board.standbys if standby.alive} - serving
-        for pid in waiting:
-            os.kill(pid, signal.SIGKILL)
-        seen = len(_taken_over(state))
-        until(lambda: _some(_taken_over(state)[seen:]), daemon.said)
-        assert daemon.stop() == 0
 
 
 def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> None:

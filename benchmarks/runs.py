@@ -61,6 +61,8 @@ def outcomes_of(
         left = [job for job in wanted if job not in kept]
         for place, outcome in run_all(left, arguments.processes):
             kept[left[place]] = outcome
+            if type(left[place]) is not SimulationJob:
+                continue  # its outcome has more than the file keeps
             # no benchmark reads slots
             windows = tuple(replace(window, slots=()) for window in outcome.windows)
             file.add(_key_of(left[place]), replace(outcome, windows=windows))

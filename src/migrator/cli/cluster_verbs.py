@@ -378,7 +378,7 @@ def _watch(ray: Any, head: Any) -> None:
     while True:
         with suppress(MigratorError):  # the head is restarting
             seen = ask_head(ray, head, "overview")
-            now = {row["gpu"]: row["words"] or row["state"] for row in seen["gpus"]}
+            now = {row["gpu"]: f"{row['state']} {row['words']}".strip() for row in seen["gpus"]}
             now |= {
                 name: f"on {row['gpu']}" if row["state"] == "served" else row["words"]
                 for name, row in seen["tenants"].items()

@@ -54,7 +54,7 @@ class ValueAfterWindow:
         return min(1.0, self._completed * self.duration)
 
     def windows(self, left: float) -> float:
-        """The number of later windows, at this window's arrivals, that the whole gain equals.
+        """The number of later windows that the whole gain equals.
 
         `left`: the accuracy now divided by the accuracy after the retraining.
         """

@@ -59,9 +59,16 @@ def _run_in_processes(
     tasks: Sequence[Any],
 ) -> Iterator[Any]:
     try:
-        waiting = [executor.submit(function, task) for task in tasks]
-        for done in waiting if in_order else as_completed(waiting):
-            yield done.result()
+        # results are not kept once they are given
+        waiting = [executor.submit(function, task) for task in reversed(tasks)]
+        if in_order:
+            while waiting:
+                yield waiting.pop().result()
+        else:
+            pending = as_completed(waiting)
+            del waiting
+            for done in pending:
+                yield done.result()
     except BrokenProcessPool as error:
         raise MigratorError(
             "a process of this run died, perhaps because the machine is out of memory; run it "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import compress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board, Multiset
 from migrator.core.errors import InfeasibleError, InputError
@@ -45,6 +47,8 @@ from migrator.policies.policy import (
     running,
     waiting,
 )
+
+Floats = NDArray[np.float64]
 
 LONGEST_WINDOWS = 2
 """Windows within which a retraining that outlasts its own must be over."""
@@ -103,7 +107,8 @@ def _with_begun(observation: Observation, tenant: str) -> Observation:
         inference_wish(other.service, board, board.compute_slices) for other in observation.tenants
     ]
     rows = list(zip(observation.tenants, wishes, strict=True))
-    answered = [_answered(observation, other, wish) for other, wish in rows]
+    busy = _busy_part(observation)
+    answered = [_answered(observation, other, wish, busy) for other, wish in rows]
     received = sum(
         other.service.weight * float(other.ahead.mean(axis=0).sum())
         for other in observation.tenants
@@ -234,6 +239,7 @@ def _within_window(
     A retraining that the plan begins ends with the window at the latest, and its value after the
     window is less by the time that it is late. One that the plan leaves out keeps its lengths.
     """
+    tenant = replace(tenant, capability=longer.capability)  # what the plan was made with
     if window.slots_left(tenant) is not None:
         return tenant
     if begun is None:
@@ -321,36 +327,42 @@ def problem_of(
 
     A retraining that no size can finish within these slots is left out, and an `optional` one
     that would probably not fit. Durations are means: plans with longer ones hold the instance of
-    a retraining that has ended, which cost more than plans that run late. Beyond the window the
-    same arrivals are expected again.
+    a retraining that has ended, which cost more than plans that run late. Beyond the window
+    the arrivals of a later one are expected.
     """
+    later = {view.name: _later(observation, view) for view in observation.tenants}
+    answered = _answered_later(observation, later) if optional else {}
+    beyond = 0.0
     if slots is not None and slots > observation.slots_left:
-        observation = _extended(observation, slots)
-    answered = answered_shares(observation) if optional else {}
+        beyond = (slots - observation.slots_left) / observation.slots
+        observation = _extended(observation, later, slots)
+    busy = _busy_part(observation)
     return Problem(
         board=observation.board,
         slot_s=observation.slot_s,
         slots=observation.slots_left,
         charge=charge,
         tenants=tuple(
-            _tenant(observation, view, optional, answered.get(view.name, 0.0))
+            _tenant(
+                observation,
+                view,
+                busy,
+                optional=optional,
+                # what the gain is worth within the slots beyond the window is part of the plan
+                requests_after=answered.get(view.name, 0.0) * max(0.0, view.value_after - beyond),
+            )
             for view in observation.tenants
         ),
-        initial=_initial(observation, charge) if observation.held else None,
+        initial=_initial(observation, charge, busy) if observation.held else None,
     )
 
 
-def _extended(observation: Observation, slots: int) -> Observation:
+def _extended(observation: Observation, later: Mapping[str, Floats], slots: int) -> Observation:
     """The observation of a window that lasts until `slots` slots from now."""
-    again = np.arange(slots) % observation.slots_left
-    beyond = (slots - observation.slots_left) / observation.slots
+    after = np.arange(slots - observation.slots_left) % observation.slots_left
 
     def extended(view: TenantView) -> TenantView:
-        assert view.ahead is not None, "a policy that plans has sight of what is ahead"
-        # what the gain is worth within the slots beyond the window is part of the plan
-        value = max(0.0, view.value_after - beyond) * observation.slots
-        value /= observation.slot + slots
-        return replace(view, ahead=view.ahead[:, again], value_after=value)
+        return replace(view, ahead=np.hstack([_ahead(view), later[view.name][:, after]]))
 
     views = tuple(map(extended, observation.tenants))
     return replace(observation, slots=observation.slot + slots, tenants=views)
@@ -383,16 +395,46 @@ def _spared(tenant: Tenant) -> Tenant:
     return replace(tenant, configurations=())
 
 
-def answered_shares(observation: Observation) -> dict[str, float]:
-    """Tenant -> the share of its requests that the best layout without retrainings answers.
+def _ahead(view: TenantView) -> Floats:
+    """The tenant's forecast."""
+    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+    return view.ahead
+
+
+def _later(observation: Observation, view: TenantView) -> Floats:
+    """Arrivals to expect in a later window, in the shape of the forecast of this one.
+
+    Their mean is that of the latest windows, and as much of what the forecast is above or below it
+    as one window resembled the next (their autocorrelation). It is the forecast's if too few
+    windows were observed.
+    """
+    ahead, slots = _ahead(view), observation.slots
+    count = min(_LATEST, len(view.history) // slots)
+    if count < _FEWEST:
+        return ahead
+    rates = without_gaps(view.history)[-count * slots :].reshape(count, slots).mean(axis=1)
+    mean, forecast = float(rates.mean()), float(ahead.mean())
+    off = rates - mean
+    spread = float(off @ off)
+    resembling = max(0.0, float(off[1:] @ off[:-1]) / spread) if spread > 0 else 0.0
+    expected = mean + resembling * (forecast - mean)
+    return ahead * (expected / forecast) if forecast > 0 else np.full_like(ahead, expected)
+
+
+def _answered_later(observation: Observation, later: Mapping[str, Floats]) -> dict[str, float]:
+    """Tenant -> requests of a later window that the best layout without retrainings answers.
 
     After the window a better model gains only on requests that are answered at all.
     """
     board = observation.board
-    views = tuple(replace(view, retraining=None) for view in observation.tenants)
+    views = tuple(
+        replace(view, retraining=None, ahead=later[view.name]) for view in observation.tenants
+    )
+    serving = replace(observation, tenants=views, held=())
+    busy = _busy_part(serving)
     wishes = [inference_wish(view.service, board, board.compute_slices) for view in views]
     answered = [
-        _answered(observation, view, wish) for view, wish in zip(views, wishes, strict=True)
+        _answered(serving, view, wish, busy) for view, wish in zip(views, wishes, strict=True)
     ]
 
     def worth(chosen: tuple[Multiset, ...]) -> Worth:
@@ -400,76 +442,60 @@ def answered_shares(observation: Observation) -> dict[str, float]:
         weighted = (v.service.weight * v.accuracy * answers[sizes] for v, answers, sizes in rows)
         return (sum(weighted),)
 
-    best = best_allocation(replace(observation, tenants=views, held=()), wishes, worth)
-    shares = {}
-    for view, requests in zip(views, answered, strict=True):
+    best = best_allocation(serving, wishes, worth)
+    windows = observation.slots_left / observation.slots
+    requests = {}
+    for view, answers in zip(views, answered, strict=True):
         task = Task(view.name, Kind.INFERENCE)
         sizes = sorted((instance.gpcs for instance in best if instance.task == task), reverse=True)
-        assert view.ahead is not None
-        received = float(view.ahead.mean(axis=0).sum())
-        shares[view.name] = requests[tuple(sizes)] / received if received > 0 else 1.0
-    return shares
+        requests[view.name] = answers[tuple(sizes)] / windows
+    return requests
 
 
-def _answered(observation: Observation, view: TenantView, wish: Wish) -> dict[Multiset, float]:
+def _answered(
+    observation: Observation, view: TenantView, wish: Wish, busy: float
+) -> dict[Multiset, float]:
     """Sizes -> expected requests that instances of these sizes answer in the rest of the window."""
-    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
-    capability = _capability(observation, view)
+    capability = _capability(observation, view, busy)
     return {
         sizes: float(
-            np.minimum(view.ahead, sum(capability[gpcs] for gpcs in sizes)).mean(axis=0).sum()
+            np.minimum(_ahead(view), sum(capability[gpcs] for gpcs in sizes)).mean(axis=0).sum()
         )
         for sizes in wish.choices
     }
 
 
-def _tenant(observation: Observation, view: TenantView, optional: bool, answered: float) -> Tenant:
-    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+def _tenant(
+    observation: Observation,
+    view: TenantView,
+    busy: float,
+    *,
+    optional: bool,
+    requests_after: float,
+) -> Tenant:
     return Tenant(
         name=view.name,
-        received=tuple(tuple(map(float, scenario)) for scenario in view.ahead),
-        capability=_capability(observation, view),
+        received=tuple(tuple(map(float, scenario)) for scenario in _ahead(view)),
+        capability=_capability(observation, view, busy),
         accuracy_pre=view.accuracy,
         configurations=_configurations(observation, view, optional),
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
         retraining_optional=optional and not _is_requested(view),
-        requests_after=answered * view.value_after * _requests_later(observation, view),
+        requests_after=requests_after,
         weight=view.service.weight,
         floor=view.service.floor,
     )
 
 
-def _requests_later(observation: Observation, view: TenantView) -> float:
-    """Expected requests of a window after this one.
-
-    The mean of the latest windows, and as much of what the forecast is above or below it as one
-    window resembled the next (their autocorrelation). The forecast alone if there are too few.
-    """
-    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
-    slots = observation.slots
-    forecast = slots * float(view.ahead.mean())
-    count = min(_LATEST, len(view.history) // slots)
-    if count < _FEWEST:
-        return forecast
-    latest = without_gaps(view.history[-count * slots :])
-    requests = latest.reshape(count, slots).sum(axis=1)
-    mean = float(requests.mean())
-    off = requests - mean
-    spread = float(off @ off)
-    resembling = max(0.0, float(off[1:] @ off[:-1]) / spread) if spread > 0 else 0.0
-    return mean + resembling * (forecast - mean)
-
-
-def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
+def _capability(observation: Observation, view: TenantView, busy: float) -> dict[int, float]:
     """Requests per slot of the sizes that answer within the objective, if nothing slows them down.
 
-    Shares slow each other down, instances do not.
+    Shares slow each other down, instances do not. `busy`: the part of the board that is busy.
     """
     service, board = view.service, observation.board
     per_second = service.capabilities_rps(board)
     if board.is_of_shares:
-        busy = _busy_part(observation)
         per_second = {
             gpcs: _beside_busy_rps(service, board, gpcs, rps, busy)
             for gpcs, rps in per_second.items()
@@ -483,21 +509,38 @@ def _busy_part(observation: Observation) -> float:
     With requests and retrainings, each on the size that takes the least of the board. Beside busy
     neighbours these take longer, which keeps the board busy for longer.
     """
-    board, left_s = observation.board, observation.slots_left * observation.slot_s
+    board = observation.board
+    if not board.is_of_shares:
+        return 0.0
     busy = slower = 0.0
     for view in observation.tenants:
-        assert view.ahead is not None, "a policy that plans has sight of what is ahead"
         service = view.service
         answered_rps = max(rps / gpcs for gpcs, rps in service.capabilities_rps(board).items())
         if answered_rps > 0:
-            requests_rps = float(view.ahead.mean()) / observation.slot_s
-            busy += requests_rps / answered_rps / board.compute_slices
-        sizes = service.training_sizes(board) if view.retraining is not None else ()
-        trained_s = min((gpcs * remaining_s(view, board.sms_of(gpcs)) for gpcs in sizes), default=0)
-        busy += min(1.0, trained_s / left_s / board.compute_slices)
+            busy += float(_ahead(view).mean()) / observation.slot_s / answered_rps
+        busy += _training_gpcs(observation, view)
         smallest = 100 * board.sms_of(board.sizes[0]) / board.sms
         slower += (beside_busy(service, smallest)[1] - 1) / len(observation.tenants)
+    busy /= board.compute_slices
     return min(1.0, busy / (1 - busy * slower)) if busy * slower < 1 else 1.0
+
+
+def _training_gpcs(observation: Observation, view: TenantView) -> float:
+    """GPCs that the tenant's retraining takes, in the mean of the rest of the window.
+
+    On its instance, or on the size that takes the least; none if it cannot end in time.
+    """
+    if view.retraining is None:
+        return 0.0
+    board, left_s = observation.board, observation.slots_left * observation.slot_s
+    held = running(observation).get(view.name)
+    if held is not None:
+        return held.gpcs * min(1.0, remaining_s(view, board.sms_of(held.gpcs)) / left_s)
+    parts = {
+        gpcs: remaining_s(view, board.sms_of(gpcs)) / left_s
+        for gpcs in view.service.training_sizes(board)
+    }
+    return min((gpcs * part for gpcs, part in parts.items() if part <= 1), default=0.0)
 
 
 def _beside_busy_rps(
@@ -568,10 +611,10 @@ def _drain_s(observation: Observation) -> float:
     return max(service.latency_s(service.batch, smallest) for service in services)
 
 
-def _initial(observation: Observation, charge: Charge) -> Initial:
+def _initial(observation: Observation, charge: Charge, busy: float) -> Initial:
     kept = running(observation)
     instances = (
-        _as_held(observation, holding, charge)
+        _as_held(observation, holding, charge, busy)
         for holding in observation.held
         if isinstance(holding, Instance) and holding not in kept.values()
     )
@@ -588,7 +631,7 @@ def _initial(observation: Observation, charge: Charge) -> Initial:
     )
 
 
-def _as_held(observation: Observation, instance: Instance, charge: Charge) -> Instance:
+def _as_held(observation: Observation, instance: Instance, charge: Charge, busy: float) -> Instance:
     """An instance without a running retraining, as the planner may use it.
 
     The instance of a finished retraining is warm for its tenant, which `survivors` takes into
@@ -598,7 +641,7 @@ def _as_held(observation: Observation, instance: Instance, charge: Charge) -> In
     if task is None:
         return instance
     left_over = task.kind is Kind.RETRAINING
-    sizes = _capability(observation, observation.tenant(task.tenant))
+    sizes = _capability(observation, observation.tenant(task.tenant), busy)
     if instance.gpcs not in sizes or (left_over and charge is Charge.PAPER):
         return replace(instance, task=None)
     return replace(instance, task=Task(task.tenant, Kind.INFERENCE))

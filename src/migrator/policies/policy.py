@@ -115,7 +115,7 @@ class TenantView:
     accuracy: float
     """Accuracy of the serving model on this window's data."""
     value_after: float = 0.0
-    """Goodput that a retraining adds after the window, per request and unit of accuracy gained."""
+    """Windows after this one for which the gain of a retraining lasts, in expectation."""
 
     @property
     def name(self) -> str:

@@ -24,6 +24,8 @@ Values = Mapping[tuple[str, ...], float]
 """Values by labels."""
 OUTCOMES = ("in_time", "late", "dropped", "failed")
 STATES = ("idle", "busy", "draining")
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of the text format of Prometheus."""
 
 
 def counter(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:

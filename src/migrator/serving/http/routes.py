@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, field
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from migrator.core.tensors import TensorSpec
 from migrator.serving.http.access import ORDER_KEY
 from migrator.serving.http.bodies import read_body
 from migrator.serving.http.inference import model_of
-from migrator.serving.http.metrics import metrics_parts
+from migrator.serving.http.metrics import METRICS_TYPE, metrics_parts
 from migrator.serving.http.operations import Backend, TenantChanges, json_response, state_of
 from migrator.serving.http.protocol import (
     CLASS_NAME,
@@ -196,7 +195,7 @@ async def metrics(request: Request) -> Response:
     for part in metrics_parts(state_of(request).all_collectors):
         parts.append(part)
         await asyncio.sleep(0)  # other requests are answered in between
-    return Response(b"".join(parts), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+    return Response(b"".join(parts), headers={"content-type": METRICS_TYPE})
 
 
 async def status(request: Request) -> Response:

@@ -208,7 +208,7 @@ while True:
 @pytest.mark.usefixtures("programs")
 def test_a_killed_process_leaves_shares_that_the_next_one_can_remove(state: Path) -> None:
     draw = random.Random(7)
-    for _ in range(6):
+    for _ in range(4):
         with subprocess.Popen(
             [sys.executable, "-c", RESTLESS, str(state)], stdout=subprocess.PIPE, text=True
         ) as process:

@@ -101,6 +101,10 @@ def test_shares_are_as_fast_as_the_expected_load_of_the_board_lets_them(
     training = view(slow, ahead=ahead, retraining=waiting(0.1))
     (tenant,) = problem_of(replace(seen, tenants=(training,)), Charge.SURVIVORS).tenants
     assert tenant.capability[1] < alone[1] / slowdowns[1] or busy == 1
+    # but not one that cannot end in time
+    endless = view(slow, ahead=ahead, retraining=waiting(9.0))
+    (tenant,) = problem_of(replace(seen, tenants=(endless,)), Charge.SURVIVORS).tenants
+    assert tenant.capability[1] == pytest.approx(alone[1] / slowdowns[1])
     # instances of MIG do not slow each other down
     seen = observation(view(slow, ahead=ahead), board="H200-141GB", slots=10)
     (tenant,) = problem_of(seen, Charge.SURVIVORS).tenants
@@ -263,6 +267,19 @@ def test_later_windows_get_what_windows_got_unless_one_resembles_the_next(
     seen = observation(replace(a, history=history), board="A30-24GB", slots=10)
     (tenant,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
     assert tenant.requests_after / 10 == later
+
+
+def test_after_a_burst_a_gain_counts_for_the_requests_of_other_windows() -> None:
+    """Four 1g of an A30 answer 40 requests a second: half of a burst, and all of other windows."""
+    history = np.repeat(np.array([0.0, 40.0] * 5), 10)
+    a = replace(view("a", ahead=[[80.0] * 10], retraining=waiting(0.1)), value_after=1.0)
+    seen = observation(replace(a, history=history), board="A30-24GB", slots=10)
+    (tenant,) = problem_of(seen, Charge.SURVIVORS, optional=True).tenants
+    assert tenant.requests_after == pytest.approx(20 * 10)
+    # so do the slots of a longer plan that are beyond the window
+    (longer,) = problem_of(seen, Charge.SURVIVORS, optional=True, slots=15).tenants
+    assert longer.received == ((80.0,) * 10 + (20.0,) * 5,)
+    assert longer.requests_after == pytest.approx(0.5 * 20 * 10)
 
 
 def test_a_tenant_that_is_silent_now_is_retrained_for_the_requests_to_come() -> None:

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.gpu_cli import Answer, gpu
-from support.waiting import until
+from support.waiting import LIMIT_S, until
 
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
@@ -21,6 +20,7 @@ from migrator.gpu.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
+APPLY = [sys.executable, "-m", "migrator", "gpu", "apply", "--driver", "emulated"]
 OK, BAD_INPUT, REFUSED = 0, 2, 3
 CREATE_4G = {"op": "create", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
 CREATE_3G = {"op": "create", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
@@ -99,13 +99,17 @@ def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
 
 def test_waiting_for_a_process_that_ends_meanwhile(state: Path) -> None:
     emulated("apply", BOTH)
-    with ExitStack() as use:
-        use.enter_context(held(state, 4))
-        threading.Timer(0.5, use.close).start()
-        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "30", "--json")
-    assert done.code == OK
-    assert done.err.startswith("note: waiting up to 30 s: 3g.20gb at 4")
-    assert done.json["steps"]
+    command = [*APPLY, str(EXAMPLES / "small-services.yaml"), "--wait-s", "30", "--json"]
+    with held(state, 4):
+        waiting = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert waiting.stderr is not None
+        note = waiting.stderr.readline()
+    out, _ = waiting.communicate(timeout=LIMIT_S)
+    assert note.startswith("note: waiting up to 30 s: 3g.20gb at 4")
+    assert waiting.returncode == OK
+    assert json.loads(out)["steps"]
 
 
 def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
@@ -314,8 +318,7 @@ def test_a_killed_apply_is_settled_by_the_next_command(
 ) -> None:
     emulated("list")  # makes the state folder
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "100")
-    command = [sys.executable, "-m", "migrator", "gpu", "apply", str(BOTH), "--driver", "emulated"]
-    with subprocess.Popen(command) as killed:
+    with subprocess.Popen([*APPLY, str(BOTH)]) as killed:
         until(lambda: EmulatedDriver(state).instances(), "it works", look_s=0.02)
         refused = emulated("apply", BOTH)  # while the other one is at work
         killed.kill()

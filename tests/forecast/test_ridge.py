@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from migrator.forecast import ridge
 from migrator.forecast.forecaster import Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 from migrator.forecast.simple import Ewma, LastMean
@@ -61,6 +62,21 @@ def test_it_remembers_as_long_as_it_pays() -> None:
         }
         assert missed["ridge"] < (1 - gain) * missed["last-mean"]
         assert missed["ridge"] < missed["ewma"]
+
+
+def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that overlap with it would favour who learns them by heart."""
+    rows: list[int] = []
+    said = ridge._forecasts
+
+    def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
+        rows.append(learned.rows)
+        return said(seen, learned)
+
+    monkeypatch.setattr(ridge, "_forecasts", noted)
+    ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
+    # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
+    assert rows == [0, 0, 0, 0, 0, 50, 100, 150]
 
 
 def test_a_short_history_is_last_mean() -> None:

@@ -259,6 +259,17 @@ def test_looking_makes_and_changes_no_file(path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
+@pytest.mark.parametrize("damage", [garbage, empty, half, a_page])
+def test_looking_at_a_damaged_journal_leaves_it(path: Path, damage: Callable[[Path], None]) -> None:
+    with opened(path) as journal:
+        created(journal)
+    damage(path)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    with pytest.raises(GpuError, match=r"the journal is damaged .* sets it aside"):
+        Journal(path, read_only=True)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
 def test_where_no_file_can_be_there_is_no_journal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GpuError, match="the journal cannot be opened"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -189,6 +190,42 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     assert sum(line.startswith("start") for line in programs.log()) == 1
 
 
+RESTLESS = """
+import sys
+from pathlib import Path
+from migrator.core.catalogue import Place
+from migrator.gpu.drivers.mps import MpsDriver
+driver = MpsDriver.open(0, Path(sys.argv[1]))
+print("here", flush=True)
+while True:
+    for instance in driver.instances():
+        driver.destroy(instance)
+    driver.create(Place(4, "3g.71gb"))
+    driver.create(Place(0, "4g.71gb"))
+"""
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_killed_process_leaves_shares_that_the_next_one_can_remove(state: Path) -> None:
+    draw = random.Random(7)
+    for _ in range(4):
+        with subprocess.Popen(
+            [sys.executable, "-c", RESTLESS, str(state)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(draw.uniform(0, 0.4))
+            process.kill()
+    driver = MpsDriver.open(0, state)
+    if not driver.instances():
+        driver.create(THREE)
+    for instance in driver.instances():
+        driver.destroy(instance)
+    assert driver.instances() == ()
+    assert driver.daemon.running() is None
+    assert not driver.daemon.pipes.exists()
+
+
 def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     programs: NvidiaPrograms, state: Path
 ) -> None:
@@ -290,6 +327,17 @@ def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) 
     for instance in driver.instances():
         driver.destroy(instance)
     assert driver.daemon.running() is None
+
+
+@pytest.mark.usefixtures("programs")
+def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
+    before = MpsDriver.open(0, state)
+    before.create(THREE)
+    before.daemon.quit()
+    after = MpsDriver(nvidia_smi.find_gpu(0), state, boot="another")
+    assert after.instances() == ()
+    after.destroy(after.create(FOUR))
+    assert after.daemon.running() is None
 
 
 @pytest.mark.usefixtures("programs")

@@ -9,6 +9,7 @@ import copy
 import ctypes
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -66,6 +67,16 @@ def test_only_depthwise_convolutions_use_the_other_kernel() -> None:
     assert kernel.channels == [16]
     assert has_depthwise(network)
     assert not has_depthwise(network[0])
+
+
+def test_other_threads_keep_their_kernels() -> None:
+    """A worker loads new weights in a thread beside its answers."""
+    layer, kernel = nn.Conv2d(8, 8, 3, groups=8).to(BF16), Kernel()
+    with DepthwiseKernels(kernel):
+        thread = threading.Thread(target=lambda: layer(torch.rand(1, 8, 5, 5, dtype=BF16)))
+        thread.start()
+        thread.join()
+    assert kernel.channels == []
 
 
 HOST = """

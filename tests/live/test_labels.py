@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -392,6 +393,18 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
 
     asyncio.run(scene())
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
+
+
+def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(3), 2))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("CREATE TABLE later (what)")
+    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
+        Labels(path)
+    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
+        window_data(path, "a", 0)
 
 
 def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:

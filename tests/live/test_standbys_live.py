@@ -57,18 +57,21 @@ def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
         # the same workers serve and wait in turn
         assert len({unit.parts_s["standby_s"] for unit in units}) < len(units)
         # one that is killed is replaced when it is needed
-        serving = set(daemon.status()["pids"].values())
-        board = BoardFile(next(state.rglob("gpu-0.json"))).read()
-        assert board is not None
-        waiting = {standby.pid for standby in board.standbys if standby.alive} - serving
-        for pid in waiting:
+        file = BoardFile(next(state.rglob("gpu-0.json")))
+
+        def waiting() -> set[int]:
+            serving, board = set(daemon.status()["pids"].values()), file.read()
+            assert board is not None
+            return {standby.pid for standby in board.standbys if standby.alive} - serving
+
+        for pid in until(waiting, daemon.said):
             os.kill(pid, signal.SIGKILL)
         seen = len(_taken_over(state))
         until(lambda: _some(_taken_over(state)[seen:]), daemon.said)
         members = family(daemon.process.pid)
         assert daemon.stop() == 0
     until(lambda: not any(map(is_running, members)), lambda: str(_running(members)))
-    left = BoardFile(next(state.rglob("gpu-0.json"))).read()
+    left = file.read()
     assert left is not None
     assert left.instances == ()
     assert "Traceback" not in daemon.said()

@@ -178,6 +178,12 @@ def test_a_daemon_that_is_down_is_noted(rows: RecentRows, life: DaemonState, wor
     assert words in lines[2]
 
 
+def test_events_cannot_command_the_terminal(rows: RecentRows) -> None:
+    event = EventRecord(NOW_S, "model", "it raised\x1b]0;mine\x07\nand more")
+    lines = drawn(current_run(replace(rows, events=(event,)), RUNNING, NOW_S, RateMeter()))
+    assert lines[-1].endswith("it raised?]0;mine? and more")
+
+
 def test_before_the_first_window(rows: RecentRows) -> None:
     young = replace(rows, windows=(), seconds=(), units=(), tenant_windows=(), versions=())
     lines = drawn(current_run(young, RUNNING, NOW_S, RateMeter()))

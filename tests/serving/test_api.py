@@ -292,6 +292,14 @@ def test_an_answered_request_can_be_labelled_by_its_id(client: httpx.Client) -> 
     }
 
 
+def test_a_label_may_bring_its_inputs(client: httpx.Client) -> None:
+    answer = client.post("/v2/models/images/feedback", json=image_body() | {"label": 1})
+    assert answer.status_code == 200
+    stored = client.get("/admin/status").json()["stored"][-1]
+    assert (stored["id"], stored["predicted"]) == (answer.json()["id"], None)
+    assert stored["inputs"] == np.zeros((3, SIDE, SIDE)).tolist()
+
+
 def test_a_row_of_several_can_be_labelled(client: httpx.Client, server: Any) -> None:
     server.infer("images", [images(2, 5)], request_id="two")
     for row, status in ((1, 200), (2, 400)):

@@ -310,6 +310,18 @@ async def test_detaching_puts_the_batch_back_at_once() -> None:
 
 
 @in_virtual_time
+async def test_what_a_lost_worker_held_too_long_is_late() -> None:
+    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
+    hung.held.clear()
+    router = make_router(hung, other, slo_s=0.5)
+    waits = asked(router, row())
+    await asyncio.sleep(0.3)
+    router.detach(hung)
+    assert await status(waits) == 504
+    assert other.batches == []
+
+
+@in_virtual_time
 async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -515,6 +527,18 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
     assert standby.batches == [4, 1]
     with pytest.raises(InputError, match="attached already"):
         router.attach("t", standby, standby.latency_s)
+
+
+@in_virtual_time
+async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
+    own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
+    router = make_lending_router(own, other=other, standby=standby)
+    standby.held.clear()
+    answers = [asked(router, row()) for _ in range(5)]
+    await standby.begun.wait()
+    standby.die()
+    assert {await status(answer) for answer in answers} == {200}
+    assert own.batches == [1, 4]
 
 
 @in_virtual_time

@@ -48,7 +48,14 @@ def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
-    with shared_workers(tmp_path_factory.mktemp("shared") / "run", hang_s=4.0) as shared:
+    with shared_workers(tmp_path_factory.mktemp("shared") / "run") as shared:
+        yield shared
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
+    """They give up a stopped process soon, and wait for less time than a slow model is built."""
+    with shared_workers(tmp_path_factory.mktemp("impatient") / "run", hang_s=4.0) as shared:
         yield shared
 
 
@@ -93,17 +100,17 @@ async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> N
 
 
 @with_workers
-async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(workers: Workers) -> None:
-    losses = Losses(workers)
-    before = children(workers.forkserver.pid or 0)
-    await workers.prepare("a", 1)
-    (waiting,) = children(workers.forkserver.pid or 0) - before
+async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: Workers) -> None:
+    losses = Losses(impatient)
+    before = children(impatient.forkserver.pid or 0)
+    await impatient.prepare("a", 1)
+    (waiting,) = children(impatient.forkserver.pid or 0) - before
     os.kill(waiting, signal.SIGSTOP)
     with pytest.raises(WorkerLostError, match="did not answer"):
-        await workers.take(assignment())
+        await impatient.take(assignment())
     assert not alive(waiting)
     assert not losses
-    worker = await workers.take(assignment())
+    worker = await impatient.take(assignment())
     assert (await worker.infer(pictures())).version == 1
 
 
@@ -163,13 +170,13 @@ async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped
 
 
 @with_workers
-async def test_a_forkserver_that_does_not_answer_is_replaced(workers: Workers) -> None:
-    before = workers.forkserver.pid or 0
+async def test_a_forkserver_that_does_not_answer_is_replaced(impatient: Workers) -> None:
+    before = impatient.forkserver.pid or 0
     os.kill(before, signal.SIGSTOP)
     with pytest.raises(WorkerLostError, match="did not answer"):
-        await workers.take(assignment())
-    await until_async(lambda: workers.forkserver.pid not in (before, None))
-    worker = await workers.take(assignment())
+        await impatient.take(assignment())
+    await until_async(lambda: impatient.forkserver.pid not in (before, None))
+    worker = await impatient.take(assignment())
     assert (await worker.infer(pictures())).version == 1
 
 
@@ -308,27 +315,27 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
 
 @with_workers
 async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed(
-    workers: Workers,
+    impatient: Workers,
 ) -> None:
     """That of `b` builds for longer than the first may take to answer."""
     slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
-    first, changes = workers.forkserver.pid or 0, list[set[str]]()
-    workers.forkserver.changed = lambda stopped: changes.append({*stopped})
+    first, changes = impatient.forkserver.pid or 0, list[set[str]]()
+    impatient.forkserver.changed = lambda stopped: changes.append({*stopped})
     before = children(first)
-    adding = asyncio.create_task(workers.add("b", slow))
-    await _serves(workers, "a")
+    adding = asyncio.create_task(impatient.add("b", slow))
+    await _serves(impatient, "a")
     assert not adding.done()
     await adding
-    await workers.take(assignment(slow.model, tenant="b"))
+    await impatient.take(assignment(slow.model, tenant="b"))
     (own,) = children(first) - before
     os.kill(own, signal.SIGKILL)
     await until_async(lambda: changes == [{"b"}])
     os.kill(first, signal.SIGKILL)
-    await until_async(lambda: workers.forkserver.pid not in (first, None))
+    await until_async(lambda: impatient.forkserver.pid not in (first, None))
     await until_async(lambda: changes[-1] == {"b"})
     assert {"a", "b"} in changes
     assert set() not in changes
-    await workers.remove("b")  # its forkserver still builds
+    await impatient.remove("b")  # its forkserver still builds
     assert changes[-1] == set()
 
 

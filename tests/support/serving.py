@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def shared_workers(folder: Path, *, hang_s: float = 20.0) -> Iterator[SharedWork
 
 
 def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Decorator of an asynchronous test whose fixture `workers` is a `SharedWorkers`."""
-    return wraps(test)(lambda workers, **fixtures: workers.run(test, fixtures))
+    """Decorator of an asynchronous test whose first fixture is a `SharedWorkers`."""
+    first = next(iter(signature(test).parameters))
+    return wraps(test)(lambda **fixtures: fixtures.pop(first).run(test, fixtures))
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.agent_links import FakeAgents
+from support.virtual_time import run_virtually
 
 from migrator.cluster.fleet.messages import DeposedError, Report
 from migrator.cluster.fleet.ray_agents import ANSWER_S
@@ -14,7 +15,9 @@ from migrator.cluster.fleet.watch import (
     ALONE_S,
     GIVEN_UP,
     HANGS_S,
+    HEDGE_S,
     PAUSED_S,
+    PROMPT_S,
     SILENT_S,
     STARTING_S,
     UNANSWERED_S,
@@ -138,3 +141,38 @@ def test_a_daemon_that_hangs_is_given_up_and_back_once_it_serves_again() -> None
     assert watch.alive == ["g2"]
     links.reports["g1"] = report("g1")
     assert look(watch) == ["g1 is there again"]
+
+
+def test_a_machine_that_refuses_nothing_is_given_up_in_time_and_delays_no_look() -> None:
+    """As after a power loss: neither its agent nor a health check of its daemon ever returns."""
+
+    class Stopped(FakeAgents):
+        async def report(self, gpu: str, epoch: int) -> Report | None:
+            if gpu == "g1" and self.now_s:
+                await asyncio.sleep(0.05 if self.late else 1.0)
+                self.late = True
+                return None
+            return await super().report(gpu, epoch)
+
+        async def answers(self, url: str) -> bool:
+            del url
+            await asyncio.sleep(ANSWER_S)
+            return False
+
+    async def inside() -> tuple[float, float]:
+        links, clock = Stopped(report("g1"), report("g2")), asyncio.get_running_loop().time
+        watch, longest_s = Watch(links, clock), 0.0
+        await watch.collect(1)
+        links.now_s, stopped_s = 1.0, clock()
+        async with asyncio.timeout(60):
+            while "g1" not in watch.dead:
+                asked_s = clock()
+                await watch.collect(1)
+                longest_s = max(longest_s, clock() - asked_s)
+                watch.update_lost()
+                await asyncio.sleep(0.05)
+        return clock() - stopped_s, longest_s
+
+    noticed_s, longest_s = run_virtually(inside())
+    assert noticed_s < HEDGE_S + 2 * ANSWER_S + 2 * PROMPT_S
+    assert longest_s == pytest.approx(1.0 + PROMPT_S)

@@ -85,9 +85,7 @@ def test_a_held_tenant_never_takes_the_last_instance_of_another_one() -> None:
     assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
 
 
-def test_no_plan_is_asked_for_while_the_worker_of_a_held_tenant_stays_where_another_is_planned() -> (
-    None
-):
+def test_no_plan_is_asked_for_where_a_held_worker_stays_on_the_place_of_another() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, B3))
     _hold(stage, 1.0, "a")

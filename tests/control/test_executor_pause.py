@@ -85,6 +85,16 @@ def test_a_held_tenant_never_takes_the_last_instance_of_another_one() -> None:
     assert stage.states() == {"4g@0": "ready a", "3g@4": "ready b"}
 
 
+def test_no_plan_is_asked_for_where_a_held_worker_stays_on_the_place_of_another() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, B3))
+    _hold(stage, 1.0, "a")
+    assert stage.follow(2.0, (serves("b", 4, 0), serves("a", 3, 4))) == []
+    assert [stage.tick(now_s) for now_s in (10.0, 60.0)] == [[], []]
+    _hold(stage, 61.0)
+    assert stage.states() == {"4g@0": "ready b", "3g@4": "ready a"}
+
+
 def test_a_held_tenant_that_loses_its_workers_gets_one_that_waits_where_the_plan_has_it() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, B3))

@@ -55,6 +55,16 @@ def test_a_retraining_with_another_share_is_stopped_and_continues_there() -> Non
         assert "train 25% a" in said
 
 
+def test_a_retraining_keeps_its_share_while_no_process_can_be_started_to_continue_it() -> None:
+    stage = Stage()
+    stage.follow(0.0, (serves("a", 50), trains("a", 50)))
+    stage.carry_out(1.0, stage.executor.hold(1.0, frozenset({"a"})))
+    assert stage.follow(3.0, (serves("a", 75), trains("a", 25))) == []
+    assert [stage.tick(now_s) for now_s in (10.0, 60.0)] == [[], []]
+    said = stage.carry_out(61.0, stage.executor.hold(61.0, frozenset()))
+    assert said[0] == "stoptraining 50% a"
+
+
 def test_a_retraining_that_ends_while_it_is_stopped_has_ended() -> None:
     stage = Stage()
     stage.follow(0.0, (trains("a", 50),), window=0)

@@ -3,9 +3,10 @@
 import pytest
 from support.executor_stage import Stage
 
-from migrator.control.events import Prepared
+from migrator.control.events import Discard, Prepared
 from migrator.control.memory import GpuMemory
-from migrator.control.standbys import RETRY_S
+from migrator.control.standbys import RETRY_S, Standbys
+from migrator.control.units import Site
 from migrator.core.catalogue import board
 from migrator.core.problem import Instance, Kind, Task
 
@@ -133,6 +134,42 @@ def test_standbys_of_a_tenant_that_left_end_when_nothing_else_changes() -> None:
     stage.tick(2.0)
     assert stage.tick(3.0) == []
     assert "discard 4g@4 b" in stage.follow(4.0, (serves("a", 0), serves("a", 4)))
+
+
+def _hold(stage: Stage, now_s: float, *tenants: str) -> list[str]:
+    return stage.carry_out(now_s, stage.executor.hold(now_s, frozenset(tenants)))
+
+
+def test_no_standby_of_a_held_tenant_is_started() -> None:
+    stage = _stage()
+    _hold(stage, 0.0, "b")
+    said = stage.follow(1.0, (serves("a", 0), serves("b", 4)))
+    said += stage.follow(2.0, (serves("a", 0), serves("b", 4)), (serves("b", 0), serves("a", 4)))
+    assert {line for line in said if line.startswith("prepare")} == {"prepare 4g@4 a"}
+    assert "prepare 4g@0 b" in _hold(stage, 3.0)
+
+
+def test_a_standby_of_a_held_tenant_makes_room_for_no_other_standby() -> None:
+    stage = _stage(most=2)
+    stage.follow(0.0, (serves("a", 0), serves("b", 4)))
+    _hold(stage, 8.0, "b")
+    said = stage.follow(9.0, (serves("a", 0, 2), serves("c", 2, 2), serves("b", 4)))
+    said += stage.follow(20.0, (serves("a", 0), serves("a", 4)))
+    assert "discard 4g@4 a" in said
+    assert "discard 4g@0 b" not in said
+    assert "discard 4g@0 b" in _hold(stage, 30.0)
+
+
+def test_a_standby_of_a_held_tenant_ends_where_nothing_else_frees_memory_for_a_process() -> None:
+    standbys, place = Standbys(GpuMemory(most_standbys=8)), Instance(0, 4)
+    a, b = (Task(tenant, Kind.INFERENCE) for tenant in "ab")
+    for task in (a, b):
+        standbys.keep(Site.of(SHARES, place), task, 0.0)
+    assert standbys.update((), (a, b), (), 0.0, 1.0, held={"b"}) == []
+    assert standbys.update((), (a, b), (), -1.0, 2.0, held={"b"}) == [
+        Discard(place, "a"),
+        Discard(place, "b"),
+    ]
 
 
 def test_which_standby_comes_first_does_not_depend_on_hashes() -> None:

@@ -34,7 +34,7 @@ def test_plans_wait_and_workers_serve_until_processes_can_be_started_again(tmp_p
         assert now["tenants"]["photos"]["prepared"] > 0
         serves(daemon, 1)
         away.rename(logs)
-        said(state, "the forkserver runs again")
+        said(state, "the forkserver of photos runs again")
         until(lambda: forkserver_of(daemon), "there is a forkserver")
         daemon.wait_for(lambda now: now["pids"] and now["pids"] != held["pids"], "it moves again")
         assert daemon.stop() == 0, daemon.said()

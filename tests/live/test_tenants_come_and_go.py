@@ -146,7 +146,7 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         own.unlink()
         before, earlier = forkserver_of(daemon), len(events(tmp_path / "state"))
         os.kill(before, signal.SIGKILL)
-        said(tmp_path / "state", "the forkserver runs again", after=earlier)
+        said(tmp_path / "state", "the forkserver of photos runs again", after=earlier)
         assert forkserver_of(daemon) != before
         assert daemon.infer("photos", PICTURES[0], "").status_code == 200
         status, answer = control(daemon, "cameras", "load")
@@ -160,6 +160,18 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         os.kill(added, signal.SIGKILL)
         said(tmp_path / "state", "the forkserver of cameras died", "workers go on serving")
         assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
+        # what is said of another one is not about this one, which never runs again
+        earlier = len(events(tmp_path / "state"))
+        os.kill(forkserver_of(daemon), signal.SIGKILL)
+        said(tmp_path / "state", "the forkserver of photos died", after=earlier)
+        said(tmp_path / "state", "the forkserver of photos runs again", after=earlier)
+        assert control(daemon, "cameras", "unload")[0] == 200
+        assert daemon.stop() == 0, daemon.said()
+    assert not [
+        text
+        for text in events(tmp_path / "state")[earlier:]
+        if "forkserver" in text and "cameras" in text
+    ]
 
 
 @pytest.fixture(scope="module")

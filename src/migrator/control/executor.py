@@ -309,7 +309,11 @@ class Executor:
             self._replan(f"{outcome.about} at {site}", outcome.replan, now_s)
 
     def _reconcile(self, timeline: Timeline, now_s: float) -> None:
-        staying = [unit for unit in self._units.values() if not self._is_resizable(unit)]
+        staying = [
+            unit
+            for unit in self._units.values()
+            if not self._is_resizable(unit) or self._is_held(unit.task)
+        ]
         outlook = Outlook(timeline, now_s, staying, self._retraining_retries.done)
         fixed = [unit.site for unit in self._units.values() if self._is_fixed(unit, now_s)]
         resting = self._site_retries.resting(now_s)
@@ -374,8 +378,9 @@ class Executor:
             begun = [key for key in serving.items() if key[0] in situation.begun]
             next_uses = (*begun, *outlook.coming(self._lead_of, self._longest_s).items())
             left_mib = self.memory.free_mib - self._needed_mib
+            held = self._held - self._removed
             instructions = self._standbys.update(
-                next_uses, timeline.served, self.units, left_mib, now_s
+                next_uses, timeline.served, self.units, left_mib, now_s, held
             )
         self._instructions += instructions
         self._acted = self._acted or bool(instructions)
@@ -461,7 +466,7 @@ class Executor:
         )
 
     def _is_resizable(self, unit: Unit) -> bool:
-        return self._resizes and unit.site.share is not None and not self._is_held(unit.task)
+        return self._resizes and unit.site.share is not None
 
     def _is_held(self, task: Task | None) -> bool:
         if task is None or self._leaving or task.tenant in self._removed:
@@ -550,6 +555,8 @@ class Executor:
         if planned.get(unit.site) == unit.task:
             return
         if self._is_resizable(unit) and not self._leaving:
+            if self._is_held(unit.task):
+                return  # it could not continue on another share
             stopping = unit.into(State.STOPPING, now_s, unit.task)
             self._become(stopping, StopTraining(unit.bare, unit.task.tenant))
         else:
@@ -576,7 +583,8 @@ class Executor:
         """Ask for a new plan if a planned instance has been missing for too long."""
         late_since, self._late_since = self._late_since, {}
         for site, task in situation.planned.items():
-            if not situation.late(site) or (self._held and site not in situation.wanted):
+            waits = self._held and (site, task) not in situation.wanted.items()
+            if waits or not situation.late(site):
                 continue
             before = late_since.get(site)
             since = before if before is not None and before[0] == task else (task, now_s)

@@ -74,11 +74,14 @@ class Standbys:
         units: Collection[Unit],
         left_mib: float,
         now_s: float,
+        held: Collection[str] = (),
     ) -> list[Instruction]:
         """Start and end standbys, which may hold `left_mib`.
 
         `soon`: places that serve a task soon or as soon as they can. `tasks`: all that are served
-        in this plan; every serving instance gets a standby of the others, a few at a time.
+        in this plan; every serving instance gets a standby of the others, a few at a time. `held`:
+        tenants for which no process can be started. Their standbys end only where nothing else
+        frees the memory that other processes need.
         """
         planned = dict.fromkeys(soon)
         needed = {key: None for key in planned if _is_in_use(key, units)}
@@ -90,12 +93,16 @@ class Standbys:
             for task in sorted(tasks)
             if task != unit.task
         }
-        instructions = self._discard([key for key in self._all if key[1] not in tasks])
-        for kept in (planned, used_now):
+        lasting = {key: None for key in self._all if key[1].tenant in held}
+        ended = [key for key in self._all if key[1] not in tasks and key not in lasting]
+        instructions = self._discard(ended)
+        for kept in (planned | lasting, used_now | lasting.keys(), used_now):
             instructions += self._discard(self._in_the_way((), left_mib, useful, kept))
-        for wanted, kept in ((needed, planned), (useful, planned | useful)):
+        for wanted, kept in ((needed, planned | lasting), (useful, planned | useful | lasting)):
             for key in wanted:
-                if key in self._all or now_s - self._lost_s.get(key, -math.inf) < RETRY_S:
+                if key in self._all or key[1].tenant in held:
+                    continue
+                if now_s - self._lost_s.get(key, -math.inf) < RETRY_S:
                     continue
                 if wanted is useful and self._starting >= AT_ONCE:
                     break

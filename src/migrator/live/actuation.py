@@ -60,6 +60,7 @@ class Actuation:
         self._discarding: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._foreign: tuple[Place, ...] = ()
+        self._without_forkserver = frozenset[str]()
         context.workers.lost = self._on_worker_lost
         context.workers.forkserver.changed = self._on_forkserver_changed
 
@@ -431,14 +432,17 @@ class Actuation:
     def _on_forkserver_changed(self, stopped: frozenset[str]) -> None:
         """Keep the instances of tenants whose forkserver does not run: their workers could not be
         replaced."""
-        message = "the forkserver runs again, and plans are followed"
-        if stopped:
-            names = ", ".join(sorted(stopped))
+        before, self._without_forkserver = self._without_forkserver, stopped
+        if died := ", ".join(sorted(stopped - before)):
             message = (
-                f"the forkserver of {names} died: workers go on serving, and plans for them wait "
+                f"the forkserver of {died} died: workers go on serving, and plans for them wait "
                 "until it runs again"
             )
-        self._recorder.event("workers", message)
+            self._recorder.event("workers", message)
+        # a tenant that was removed has no model any more
+        if again := ", ".join(sorted(before - stopped & self._workers.interfaces.keys())):
+            message = f"the forkserver of {again} runs again, and plans for them are followed"
+            self._recorder.event("workers", message)
         self.do(self._context.executor.hold(self._context.clock.now_s(), stopped))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,10 +250,11 @@ def test_a_file_that_another_process_moves_aside_meanwhile_is_made_anew(
     path, connect, aside = tmp_path / "things.db", sqlite3.connect, tmp_path / "aside"
     path.write_bytes(b"no database" * 1000)
 
-    def after_it_moved(*arguments: object, **options: object) -> sqlite3.Connection:
+    def after_it_moved(*arguments: Any, **options: Any) -> sqlite3.Connection:
         if not aside.exists():
             path.rename(aside)
-        return connect(*arguments, **options)  # type: ignore[call-overload,no-any-return]
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        return connection
 
     monkeypatch.setattr(sqlite3, "connect", after_it_moved)
     connection, moved = open_database(path, THINGS, "OFF")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from operator import itemgetter
 
 from migrator.core.catalogue import (
@@ -148,21 +148,29 @@ def best_allocation(
     return max(layouts, key=itemgetter(0))[1]
 
 
-def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tuple[Multiset, ...]]:
+def _combinations(
+    observation: Observation, wishes: Sequence[Wish]
+) -> tuple[tuple[Multiset, ...], ...]:
     """All choices of one multiset per wish that fit together beside the running retrainings."""
-    taken = running(observation).values()
-    free = _free_multisets(
-        observation.board, frozenset((instance.start, instance.gpcs) for instance in taken)
-    )
+    taken = frozenset(_spot(instance) for instance in running(observation).values())
+    return _fitting(observation.board, taken, tuple(wish.choices for wish in wishes))
+
+
+@lru_cache(maxsize=64)
+def _fitting(
+    board: Board, taken: frozenset[_Spot], choices: tuple[tuple[Multiset, ...], ...]
+) -> tuple[tuple[Multiset, ...], ...]:
+    """All that fit together beside the instances that must stay, one of each of the choices."""
+    free = _free_multisets(board, taken)
     combined: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
-    for wish in wishes:
+    for multisets_of_wish in choices:
         combined = [
             (together, (*chosen, choice))
             for held, chosen in combined
-            for choice in wish.choices
+            for choice in multisets_of_wish
             if (together := _joined(held, choice)) in free
         ]
-    return [chosen for _, chosen in combined]
+    return tuple(chosen for _, chosen in combined)
 
 
 def fit_at(board: Board, instances: Iterable[Instance]) -> bool:

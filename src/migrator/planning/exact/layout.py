@@ -9,15 +9,16 @@ ahead (pre-initialization).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
-from migrator.core.catalogue import Multiset
+from migrator.core.catalogue import Board, Multiset
 from migrator.core.problem import Allocation, Instance, Kind, Problem, Task
 from migrator.planning.arrays import Int8s, Ints
-from migrator.planning.exact.geometry import Geometry
+from migrator.planning.exact.geometry import Geometry, geometry
 from migrator.planning.exact.schedule import Schedule
 from migrator.planning.exact.space import Space
 
@@ -25,6 +26,8 @@ KEPT, ON_IDLE = 4, 1
 """What a GPC is worth that stays in place, and one that is new but was idle before."""
 REMEMBERED = 24
 """Layouts of the stretch before that are carried on; more changed nothing measurable."""
+_KEPT_LAYOUTS = 256
+"""Lists of layouts that are kept: replanning meets the same patterns again."""
 Owners = Int8s
 """[layout, placement] -> tenant that holds it for inference, -1 none"""
 
@@ -39,16 +42,13 @@ def lay_out(
         (joint, running, len(list(group)))
         for (joint, running), group in groupby(zip(path.tolist(), retraining, strict=True))
     ]
-    layouts_of: dict[tuple[int, int], Owners] = {}
     options = []
     for joint, running, _ in stretches:
         mask = sum(int(geo.place_mask[place]) for _, place in running)
-        if (joint, mask) not in layouts_of:
-            wanted = [
-                patterns[p] for patterns, p in zip(space.patterns, space.joint[joint], strict=True)
-            ]
-            layouts_of[joint, mask] = np.array(list(_layouts(geo, wanted, mask)), np.int8)
-        options.append((layouts_of[joint, mask], mask))
+        wanted = tuple(
+            patterns[p] for patterns, p in zip(space.patterns, space.joint[joint], strict=True)
+        )
+        options.append((_layouts(problem.board, wanted, mask), mask))
     chosen = _least_disturbing(geo, options, _held_before(problem, geo))
     slots: list[Allocation] = []
     for owners, (_, running, length) in zip(chosen, stretches, strict=True):
@@ -67,8 +67,10 @@ def _retraining_by_slot(schedule: Schedule, slots: int) -> list[tuple[tuple[int,
     ]
 
 
-def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[int]]:
+@lru_cache(maxsize=_KEPT_LAYOUTS)
+def _layouts(board: Board, wanted: tuple[Multiset, ...], mask: int) -> Owners:
     """Every way to place the tenants' patterns on the slices that `mask` leaves free."""
+    geo = geometry(board)
     needed = sorted(
         ((size, m) for m, pattern in enumerate(wanted) for size in pattern), reverse=True
     )
@@ -92,7 +94,9 @@ def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[
             yield from place(rank + 1, taken | slices, at)
             owners[at] = -1
 
-    return place(0, mask, -1)
+    layouts = np.array(list(place(0, mask, -1)), np.int8)
+    layouts.flags.writeable = False
+    return layouts
 
 
 def _held_before(problem: Problem, geo: Geometry) -> tuple[Owners, int]:

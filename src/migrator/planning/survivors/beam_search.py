@@ -29,6 +29,8 @@ STEADY = 1e-6
 """Requests per request of capability that keeping an instance is worth: breaks ties only."""
 PER_ALLOCATION = 2
 """States of one allocation, differing in age only, that a slot keeps: more crowd out others."""
+_ROUNDING = 1e-9
+"""More than sums of the same numbers in another order differ by, relative and absolute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,14 @@ class _Ranked(NamedTuple):
     """[2, n]: see `descending`"""
     brings: Floats
     """[tenant, placement set, 2]: (goodput of the slot, rank)"""
+    most: Floats
+    """[tenant, pattern]: the highest rank of its sets of placements"""
+    rest: Floats
+    """[tenant + 1]: the highest ranks of this tenant and those after it, for one joint pattern"""
+    bounds: Floats
+    """[group]: the highest rank of the shares of a joint pattern"""
+    group_order: Ints
+    """[2, group]: see `descending`"""
     parts: Floats
     """[placement, n]: its capability n slots from now"""
 
@@ -145,10 +155,11 @@ class ShareSearch:
         """The states that go on, and for each the (state before, share) it comes from."""
         all_warm = slot == 0 and self._problem.initial is None
         rows, places = 8 * width + 1024, states.owner.shape[1]
-        ranked = self._ranked(rows)
+        ranked = self._ranked(rows, len(menu.patterns))
         worth = self._arrivals, around.accuracy, around.ahead
         used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, ranked)
-        order = np.argsort(-ranked.score[0, :used], kind="stable")
+        # equal ranks are in the order of states and shares
+        order = np.lexsort((*ranked.which[:used].T[::-1], -ranked.score[0, :used]))
         then = States(
             owner=np.empty((width, places), np.int64),
             age=np.empty((width, places), np.int64),
@@ -160,14 +171,18 @@ class ShareSearch:
         kept_states = States(then.owner[:kept], then.age[:kept], then.value[:kept])
         return kept_states, back[:kept]
 
-    def _ranked(self, choices: int) -> _Ranked:
-        """Room for that many choices of one slot."""
+    def _ranked(self, choices: int, groups: int) -> _Ranked:
+        """Room for that many choices of one slot, of that many joint patterns."""
         tenants, places = self.costs.capability.shape
         return _Ranked(
             which=np.empty((choices, 2), np.int64),
             score=np.empty((2, choices)),
             order=np.empty((2, choices), np.int64),
             brings=np.empty((tenants, len(self.costs.set_places), 2)),
+            most=np.empty((tenants, max(map(len, self._space.patterns)))),
+            rest=np.zeros(tenants + 1),
+            bounds=np.empty(groups),
+            group_order=np.empty((2, groups), np.int64),
             parts=np.empty((places, int(self.costs.warm_age.max()) + 1)),
         )
 
@@ -258,35 +273,81 @@ def _rank_shares(
     ahead: Floats,
     ranked: _Ranked,
 ) -> int:
-    """List the best choices: `which` and `score`; returns how many."""
-    which, score, brings = ranked.which, ranked.score, ranked.brings
-    sets, shares = menu.sets, menu.shares
-    tenants, used, lowest_rank = shares.shape[1], 0, -np.inf
+    """List the best choices: `which` and `score`; returns how many.
+
+    Shares of one joint pattern differ in where instances lie. Joint patterns come in the order of
+    the most that their shares can rank. Shares whose first tenants hold the same sets are passed
+    over together if not even the best sets of the other tenants would do.
+    """
+    which, score, brings, most = ranked.which, ranked.score, ranked.brings, ranked.most
+    shares, rest, tenants = menu.shares, ranked.rest, menu.shares.shape[1]
+    used, lowest_rank = 0, -np.inf
     for state in range(states.value.shape[0]):
-        # what a set brings depends on the tenant and the state, not on the share: once per set
-        for m in range(tenants):
-            _foresee(m, state, all_warm, states, costs, ranked.parts)
-            for i in range(sets.shape[1]):
-                placement_set = sets[m, i]
-                if placement_set < 0:
-                    break
-                brings[m, placement_set, 0], brings[m, placement_set, 1] = _worth(
-                    slot, m, placement_set, state, states, costs, arrivals, accuracy, ranked.parts
-                )
+        _rank_sets(slot, all_warm, state, states, menu, costs, arrivals, accuracy, ranked)
         # `total` ranks: with what new instances miss later and what is to come; `gain` is earned
-        value = states.value[state]
-        for share in range(shares.shape[0]):
-            total, gain = value + ahead[slot + 1, menu.joint[share]], value
+        value, groups = states.value[state], menu.patterns.shape[0]
+        for group in range(groups):
+            bound = value + ahead[slot + 1, menu.joint[menu.order[menu.begin[group]]]]
             for m in range(tenants):
-                total += brings[m, shares[share, m], 1]
-                gain += brings[m, shares[share, m], 0]
-            if total > lowest_rank:
+                bound += most[m, menu.patterns[group, m]]
+            ranked.bounds[group] = bound
+        by_bound = descending(groups, ranked.bounds, ranked.group_order)
+        for i in range(groups):
+            group = ranked.group_order[by_bound, i]
+            rounding = _ROUNDING * (1.0 + abs(ranked.bounds[group]))
+            if ranked.bounds[group] + rounding <= lowest_rank:
+                break
+            for m in range(tenants - 1, -1, -1):
+                rest[m] = rest[m + 1] + most[m, menu.patterns[group, m]]
+            n, end = menu.begin[group], menu.begin[group + 1]
+            while n < end:
+                share, m = menu.order[n], 0
+                total = value + ahead[slot + 1, menu.joint[share]]
+                while m < tenants and total + rest[m] + rounding > lowest_rank:
+                    total += brings[m, shares[share, m], 1]
+                    m += 1
+                if m < tenants or total <= lowest_rank:
+                    n = menu.after[n, m - 1] if m > 0 else end
+                    continue
+                n += 1
+                gain = value
+                for m in range(tenants):
+                    gain += brings[m, shares[share, m], 0]
                 which[used, 0], which[used, 1] = state, share
                 score[0, used], score[1, used] = total, gain
                 used += 1
                 if used == which.shape[0]:  # full: from now on only what beats the half that stays
                     used, lowest_rank = _halve(which, score, ranked.order)
     return used
+
+
+@compiled_inner
+def _rank_sets(
+    slot: int,
+    all_warm: bool,
+    state: int,
+    states: States,
+    menu: Menu,
+    costs: Costs,
+    arrivals: Arrivals,
+    accuracy: Floats,
+    ranked: _Ranked,
+) -> None:
+    """Fill `brings` and `most`: what a set brings depends on tenant and state, not on the share."""
+    brings, most, sets = ranked.brings, ranked.most, menu.sets
+    for m in range(sets.shape[0]):
+        _foresee(m, state, all_warm, states, costs, ranked.parts)
+        most[m] = -np.inf
+        for i in range(sets.shape[1]):
+            placement_set = sets[m, i]
+            if placement_set < 0:
+                break
+            gain, rank = _worth(
+                slot, m, placement_set, state, states, costs, arrivals, accuracy, ranked.parts
+            )
+            brings[m, placement_set, 0], brings[m, placement_set, 1] = gain, rank
+            pattern = menu.pattern_of[m, placement_set]
+            most[m, pattern] = max(most[m, pattern], rank)
 
 
 @compiled_inner

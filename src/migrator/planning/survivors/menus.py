@@ -12,7 +12,7 @@ import numpy as np
 
 from migrator.core.catalogue import Board, PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
-from migrator.planning.arrays import Bools, Ints
+from migrator.planning.arrays import Bools, Int32s, Ints
 from migrator.planning.exact.geometry import Geometry, geometry
 from migrator.planning.exact.space import Space
 
@@ -31,6 +31,17 @@ class Menu(NamedTuple):
     """[share] -> the joint pattern it is"""
     sets: Ints
     """[tenant, n]: the placement sets that occur in `shares`; -1 ends"""
+    order: Int32s
+    """[n] -> share: by joint pattern, then by the sets of the first tenant, of the second, ..."""
+    after: Int32s
+    """[n, tenant]: the next place in `order` with another joint pattern, or where another set is
+    held by this tenant or one before it"""
+    begin: Ints
+    """[group + 1]: where the shares of a joint pattern begin in `order`"""
+    patterns: Ints
+    """[group, tenant] -> its pattern"""
+    pattern_of: Ints
+    """[tenant, set of placements] -> its pattern"""
 
 
 def menus_of(problem: Problem, space: Space) -> Menus:
@@ -98,7 +109,19 @@ class Menus:
         for m, occurring in enumerate(occurring_sets):
             sets[m, : len(occurring)] = occurring
         patterns = np.take_along_axis(self._pattern.T, shares, axis=0)
-        return Menu(np.ascontiguousarray(shares), self._joint[patterns @ self._base], sets)
+        joint = self._joint[patterns @ self._base]
+        order = np.lexsort((*shares.T[::-1], joint))
+        begin = np.flatnonzero(np.diff(joint[order], prepend=-1))
+        return Menu(
+            shares=np.ascontiguousarray(shares),
+            joint=joint,
+            sets=sets,
+            order=order.astype(np.int32),
+            after=_after(joint[order], shares[order]),
+            begin=np.append(begin, len(order)),
+            patterns=patterns[order[begin]],
+            pattern_of=self._pattern,
+        )
 
     def _is_full(self, chosen: PlacementSet, mask: int) -> bool:
         taken = mask
@@ -123,3 +146,14 @@ class Menus:
             legal &= (number >= 0) & self._allowed[m][number]
             shares[:, m] = number
         return shares[legal]
+
+
+def _after(joint: Ints, shares: Ints) -> Int32s:
+    """[n, tenant]: see `Menu.after`, of sorted shares."""
+    after = np.empty(shares.shape, np.int32)
+    differs = np.diff(joint, append=-1) != 0
+    for m in range(shares.shape[1]):
+        differs |= np.diff(shares[:, m], append=-1) != 0
+        ends = np.flatnonzero(differs) + 1
+        after[:, m] = np.repeat(ends, np.diff(ends, prepend=0))
+    return after

@@ -27,19 +27,6 @@ def test_plans_use_one_plain_profile_per_size(gpu: Board) -> None:
     assert plain[1].memory_slices == 1
 
 
-def test_double_memory_and_media_profiles_are_known_but_not_planned_with() -> None:
-    h200 = board("H200-141GB")
-    assert h200.profile("1g.35gb").sms == 26
-    assert h200.profile("1g.18gb+me").max_instances == 1
-    assert {p.name for p in h200.plain_profiles.values()} == {
-        "1g.18gb",
-        "2g.35gb",
-        "3g.71gb",
-        "4g.71gb",
-        "7g.141gb",
-    }
-
-
 def test_unfind_board_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="A100-40GB"):
         board("a100-40")

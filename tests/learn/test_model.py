@@ -9,8 +9,8 @@ import pytest
 
 from migrator.core.errors import InputError
 from migrator.learn.model import METHODS, require_model
-from migrator.learn.registry import build, model_class, models
-from migrator.learn.zoo import SmallCnn, SmallText
+from migrator.learn.registry import model_class, models
+from migrator.learn.zoo import SmallCnn
 
 OWN = """
 from migrator.learn.zoo import SmallCnn
@@ -48,11 +48,6 @@ def test_the_zoo_holds_the_papers_models_and_small_ones() -> None:
         assert require_model(kind, name) is kind
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean resnet-50"):
-        model_class("resnet50")
-
-
 def test_a_class_of_ones_own_is_found_by_its_path(own: str) -> None:
     assert issubclass(model_class(f"{own}:Mine"), SmallCnn)
 
@@ -84,11 +79,3 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
 def test_a_path_that_leads_nowhere_is_refused(path: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         model_class(path)
-
-
-def test_only_models_that_take_a_size_get_one() -> None:
-    assert isinstance(build("small-text", 4, 0), SmallText)
-    with pytest.raises(InputError, match="small-text does not take a size"):
-        build("small-text", 4, 0, pixels=32)
-    with pytest.raises(InputError, match="give 8 to 1024"):
-        build("small-cnn", 4, 0, pixels=4)

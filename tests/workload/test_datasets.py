@@ -41,18 +41,6 @@ def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None
     assert accuracies.estimated != accuracies.post
 
 
-def test_retraining_takes_as_long_as_its_samples_and_epochs() -> None:
-    windows = drifts("nc-20-newsgroups", profile("bert-base", H200))
-    assert len(windows) == 9
-    dataset = datasets()["nc-20-newsgroups"]
-    bert = profile("bert-base", H200)
-    per_sample_s = bert.latency_s(16, 16) / 16 * bert.training_ratio
-    assert windows[2].seconds is not None
-    assert windows[2].seconds.at(16) == pytest.approx(
-        dataset.samples[2] * dataset.epochs * per_sample_s
-    )
-
-
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(InputError, match=r"did you mean nc-cifar-10"):
         drifts("cifar-10", profile("resnet-50", H200))
@@ -76,8 +64,3 @@ def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
         for model in models:
             model.begin(10.0 * window, window)
         assert models[0].accuracy == pytest.approx(models[1].accuracy)
-
-
-def test_own_samples_have_no_packaged_accuracies() -> None:
-    with pytest.raises(InputError, match=r"live\.benchmark"):
-        drifts("folder:pictures", profile("resnet-50", H200))

@@ -64,16 +64,6 @@ def test_a_window_has_the_other_configurations_beside_the_first() -> None:
     assert nothing.others == ()
 
 
-def test_a_packaged_data_set_may_have_others_as_well() -> None:
-    windows = [{"accuracy_post": 0.4, "seconds": {"1": 20}}] * 4
-    retraining = {
-        "dataset": "nc-cifar-10",
-        "configurations": [{"name": "all"}, {"name": "half", "windows": windows}],
-    }
-    drifts = parsed(changed(*AT, retraining)).tenants[0].drifts
-    assert [[other.name for other in drift.others] for drift in drifts] == [["half"]] * 4
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "sentence"),
     [
@@ -90,12 +80,6 @@ def test_a_packaged_data_set_may_have_others_as_well() -> None:
             "configuration has",
         ),
         (
-            ("configurations", 1, "windows"),
-            HALF["windows"][:1],
-            "configurations[1].windows: 1 windows are given; give 2, as many as the first "
-            "configuration has",
-        ),
-        (
             ("configurations", 1, "windows", 0, "seconds"),
             None,
             "configurations[1].windows[0].seconds: the key is missing; give seconds in the "
@@ -108,21 +92,10 @@ def test_a_packaged_data_set_may_have_others_as_well() -> None:
             "the windows in which the first configuration has some",
         ),
         (
-            ("configurations", 1, "windows", 0, "seconds", "9"),
-            3,
-            "configurations[1].windows[0].seconds.9: H200-141GB has no instance size '9'; use 1, "
-            "2, 3, 4 or 7 GPCs",
-        ),
-        (
             ("configurations", 1, "name"),
             "all",
             "configurations[1].name: 'all' is already the name of "
             "tenants[0].retraining.configurations[0]; give every configuration a name of its own",
-        ),
-        (
-            ("configurations", 1, "nmae"),
-            "x",
-            "configurations[1].nmae: unknown key; did you mean name?",
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""The packaged boards and what the catalogue says of each profile."""
+"""The packaged boards, what the catalogue says of each profile, and boards that others share."""
 
 import pytest
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import Board, Place, board, board_without, boards, placements
 from migrator.core.errors import InputError
 
 ALL = list(boards().values())
@@ -59,3 +59,19 @@ def test_mps_divides_an_h200_into_eight_slices_that_begin_anywhere() -> None:
 def test_boards_that_mps_does_not_divide_otherwise_are_refused(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         board(name)
+
+
+@pytest.mark.parametrize("place", [Place(0, "4g.20gb"), Place(6, "1g.5gb"), Place(2, "2g.10gb")])
+def test_a_board_without_others_has_no_place_that_they_are_in_the_way_of(place: Place) -> None:
+    whole = board("A100-40GB")
+    taken = range(place.start, place.start + whole.profile(place.profile).memory_slices)
+    left = placements(board_without(whole, [place]))
+    for placement in placements(whole):
+        overlaps = any(
+            placement.start <= slot < placement.start + placement.width for slot in taken
+        )
+        assert (placement in left) == (not overlaps)
+
+
+def test_a_board_that_is_all_ours_is_the_board_itself() -> None:
+    assert board_without(board("A100-40GB"), []) is board("A100-40GB")

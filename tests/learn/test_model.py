@@ -1,15 +1,21 @@
-"""What a class must have to be a model, and how a user's own is found."""
+"""What a class must have to be a model; a user's own is found and tried before it is trained."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
+from support.means_model import Means
 
 from migrator.core.errors import InputError
-from migrator.learn.model import METHODS, require_model
-from migrator.learn.registry import model_class, models
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
+from migrator.learn.benchmarks.benchmark import Material, Origin
+from migrator.learn.model import METHODS, Model, require_model
+from migrator.learn.registry import benchmark, model_class, models, require_works
+from migrator.learn.retraining import RetrainingSettings
 from migrator.learn.zoo import SmallCnn
 
 OWN = """
@@ -79,3 +85,39 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
 def test_a_path_that_leads_nowhere_is_refused(path: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         model_class(path)
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return benchmark("nc-synthetic").load(Origin())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("BuildRaises", r"build\(\) of .* failed \(ValueError: no network for 10 and 0 today\)"),
+        ("BuildNothing", r"build\(\) of .* returned None instead of a model"),
+        ("FlatScores", r"infer\(\) of .* returned scores of shape \(4,\), not \(4, 10\)"),
+        ("ListedScores", r"infer\(\) of .* returned a list instead of an array of numbers"),
+        ("StepRaises", r"train_step\(\) of .* failed \(RuntimeError: boom"),
+        ("NoCopy", r"copy\.deepcopy\(\) of .* failed \(TypeError: cannot copy a socket\)"),
+        ("SameCopy", r"copy\.deepcopy\(\) of .* returned the model itself"),
+        ("SaveElsewhere", r"save\(\) of .* did not write the file"),
+        ("LoadRaises", r"load\(\) of .* failed \(RuntimeError: cannot load weights\)"),
+        ("RateInWords", r"learning_rate of .* is '1e-3', not a number above 0"),
+    ],
+)
+def test_a_class_that_is_almost_a_model_is_told_what_is_wrong(
+    material: Material, name: str, said: str
+) -> None:
+    settings = BenchmarkSettings(
+        "nc-synthetic", f"support.faulty_models:{name}", RetrainingSettings()
+    )
+    with pytest.raises(InputError, match=said):
+        BenchmarkRun(settings, material)
+
+
+def test_the_model_itself_is_left_as_it_is(material: Material) -> None:
+    model = Means.build(10, 0)
+    require_works("mine", cast(Model, model), material.train, 10)
+    assert not np.any(model.counts)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.make import only
+from support.make import only, several
 from support.problems import problems
 
 from migrator.core.catalogue import board
@@ -21,6 +21,7 @@ from migrator.core.problem import (
     Instance,
     Kind,
     Problem,
+    RetrainingConfiguration,
     RunningRetraining,
     Task,
     Tenant,
@@ -75,8 +76,11 @@ def valid() -> dict[str, Any]:
 
 def changed(*path_and_value: Any) -> dict[str, Any]:
     """The valid problem with one value replaced, added or DELETED."""
+    return with_value(valid(), *path_and_value)
+
+
+def with_value(data: dict[str, Any], *path_and_value: Any) -> dict[str, Any]:
     *path, value = path_and_value
-    data = valid()
     parent: Any = data
     for key in path[:-1]:
         parent = parent[key]
@@ -302,3 +306,73 @@ def test_any_value_under_any_key_is_taken_or_refused_in_one_line(keys: Keys, val
         parse_problem(data)
     except InputError as error:
         one_line(error)
+
+
+# Tenants with several ways to retrain.
+
+RUNNING: dict[str, Any] = {
+    "instances": [{"start": 0, "gpcs": 1, "task": "bert/retraining"}],
+    "retrainings": [{"tenant": "bert", "slots_left": 2, "configuration": "all"}],
+}
+AT = ("tenants", 0, "retraining", "configurations")
+
+
+def configured(*path_and_value: Any) -> dict[str, Any]:
+    """The valid problem in which bert has two ways to retrain, with one value replaced."""
+    data = changed("initial", None)
+    bert = data["tenants"][0]
+    del bert["accuracy_post"], bert["retraining_slots"]
+    whole = {"name": "all", "accuracy_post": 0.9, "slots": {"1": 3, "2": 2}}
+    half = {"name": "half", "accuracy_post": 0.8, "slots": {"2": 1}, "memory_gib": 8}
+    bert["retraining"] = {"configurations": [whole, half], "optional": True}
+    return with_value(data, *path_and_value)
+
+
+def test_the_configurations_are_read_in_their_order() -> None:
+    problem = parse_problem(configured("initial", RUNNING))
+    tenant = problem.tenants[0]
+    (first, _) = several(all=(0.9, {1: 3, 2: 2}), half=(0.8, {2: 1}))
+    assert tenant.configurations == (first, RetrainingConfiguration(0.8, {2: 1}, "half", 8.0))
+    assert tenant.retraining_optional
+    assert problem.initial is not None
+    assert problem.initial.retrainings == (RunningRetraining("bert", 2, "all"),)
+    assert parse_problem(problem_to_json(problem)) == problem
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "sentence"),
+    [
+        (
+            (*AT, 1, "name"),
+            "all",
+            "tenants[0].retraining.configurations[1].name: 'all' is already the name of "
+            "tenants[0].retraining.configurations[0]; give every configuration a name of its own",
+        ),
+        (
+            (*AT, 1, "slots", "1"),
+            2,
+            "tenants[0].retraining.configurations[1].slots.1: an instance of 1 has 4.75 GiB and "
+            "memory_gib is 8; leave the size out",
+        ),
+        (
+            ("tenants", 0, "accuracy_post"),
+            0.7,
+            "tenants[0].accuracy_post: retraining.configurations are given as well; leave it out: "
+            "every configuration has its own",
+        ),
+        (
+            ("tenants", 0, "retraining"),
+            "required",
+            "tenants[0].accuracy_post: the key is missing; give the accuracy after retraining, a "
+            "number from 0 to 1",
+        ),
+        (
+            ("initial",),
+            RUNNING | {"retrainings": [{"tenant": "bert", "slots_left": 2}]},
+            "initial.retrainings[0].configuration: bert has no configuration ''; name one of all "
+            "or half",
+        ),
+    ],
+)
+def test_wrong_configurations_are_refused_by_key(keys: Keys, value: Any, sentence: str) -> None:
+    assert refusal(configured(*keys, value)) == sentence

@@ -423,3 +423,77 @@ def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path
     data = {"version": 1, "tenants": [{**tenant, "profile": "large.json"}]}
     with pytest.raises(InputError, match=r"tenants\[0\].model: serving it takes 200,960 MiB"):
         parse_scenario(data, folder=tmp_path, name="x")
+
+
+# Tenants with several ways to retrain.
+
+AT = ("tenants", 0, "retraining", "configurations")
+
+
+def configured(*path_and_value: Any) -> dict[str, Any]:
+    """A tenant with two configurations and two windows, with one value replaced or added."""
+    data, tenant = smallest(), smallest()["tenants"][0]
+    first = {"accuracy_pre": 0.6, "accuracy_post": 0.9, "seconds": {"1": 60, "4": 20}}
+    half = {"accuracy_post": 0.8, "seconds": {"1": 30, "4": 10}, "accuracy_estimated": 0.7}
+    windows = [half, {"accuracy_post": 0.5}]
+    tenant["retraining"] = {
+        "windows": [first, {"accuracy_pre": 0.5, "accuracy_post": 0.5}],
+        "configurations": [
+            {"name": "all"},
+            {"name": "half", "memory_gib": 20, "windows": windows},
+        ],
+    }
+    data["tenants"] = [tenant]
+    return changed(data, *path_and_value)
+
+
+@pytest.mark.parametrize(("labels", "kept"), [("start", 1.0), ("feedback", 0.5 / 0.9)])
+def test_a_window_has_the_other_configurations_beside_the_first(labels: str, kept: float) -> None:
+    """Labels that come during a window are learned a window later."""
+    drifts = parsed(configured("labels", labels)).tenants[0].drifts
+    learned = drifts[labels == "feedback"]
+    (half,) = learned.others
+    assert (learned.configuration, half.name, half.memory_gib) == ("all", "half", 20)
+    assert half.accuracy_post == pytest.approx(0.8 * kept)
+    assert half.accuracy_expected == pytest.approx(0.7 * kept)
+    assert half.seconds.at(16) == pytest.approx(30)
+    assert drifts[labels == "start"].others == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "sentence"),
+    [
+        (
+            (0, "windows"),
+            [{"accuracy_post": 0.8}],
+            "[0].windows: the first configuration is the one that dataset or windows describes; "
+            "leave it out",
+        ),
+        (
+            (1,),
+            {"name": "half"},
+            "[1].windows: the key is missing; give 2, as many as the first configuration has",
+        ),
+        (
+            (1, "windows", 0, "seconds"),
+            None,
+            "[1].windows[0].seconds: the key is missing; give seconds in the windows in which the "
+            "first configuration has some",
+        ),
+        (
+            (1, "windows", 1, "seconds"),
+            {"1": 3},
+            "[1].windows[1].seconds: there is nothing to retrain; give seconds in the windows in "
+            "which the first configuration has some",
+        ),
+        (
+            (1, "name"),
+            "all",
+            "[1].name: 'all' is already the name of tenants[0].retraining.configurations[0]; give "
+            "every configuration a name of its own",
+        ),
+    ],
+)
+def test_wrong_configurations_are_refused_by_key(keys: Keys, value: Any, sentence: str) -> None:
+    said = refusal(configured(*AT, *keys, value))
+    assert said == f"tenants[0].retraining.configurations{sentence}"

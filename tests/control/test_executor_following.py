@@ -87,13 +87,6 @@ def test_tenants_that_change_places_do_not_wait_for_each_other_for_ever() -> Non
     assert stage.states() == {"4g@0": "ready b", "3g@4": "ready a"}
 
 
-def test_what_comes_back_soon_is_not_taken_away() -> None:
-    stage = Stage()
-    two = serves("a", 1, 2)
-    stage.follow(0.0, (A2, two), (A2,), (A2, two))
-    assert stage.tick(1.0) == stage.tick(2.0) == []
-
-
 def test_free_slices_are_used_ahead_of_need() -> None:
     stage = Stage(lead_s=2.0)
     stage.follow(0.0, *[(A4,)] * 5, (A4, B3))
@@ -107,12 +100,6 @@ def test_a_retraining_gets_its_instance_early_and_begins_in_its_slot() -> None:
     assert "create 3g@4" in said
     assert stage.states()["3g@4"] == "idle"
     assert stage.tick(2.0) == ["train 3g@4 b"]
-
-
-def test_an_instance_for_nobody_exists_and_idles() -> None:
-    stage = Stage()
-    assert stage.follow(0.0, (A4, Instance(4, 3))) == ["create 4g@0", "create 3g@4", "warm 4g@0 a"]
-    assert stage.states()["3g@4"] == "idle"
 
 
 def test_an_instance_that_somebody_removed_is_made_again() -> None:

@@ -13,7 +13,7 @@ from support.executor_world import Times, World
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.control.memory import PER_SLICE, GpuMemory, ProcessKind, ProcessMemory
+from migrator.control.memory import GpuMemory, ProcessKind, ProcessMemory
 from migrator.core.catalogue import Placement, board, placement_sets
 from migrator.core.problem import Instance, Kind, Task
 from migrator.core.profiles import Service
@@ -238,12 +238,3 @@ def test_a_process_that_reports_more_than_its_profile_counts_with_that() -> None
     assert assumed.held_mib(ProcessKind.RETRAINING) > 5_000
     assumed.report(ProcessKind.RETRAINING, 5_000.0)
     assert assumed.held_mib(ProcessKind.RETRAINING) == 5_000, "measured instead of assumed"
-
-
-def test_standbys_need_profiles_with_memory_and_mps() -> None:
-    unknown = replace(packaged("resnet-50", "H200-141GB"), memory_mib={})
-    of_tenants = {"a": ProcessMemory(A)}
-    assert GpuMemory.of(SHARES, lambda: of_tenants).most_standbys == PER_SLICE * 8
-    assert GpuMemory.of(MIG, lambda: of_tenants).most_standbys == 0
-    of_tenants["b"] = ProcessMemory(Service("b", unknown, 0.1, 1))
-    assert GpuMemory.of(SHARES, lambda: of_tenants).most_standbys == 0

@@ -56,16 +56,6 @@ def test_scenarios_spread_as_the_errors_do() -> None:
     assert ahead.var(axis=0, ddof=1).mean() == pytest.approx(17 / 16, rel=0.1)
 
 
-def test_two_levels_by_hand() -> None:
-    history = np.array([8.0, 12.0] * 4)
-    ahead = scenarios(_ten, history, 1, 1, count=2)
-    # origins at the first and the last slot a block fits: errors of 2 each, so none once centred
-    assert ahead.tolist() == [[10], [10]]
-    ahead = scenarios(_ten, history[:-1], 1, 1, count=2)
-    # errors 2 and -2, times the root of 3 / 1
-    np.testing.assert_allclose(ahead, [[10 + 2 * 3**0.5], [10 - 2 * 3**0.5]])
-
-
 def test_what_is_long_ago_does_not_count() -> None:
     recent = np.random.default_rng(1).poisson(5, RECENT_WINDOWS * 20).astype(float)
     longer = np.concatenate((np.full(5000, 300.0), recent))

@@ -80,16 +80,6 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
     assert first.past(0.9) == past
 
 
-def test_nothing_is_expected_below_what_serves() -> None:
-    synthetic = benchmark("nc-synthetic")
-    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
-    model, _ = retrain(Tiny.build(synthetic.classes, 0), data, 0.0, RetrainingSettings())
-    before = accuracy(model, data.held_out)
-    worse = [Past(0.5, 0.5, 0.0, 1.0)]
-    said = estimate(model, data, before, RetrainingSettings(), worse)
-    assert said.accuracy >= before > expected(said.limit, before, 1.0, worse)
-
-
 LONG, SHORT = RetrainingSettings(epochs=8), RetrainingSettings(epochs=2)
 HALF = RetrainingSettings(epochs=8, part=0.5)
 HEAD = RetrainingSettings(epochs=8, layers=Layers.HEAD)

@@ -103,7 +103,7 @@ def spoil(folder: Path, name: str) -> None:
         ("empty", "no pictures in subfolders and no texts"),
         ("one class", "one class only, 'blue'"),
         ("few", "too few samples of class 'blue' to train on, 2; give 5 or more"),
-        ("broken", "000.png: cannot be read as a picture"),
+        ("broken", "000.png: not a picture, or damaged"),
         ("mixed", "both pictures and train.csv"),
         ("not held out", "no held-out samples of class 'green'"),
         ("only held out", "held-out samples of class 'yellow' and none to train on"),

@@ -61,16 +61,6 @@ def test_a_file_or_a_folder_gives_the_weights_back(tmp_path: Path, name: str) ->
     np.testing.assert_array_equal(again.infer(IMAGES), trainee.infer(IMAGES))
 
 
-def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    trainee = trained(3)
-    trainee.save(tmp_path / "half", training=True)
-    again = model()
-    again.load(tmp_path / "half")
-    np.testing.assert_array_equal(
-        trained(3, again).infer(IMAGES), trained(3, trainee).infer(IMAGES)
-    )
-
-
 def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None:
     larger = SmallCnn.build(9, 3, 16)
     # as another program would have written it: without our note

@@ -100,20 +100,6 @@ def test_all_layers_learn_again_afterwards() -> None:
     assert changed_by_training(model) == every
 
 
-def test_a_training_of_the_head_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    straight, cut_off, resumed = (SmallCnn.build(4, 0, 16) for _ in range(3))
-    for model in (straight, cut_off, resumed):
-        model.train_only(Layers.HEAD)
-    changed_by_training(straight)
-    changed_by_training(straight)
-    changed_by_training(cut_off)
-    cut_off.save(tmp_path / "half", training=True)
-    resumed.load(tmp_path / "half")
-    changed_by_training(resumed)
-    inputs, _ = batch(straight)
-    np.testing.assert_array_equal(resumed.infer(inputs), straight.infer(inputs))
-
-
 BLOCKS = {
     "mobilenet-v2": ("mobilenet_v2.layer.15.", "mobilenet_v2.conv_1x1.", "classifier."),
     "resnet-50": ("resnet.encoder.stages.3.", "classifier."),

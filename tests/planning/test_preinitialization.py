@@ -129,16 +129,6 @@ def test_idle_slices_may_hold_unused_instances(other: str) -> None:
     ] == [1.0]
 
 
-def test_of_several_new_instances_the_mean_is_hidden() -> None:
-    # The 2g is hidden in full, the 1g not at all: half of the charge of 46 / 3 is left.
-    preinitialization = alone("2g@0:a 1g@4:b", "2g@0:a 2g@2:a 1g@4:a 1g@5:b", overhead_s=1.0)
-    assert [
-        (preparation.gpcs, preparation.hidden_s) for preparation in preinitialization.preparations
-    ] == [(2, 1.0), (1, 0.0)]
-    assert preinitialization.hidden_share == 0.5
-    assert preinitialization.goodput_regained == pytest.approx(0.5 * 0.5 * 46 / 3)
-
-
 # What the paper does not charge is not counted.
 
 
@@ -166,12 +156,6 @@ def test_nothing_can_be_prepared_before_slot_0(before: str) -> None:
     ]
     assert own == [Preparation("a", 2, 2, 0, 0, overhead_s=1.0, hidden_s=0.0)]
     assert preinitialization.goodput_regained == 0
-
-
-def test_what_initial_holds_is_not_new() -> None:
-    preinitialization = alone("2g@0:a 1g@6:b", overhead_s=1.0, before="2g@2:a 1g@6:b")
-    assert preinitialization.preparations == ()
-    assert preinitialization.releases == 0
 
 
 # What hiding is worth.

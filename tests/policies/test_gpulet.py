@@ -40,15 +40,6 @@ def test_the_third_model_takes_turns() -> None:
     assert duties == pytest.approx({"a": 1, "b": 0.75, "c": 0.25})
 
 
-def test_where_no_sm_is_left_retraining_takes_turns() -> None:
-    # 410 of 500 rps on each half: 16.4 of 20 turns, so 17; 3 are left on one of them.
-    seen = observation(
-        Seen(service("a"), steady(410), retraining(10)), Seen(service("b"), steady(410))
-    )
-    decision = POLICY.decide(seen)
-    assert percents(decision) == {"a/inference": 42.5, "b/inference": 50, "a/retraining": 7.5}
-
-
 def test_what_does_not_fit_is_lowered_for_all() -> None:
     # 900 and 600 rps on 1000: at 13/20 585 and 390 fit on 60 and 40, at 14/20 630 do not.
     seen = observation(Seen(service("a"), steady(900)), Seen(service("b"), steady(600)))

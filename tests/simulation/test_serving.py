@@ -149,13 +149,6 @@ def test_accuracy_is_that_of_the_version_a_request_begins_on() -> None:
     assert counted["goodput"] == 0.25 + 0.25 + 0.75
 
 
-def test_drawn_correctness_compares_the_draw_with_the_accuracy() -> None:
-    now = conditions(accuracy=np.array([0.5]))
-    draws = np.array([0.4, 0.6, 0.1])
-    counted, _ = serve(np.array([0.0, 1.0, 2.0]), draws, True, workers((0.1, 0.0, FOREVER)), now)
-    assert (counted[GOODPUT], counted[IN_TIME]) == (2, 3)
-
-
 def test_losses_while_an_instance_is_cold_are_told_apart() -> None:
     now = conditions(slo_s=0.5, cold_from_s=np.array([1.0]), cold_to_s=np.array([2.0]))
     counted, _ = served([0.5, 1.5, 2.5], workers((1.0, 0.0, FOREVER)), now)

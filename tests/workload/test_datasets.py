@@ -23,16 +23,6 @@ def test_windows_and_classes_of_the_paper(name: str, windows: int, classes: int)
     assert dataset.classes * (windows + 1) == classes
 
 
-def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
-    for dataset in datasets().values():
-        for course in dataset.measured.values():
-            for accuracies in (course.pre, course.estimated, course.post):
-                assert len(accuracies) == dataset.windows
-                assert all(0 < value < 1 for value in accuracies)
-            assert "weights random" in course.provenance or "weights ImageNet" in course.provenance
-            assert "H200" in course.provenance
-
-
 def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None:
     windows = drifts("nc-cifar-10", profile("resnet-50", H200))
     accuracies = datasets()["nc-cifar-10"].measured["resnet-50"]

@@ -28,7 +28,7 @@ import torch
 from benchmarks.machine import describe_machine
 from migrator.core.errors import InputError
 from migrator.core.training import Layers
-from migrator.learn.benchmark_run import matching_benchmark
+from migrator.learn.benchmark_run import matching_benchmark, resolve_device
 from migrator.learn.benchmarks.benchmark import (
     Material,
     Origin,
@@ -36,17 +36,10 @@ from migrator.learn.benchmarks.benchmark import (
     reorder_classes,
     window_data,
 )
-from migrator.learn.device import resolve_device
 from migrator.learn.estimation import run_trial
 from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, build_model, encoder
-from migrator.learn.retraining import (
-    Laps,
-    RetrainingSettings,
-    accuracy,
-    retrain,
-    train_only,
-)
+from migrator.learn.retraining import Laps, RetrainingSettings, accuracy, retrain, train_only
 from migrator.learn.samples import WindowData
 
 CONFIGURATIONS = {

@@ -17,13 +17,42 @@ from typing import Any
 import numpy as np
 
 from benchmarks.retraining_configurations import CONFIGURATIONS, LONGEST, read_courses
-from migrator.learn.durations import Duration
+from migrator.core.training import STEP_TIMES
 from migrator.learn.estimation import AccuracyEstimate, Past, TrialTraining, estimates_from
-from migrator.learn.retraining import EPOCHS, FIRST_STEPS
+from migrator.learn.retraining import EPOCHS, FIRST_STEPS, RetrainingSettings
 
 Json = dict[str, Any]
 _LEAST_GAIN = 0.02
 """Gain of the longest configuration from which others are compared with it."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Seconds of a retraining with these settings on this number of samples.
+
+    It has a fixed part (reading samples, choosing kernels, evaluating, saving) and its steps. These
+    follow from epochs and samples; a step takes less time where layers are frozen.
+    """
+
+    settings: RetrainingSettings
+    samples: int
+    """Of the window, replayed ones included, of which the configuration may train on a part."""
+    seconds: float
+    fixed_s: float
+    """Of these: what does not grow with the steps."""
+
+    def of(self, settings: RetrainingSettings, samples: int) -> Duration:
+        """The duration with other settings."""
+        if (settings, samples) == (self.settings, self.samples):
+            return self
+        known = STEP_TIMES[self.settings.layers] * self._steps(self.settings, self.samples)
+        wanted = STEP_TIMES[settings.layers] * self._steps(settings, samples)
+        steps_s = (self.seconds - self.fixed_s) * wanted / known
+        return Duration(settings, samples, self.fixed_s + steps_s, self.fixed_s)
+
+    @staticmethod
+    def _steps(settings: RetrainingSettings, samples: int) -> int:
+        return settings.steps(round(settings.part * samples))
 
 
 @dataclass(frozen=True)

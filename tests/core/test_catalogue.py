@@ -1,8 +1,8 @@
-"""The packaged boards and what the catalogue says of each profile."""
+"""The packaged boards, what the catalogue says of each profile, and boards that others share."""
 
 import pytest
 
-from migrator.core.catalogue import Board, board, boards
+from migrator.core.catalogue import Board, Place, board, board_without, boards, placements
 from migrator.core.errors import InputError
 
 ALL = list(boards().values())
@@ -25,19 +25,6 @@ def test_plans_use_one_plain_profile_per_size(gpu: Board) -> None:
     assert gpu.sizes == {7: (1, 2, 3, 4, 7), 4: (1, 2, 4), 2: (1, 2)}[gpu.compute_slices]
     assert all("+" not in p.name and "-" not in p.name for p in plain.values())
     assert plain[1].memory_slices == 1
-
-
-def test_double_memory_and_media_profiles_are_known_but_not_planned_with() -> None:
-    h200 = board("H200-141GB")
-    assert h200.profile("1g.35gb").sms == 26
-    assert h200.profile("1g.18gb+me").max_instances == 1
-    assert {p.name for p in h200.plain_profiles.values()} == {
-        "1g.18gb",
-        "2g.35gb",
-        "3g.71gb",
-        "4g.71gb",
-        "7g.141gb",
-    }
 
 
 def test_unfind_board_is_answered_with_the_nearest() -> None:
@@ -72,3 +59,19 @@ def test_mps_divides_an_h200_into_eight_slices_that_begin_anywhere() -> None:
 def test_boards_that_mps_does_not_divide_otherwise_are_refused(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         board(name)
+
+
+@pytest.mark.parametrize("place", [Place(0, "4g.20gb"), Place(6, "1g.5gb"), Place(2, "2g.10gb")])
+def test_a_board_without_others_has_no_place_that_they_are_in_the_way_of(place: Place) -> None:
+    whole = board("A100-40GB")
+    taken = range(place.start, place.start + whole.profile(place.profile).memory_slices)
+    left = placements(board_without(whole, [place]))
+    for placement in placements(whole):
+        overlaps = any(
+            placement.start <= slot < placement.start + placement.width for slot in taken
+        )
+        assert (placement in left) == (not overlaps)
+
+
+def test_a_board_that_is_all_ours_is_the_board_itself() -> None:
+    assert board_without(board("A100-40GB"), []) is board("A100-40GB")

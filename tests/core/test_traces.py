@@ -53,15 +53,3 @@ def test_chance_does_not_become_bursts_and_changes_of_minutes_stay() -> None:
 
     assert jumps(found.scaled(factor).counts) > 0.3
     assert jumps(found.superposed(factor, 60).counts) < 0.05
-
-
-def test_a_copy_knows_nothing_of_later_seconds() -> None:
-    before = trace([3, 1, 4, 1, 5, 9, 2, 6])
-    after = trace([3, 1, 4, 1, 5, 9, 8, 8])
-    one, other = (seen.superposed(3, 2).counts for seen in (before, after))
-    assert one[:6].tolist() == other[:6].tolist()
-
-
-def test_any_factor_needs_the_memory_of_one_trace() -> None:
-    found = trace([1, 2, 3]).superposed(3e12, 2).counts
-    assert found.tolist() == [6e12, 5e12, 6e12]

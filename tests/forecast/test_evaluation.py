@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.evaluation import (
-    covered,
-    interval_of,
-    measure,
-    origins_of,
-    pinball,
-)
+from migrator.forecast.evaluation import covered, interval_of, measure, origins_of
 
 
 class _Same:
@@ -39,13 +33,6 @@ def test_figures_by_hand() -> None:
     assert figures.pinball == pytest.approx(6 * 1.0 / 2 * 2 / 12 / 4)
 
 
-def test_where_nothing_came_only_what_is_in_requests_is_said() -> None:
-    figures = measure(_Same([4.0, 4.0]), np.array([9.0, 9.0, 0.0, 0.0]), origins_of(2, 4, 2), 2)
-    assert (figures.mean, figures.mae, figures.wape, figures.pinball) == (0, 4, None, None)
-    # the quantiles are 4, 4, 4: 0.9, 0.5 and 0.1 of each
-    assert figures.loss == pytest.approx(4 * 1.5 / 3)
-
-
 def test_only_what_is_before_is_shown() -> None:
     counts = np.arange(20.0)
     same = _Same([1.0])
@@ -57,19 +44,6 @@ def test_only_what_is_before_is_shown() -> None:
 def test_origins_leave_a_whole_window() -> None:
     assert origins_of(8, 20, 5).tolist() == [8, 13]
     assert origins_of(16, 20, 5).tolist() == []
-
-
-def test_the_median_of_what_came_has_the_lowest_loss() -> None:
-    came = np.random.default_rng(1).exponential(5, 4000)
-    best = np.quantile(came, [0.1, 0.5, 0.9])
-    lowest = pinball(came, np.repeat(best[:, None], 4000, axis=1)).mean()
-    for factor in (0.8, 1.2):
-        assert pinball(came, np.repeat(factor * best[:, None], 4000, axis=1)).mean() > lowest
-
-
-def test_the_interval_leaves_a_tenth_on_either_side() -> None:
-    low, high = interval_of(np.arange(10.0, 20.0)[:, None])
-    assert (low[0], high[0]) == (10.5, 18.5)
 
 
 def test_where_the_lowest_tenth_is_an_empty_slot_a_fifth_is_left_above() -> None:

@@ -39,29 +39,6 @@ def test_errors_are_what_came_less_what_was_forecast() -> None:
     np.testing.assert_allclose(errors, growth * [[3, 3], [4, 6], [-10, -9]])
 
 
-@pytest.mark.parametrize(("now", "growth"), [(4.0, 2.0), (100.0, 2.0), (0.25, 0.5), (0.0, 1.0)])
-def test_errors_grow_as_the_root_of_the_level(now: float, growth: float) -> None:
-    history = np.array([1.0, 1.0, 1.0, now])
-    point, errors = point_and_errors(LastMean().points, history, 1, 1, 2)
-    assert point.tolist() == [now]
-    assert errors.ravel().tolist() == [0, growth * (now - 1)]
-
-
-def test_now_and_the_past_are_asked_for_at_once() -> None:
-    asked: list[list[int]] = []
-
-    def points(
-        history: NDArray[np.float64], origins: Origins, slots: int, window_slots: int
-    ) -> NDArray[np.float64]:
-        asked.append(origins.tolist())
-        return _ten(history, origins, slots, window_slots)
-
-    scenarios(points, np.arange(1.0, 61.0), 5, 5)
-    assert len(asked) == 1
-    assert asked[0][0] == 5
-    assert asked[0][-2:] == [55, 60]
-
-
 def test_a_burst_stays_together() -> None:
     history = np.full(3200, 10.0)
     history[1600:1610] = 90.0
@@ -79,36 +56,6 @@ def test_scenarios_spread_as_the_errors_do() -> None:
     assert ahead.var(axis=0, ddof=1).mean() == pytest.approx(17 / 16, rel=0.1)
 
 
-def test_a_lasting_error_is_no_spread() -> None:
-    # one or two too few, always: about the point that is half of one more or less
-    history = np.array([8.0, 9.0] * 4)[:-1]
-    ahead = scenarios(_ten, history, 1, 1, count=2)
-    np.testing.assert_allclose(ahead, [[10 + 3**0.5 / 2], [10 - 3**0.5 / 2]])
-    # a bias of more than the point itself would empty every scenario, were it left in
-    many = np.random.default_rng(7).normal(100, 1, 300)
-    ahead = scenarios(_ten, many, 20, 20)
-    assert ahead.std(axis=0).mean() == pytest.approx(1, rel=0.1)
-
-
-def test_short_blocks_follow_each_other_in_turn() -> None:
-    history = np.random.default_rng(9).normal(10, 1, 60)
-    ahead = scenarios(_ten, history, 40, 40)
-    # blocks of 20 slots: the second half of a scenario is not its first half again
-    again = np.isclose(ahead[:, :20], ahead[:, 20:]).all(axis=1)
-    assert not again.any()
-    np.testing.assert_allclose(np.sort(ahead[:, :20], axis=0), np.sort(ahead[:, 20:], axis=0))
-
-
-def test_two_levels_by_hand() -> None:
-    history = np.array([8.0, 12.0] * 4)
-    ahead = scenarios(_ten, history, 1, 1, count=2)
-    # origins at the first and the last slot a block fits: errors of 2 each, so none once centred
-    assert ahead.tolist() == [[10], [10]]
-    ahead = scenarios(_ten, history[:-1], 1, 1, count=2)
-    # errors 2 and -2, times the root of 3 / 1
-    np.testing.assert_allclose(ahead, [[10 + 2 * 3**0.5], [10 - 2 * 3**0.5]])
-
-
 def test_what_is_long_ago_does_not_count() -> None:
     recent = np.random.default_rng(1).poisson(5, RECENT_WINDOWS * 20).astype(float)
     longer = np.concatenate((np.full(5000, 300.0), recent))
@@ -117,18 +64,6 @@ def test_what_is_long_ago_does_not_count() -> None:
             scenarios(LastMean().points, longer, slots, 20),
             scenarios(LastMean().points, recent, slots, 20),
         )
-
-
-def test_too_much_is_taken_off_evenly_down_to_zero() -> None:
-    rows = np.array([[9.0], [3.0], [1.0], [-5.0]])
-    assert with_mean(rows, np.array([2.0])).tolist() == [[7], [1], [0], [0]]
-    assert with_mean(rows, np.array([0.0])).tolist() == [[0], [0], [0], [0]]
-
-
-def test_too_little_is_made_up_in_proportion() -> None:
-    rows = np.array([[4.0], [2.0], [0.0]])
-    assert with_mean(rows, np.array([4.0])).tolist() == [[8], [4], [0]]
-    assert with_mean(np.zeros((3, 1)), np.array([4.0])).tolist() == [[4], [4], [4]]
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 
 from migrator.core.errors import InputError
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer, load, save, scales
+from migrator.forecast.informer.trained import TrainedInformer, load, save
 from migrator.forecast.informer.training import Settings, train
 
 TINY = Shape(lookback=60, start=10, ahead=20, width=8, heads=2)
@@ -35,12 +35,6 @@ def test_it_comes_back_as_it_was(model: TrainedInformer, path: Path) -> None:
     for name, tensor in model.network.state_dict().items():
         assert again.network.state_dict()[name].equal(tensor)
     np.testing.assert_array_equal(again.ahead(HISTORY, 20, 20), model.ahead(HISTORY, 20, 20))
-
-
-def test_the_same_model_gives_the_same_file(model: TrainedInformer, path: Path) -> None:
-    save(model, path.with_name("again"))
-    assert path.read_bytes() == path.with_name("again").read_bytes()
-    assert sorted(file.name for file in path.parent.iterdir()) == ["again", "tenant.informer"]
 
 
 def test_every_cut_and_every_changed_weight_is_noticed(path: Path) -> None:
@@ -79,12 +73,6 @@ def test_what_is_no_model_is_refused_and_nothing_is_unpickled(tmp_path: Path) ->
             load(tmp_path / name)
 
 
-def test_a_forecast_is_that_of_the_same_arrivals_at_another_rate(model: TrainedInformer) -> None:
-    now = np.array([400])
-    once, thrice = (model.points(rate * HISTORY, now, 20, 20) for rate in (1, 3))
-    np.testing.assert_allclose(3 * once, thrice, rtol=1e-4)
-
-
 def test_where_the_network_has_no_answer_it_is_the_last_windows_mean(
     model: TrainedInformer,
 ) -> None:
@@ -92,11 +80,3 @@ def test_where_the_network_has_no_answer_it_is_the_last_windows_mean(
     assert set(short) == {HISTORY[39:59].mean()}
     assert len(set(able[:20])) == 20
     assert set(able[20:]) == {HISTORY[40:60].mean()}
-
-
-def test_the_scale_of_a_moment_is_of_what_came_before_it() -> None:
-    bursty = np.array([0.0, 0.0, 400.0, 0.0])
-    assert scales(bursty)[2] < 0.01
-    np.testing.assert_allclose(scales(bursty)[[3, 4]], [bursty[:3].std(), bursty.std()])
-    # nothing but chance: at least the root of the mean
-    assert scales(np.full(9, 25.0))[9] == 5.0

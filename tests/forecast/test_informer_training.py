@@ -31,16 +31,6 @@ def test_no_example_reaches_over_the_border(slots: int) -> None:
     assert 0.05 < (slots - border) / slots < 0.15
 
 
-def test_weights_depend_on_the_part_before_the_border_alone() -> None:
-    history = _noise(1000)
-    other = history.copy()
-    other[900:] = np.random.default_rng(3).poisson(50, 100)
-    at_most = Settings(steps=8, batch=8, every=8)
-    first, second = (train([counts], 1.0, TINY, at_most) for counts in (history, other))
-    assert first.summary.best_step == second.summary.best_step == 8
-    assert _weights(first.network) == _weights(second.network)
-
-
 def test_a_seed_gives_one_network_and_another_seed_another() -> None:
     history = _noise(600)
     state = torch.random.get_rng_state()
@@ -49,17 +39,6 @@ def test_a_seed_gives_one_network_and_another_seed_another() -> None:
     assert _weights(first.network) == _weights(again.network)
     assert _weights(first.network) != _weights(other.network)
     assert torch.equal(state, torch.random.get_rng_state())
-
-
-def test_examples_of_every_history_and_none_across_two() -> None:
-    """Each history is constant, so an example across two would not be."""
-    low, high = np.full(300, 9.0), np.full(400, 900.0)
-    summary = train([low, high], 1.0, TINY, QUICK).summary
-    learn, judge = zip(*(split(slots, TINY) for slots in (300, 400)), strict=True)
-    assert summary.slots == 700
-    assert summary.training_examples == sum(map(len, learn))
-    assert summary.validation_examples == sum(map(len, judge))
-    assert summary.wape_last_mean == 0
 
 
 def test_it_learns_a_shape_that_no_mean_has() -> None:

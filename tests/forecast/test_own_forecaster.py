@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.scenarios import scenario, tenant
-from typer.testing import CliRunner
 
-import migrator
-from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.forecast.own import OwnForecaster
 from migrator.forecast.selection import forecaster
@@ -22,19 +17,12 @@ MODULE = '''
 
 import numpy as np
 
-from migrator.forecast.forecaster import PointForecaster
-
 
 class Level:
     """The mean of all slots."""
 
     def ahead(self, history, slots, window_slots):
         return np.full((2, slots), history.mean())
-
-
-class Points(PointForecaster):
-    def points(self, history, origins, slots, window_slots):
-        return np.array([np.full(slots, history[:origin].mean()) for origin in origins])
 
 
 def flat(history, slots, window_slots):
@@ -60,11 +48,6 @@ def narrow(history):
     return history
 
 
-class Narrow:
-    def ahead(self, history, slots):
-        return history
-
-
 def short(history, slots, window_slots):
     return np.ones(slots - 1)
 
@@ -79,18 +62,6 @@ def negative(history, slots, window_slots):
 
 def words(history, slots, window_slots):
     return "many"
-
-
-def nothing(history, slots, window_slots):
-    return None
-
-
-def empty(history, slots, window_slots):
-    return np.ones((0, slots))
-
-
-def cube(history, slots, window_slots):
-    return np.ones((2, 2, slots))
 
 
 class Tensor:
@@ -126,16 +97,6 @@ def test_a_class_and_a_function_forecast_under_their_path() -> None:
     assert flat.ahead(HISTORY, 3, 2).tolist() == [[6.0] * 3]
 
 
-def test_one_that_derives_from_a_point_forecaster_has_scenarios() -> None:
-    rows = forecaster("own_forecasts:Points").ahead(np.arange(1.0, 41.0), 5, 5)
-    assert rows.shape == (16, 5)
-    assert rows.std() > 0
-
-
-def test_without_a_history_nothing_is_asked() -> None:
-    assert forecaster("own_forecasts:fails").ahead(np.empty(0), 2, 2).tolist() == [[1.0, 1.0]]
-
-
 def test_gaps_are_filled_and_the_history_stays_as_it_was() -> None:
     gaps = np.array([2.0, np.nan, 4.0])
     assert forecaster("own_forecasts:Level").ahead(gaps, 1, 1).tolist() == [[3.0]] * 2
@@ -158,7 +119,6 @@ def test_it_can_be_sent_to_another_process() -> None:
         ("own_forecasts:Silent", "lacks a method ahead"),
         ("own_forecasts:Asking", "it must take no arguments"),
         ("own_forecasts:narrow", r"it must take \(history, slots, window_slots\)"),
-        ("own_forecasts:Narrow", r"its method ahead must take \(history, slots, window_slots\)"),
     ],
 )
 def test_what_is_no_forecaster_is_refused(path: str, said: str) -> None:
@@ -173,22 +133,13 @@ def test_what_is_no_forecaster_is_refused(path: str, said: str) -> None:
         ("nan", "returned nan for slot 2, which is not finite"),
         ("negative", "returned -2 for slot 0, which is negative"),
         ("words", "returned str, which is no array of numbers"),
-        ("nothing", "returned NoneType, which is no array of numbers"),
-        ("empty", "returned an array of 0 x 3 for 3 slots"),
         ("gradient", r"returned Tensor, which is no array of numbers \(detach it first\)"),
-        ("cube", "returned an array of 2 x 2 x 3 for 3 slots"),
         ("fails", r"failed with IndexError: .* \(own_forecasts.py, line \d+\); correct it"),
     ],
 )
 def test_what_is_no_forecast_is_refused(name: str, said: str) -> None:
     with pytest.raises(InputError, match=f"forecaster: own_forecasts:{name} {said}"):
         forecaster(f"own_forecasts:{name}").ahead(HISTORY, 3, 2)
-
-
-def test_python_is_refused_what_is_no_forecast() -> None:
-    small = scenario(tenant("a", [20] * 60, offset_s=30), tenant("b", [40] * 60, offset_s=30))
-    with pytest.raises(InputError, match="own_forecasts:negative returned -2"):
-        migrator.simulate(small, "migrator", forecaster="own_forecasts:negative")
 
 
 @pytest.fixture
@@ -212,15 +163,3 @@ def test_the_example_without_a_library_expects_the_highest_of_three_windows() ->
     ahead = forecaster("own_forecaster:highest_of_three").ahead
     assert ahead(np.array([9.0, 9, 1, 1, 5, 5, 2, 2]), 3, 2).tolist() == [[5.0] * 3]
     assert ahead(np.array([4.0]), 3, 2).tolist() == [[4.0] * 3]
-
-
-@pytest.mark.usefixtures("examples")
-def test_the_verb_simulates_with_an_example(tmp_path: Path) -> None:
-    path = "own_forecaster:highest_of_three"
-    text = (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8")
-    short = tmp_path / "short.yaml"
-    short.write_text(text.replace("window_s: 200", "window_s: 40"), encoding="utf-8")
-    chosen = ["--forecaster", path, "--windows", "1", "--json"]
-    done = CliRunner().invoke(app, ["simulate", str(short), *chosen])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["forecaster"] == path

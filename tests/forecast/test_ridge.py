@@ -1,13 +1,14 @@
-"""The ridge regression: what it learns, and that it never looks ahead."""
+"""The ridge regression: what it learns, that it never looks ahead, and how it mixes forecasts."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from migrator.forecast import ridge
-from migrator.forecast.forecaster import Origins, full_history
-from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
-from migrator.forecast.simple import Ewma, LastMean
+from migrator.forecast.ridge import LEAST_WINDOWS, Ridge, shares
+from migrator.forecast.simple import LastMean
 
 
 def _bursts(slots: int) -> NDArray[np.float64]:
@@ -48,62 +49,49 @@ def test_it_learns_how_a_burst_ends() -> None:
     assert missed["ridge"] < 0.75 * missed["last-mean"]
 
 
-def test_it_remembers_as_long_as_it_pays() -> None:
-    """A rate that wanders wants a short memory, one that holds a long one."""
-    random = np.random.default_rng(8)
-    wandering = np.exp(np.cumsum(random.normal(0, 0.03, 6000)).clip(-3, 3))
-    origins = np.arange(3000, 5900, 30)
-    for rate, gain in ((40 * wandering, 0.1), (np.full(6000, 5.0), 0.002)):
-        history = random.poisson(rate).astype(float)
-        came = history[origins[:, None] + np.arange(60)]
-        missed = {
-            forecaster.name: ((forecaster.points(history, origins, 60, 60) - came) ** 2).mean()
-            for forecaster in (Ridge(), LastMean(), Ewma())
-        }
-        assert missed["ridge"] < (1 - gain) * missed["last-mean"]
-        assert missed["ridge"] < missed["ewma"]
-
-
-def test_a_part_is_judged_by_what_had_ended_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that overlap with it would favour who learns them by heart."""
-    rows: list[int] = []
-    said = ridge._forecasts
-
-    def noted(seen: ridge._Inputs, learned: ridge._FitSums) -> NDArray[np.float64]:
-        rows.append(learned.rows)
-        return said(seen, learned)
-
-    monkeypatch.setattr(ridge, "_forecasts", noted)
-    ridge._RollingFit(_bursts(900), np.arange(200, 600), 200, 200, 200)
-    # parts begin 50 slots apart, and the last answer of one ends 249 slots after it began
-    assert rows == [0, 0, 0, 0, 0, 50, 100, 150]
-
-
 def test_a_short_history_is_last_mean() -> None:
     history = _bursts(LEAST_WINDOWS * 50 - 1)
     np.testing.assert_array_equal(Ridge().ahead(history, 50, 50), LastMean().ahead(history, 50, 50))
 
 
-def test_four_of_five_fall_between_the_outer_tenths() -> None:
-    counts = _bursts(9000)
-    inside = []
-    for now in range(4000, 8900, 200):
-        low, high = np.quantile(
-            Ridge().ahead(counts[:now], 100, 100), [0.1, 0.9], axis=0, method="hazen"
-        )
-        came = counts[now : now + 100]
-        inside.append(((low <= came) & (came <= high)).mean())
-    assert 0.73 < np.mean(inside) < 0.89
+PRICE = 0.05
 
 
-def test_reaching_asks_with_the_whole_history() -> None:
-    whole = np.arange(10.0)
+def _products(*errors: list[float]) -> NDArray[np.float64]:
+    missed: NDArray[np.float64] = np.array([errors])
+    return missed @ missed.swapaxes(1, 2)
 
-    def sums(
-        history: NDArray[np.float64], origins: Origins, slots: int, window_slots: int
-    ) -> NDArray[np.float64]:
-        assert window_slots == 2
-        return np.array([[history[:origin].sum()] * slots for origin in origins])
 
-    points = full_history(sums, whole)(whole[-4:], np.array([1, 4]), 3, 2)
-    assert points.tolist() == [[21.0] * 3, [45.0] * 3]
+def _shares(products: NDArray[np.float64], simple: int = 0, price: float = PRICE) -> list[float]:
+    mix: list[float] = shares(products, simple, np.array([price]))[0].tolist()
+    return mix
+
+
+def test_who_is_never_wrong_gets_all() -> None:
+    share = _shares(_products([3.0, -2.0], [0.0, 0.0], [5.0, 5.0]))
+    np.testing.assert_allclose(share, [0, 1, 0], atol=0.05)
+
+
+@pytest.mark.parametrize("simple", [0, 1, 2])
+def test_equals_leave_everything_to_the_simple_one(simple: int) -> None:
+    share = _shares(_products([2.0, 1.0], [2.0, 1.0], [2.0, 1.0]), simple)
+    np.testing.assert_allclose(share, np.eye(3)[simple], atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(np.float64, (2, 4, 6), elements=st.floats(-9, 9).map(lambda value: round(value, 3))))
+def test_no_mix_is_better(errors: NDArray[np.float64]) -> None:
+    products = errors @ errors.swapaxes(1, 2)
+    mix = shares(products, 1, np.full(2, PRICE))
+    np.testing.assert_allclose(mix.sum(axis=1), 1, atol=1e-9)
+    assert (mix >= 0).all()
+    others = np.concatenate((np.random.default_rng(1).dirichlet(np.full(4, 0.5), 300), np.eye(4)))
+    for product, share in zip(products, mix, strict=True):
+        assert _cost(product, share[None])[0] <= _cost(product, others).min() + 1e-3
+
+
+def _cost(product: NDArray[np.float64], mixes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per mix its squared error, over the mean one, and what it costs to have moved there."""
+    missed = ((mixes @ product) * mixes).sum(axis=1) / max(float(np.trace(product)) / 4, 1e-12)
+    cost: NDArray[np.float64] = missed + PRICE * (1 - mixes[:, 1])
+    return cost

@@ -6,19 +6,9 @@ from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Points
 from migrator.forecast.seasonal import Seasonal
-from migrator.forecast.simple import (
-    SPANS,
-    Ewma,
-    LastMean,
-    LastWindow,
-    LongMean,
-    last_window_mean,
-    levels,
-    means_before,
-)
+from migrator.forecast.simple import Ewma, LastMean, LastWindow, LongMean
 
 HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-TO_EIGHT = np.arange(1.0, 9.0)
 ALL = [
     forecaster.points for forecaster in (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())
 ]
@@ -35,10 +25,6 @@ def test_the_last_window_is_repeated() -> None:
     assert _at(points, 6, 2, 3) == [4, 5]
     assert _at(points, 6, 5, 3) == [4, 5, 6, 4, 5]
     assert _at(points, 5, 3, 3) == [3, 4, 5]
-
-
-def test_less_than_a_window_is_repeated_as_it_is() -> None:
-    assert _at(LastWindow().points, 2, 5, 4) == [1, 2, 1, 2, 1]
 
 
 def test_the_mean_of_the_last_window() -> None:
@@ -79,17 +65,3 @@ def test_a_backtest_sees_only_what_is_before_its_origin(points: Points, kind: st
 def _counts(kind: str) -> NDArray[np.float64]:
     noise = np.random.default_rng(3).poisson(4, 600).astype(float)
     return noise + 30 * (np.arange(600) % 20 < 3) if kind == "pulses" else noise
-
-
-def test_means_of_what_there_is() -> None:
-    means = means_before(TO_EIGHT, np.array([8, 3]), np.array([1, 2, 6]))
-    assert means.tolist() == [[8, 7.5, 5.5], [3, 2.5, 2]]
-
-
-def test_one_level_for_each_span() -> None:
-    means = levels(TO_EIGHT, np.array([8]), 4)
-    # half a slot is one slot; five windows are all there is
-    assert means.tolist() == [[8, 8, 7.5, 6.5, 4.5, 4.5]]
-    assert (
-        means[:, SPANS.index(1)].tolist() == last_window_mean(TO_EIGHT, np.array([8]), 4).tolist()
-    )

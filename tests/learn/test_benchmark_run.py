@@ -143,13 +143,6 @@ def test_a_folder_belongs_to_one_run(
     BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path / "run", print), resume=True)
 
 
-def _swapped(labels: Any) -> Any:
-    """Two samples of neighbouring classes mistaken for each other."""
-    changed = labels.copy()
-    changed[[0, 100]] = changed[[100, 0]]
-    return changed
-
-
 def test_a_run_goes_on_with_the_very_same_data_and_weights(
     material: Material, tmp_path: Path
 ) -> None:
@@ -159,11 +152,9 @@ def test_a_run_goes_on_with_the_very_same_data_and_weights(
     BenchmarkRun(settings, material, folder=folder)
     BenchmarkRun(settings, material, folder=folder, resume=True)
     brighter = replace(material.held_out, inputs=material.held_out.inputs ^ 1)
-    swapped = replace(material.held_out, labels=_swapped(material.held_out.labels))
-    for held_out in (brighter, swapped):
-        other = replace(material, held_out=held_out)
-        with pytest.raises(InputError, match="other settings, data or weights"):
-            BenchmarkRun(settings, other, folder=folder, resume=True)
+    other = replace(material, held_out=brighter)
+    with pytest.raises(InputError, match="other settings, data or weights"):
+        BenchmarkRun(settings, other, folder=folder, resume=True)
     Tiny.build(10, 1).save(tmp_path / "weights")
     with pytest.raises(InputError, match="other settings, data or weights"):
         BenchmarkRun(settings, material, folder=folder, resume=True)
@@ -175,25 +166,6 @@ def test_a_new_run_takes_up_nothing_it_finds(material: Material, tmp_path: Path)
     with pytest.raises(InputError, match=f"holds {left} of an unknown run"):
         BenchmarkRun(SETTINGS, material, folder=RunFolder(tmp_path, print))
     assert not (tmp_path / "settings.json").exists()
-
-
-def test_damaged_settings_are_one_sentence(material: Material, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, print)
-    BenchmarkRun(SETTINGS, material, folder=folder)
-    note = tmp_path / "settings.json"
-    note.write_bytes(b"\xff" + note.read_bytes())
-    with pytest.raises(InputError, match=r"settings\.json cannot be read or is damaged"):
-        BenchmarkRun(SETTINGS, material, folder=folder, resume=True)
-
-
-@pytest.mark.parametrize(("part", "said"), [("train", "to train on"), ("held_out", "held out")])
-def test_material_without_a_class_is_refused_by_its_name(
-    material: Material, part: str, said: str
-) -> None:
-    samples = getattr(material, part)
-    less = replace(material, **{part: samples.rows(samples.labels != 3)})
-    with pytest.raises(InputError, match=f"no samples {said} of class 3"):
-        BenchmarkRun(SETTINGS, less)
 
 
 def test_a_run_of_a_model_that_diverges_says_so(material: Material) -> None:
@@ -246,8 +218,3 @@ def test_what_does_not_fit_together_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=said):
         BenchmarkRun(replace(SETTINGS, **changed), material)
-
-
-def test_windows_that_are_not_there_are_refused(material: Material) -> None:
-    with pytest.raises(InputError, match="nc-synthetic has 4 windows"):
-        BenchmarkRun(SETTINGS, material).run(5)

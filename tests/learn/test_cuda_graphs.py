@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.tiny_model import Tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 import migrator.learn.cuda_graphs as captured_module
 from migrator.learn.cuda_graphs import (
@@ -26,7 +26,6 @@ from migrator.learn.cuda_graphs import (
     Graph,
     Step,
     capture_graph,
-    convert_to_bf16,
     graph_sizes,
 )
 
@@ -60,14 +59,6 @@ def test_a_shape_is_captured_once_it_has_come_a_few_times() -> None:
     losses = [_run(steps, 4, value) for value in range(6)]
     assert captured == [(4,)]
     assert losses == [4.0 * value for value in range(6)]
-
-
-def test_only_the_first_two_shapes_have_graphs() -> None:
-    captured: Shapes = []
-    steps = _recording(captured)
-    for size in (4, 3, 2) * 5:
-        assert _run(steps, size, 1.0) == size
-    assert captured == [(4,), (3,)]
 
 
 def test_what_cannot_be_captured_is_not_tried_again() -> None:
@@ -157,23 +148,6 @@ def test_a_capture_that_runs_out_of_memory_leaves_plain_steps(cuda: _Cuda) -> No
         steps.run(full, ones, none)
 
 
-def test_a_process_may_be_ended_during_a_capture(
-    cuda: _Cuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def invalid() -> None:
-        raise RuntimeError("the capture is invalid")
-
-    graph = cuda.graph()
-    graph.capture_end = invalid
-    monkeypatch.setattr(captured_module._CUDA, "CUDAGraph", lambda: graph)
-
-    def step(_inputs: Tensor, _labels: Tensor) -> Tensor:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        capture_graph(step, torch.ones(2), torch.zeros(2))
-
-
 @pytest.mark.usefixtures("cuda")
 def test_nothing_is_collected_during_a_capture() -> None:
     collecting: list[bool] = []
@@ -231,16 +205,6 @@ def test_what_it_was_not_captured_for_is_left_to_others() -> None:
     assert not answers.takes(torch.zeros(0, 3)), "none"
     assert not answers.takes(torch.zeros(1, 4)), "of another shape"
     assert not answers.takes(torch.zeros(1, 3, dtype=torch.int32)), "of another type"
-
-
-def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> None:
-    network = nn.Linear(3, 2)
-    saved = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    convert_to_bf16(network)
-    assert network(torch.rand(4, 3)).dtype is torch.bfloat16
-    network.load_state_dict(saved)
-    assert network.weight.dtype is torch.bfloat16
-    assert torch.allclose(network.weight.float(), saved["weight"], atol=0.01)
 
 
 def test_what_does_not_capture_says_so() -> None:

@@ -9,7 +9,6 @@ import copy
 import ctypes
 import shutil
 import subprocess
-import threading
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -67,16 +66,6 @@ def test_only_depthwise_convolutions_use_the_other_kernel() -> None:
     assert kernel.channels == [16]
     assert has_depthwise(network)
     assert not has_depthwise(network[0])
-
-
-def test_other_threads_keep_their_kernels() -> None:
-    """A worker loads new weights in a thread beside its answers."""
-    layer, kernel = nn.Conv2d(8, 8, 3, groups=8).to(BF16), Kernel()
-    with DepthwiseKernels(kernel):
-        thread = threading.Thread(target=lambda: layer(torch.rand(1, 8, 5, 5, dtype=BF16)))
-        thread.start()
-        thread.join()
-    assert kernel.channels == []
 
 
 HOST = """
@@ -149,16 +138,6 @@ def test_the_kernel_convolves(
     assert computed.is_contiguous(memory_format=torch.channels_last)
     # the sum is in single precision, so only its last rounding may differ
     torch.testing.assert_close(computed.float(), exact, rtol=2**-8, atol=1e-5)
-
-
-def test_the_kernel_keeps_what_is_not_a_number(library: ctypes.CDLL) -> None:
-    inputs, weights = torch.ones(1, 8, 3, 3, dtype=BF16), torch.ones(8, 1, 3, 3, dtype=BF16)
-    inputs[0, 3] = torch.nan
-    inputs[0, 5] = torch.inf
-    computed = OnTheHost(library)(Convolution(inputs, weights, None, 1, 0, 1, 8)).flatten()
-    assert computed.isnan().nonzero().tolist() == [[3]]
-    assert computed.isinf().nonzero().tolist() == [[5]]
-    assert computed[0] == 9
 
 
 def test_without_the_libraries_of_cuda_nothing_changes(
@@ -244,30 +223,6 @@ def test_a_model_serves_with_the_kernels_and_exchanges_its_weights(
     assert not other.exchange(model)  # it has no graphs
     assert model.exchange(other)
     np.testing.assert_array_equal(model.infer(inputs), before)
-
-
-class Tied(nn.Module):
-    """Two names for one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
-        self.second.weight = self.first.weight
-
-
-def test_weights_with_two_names_are_exchanged_once() -> None:
-    model, other = Depthwise(Tied(), 2, 0, 8), Depthwise(Tied(), 2, 1, 8)
-    model._answers = Mock()
-    with torch.no_grad():
-        for filled, value in ((model, 1.0), (other, 2.0)):
-            for weight in filled.network.parameters():
-                weight.fill_(value)
-    assert model.exchange(other)
-    assert {float(weight) for weight in model.network.state_dict()["second.weight"].flatten()} == {
-        2.0
-    }
-    assert all((parameter == 2).all() for parameter in model.network.parameters())
-    assert all((parameter == 1).all() for parameter in other.network.parameters())
 
 
 class LittleMemory(TorchFunctionMode):

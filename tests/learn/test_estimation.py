@@ -25,7 +25,6 @@ from migrator.learn.estimation import (
     longest_of,
     run_trial,
 )
-from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import WindowData
@@ -40,14 +39,6 @@ def test_the_limit_of_a_curve_that_closes_in_is_found(decay: float) -> None:
     assert limit_of(curve.tolist()) == pytest.approx(0.9)
 
 
-def test_a_curve_that_falls_leads_down() -> None:
-    assert limit_of([0.5, 0.4, 0.38, 0.37, 0.37]) == pytest.approx(0.37, abs=0.02)
-
-
-def test_without_a_past_the_usual_part_of_the_errors_is_removed() -> None:
-    assert expected(0.6, 0.4, 0.5, []) == pytest.approx(0.6 + 0.3 * 0.4)
-
-
 def test_pre_training_says_how_much_further_all_data_leads() -> None:
     # the sample led to 0.6, all data to 0.8: half of the errors went, in a window 0.7 of that
     removed = 0.7 * (0.2 + 0.05 * 0.3) / (0.4 + 0.05)
@@ -57,34 +48,6 @@ def test_pre_training_says_how_much_further_all_data_leads() -> None:
 @pytest.mark.parametrize("came", [0.97, 0.99, 1.0])
 def test_a_trial_that_left_no_errors_says_little_about_the_next_one(came: float) -> None:
     assert 0.35 < expected(0.5, 0.3, 0.5, [Past(1.0, 0.5, came, 1.0)]) < 0.65
-
-
-def test_fewer_samples_than_before_lead_less_far() -> None:
-    past = [Past(0.6, 0.1, 0.8, 1.0, samples=1000)]
-    assert expected(0.5, 0.4, 0.5, past, samples=2000) == expected(0.5, 0.4, 0.5, past)
-    gained = [expected(0.5, 0.4, 0.5, past, samples) - 0.5 for samples in (1000, 125)]
-    assert gained[1] / gained[0] == pytest.approx(0.125**0.33)
-
-
-@pytest.mark.parametrize(("count", "part"), [(40, 0.5), (400, 128 / 400)])
-def test_a_trial_has_enough_samples_to_learn_from(count: int, part: float) -> None:
-    drawn: list[int] = []
-
-    class Counting(Tiny):
-        def train_step(self, inputs: Inputs, labels: Labels, progress: float) -> float:
-            drawn.append(len(labels))
-            return super().train_step(inputs, labels, progress)
-
-    chosen = benchmark("nc-synthetic")
-    data = window_data(chosen, chosen.load(Origin()), 1, 200, 0)
-    draw = np.random.default_rng(0)
-    few = replace(
-        data,
-        new=data.new.share(count / len(data.new), draw),
-        replay=data.replay.rows(np.zeros(len(data.replay), bool)),
-    )
-    run_trial(Counting.build(10, 0), few, [RetrainingSettings(epochs=8)])
-    assert sum(drawn) == pytest.approx(EPOCHS * part * len(few.new), rel=0.1)
 
 
 def test_later_what_new_classes_have_brought_counts_twice_as_much() -> None:
@@ -115,16 +78,6 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
     np.testing.assert_array_equal(model.infer(data.held_out.inputs[:20]), scores)
     past = Past(first.limit, before, 0.9, 1.0, estimated=first.accuracy, samples=600)
     assert first.past(0.9) == past
-
-
-def test_nothing_is_expected_below_what_serves() -> None:
-    synthetic = benchmark("nc-synthetic")
-    data = window_data(synthetic, synthetic.load(Origin()), 0, 0, 0)
-    model, _ = retrain(Tiny.build(synthetic.classes, 0), data, 0.0, RetrainingSettings())
-    before = accuracy(model, data.held_out)
-    worse = [Past(0.5, 0.5, 0.0, 1.0)]
-    said = estimate(model, data, before, RetrainingSettings(), worse)
-    assert said.accuracy >= before > expected(said.limit, before, 1.0, worse)
 
 
 LONG, SHORT = RetrainingSettings(epochs=8), RetrainingSettings(epochs=2)
@@ -168,19 +121,6 @@ def test_curves_of_earlier_retrainings_tell_how_gains_grow(
     said, usual = accuracies(TRIAL, [earlier]), accuracies(TRIAL)
     missing = (said[LONG] - said[SHORT]) / (said[LONG] - 0.4)
     assert (missing < (usual[LONG] - usual[SHORT]) / (usual[LONG] - 0.4)) is close
-
-
-def test_retrainings_that_tell_nothing_about_growth_are_left_out() -> None:
-    flat = (0.9,) * 8
-    assert Past(0.6, 0.4, 0.9, 0.5, LONG, curve=flat).growth == 0
-    for earlier in (
-        Past(0.6, 0.4, 0.9, 0.5, HEAD, curve=flat),
-        Past(0.6, 0.4, 0.9, 0.5, SHORT, curve=flat[:2]),
-        Past(0.6, 0.9, 0.9, 0.5, LONG, curve=flat),
-        Past(0.6, 0.4, 0.9, 0.5, LONG),
-    ):
-        assert earlier.growth is None
-        assert accuracies(TRIAL, [earlier])[SHORT] > 0.4
 
 
 def test_a_short_retraining_tells_what_a_long_one_would_have_gained() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -87,13 +86,8 @@ def spoil(folder: Path, name: str) -> None:
             (folder / other).rename(folder / f".{other}")
     elif name == "empty":
         folder.mkdir()
-    elif name == "empty class":
-        (folder / "yellow").mkdir()
     elif name == "broken":
         (folder / "blue" / "000.png").write_bytes(b"\x89PNG no picture")
-    elif name == "cut off":
-        whole = (folder / "red" / "000.png").read_bytes()
-        (folder / "red" / "000.png").write_bytes(whole[: len(whole) // 2])
     elif name == "mixed":
         write_texts(folder / "train.csv", "ab")
     elif name == "not held out":
@@ -107,11 +101,9 @@ def spoil(folder: Path, name: str) -> None:
     [
         ("missing", "there is no folder"),
         ("empty", "no pictures in subfolders and no texts"),
-        ("empty class", "yellow has no pictures"),
         ("one class", "one class only, 'blue'"),
         ("few", "too few samples of class 'blue' to train on, 2; give 5 or more"),
-        ("broken", "000.png: cannot be read as a picture"),
-        ("cut off", "000.png: cannot be read as a picture"),
+        ("broken", "000.png: not a picture, or damaged"),
         ("mixed", "both pictures and train.csv"),
         ("not held out", "no held-out samples of class 'green'"),
         ("only held out", "held-out samples of class 'yellow' and none to train on"),
@@ -130,8 +122,6 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, mistake: str, said: str) -> N
     ("file", "content", "said"),
     [
         ("train.csv", "body,label\nx,1\n", "no column text"),
-        ("train.csv", "", "no column text and no column label"),
-        ("train.csv", "text,label\nx\n", "line 2: a sample needs a text and a label"),
         ("train.jsonl", '{"text": "x", "label": "a"}\n[1]\n', "line 2: not a JSON object"),
         ("train.jsonl", '{"text": "x"}\n', "line 1: a sample needs"),
         ("train.jsonl", '{"text": "x", "label": 1.5}\n', "line 1: a sample needs"),
@@ -143,19 +133,6 @@ def test_a_table_must_have_texts_and_labels(
 ) -> None:
     (tmp_path / file).write_text(content)
     with pytest.raises(InputError, match=said):
-        benchmark(f"folder:{tmp_path}")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda path: (path / "train.csv").write_bytes(b"text,label\n\xff\xfe,1\n"),
-        lambda path: [write_texts(path / f"train.{ending}", "ab") for ending in ("csv", "jsonl")],
-    ],
-)
-def test_other_tables_are_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    make(tmp_path)
-    with pytest.raises(InputError, match=r"save it in that encoding|keep one of them"):
         benchmark(f"folder:{tmp_path}")
 
 

@@ -1,16 +1,22 @@
-"""What a class must have to be a model, and how a user's own is found."""
+"""What a class must have to be a model; a user's own is found and tried before it is trained."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
+from support.means_model import Means
 
 from migrator.core.errors import InputError
-from migrator.learn.model import METHODS, require_model
-from migrator.learn.registry import build, model_class, models
-from migrator.learn.zoo import SmallCnn, SmallText
+from migrator.learn.benchmark_run import BenchmarkRun, BenchmarkSettings
+from migrator.learn.benchmarks.benchmark import Material, Origin
+from migrator.learn.model import METHODS, Model, require_model
+from migrator.learn.registry import benchmark, model_class, models, require_works
+from migrator.learn.retraining import RetrainingSettings
+from migrator.learn.zoo import SmallCnn
 
 OWN = """
 from migrator.learn.zoo import SmallCnn
@@ -48,11 +54,6 @@ def test_the_zoo_holds_the_papers_models_and_small_ones() -> None:
         assert require_model(kind, name) is kind
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean resnet-50"):
-        model_class("resnet50")
-
-
 def test_a_class_of_ones_own_is_found_by_its_path(own: str) -> None:
     assert issubclass(model_class(f"{own}:Mine"), SmallCnn)
 
@@ -86,9 +87,37 @@ def test_a_path_that_leads_nowhere_is_refused(path: str, said: str) -> None:
         model_class(path)
 
 
-def test_only_models_that_take_a_size_get_one() -> None:
-    assert isinstance(build("small-text", 4, 0), SmallText)
-    with pytest.raises(InputError, match="small-text does not take a size"):
-        build("small-text", 4, 0, pixels=32)
-    with pytest.raises(InputError, match="give 8 to 1024"):
-        build("small-cnn", 4, 0, pixels=4)
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return benchmark("nc-synthetic").load(Origin())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("BuildRaises", r"build\(\) of .* failed \(ValueError: no network for 10 and 0 today\)"),
+        ("BuildNothing", r"build\(\) of .* returned None instead of a model"),
+        ("FlatScores", r"infer\(\) of .* returned scores of shape \(4,\), not \(4, 10\)"),
+        ("ListedScores", r"infer\(\) of .* returned a list instead of an array of numbers"),
+        ("StepRaises", r"train_step\(\) of .* failed \(RuntimeError: boom"),
+        ("NoCopy", r"copy\.deepcopy\(\) of .* failed \(TypeError: cannot copy a socket\)"),
+        ("SameCopy", r"copy\.deepcopy\(\) of .* returned the model itself"),
+        ("SaveElsewhere", r"save\(\) of .* did not write the file"),
+        ("LoadRaises", r"load\(\) of .* failed \(RuntimeError: cannot load weights\)"),
+        ("RateInWords", r"learning_rate of .* is '1e-3', not a number above 0"),
+    ],
+)
+def test_a_class_that_is_almost_a_model_is_told_what_is_wrong(
+    material: Material, name: str, said: str
+) -> None:
+    settings = BenchmarkSettings(
+        "nc-synthetic", f"support.faulty_models:{name}", RetrainingSettings()
+    )
+    with pytest.raises(InputError, match=said):
+        BenchmarkRun(settings, material)
+
+
+def test_the_model_itself_is_left_as_it_is(material: Material) -> None:
+    model = Means.build(10, 0)
+    require_works("mine", cast(Model, model), material.train, 10)
+    assert not np.any(model.counts)

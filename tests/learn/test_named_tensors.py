@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ from support.detector_model import Detector, Picky, scenes
 from support.means_model import Means
 
 from migrator.core.errors import InputError
-from migrator.core.tensors import TensorSpec, to_columns, to_records
+from migrator.core.tensors import TensorSpec, to_records
 from migrator.learn.benchmark_run import matching_benchmark
 from migrator.learn.estimation import estimate
 from migrator.learn.named_tensors import NamedTensorModel, compare
-from migrator.learn.registry import build, model_class
+from migrator.learn.registry import build
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import WindowData
 
@@ -50,21 +49,6 @@ def test_labels_that_a_class_cannot_judge_count_as_wrong() -> None:
     labels["place"] = -1.0
     with pytest.raises(ValueError, match="outside of the picture"):
         accuracy(model, samples, 16)
-
-
-def test_weights_go_through_a_file(tmp_path: Path) -> None:
-    first, second = build(NAME, 1, 0), build(NAME, 1, 0)
-    inputs, labels = scenes(8, 0).inputs, scenes(8, 0).labels
-    first.train_step(inputs, labels, 1.0)
-    first.save(tmp_path / "weights")
-    second.load(tmp_path / "weights")
-    assert (first.infer(inputs) == second.infer(inputs)).all()
-
-
-def test_an_example_is_made_of_zeros_unless_the_class_has_one() -> None:
-    example = build(NAME, 1, 0).example(3)
-    assert [column.shape for column in to_columns(example).values()] == [(3, 16, 16), (3,)]
-    assert not example["picture"].any()
 
 
 class Scores(Detector):
@@ -126,24 +110,6 @@ def test_declarations_that_cannot_be_served_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "datatype", "shape", "reason"),
-    [
-        ("", "FP32", (1,), "is not a name"),
-        ("x", "BYTES", (1,), "there is no datatype 'BYTES'; use one of BOOL, UINT8"),
-        ("x", "FP32", (0,), "sizes of 1 or more"),
-        ("x", "FP32", (-1, 4), "without the batch axis"),
-        ("x", "FP32", (1,) * 8, "up to 7"),
-        ("x", "FP32", (2**16, 2**16), "more than 64 MiB"),
-    ],
-)
-def test_a_tensor_of_no_use_is_refused(
-    name: str, datatype: str, shape: tuple[int, ...], reason: str
-) -> None:
-    with pytest.raises(InputError, match=reason):
-        TensorSpec(name, datatype, shape)
-
-
-@pytest.mark.parametrize(
     ("given", "reason"),
     [
         (np.zeros((1, 4)), "returned a ndarray; return a dictionary of"),
@@ -158,32 +124,6 @@ def test_answers_other_than_declared_are_refused(given: Any, reason: str) -> Non
         NamedTensorModel(kind()).infer(scenes(1, 0).inputs)
 
 
-def test_a_class_without_outputs_is_named() -> None:
-    with pytest.raises(InputError, match="lacks outputs"):
-        model_class("learn.test_named_tensors:Halved")
-
-
-class Halved:
-    """Inputs, and no outputs."""
-
-    inputs = (SPEC,)
-    build = to = infer = train_step = save = load = print
-    learning_rate = 1.0
-
-
 def test_a_benchmark_is_refused_for_such_a_model() -> None:
     with pytest.raises(InputError, match="reads tensors, but nc-synthetic consists of images"):
         matching_benchmark("nc-synthetic", NAME)
-
-
-class Undecided(Means):
-    """It computes NaN as whether an answer is correct."""
-
-    def is_correct(self, outputs: Any, label: int) -> Any:
-        return outputs[label] / np.float32(0)
-
-
-def test_a_verdict_that_is_nan_is_no_correct_answer() -> None:
-    undecided: Any = Undecided.build(3, 0)
-    with np.errstate(invalid="ignore"):
-        assert not compare(undecided, np.zeros((2, 3), np.float32), np.array([0, 1]))[0].any()

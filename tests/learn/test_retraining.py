@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -22,19 +21,17 @@ from migrator.learn import checkpoint
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.model import Inputs, Labels, Model, Scores
-from migrator.learn.registry import benchmark, build
+from migrator.learn.registry import benchmark
 from migrator.learn.retraining import (
     RetrainingSettings,
     accuracy,
     balanced_order,
     batches,
-    begin_training,
     best_epoch,
-    rate,
     retrain,
     steps_per_epoch,
 )
-from migrator.learn.samples import Samples, WindowData, split_validation
+from migrator.learn.samples import WindowData
 from migrator.learn.zoo import SmallCnn
 
 KNOWN = benchmark("nc-synthetic")
@@ -165,14 +162,6 @@ def test_a_part_of_the_samples_has_every_class_and_repeats(pretrained: Pretraine
     assert set(data.new_classes) <= set(data.training_part(0.01, 0).labels.tolist())
 
 
-def test_a_model_that_cannot_freeze_layers_trains_all_of_them(pretrained: Pretrained) -> None:
-    _, data, _ = pretrained
-    model = build("support.means_model:Means", 10, 0)
-    with pytest.raises(InputError, match=r"Means has no train_only\(\).*not 'head'"):
-        retrain(model, data, 0.0, replace(SETTINGS, layers=Layers.HEAD))
-    assert retrain(model, data, 0.0, SETTINGS)[1].accuracy_after > 0
-
-
 class Forgetful(Tiny):
     """Unlearns everything after a number of steps."""
 
@@ -226,26 +215,6 @@ def test_a_training_whose_best_model_is_damaged_starts_again(
     straight, expected = retrain(model, data, 0.0, SETTINGS)
     assert (done.curve, len(warnings)) == (expected.curve, 1)
     assert same(again, straight, data)
-
-
-def test_new_classes_are_recognised_before_the_first_step(pretrained: Pretrained) -> None:
-    model, data, before = pretrained
-    placed = copy.deepcopy(model)
-    assert isinstance(placed, Tiny)
-    begin_training(placed, data.training, seed=0)
-    placed.seen[[*data.new_classes]] = True
-    assert accuracy(placed, data.held_out_new) > 0.5
-    assert accuracy(placed, data.held_out) > before + 0.1
-
-
-def test_samples_that_choose_the_epoch_are_not_those_of_the_accuracies() -> None:
-    labels = np.repeat([0, 1, 2], [400, 12, 3]).astype(np.int64)
-    samples = Samples(np.arange(415), labels, labels)
-    reported, validation = split_validation(samples, seed=1)
-    assert np.bincount(validation.labels).tolist() == [50, 3, 3]
-    assert np.bincount(reported.labels).tolist() == [350, 9, 3]
-    shared = set(reported.inputs) & set(validation.inputs)
-    assert shared == {412, 413, 414}
 
 
 class Sudden(Tiny):
@@ -317,13 +286,6 @@ def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:
     with pytest.raises(InputError, match="give one of 'head', 'last block', 'all'"):
         RetrainingSettings(layers=cast(Layers, "middle"))
     assert RetrainingSettings(layers=cast(Layers, "head")).layers is Layers.HEAD
-
-
-def test_the_rate_warms_up_and_cools_down() -> None:
-    rates = [rate(step, 100, 1.0) for step in range(100)]
-    assert rates[0] < rates[5] < max(rates)
-    assert rates[-1] < 0.01
-    assert 0.9 < max(rates) <= 1
 
 
 def test_every_class_is_trained_on_as_often() -> None:

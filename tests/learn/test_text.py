@@ -52,20 +52,6 @@ def test_what_others_said_is_removed(quoted: str) -> None:
     assert body_of(f"Subject: x\n\nmine\n{quoted}\nmine too") == "mine\nmine too"
 
 
-def test_an_empty_line_may_stand_before_a_quotation() -> None:
-    assert body_of("Subject: x\n\nA Name says:\n\n> their words\nmine") == "mine"
-
-
-def test_what_only_looks_like_a_quotation_stays() -> None:
-    said = "this is my list:\none\nmail me: a@b.org, or not\n#include <stdio.h>\nif (a > b)"
-    assert body_of(f"Subject: x\n\n{said}") == said
-
-
-def test_a_rule_in_the_middle_of_a_long_message_ends_nothing() -> None:
-    said = "\n".join(["above", "-----", *(f"line {number}" for number in range(20))])
-    assert body_of(f"Subject: x\n\n{said}") == said
-
-
 def test_words_are_of_every_alphabet_in_every_spelling() -> None:
     tokens = tokens_of("Größe GRÖSSE größe")
     assert tokens[1] == tokens[2] == tokens[3]
@@ -93,10 +79,3 @@ def test_combining_marks_take_no_quadratic_time() -> None:
     begun_s = time.thread_time()
     tokens_of("a" + "\u0300\u0316" * (CHARACTERS * TOKENS // 2))
     assert time.thread_time() - begun_s < 2.0
-
-
-def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
-    long_text = "word " * TOKENS
-    long = long_text + "x" * 30_000_000
-    assert tokens_of(long).tolist() == tokens_of(long_text).tolist()
-    assert tokens_of(" " * CHARACTERS * TOKENS + "word").tolist() == tokens_of("").tolist()

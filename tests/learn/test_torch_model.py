@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,11 +41,6 @@ def test_the_seed_decides_and_nobody_outside_notices() -> None:
     assert not np.array_equal(first.infer(IMAGES), other.infer(IMAGES))
 
 
-def test_images_of_any_size_are_read() -> None:
-    large = RNG.integers(0, 256, (2, 3, 50, 50), dtype=np.uint8)
-    assert model().infer(large).shape == (2, 4)
-
-
 def test_classes_never_seen_are_not_answered_and_not_unlearned() -> None:
     trainee = model()
     head = trainee.network.state_dict()["classifier.bias"][3].clone()
@@ -65,26 +59,6 @@ def test_a_file_or_a_folder_gives_the_weights_back(tmp_path: Path, name: str) ->
     again = model(7)
     again.load(tmp_path / name)
     np.testing.assert_array_equal(again.infer(IMAGES), trainee.infer(IMAGES))
-
-
-def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    trainee = trained(3)
-    trainee.save(tmp_path / "half", training=True)
-    again = model()
-    again.load(tmp_path / "half")
-    np.testing.assert_array_equal(
-        trained(3, again).infer(IMAGES), trained(3, trainee).infer(IMAGES)
-    )
-
-
-def test_a_copy_is_one_of_its_own_and_begins_its_training_anew() -> None:
-    trainee = trained(2)
-    before = trainee.infer(IMAGES)
-    other = copy.deepcopy(trainee)
-    np.testing.assert_array_equal(other.infer(IMAGES), before)
-    trained(2, other)
-    np.testing.assert_array_equal(trainee.infer(IMAGES), before)
-    assert not np.array_equal(other.infer(IMAGES), before)
 
 
 def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None:
@@ -148,13 +122,6 @@ def test_a_damaged_note_is_one_sentence_and_nothing_is_taken(tmp_path: Path, not
     refused(tmp_path / "bad")
 
 
-@pytest.mark.parametrize("key", ["training.x.step", "training.99.step", "training.0.y"])
-def test_damaged_moments_are_one_sentence_and_nothing_is_taken(tmp_path: Path, key: str) -> None:
-    tensors = {**model(3).network.state_dict(), key: torch.zeros(())}
-    save_file(tensors, tmp_path / "bad", {"migrator": json.dumps(NOTE)})
-    refused(tmp_path / "bad")
-
-
 def refused(path: Path) -> None:
     trainee = model()
     before = trainee.infer(IMAGES)
@@ -183,17 +150,6 @@ def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Pat
     with pytest.raises(InputError, match="do not fit SmallCnn"):
         trainee.load(tmp_path / "text")
     np.testing.assert_array_equal(trainee.infer(IMAGES), before)
-
-
-def test_weights_that_are_missing_or_damaged_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        model().load(tmp_path / "absent")
-    (tmp_path / "bad").write_bytes(b"no tensors")
-    with pytest.raises(InputError, match="damaged or not a safetensors file"):
-        model().load(tmp_path / "bad")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"holds no \.safetensors files"):
-        model().load(tmp_path / "empty")
 
 
 def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,10 @@ import pytest
 import torch
 from support.small_models import save_bert, save_convnext
 from support.tiny_model import Tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 from migrator.core.errors import InputError
 from migrator.core.training import Layers
-from migrator.learn.cuda_graphs import CapturedSteps
 from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import build, models
@@ -101,45 +100,6 @@ def test_all_layers_learn_again_afterwards() -> None:
     assert changed_by_training(model) == every
 
 
-def test_what_the_model_itself_excludes_stays_excluded() -> None:
-    model = SmallCnn.build(4, 0, 16)
-    model.network.get_parameter("0.weight").requires_grad_(False)
-    for layers in (Layers.HEAD, Layers.ALL):
-        model.train_only(layers)
-        assert "0.weight" not in changed_by_training(model)
-
-
-def test_a_captured_step_is_dropped_with_the_layers_it_trained() -> None:
-    model = SmallCnn.build(4, 0, 16)
-    model._new_optimiser()
-    captured = model._captured = CapturedSteps()  # as on a GPU
-    model.train_only(Layers.HEAD)
-    assert model._captured is not captured
-    assert len(model._new_optimiser().param_groups[0]["params"]) == 2
-
-
-def test_a_training_of_the_head_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    straight, cut_off, resumed = (SmallCnn.build(4, 0, 16) for _ in range(3))
-    for model in (straight, cut_off, resumed):
-        model.train_only(Layers.HEAD)
-    changed_by_training(straight)
-    changed_by_training(straight)
-    changed_by_training(cut_off)
-    cut_off.save(tmp_path / "half", training=True)
-    resumed.load(tmp_path / "half")
-    changed_by_training(resumed)
-    inputs, _ = batch(straight)
-    np.testing.assert_array_equal(resumed.infer(inputs), straight.infer(inputs))
-
-
-def test_a_checkpoint_of_the_head_is_small() -> None:
-    model = SmallCnn.build(4, 0, 16)
-    every = model.kept_bytes
-    model.train_only(Layers.HEAD)
-    head = 4 * (128 * 4 + 4)
-    assert model.kept_bytes == every / 3 + 2 * head
-
-
 BLOCKS = {
     "mobilenet-v2": ("mobilenet_v2.layer.15.", "mobilenet_v2.conv_1x1.", "classifier."),
     "resnet-50": ("resnet.encoder.stages.3.", "classifier."),
@@ -180,10 +140,3 @@ def test_without_a_list_of_blocks_the_head_can_be_trained_alone() -> None:
 def test_without_a_known_head_all_layers_must_be_trained(layers: Layers) -> None:
     with pytest.raises(InputError, match="the head of Headless is not known"):
         Headless.build(4, 0).train_only(layers)
-
-
-def test_a_layer_that_is_named_wins_over_the_network() -> None:
-    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
-    frozen = freeze(network, Layers.LAST_BLOCK, "2.", "0.", "own")
-    assert frozen.parameters == {"1.weight", "1.bias"}
-    assert frozen.modules == ("1",)

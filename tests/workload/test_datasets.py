@@ -23,34 +23,12 @@ def test_windows_and_classes_of_the_paper(name: str, windows: int, classes: int)
     assert dataset.classes * (windows + 1) == classes
 
 
-def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
-    for dataset in datasets().values():
-        for course in dataset.measured.values():
-            for accuracies in (course.pre, course.estimated, course.post):
-                assert len(accuracies) == dataset.windows
-                assert all(0 < value < 1 for value in accuracies)
-            assert "weights random" in course.provenance or "weights ImageNet" in course.provenance
-            assert "H200" in course.provenance
-
-
 def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None:
     windows = drifts("nc-cifar-10", profile("resnet-50", H200))
     accuracies = datasets()["nc-cifar-10"].measured["resnet-50"]
     assert tuple(drift.accuracy_expected for drift in windows) == accuracies.estimated
     assert tuple(drift.accuracy_post for drift in windows) == accuracies.post
     assert accuracies.estimated != accuracies.post
-
-
-def test_retraining_takes_as_long_as_its_samples_and_epochs() -> None:
-    windows = drifts("nc-20-newsgroups", profile("bert-base", H200))
-    assert len(windows) == 9
-    dataset = datasets()["nc-20-newsgroups"]
-    bert = profile("bert-base", H200)
-    per_sample_s = bert.latency_s(16, 16) / 16 * bert.training_ratio
-    assert windows[2].seconds is not None
-    assert windows[2].seconds.at(16) == pytest.approx(
-        dataset.samples[2] * dataset.epochs * per_sample_s
-    )
 
 
 def test_unknown_names_are_refused() -> None:
@@ -76,8 +54,3 @@ def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
         for model in models:
             model.begin(10.0 * window, window)
         assert models[0].accuracy == pytest.approx(models[1].accuracy)
-
-
-def test_own_samples_have_no_packaged_accuracies() -> None:
-    with pytest.raises(InputError, match=r"live\.benchmark"):
-        drifts("folder:pictures", profile("resnet-50", H200))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenario, ShareSizes
@@ -23,7 +21,7 @@ from migrator.io.strict import entry_types, key_path
 from migrator.io.yaml_text import load_yaml
 from migrator.workload.capacity import highest_rps
 from migrator.workload.datasets import drifts
-from migrator.workload.entries import ScenarioEntry, scenario_schema
+from migrator.workload.entries import ScenarioEntry
 from migrator.workload.file import parse_scenario, read_scenario
 from migrator.workload.profile_file import parse_profile
 
@@ -211,18 +209,14 @@ def test_generated_arrivals_have_their_mean_in_the_run(kind: str) -> None:
     ("seconds", "arrivals", "windows", "expected"),
     [
         # no number is given: all nine drifts where there is room for them
-        (9999, {}, None, (9, 600)),
         (2400, {}, None, (9, 600)),
         # one window of history is kept, the rest is run
         (1800, {}, None, (8, 200)),
-        (999, {}, None, (3, 399)),
         (399, {}, None, (1, 199)),
-        (200, {}, None, (1, 0)),
         (1000, {"offset_s": 100}, None, (4, 100)),
         # a number was asked for: what is left over is history
         (1000, {}, 5, (5, 0)),
         (1000, {}, 3, (3, 400)),
-        (1000, {}, 1, (1, 600)),
     ],
 )
 def test_windows_and_history_that_a_trace_has_room_for(
@@ -248,7 +242,6 @@ def test_windows_and_history_that_a_trace_has_room_for(
     [
         (1000, {}, 6, "its 1000 s have no room for 6 windows of 200 s; ask for at most 5 windows"),
         (1000, {"offset_s": 500}, 3, "after offset_s 500; ask for at most 2 windows"),
-        (199, {}, None, "no room for 1 windows of 200 s; give a longer trace"),
         (1000, {"offset_s": 2000}, None, "give a longer trace or a shorter window_s"),
     ],
 )
@@ -289,24 +282,6 @@ def test_copies_of_a_trace_are_added_up_where_their_delay_is_given(tmp_path: Pat
     assert "tenants[0].arrivals.spread_s: this goes with trace" in refusal(data)
 
 
-def test_the_largest_mean_that_is_offered_is_taken() -> None:
-    data = changed(smallest(), "tenants", 0, "arrivals", "mean_rps", 1e6)
-    sentence = refusal(data)
-    assert sentence.startswith("tenants[0].arrivals.mean_rps: 1e+06 requests per second")
-    offered = float(sentence.rpartition(" ")[2])
-    assert parsed(changed(data, "tenants", 0, "arrivals", "mean_rps", offered))
-
-
-def test_overload_allows_rates_beyond_the_board(tmp_path: Path) -> None:
-    data = changed(smallest(), "tenants", 0, "arrivals", "mean_rps", 20_000)
-    data["tenants"][0]["arrivals"]["overload"] = True
-    assert parsed(data).tenants[0].trace.counts.mean() == pytest.approx(20_000, rel=0.05)
-    write_trace(tmp_path / "trace.csv", [10_000] * 800)
-    arrivals = {"trace": "trace.csv", "scale": 2, "overload": True}
-    data = changed(smallest(), "tenants", 0, "arrivals", arrivals)
-    assert parsed(data, tmp_path).tenants[0].trace.counts[0] == 20_000
-
-
 def test_the_limits_of_peers() -> None:
     assert parsed(smallest()).peers == PeerLimits()
     peers = {"min_sms": 13.2, "shares": "any", "resized_training": "free", "workers": "cold"}
@@ -324,40 +299,26 @@ def test_the_limits_of_peers() -> None:
     ("keys", "value", "said"),
     [
         (("version",), 2, "write the file in version 1"),
-        (("version",), DELETED, "the key is missing"),
-        (("name",), " ", "no name"),
-        (("gpu",), "H200", "H200-141GB"),
         (("gpu",), "GH200-144GB", "the number of SMs"),
-        (("window_s",), 0, "less than 1"),
         (("window_s",), 199.5, "give 200"),
         (("slot_s",), 0.3, "give 1, 2, 3, ... or 1/2, 1/3"),
-        (("slot_s",), 0.05, "less than 0.1"),
         (("tenants",), [], "at least one tenant"),
         (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
-        (("tenants", 0, "model"), DELETED, "the key is missing"),
         (("tenants", 0, "model"), "my_models:Detector", "measure one with `migrator profile`"),
         (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
-        (("tenants", 0, "name"), "", "empty"),
         (("tenants", 1, "name"), "images", "already the name of tenants[0]"),
         (("tenants", 0, "slo_ms"), 0.2, "on the largest instance of A100-40GB"),
-        (("tenants", 0, "batch"), 10**6, "more than 256"),
         (("tenants", 0, "min_gpcs"), 5, "use 1, 2, 3, 4 or 7 GPCs"),
         (("tenants", 0, "profile"), "absent.json", "there is no file"),
-        (("tenants", 0, "profile"), "a\0b", "no path"),
         (("tenants", 0, "arrivals"), {}, "neither trace nor generator"),
         (("tenants", 0, "arrivals", "trace"), "absent.csv", "no such file"),
-        (("tenants", 0, "arrivals", "trace"), "", "no path"),
         (("tenants", 0, "arrivals", "generator"), "azure", "trace is given as well"),
-        (("tenants", 0, "arrivals", "mean_rps"), 3, "goes with generator"),
-        (("tenants", 1, "arrivals", "scale"), 2, "goes with trace"),
         (("tenants", 1, "arrivals", "mean_rps"), DELETED, "missing beside generator"),
         (("tenants", 0, "retraining"), {}, "neither dataset nor windows"),
-        (("tenants", 0, "retraining", "dataset"), "nc-cifar-10", "both are given"),
         (("tenants", 0, "retraining", "windows", 0, "seconds", "5"), 1, "1, 2, 3, 4 or 7 GPCs"),
         (("tenants", 0, "retraining", "windows", 0, "seconds"), None, "the accuracy changes"),
         (("tenants", 0, "retraining", "windows", 1, "acuracy_pre"), 0, "mean accuracy_pre"),
         (("tenants", 1, "retraining", "dataset"), "newsgroups", "nc-20-newsgroups"),
-        (("tenants", 1, "retraining", "dataset"), "nc-core50", "bert-base"),
     ],
 )
 def test_refused_by_key_with_a_remedy(folder: Path, keys: Keys, value: object, said: str) -> None:
@@ -385,42 +346,6 @@ def test_no_more_tenants_than_instances() -> None:
     assert refusal(data).startswith("tenants: instances of 2, 1, 1, 1, 1, 1 and 1 GPCs never fit")
     del data["tenants"][6]
     assert len(parsed(data).tenants) == 6
-
-
-def test_a_window_may_have_nothing_to_retrain_on(folder: Path) -> None:
-    window = {"accuracy_pre": 0.6, "accuracy_post": 0.6, "seconds": None}
-    data = changed(whole(), "tenants", 0, "retraining", "windows", 0, window)
-    first, second = parsed(data, folder).tenants[0].drifts
-    assert first.seconds is None
-    assert second.seconds is not None
-
-
-def test_retraining_may_be_null(folder: Path) -> None:
-    scenario = parsed(changed(whole(), "tenants", 1, "retraining", None), folder)
-    assert scenario.tenants[1].drifts == ()
-
-
-@pytest.mark.parametrize("name", boards())
-def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
-    data = changed(smallest(), "gpu", name)
-    sizes = {str(gpcs): 100 for gpcs in boards()[name].sizes}
-    window = {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": sizes}
-    data["tenants"][0]["retraining"] = {"windows": [window]}
-    if any(plain_profile.sms is None for plain_profile in boards()[name].plain_profiles.values()):
-        assert "is not published" in refusal(data)
-        return
-    scenario = parsed(data)
-    seconds = scenario.tenants[0].drifts[0].seconds
-    assert seconds is not None
-    assert seconds.at(scenario.board.sms) == pytest.approx(100)
-    assert scenario.tenants[0].service.profile.board == name
-
-
-@pytest.mark.parametrize("data", [[], None, 3, "scenario"])
-def test_a_scenario_is_an_object(data: object) -> None:
-    sentence = refusal(data)
-    assert sentence.startswith("the scenario is ")
-    assert "give a YAML object with version, name, " in sentence
 
 
 def all_keys(data: object, path: Keys = ()) -> list[Keys]:
@@ -490,43 +415,6 @@ def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None
     assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms
 
 
-def objects(part: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(part, dict):
-        if isinstance(part.get("properties"), dict):
-            yield part
-        part = list(part.values())
-    if isinstance(part, list):
-        for item in part:
-            yield from objects(item)
-
-
-def test_it_is_json_and_names_the_version() -> None:
-    schema = json.loads(json.dumps(scenario_schema()))
-    assert schema["properties"]["version"]["const"] == 1
-    assert schema["required"] == ["version", "tenants"]
-    assert schema["title"] == "MIGRator scenario"
-
-
-def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
-    key_objects = list(objects(scenario_schema()))
-    assert {frozenset(described["properties"]) for described in key_objects} == {
-        frozenset(model.model_fields) for model in entry_types(ScenarioEntry).values()
-    }
-    for described in key_objects:
-        assert described["additionalProperties"] is False
-        for key, value in described["properties"].items():
-            assert value["description"], key
-            assert "title" not in value, key
-
-
-def test_arrivals_are_one_of_two() -> None:
-    arrivals = scenario_schema()["$defs"]["ArrivalsEntry"]
-    assert [arrival["required"] for arrival in arrivals["oneOf"]] == [
-        ["trace"],
-        ["generator", "mean_rps"],
-    ]
-
-
 def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path) -> None:
     entry = json.loads(files("migrator.core").joinpath("profiles.json").read_text("utf-8"))
     large = {**entry["profiles"][0], "memory_mib": {"1": 200_000.0}}
@@ -537,8 +425,75 @@ def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path
         parse_scenario(data, folder=tmp_path, name="x")
 
 
-def test_tenants_with_the_same_arrivals_do_not_swell_together() -> None:
-    data = smallest()
-    data["tenants"].append({**data["tenants"][0], "name": "other"})
-    tenant, other = parsed(data).tenants
-    assert not np.array_equal(tenant.trace.counts, other.trace.counts)
+# Tenants with several ways to retrain.
+
+AT = ("tenants", 0, "retraining", "configurations")
+
+
+def configured(*path_and_value: Any) -> dict[str, Any]:
+    """A tenant with two configurations and two windows, with one value replaced or added."""
+    data, tenant = smallest(), smallest()["tenants"][0]
+    first = {"accuracy_pre": 0.6, "accuracy_post": 0.9, "seconds": {"1": 60, "4": 20}}
+    half = {"accuracy_post": 0.8, "seconds": {"1": 30, "4": 10}, "accuracy_estimated": 0.7}
+    windows = [half, {"accuracy_post": 0.5}]
+    tenant["retraining"] = {
+        "windows": [first, {"accuracy_pre": 0.5, "accuracy_post": 0.5}],
+        "configurations": [
+            {"name": "all"},
+            {"name": "half", "memory_gib": 20, "windows": windows},
+        ],
+    }
+    data["tenants"] = [tenant]
+    return changed(data, *path_and_value)
+
+
+@pytest.mark.parametrize(("labels", "kept"), [("start", 1.0), ("feedback", 0.5 / 0.9)])
+def test_a_window_has_the_other_configurations_beside_the_first(labels: str, kept: float) -> None:
+    """Labels that come during a window are learned a window later."""
+    drifts = parsed(configured("labels", labels)).tenants[0].drifts
+    learned = drifts[labels == "feedback"]
+    (half,) = learned.others
+    assert (learned.configuration, half.name, half.memory_gib) == ("all", "half", 20)
+    assert half.accuracy_post == pytest.approx(0.8 * kept)
+    assert half.accuracy_expected == pytest.approx(0.7 * kept)
+    assert half.seconds.at(16) == pytest.approx(30)
+    assert drifts[labels == "start"].others == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "sentence"),
+    [
+        (
+            (0, "windows"),
+            [{"accuracy_post": 0.8}],
+            "[0].windows: the first configuration is the one that dataset or windows describes; "
+            "leave it out",
+        ),
+        (
+            (1,),
+            {"name": "half"},
+            "[1].windows: the key is missing; give 2, as many as the first configuration has",
+        ),
+        (
+            (1, "windows", 0, "seconds"),
+            None,
+            "[1].windows[0].seconds: the key is missing; give seconds in the windows in which the "
+            "first configuration has some",
+        ),
+        (
+            (1, "windows", 1, "seconds"),
+            {"1": 3},
+            "[1].windows[1].seconds: there is nothing to retrain; give seconds in the windows in "
+            "which the first configuration has some",
+        ),
+        (
+            (1, "name"),
+            "all",
+            "[1].name: 'all' is already the name of tenants[0].retraining.configurations[0]; give "
+            "every configuration a name of its own",
+        ),
+    ],
+)
+def test_wrong_configurations_are_refused_by_key(keys: Keys, value: Any, sentence: str) -> None:
+    said = refusal(configured(*AT, *keys, value))
+    assert said == f"tenants[0].retraining.configurations{sentence}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from migrator.core.errors import InputError
 from migrator.workload.file import read_scenario
@@ -112,16 +111,9 @@ def test_ways_to_retrain_need_no_data_set() -> None:
     assert scenario.scenario.tenants[0].drifts == ()
 
 
-def test_a_tenant_without_configurations_has_one_without_a_name() -> None:
-    (way,) = parsed(smallest()).tenants[0].configurations
-    assert (way.name, way.epochs, way.work) == ("", 8, 8)
-
-
 @pytest.mark.parametrize(
     ("at", "key", "value", "sentence"),
     [
-        (1, "epochs", 0, "configurations[1].epochs: 0 is less than 1"),
-        (1, "part", 0, "configurations[1].part: 0 is not above 0"),
         (1, "layers", "last", "configurations[1].layers: 'last' is not known"),
         (1, "name", "head", "configurations[2].name: 'head' is already the name of"),
         (
@@ -156,27 +148,12 @@ def test_windows_without_a_first_configuration_that_is_described_are_refused() -
     assert "give dataset or windows beside configurations" in refusal(data)
 
 
-def test_seed_and_windows_can_be_overridden(tmp_path: Path) -> None:
-    data = smallest()
-    data["tenants"].append(data["tenants"][0] | {"name": "others"})
-    path = tmp_path / "two.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    scenario = read_live(path, seed=3, windows=2)
-    assert (scenario.scenario.name, scenario.scenario.windows) == ("two", 2)
-    assert [tenant.seed for tenant in scenario.tenants] == [3, 4]
-    assert read_live(path, seed=2**32 - 1).tenants[1].seed == 2**32 - 1
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "said"),
     [
-        (("live", "port"), 70000, "live.port: 70000 is more than 65535"),
         (("live", "prot"), 1, "did you mean port?"),
-        (("live", "token_variables"), {}, "live.token_variables: an empty object is not enough"),
         (("live", "tokens"), "a\nb", "live.tokens: 'a\\nb' is no path"),
         (("tenants", 0, "live", "retrain_after_labels"), 19, "19 is less than 20"),
-        (("tenants", 0, "live", "retrain_after_drop"), 0, "0 is less than 0.01"),
-        (("tenants", 0, "live", "retrain_after_label"), 50, "did you mean retrain_after_labels?"),
         (("tenants", 0, "live", "weights"), "w.pt", "no .safetensors file"),
         (("tenants", 0, "live", "weights"), "absent.safetensors", "there is no file"),
         (("tenants", 0, "name"), "../photos", "cannot be part of an address"),
@@ -194,11 +171,6 @@ def test_refused_by_key_with_a_remedy(
         part = part[key]
     part[keys[-1]] = value
     assert said in refusal(data)
-
-
-def test_tokens_come_from_one_place() -> None:
-    both = {"tokens": "t.yaml", "token_variables": {"admin": "A_TOKEN"}}
-    assert "live.tokens: token_variables is given as well" in refusal(smallest() | {"live": both})
 
 
 def test_the_example_is_a_live_scenario_that_a_small_machine_can_serve() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from migrator.core.errors import InputError
 from migrator.workload.models_to_profile import read_models
 
 SCENARIO = """
@@ -43,8 +42,3 @@ def test_a_model_of_a_library_is_named_without_its_prefix(
 ) -> None:
     _, (entry,) = read_models(written(tmp_path, model))
     assert (entry.model, entry.tenant) == (model, tenant)
-
-
-def test_what_is_no_import_path_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tenants\[0\]\.model.*no import path"):
-        read_models(written(tmp_path, "my-module:Mine"))

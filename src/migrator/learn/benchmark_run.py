@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -32,7 +33,6 @@ from migrator.learn.benchmarks.benchmark import (
     window_data,
 )
 from migrator.learn.checkpoint import Checkpoints, RunFolder, Warn
-from migrator.learn.device import device_name, resolve_device
 from migrator.learn.estimation import Past, estimate
 from migrator.learn.model import Modality, Model, declares_tensors
 from migrator.learn.registry import (
@@ -47,6 +47,7 @@ from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 MEMORY = 200
 """Default number of samples replayed of every earlier class."""
+DEVICES = ("auto", "cpu", "cuda")
 
 Progress = Callable[[int, str], AbstractContextManager[Callable[[], None]]]
 """Takes a number of steps and their description; yields a function to call after each step."""
@@ -374,3 +375,20 @@ def weights_identity(path: Path | None) -> dict[str, Any] | None:
         return None
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     return {"name": path.name, "sha256": {file.name: sha256_of(file) for file in files}}
+
+
+def resolve_device(name: str) -> str:
+    """ "cpu" or "cuda" for a name in `DEVICES`; auto is the GPU if there is one."""
+    if name not in DEVICES:
+        raise InputError(f"--device: there is no {name[:100]!r}; use {', '.join(DEVICES)}")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise InputError("--device: torch sees no CUDA GPU here; use cpu, or auto")
+    return "cuda" if available and name != "cpu" else "cpu"
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or the processor's type."""
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
+    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"

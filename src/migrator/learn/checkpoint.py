@@ -28,8 +28,6 @@ TIME_SHARE = 0.05
 """The part of the training's time that slower checkpoints may take."""
 FREE_S = 0.2
 """Checkpoints that take no longer than this are written after every epoch."""
-_BYTES_PER_S = 300e6
-"""Assumed write speed until the first checkpoint has been timed."""
 
 _SETTINGS, _SERVED, _WINDOW = "settings.json", "course", "window-"
 
@@ -106,12 +104,11 @@ class Checkpoints:
 
 
 class CheckpointSchedule:
-    """Decides when the next checkpoint is due."""
+    """Decides when the next checkpoint is due: the first after the first epoch."""
 
-    def __init__(self, size_bytes: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`size_bytes`: approximate size of a checkpoint; 0 if unknown until the first one."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._cost_s, self._last_s = size_bytes / _BYTES_PER_S, clock()
+        self._cost_s, self._last_s = 0.0, clock()
 
     @property
     def due(self) -> bool:

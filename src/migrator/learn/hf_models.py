@@ -43,8 +43,6 @@ _WORDS = ("tokenizer.json", "vocab.*", "*.model")
 """Files with the words of a tokenizer."""
 _NOT_CROPPED = 384
 """From this side on, processors with `crop_pct` resize without cropping."""
-
-
 _MOST_CLASSES = 10**6
 _PROCESSORS = ("preprocessor", "processor")
 

@@ -1,8 +1,7 @@
 """The interface of a model, built in or a user's own, its inputs, and the samples it learns from.
 
 Inputs, labels and scores are numpy arrays, so that callers do not need torch. Texts are token
-numbers: the packaged models read words hashed into a fixed vocabulary; a folder of Hugging Face has
-its tokenizer in `tokenizer.json`, which the library `tokenizers` reads alone.
+numbers (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class Model(Protocol):
     - `begin_serving(batch)`: called once if only batches of up to `batch` inputs follow
     - `exchange(other)`: exchange the weights with another model of this class between two batches,
       or return False to be replaced by it
-    - `kept_bytes`: approximate size of a checkpoint of its training
     """
 
     modality: Modality

@@ -182,7 +182,7 @@ class _Training:
         self._samples = data.training_part(settings.part, settings.seed)
         self._validation = data.validation
         self._checkpoints, self._laps, self._steps = checkpoints, laps, 0
-        self._schedule = CheckpointSchedule(getattr(self._model, "kept_bytes", 0))
+        self._schedule = CheckpointSchedule()
         self._best: Model | None = None
         """A copy of the best epoch's model; None if the best epoch is the last one."""
         self.curve: list[float] = []

@@ -31,8 +31,6 @@ from migrator.learn.weights import (
 )
 
 _CUDA: Any = torch.cuda
-_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
-"""AdamW's state of every weight."""
 _WEIGHT_DECAY = 0.01
 _MAX_GRADIENT_NORM = 1.0
 _SMOOTHING = 0.1
@@ -96,14 +94,6 @@ class TorchModel(ABC):
     def is_captured(self) -> bool:
         """Whether answers are captured as graphs: on a GPU."""
         return self.device.type == "cuda"
-
-    @property
-    def kept_bytes(self) -> int:
-        """Approximate size of a training checkpoint: weights, two moments of trained ones."""
-        return sum(
-            (1 if name in self._frozen.parameters else 3) * parameter.nbytes
-            for name, parameter in self.network.named_parameters()
-        )
 
     def infer(self, inputs: Inputs) -> Scores:
         self.network.eval()
@@ -216,13 +206,12 @@ class TorchModel(ABC):
     def load(self, path: Path) -> None:
         """Load what `save` wrote; InputError if its head is for more classes than the model's."""
         saved = read_weights(path)
-        moments = self._fitting_moments(saved, path)
         extended = self._take_weights(saved, path, whole=True)
         if saved.note is None or extended:
             return
         self.steps, self.weights = saved.note.steps, saved.note.weights
-        if moments:
-            self._restore(self._new_optimiser(), moments)
+        if saved.moments:
+            self._restore(self._new_optimiser(), saved.moments)
 
     def begin_with(self, path: Path) -> None:
         """Load only the weights of a file or folder; a head for more classes is replaced."""
@@ -344,17 +333,6 @@ class TorchModel(ABC):
         """The weights that the optimiser has, in its order."""
         named = self.network.named_parameters()
         return [(name, weight) for name, weight in named if name not in self._frozen.parameters]
-
-    def _fitting_moments(self, saved: Saved, path: Path) -> Moments:
-        """The moments in the file; InputError unless each belongs to a weight in the same file."""
-        names = [name for name, _ in self._trained()]
-        for index, named in saved.moments.items():
-            weight = saved.tensors.get(names[index]) if 0 <= index < len(names) else None
-            shapes = () if weight is None else (weight.shape, torch.Size())
-            shaped = all(moment.shape in shapes for moment in named.values())
-            if set(named) != _MOMENTS or not shaped:
-                raise damaged(path)
-        return saved.moments
 
     def _restore(self, optimiser: torch.optim.AdamW, moments: Moments) -> None:
         weights = [weight for _, weight in self._trained()]

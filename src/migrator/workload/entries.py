@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema
 
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
 from migrator.io.strict import MAX_NUMBER, Entry, require_version, validated
@@ -24,27 +25,21 @@ _Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 _Names = Annotated[list[str], Field(min_length=1)]
 
 
-def _key(description: str, *examples: Any, default: Any = ..., **limits: Any) -> Any:
+def _key(description: str, default: Any = ..., **limits: Any) -> Any:
     """A key of the file; required if it has no default."""
-    return Field(default, description=description, examples=list(examples) or None, **limits)
+    return Field(default, description=description, **limits)
 
 
-def _integer(
-    what: str, least: int, most: int, *examples: int, default: int | None, note: str = ""
-) -> Any:
+def _integer(what: str, bounds: tuple[int, int], default: int | None, note: str = "") -> Any:
+    least, most = bounds
     description = f"{what}, an integer from {least} to {most}{note}"
-    return _key(description, *examples, default=default, ge=least, le=most)
+    return _key(description, default=default, ge=least, le=most)
 
 
-def _number(
-    what: str, least: float, most: float, *examples: float, default: float, words: str = ""
-) -> Any:
+def _number(what: str, bounds: tuple[float, float], default: float, words: str = "") -> Any:
+    least, most = bounds
     words = f"{what}, {words or f'a number from {least:g} to {most:g}'}"
-    return _key(words, *examples, default=default, ge=least, le=most)
-
-
-def _required(*keys: str) -> dict[str, Any]:
-    return {"required": list(keys)}
+    return _key(words, default=default, ge=least, le=most)
 
 
 class _Part(Entry):
@@ -54,21 +49,14 @@ class _Part(Entry):
 class GpuEntry(_Part):
     """One or several GPUs of one board."""
 
-    board: str = _key(
-        'the name of a board, such as "H200-141GB"',
-        *("H200-141GB", "A100-40GB"),
-        default="H200-141GB",
-    )
+    board: str = _key('the name of a board, such as "H200-141GB"', default="H200-141GB")
     name: str | None = _key(
         "what the GPU is called, as text; several are numbered: NAME-1, NAME-2; the "
         "board's name unless given",
-        "rack-a",
         default=None,
     )
-    count: int = _integer("how many of them there are", 1, MOST_GPUS, 8, default=1)
-    node: str | None = _key(
-        "the machine they are in, as text; null: not said", "node-1", default=None
-    )
+    count: int = _integer("how many of them there are", (1, MOST_GPUS), default=1)
+    node: str | None = _key("the machine they are in, as text; null: not said", default=None)
 
 
 class ClusterEntry(_Part):
@@ -80,21 +68,18 @@ class ClusterEntry(_Part):
     apart: list[_Names] = _key(
         "lists of tenants of which no two share a GPU; the name of an entry with "
         "count stands for all of its tenants",
-        [["front-page", "its-replica"]],
         default=[],
     )
-    together: list[_Names] = _key(
-        "lists of tenants that all share a GPU", [["detector", "reader"]], default=[]
-    )
+    together: list[_Names] = _key("lists of tenants that all share a GPU", default=[])
     spare: float = _number(
         "the part of every instance's capability that placing tenants does not count on, kept for "
         "bursts",
-        *(0, 0.9, 0.1),
+        (0, 0.9),
         default=0.0,
     )
     move_s: float = _number(
         "what moving a tenant costs, in seconds of its goodput",
-        *(0, 1e6, 20),
+        (0, 1e6),
         default=20.0,
         words="a number of at least 0",
     )
@@ -105,58 +90,52 @@ class LiveTenantEntry(_Part):
 
     classes: int | None = _integer(
         "the classes its model tells apart",
-        *(1, 100_000, 10),
+        (1, 100_000),
         default=None,
         note="; those of the benchmark unless given, and 1 for a model whose labels are tensors",
     )
     pixels: int | None = _integer(
         "the side of the images its network sees",
-        *(1, 1024, 16),
+        (1, 1024),
         default=None,
         note="; the model's own unless given",
     )
     input_pixels: int | None = _integer(
         "the side of the images that clients send, which the network's own are made from",
-        *(2, 1024, 32),
+        (2, 1024),
         default=None,
         note="; the network's unless given",
     )
     weights: str | None = _key(
-        "the path of a safetensors file to begin with, relative to the scenario",
-        "weights/resnet-50.safetensors",
-        default=None,
+        "the path of a safetensors file to begin with, relative to the scenario", default=None
     )
     benchmark: str | None = _key(
         "the name of a benchmark, as text, or folder:PATH for your own samples: pre-training and "
         "`migrator load` take labelled samples from it; the retraining's data set unless given",
-        *("nc-synthetic", "folder:my-pictures"),
         default=None,
     )
     seed: int | None = _integer(
         "what first weights and made-up samples follow",
-        *(0, HIGHEST_SEED, 1),
+        (0, HIGHEST_SEED),
         default=None,
         note="; the scenario's plus the tenant's position unless given",
     )
-    epochs: int = _integer("the epochs of a retraining", 1, 10_000, 4, default=8)
+    epochs: int = _integer("the epochs of a retraining", (1, 10_000), default=8)
     replay: int = _integer(
-        "the samples of every earlier class that are learned again", 0, 1_000_000, 50, default=200
+        "the samples of every earlier class that are learned again", (0, 1_000_000), default=200
     )
     held_out: float = _number(
-        "the part of the labelled requests that only judges retrainings",
-        *(0.01, 0.9, 0.2),
-        default=0.2,
+        "the part of the labelled requests that only judges retrainings", (0.01, 0.9), default=0.2
     )
     retrain_after_labels: int | None = _integer(
         "the new labels with which it is retrained at once, within the window",
-        *(20, 500_000, 500),
+        (20, 500_000),
         default=None,
         note="; null: it waits for the next window",
     )
     retrain_after_drop: Annotated[float, Field(ge=0.01, le=1)] | None = _key(
         "how far its accuracy falls until it is retrained at once, within the window, a number "
         "from 0.01 to 1, or null to wait for the next window",
-        *(0.1,),
         default=None,
     )
 
@@ -165,95 +144,66 @@ class TlsEntry(_Part):
     """The files of the certificate that the API shows to its clients."""
 
     certificate: str = _key(
-        "the path of the certificate and its chain in PEM, relative to the scenario", "tls.crt"
+        "the path of the certificate and its chain in PEM, relative to the scenario"
     )
-    key: str = _key("the path of its private key in PEM, relative to the scenario", "tls.key")
+    key: str = _key("the path of its private key in PEM, relative to the scenario")
 
 
 class LiveEntry(_Part):
     """Address, access and limits of the live runtime."""
 
-    host: str = _key(
-        "the address to listen on, as text",
-        *("127.0.0.1", "0.0.0.0"),
-        default="127.0.0.1",
-        min_length=1,
-    )
-    port: int = _integer(
-        "the port to listen on (0: any that is free)", 0, 65535, 8600, default=8600
-    )
+    host: str = _key("the address to listen on, as text", default="127.0.0.1", min_length=1)
+    port: int = _integer("the port to listen on (0: any that is free)", (0, 65535), default=8600)
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = _key(
-        "the port of the API over gRPC (0: any that is free), or null for none",
-        8601,
-        default=None,
+        "the port of the API over gRPC (0: any that is free), or null for none", default=None
     )
     tokens: str | None = _key(
         "the path of a YAML or JSON file with a token per tenant and one for admin, relative to "
         "the scenario",
-        "tokens.yaml",
         default=None,
     )
     token_variables: Annotated[dict[str, str], Field(min_length=1)] | None = _key(
         "the environment variables that hold the tokens, by tenant and for admin, such as "
         '{"admin": "ADMIN_TOKEN"}',
-        {"admin": "ADMIN_TOKEN", "photos": "PHOTOS_TOKEN"},
         default=None,
     )
     tls: TlsEntry | None = _key(
         "the files {certificate, key}, read again when they change, or null to serve in clear",
-        {"certificate": "tls.crt", "key": "tls.key"},
         default=None,
     )
     max_body_mib: float = _key(
-        "the largest request in MiB, a number above 0 and up to 1024",
-        16,
-        default=16.0,
-        gt=0,
-        le=1024,
+        "the largest request in MiB, a number above 0 and up to 1024", default=16.0, gt=0, le=1024
     )
     queue_limit: int = _integer(
         "the requests of a tenant that may wait",
-        *(1, 1_000_000, 512),
+        (1, 1_000_000),
         default=512,
         note="; those beyond are refused at once",
     )
     connections: int = _integer(
-        "the connections that are served at a time", 1, 65_535, 1024, default=1024
+        "the connections that are served at a time", (1, 65_535), default=1024
     )
 
 
 class ArrivalsEntry(_Part):
     """Source of a tenant's requests: a trace file or the generator."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [_required("trace"), _required("generator", "mean_rps")]}
-    )
-
-    trace: str | None = _key(
-        "the path of a trace, relative to the scenario",
-        "traces/azure_llm2023_conv.csv",
-        default=None,
-    )
-    scale: _Positive = _key(
-        "the factor on every rate of the trace, a number above 0", 120.0, default=1.0
-    )
+    trace: str | None = _key("the path of a trace, relative to the scenario", default=None)
+    scale: _Positive = _key("the factor on every rate of the trace, a number above 0", default=1.0)
     spread_s: int | None = _integer(
         "the most seconds by which copies of the trace are late that are added up for scale",
-        *(0, MAX_WINDOW_S, 60),
+        (0, MAX_WINDOW_S),
         default=None,
         note="; its rates are multiplied unless given",
     )
-    generator: str | None = _key(
-        "the kind of generated arrivals, as text", "alibaba", "azure", default=None
-    )
+    generator: str | None = _key("the kind of generated arrivals, as text", default=None)
     mean_rps: _Positive | None = _key(
         "the mean of the generated arrivals in requests per second of the run, above 0",
-        800.0,
         default=None,
     )
     offset_s: int | None = _integer(
         "the second of the trace at which the run begins",
-        *(0, MAX_OFFSET_S, 600),
+        (0, MAX_OFFSET_S),
         default=None,
         note="; what is before it is history",
     )
@@ -267,18 +217,16 @@ class ConfigurationWindowEntry(_Part):
     """Effect of one window's retraining in another configuration than the first."""
 
     accuracy_post: _Accuracy = _key(
-        "the accuracy on this window's data after retraining, a number from 0 to 1", 0.85
+        "the accuracy on this window's data after retraining, a number from 0 to 1"
     )
     seconds: Annotated[dict[str, _Positive], Field(min_length=1)] | None = _key(
         'the seconds that retraining takes by instance size in GPCs, such as {"1": 150, "2": 80}; '
         "null: there is nothing to retrain on yet",
-        {"1": 150, "2": 80, "3": 56, "4": 45},
         default=None,
     )
     accuracy_estimated: _Accuracy | None = _key(
         "the accuracy that is expected of the retraining and planned with, a number from 0 to 1; "
         "default accuracy_post",
-        0.83,
         default=None,
     )
 
@@ -287,17 +235,17 @@ class WindowEntry(ConfigurationWindowEntry):
     """Effect of one window on a tenant's model."""
 
     accuracy_pre: _Accuracy = _key(
-        "the accuracy on this window's data before retraining, a number from 0 to 1", 0.61
+        "the accuracy on this window's data before retraining, a number from 0 to 1"
     )
 
 
 class ConfigurationEntry(_Part):
     """One way to retrain a tenant's model."""
 
-    name: str = _key("the configuration's name, as text", "half", "all")
+    name: str = _key("the configuration's name, as text")
     memory_gib: float = _number(
         "the memory that its instance has at least, in GiB",
-        *(0, 1e6, 12),
+        (0, 1e6),
         default=0.0,
         words="a number of at least 0",
     )
@@ -309,19 +257,16 @@ class ConfigurationEntry(_Part):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = _key(
         "in the live runtime: its epochs, an integer from 1 to 10000; those of the tenant's live "
         "keys unless given",
-        4,
         default=None,
     )
     part: Annotated[float, Field(gt=0, le=1)] | None = _key(
         "in the live runtime: the part of the samples of every class that it trains on, a number "
         "above 0 and at most 1; 1 unless given",
-        0.5,
         default=None,
     )
     layers: Literal["head", "last block", "all"] | None = _key(
         'in the live runtime: the layers that it trains, "head", "last block" (with the head) or '
         '"all"; "all" unless given',
-        "head",
         default=None,
     )
 
@@ -334,18 +279,7 @@ class ConfigurationEntry(_Part):
 class RetrainingEntry(_Part):
     """Drift of a tenant's data: a packaged data set, or window by window."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [_required("dataset"), _required("windows"), _required("configurations")],
-            "not": _required("dataset", "windows"),
-        }
-    )
-
-    dataset: str | None = _key(
-        "the name of a packaged data set, as text",
-        *("nc-cifar-10", "nc-core50", "nc-20-newsgroups"),
-        default=None,
-    )
+    dataset: str | None = _key("the name of a packaged data set, as text", default=None)
     windows: Annotated[list[WindowEntry], Field(min_length=1)] | None = _key(
         "a list of at least one {accuracy_pre, accuracy_post, seconds}", default=None
     )
@@ -360,56 +294,45 @@ class RetrainingEntry(_Part):
 class TenantEntry(_Part):
     """One model that is served, and retrained if its data drifts."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"anyOf": [_required("model"), _required("profile")]}
-    )
-
     name: str | None = _key(
-        "the tenant's name, as text that is not empty; the model's unless given",
-        "front-page",
-        default=None,
+        "the tenant's name, as text that is not empty; the model's unless given", default=None
     )
     model: str | None = _key(
         "the name of a packaged model, as text; or, together with profile, hf:FOLDER_OR_ID, "
         "timm:NAME or a class of your own as package.module:Class",
-        *("resnet-50", "hf:google/vit-base-patch16-224", "my_models.detector:Detector"),
         default=None,
     )
     profile: str | None = _key(
         "the path of a profile file, relative to the scenario, or `assumed` for a trial",
-        "profiles/resnet-50-a100.json",
         default=None,
     )
     slo_ms: _Positive = _key(
-        "the milliseconds within which a request is to be answered, a number above 0", 100
+        "the milliseconds within which a request is to be answered, a number above 0"
     )
-    batch: int = _integer("the largest batch it is served in", 1, 256, 4, default=1)
+    batch: int = _integer("the largest batch it is served in", (1, 256), default=1)
     min_gpcs: int = _key(
         "the GPCs that one of its instances always has at least, a size of the board",
-        1,
         default=1,
         ge=1,
     )
     weight: _Positive = _key(
-        "what its goodput counts in a plan beside that of the others, a number above 0",
-        2.0,
-        default=1.0,
+        "what its goodput counts in a plan beside that of the others, a number above 0", default=1.0
     )
     floor: float = _number(
         "the share of the expected requests of every slot that a plan is able to answer in time, "
         "if any plan is",
-        *(0, 1, 0.9),
+        (0, 1),
         default=0.0,
     )
     count: int = _integer(
         "of a cluster: how many tenants like this one there are, numbered NAME-001, NAME-002 with "
         "arrivals of their own",
-        *(1, MOST_TENANTS, 100),
+        (1, MOST_TENANTS),
         default=1,
     )
     memory_gib: float = _number(
         "of a cluster: the memory in GiB that an instance needs to serve it",
-        *(0, 1e6, 12),
+        (0, 1e6),
         default=0.0,
         words="a number of at least 0",
     )
@@ -433,7 +356,6 @@ class PeersEntry(_Part):
     min_sms: _Positive | None = _key(
         "the SMs that an MPS process has at least, a number above 0; those of the board's "
         "smallest instance unless given",
-        16,
         default=None,
     )
     shares: Literal["runtime", "any"] = _key(
@@ -462,43 +384,35 @@ class ScenarioEntry(_Part):
 
     version: Literal[1] = _key(f"the version of the format, {VERSION}")
     name: str | None = _key(
-        "what the run is called, as text; the file's name unless given", "two-tenants", default=None
+        "what the run is called, as text; the file's name unless given", default=None
     )
-    gpu: str = _key(
-        'the name of a board, such as "H200-141GB"',
-        *("H200-141GB", "A100-40GB"),
-        default="H200-141GB",
-    )
+    gpu: str = _key('the name of a board, such as "H200-141GB"', default="H200-141GB")
     window_s: float = _number(
         "the seconds of a window",
-        *(1, MAX_WINDOW_S, 200),
+        (1, MAX_WINDOW_S),
         default=200.0,
         words=f"a whole number from 1 to {MAX_WINDOW_S}",
     )
     slot_s: float = _key(
         "the seconds of a slot from 0.1 to 60: 1, 2, 3, ... or 1/2, 1/3, 1/4, ...",
-        *(1, 0.5),
         default=1.0,
         ge=0.1,
         le=60,
     )
     windows: int | None = _integer(
         "the number of windows to run",
-        *(1, MOST_WINDOWS, 4),
+        (1, MOST_WINDOWS),
         default=None,
         note="; unless given, as many as any tenant's data drifts in and the traces have room for",
     )
-    policy: str = _key(
-        "the name of a policy, as text", "migrator", "ekya", "paris", default="migrator"
-    )
+    policy: str = _key("the name of a policy, as text", default="migrator")
     forecaster: str = _key(
         "the name of a forecaster, as text, or a function or class of your own as "
         "package.module:NAME",
-        *("auto", "my_forecasts:Forecast"),
         default="auto",
     )
     seed: int = _integer(
-        "what generated arrivals and drawn answers follow", 0, HIGHEST_SEED, 0, default=0
+        "what generated arrivals and drawn answers follow", (0, HIGHEST_SEED), default=0
     )
     workers: Literal["prepared", "cold"] = _key(
         '"prepared" (processes wait ready for a new instance) or "cold"', default="prepared"
@@ -532,24 +446,22 @@ def scenario_entry(data: object) -> ScenarioEntry:
     return validated(ScenarioEntry, data, "the scenario", "YAML")
 
 
+class _SchemaWithoutTitles(GenerateJsonSchema):
+    """Without the titles that pydantic derives from the keys."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        del schema
+        return False
+
+
 def scenario_schema() -> dict[str, Any]:
     """The schema of version 1.
 
     It does not express relations between keys, which only reading checks.
     """
-    schema = ScenarioEntry.model_json_schema(mode="validation")
-    _remove_titles(schema)
+    schema = ScenarioEntry.model_json_schema(schema_generator=_SchemaWithoutTitles)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "MIGRator scenario",
     }
-
-
-def _remove_titles(part: object) -> None:
-    """Remove the titles that pydantic derives from the keys."""
-    if isinstance(part, dict) and isinstance(part.get("title"), str):
-        del part["title"]
-    children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    for child in children:
-        _remove_titles(child)

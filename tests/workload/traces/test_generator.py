@@ -8,14 +8,7 @@ import pytest
 
 from benchmarks.trace_statistics import statistics_of
 from migrator.core.errors import InputError
-from migrator.workload.traces.formats import load_trace
-from migrator.workload.traces.generator import (
-    KINDS,
-    VARIABLE,
-    ArrivalKind,
-    generate,
-    real_file,
-)
+from migrator.workload.traces.generator import KINDS, VARIABLE, ArrivalKind, generate, real_file
 
 LONG_S = 2_000_000
 """200 times the slowest swell."""
@@ -35,20 +28,6 @@ def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     assert statistics.dispersion == pytest.approx(measured.dispersion, rel=0.15)
     assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
     assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.02)
-
-
-@measured_kinds
-def test_the_table_follows_the_real_trace(kind: ArrivalKind) -> None:
-    path = real_file(kind.name)
-    if path is None:
-        pytest.skip(f"{VARIABLE} does not name a folder with {kind.file_name}")
-    statistics = statistics_of(load_trace(path).counts)
-    measured = kind.measured
-    assert statistics.seconds == measured.seconds
-    assert statistics.mean_rps == pytest.approx(measured.mean_rps, abs=0.001)
-    assert statistics.dispersion == pytest.approx(measured.dispersion, abs=0.001)
-    assert statistics.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.001)
-    assert statistics.empty_share == pytest.approx(measured.empty_share, abs=0.001)
 
 
 @kinds
@@ -113,8 +92,3 @@ def test_real_traces_are_found(
     assert real_file("azure") == path
     assert real_file("twitter") is None
     assert real_file("poisson") is None
-
-
-def test_without_the_variable_there_are_no_real_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert real_file("azure") is None

@@ -35,40 +35,28 @@ def refused(path: Path) -> str:
         ("timestamp\n7,1\n", "no known trace format"),
         ("second,count\n0,1\n1,-2\n", "line 3 is '1,-2', not a whole second and a whole count"),
         ("0,1\n1,nan\n", "line 2 is '1,nan'"),
-        ("nan,1\n", "line 1 is 'nan,1'"),
-        ("0,1.5\n", "line 1 is '0,1.5'"),
         ("0,1\n\n\n1\n", "line 4 is '1'"),
-        ("0,1\n1,2,3\n", "line 2 is '1,2,3'"),
         ("0,99999999999\n", "line 1 is '0,99999999999'"),
         ("0,1\n1" + "0" * 400 + ",1\n", "line 2 is '1000"),
         ("0,1\n10000000,1\n", "it spans 10,000,001 seconds"),
-        ("1700000000\n1720000000\n", "it spans 20,000,001 seconds"),
         ("1700000000000\n1700000020000\n", "line 1 is '1700000000000', not a time in seconds"),
         ("1\n2\nlater\n", "line 3 is 'later', not a time"),
         ("2023-11-16T18:15:46\n2023-13-16T18:15:46\n", "line 2 is '2023-13-16T18:15:46'"),
         ("2023-11-16T18:15:46\n2023-11-16T18:15:46Z\n", "line 2 is '2023-11-16T18:15:46Z'"),
-        (LLM, "no requests at all"),
         (
             LLM + "2023-11-16 18:15:46.68,374\n",
             "line 2 is '2023-11-16 18:15:46.68,374', not a time",
         ),
         (FUNCTIONS + "a,b,c,http,0,0\n", "no requests at all"),
         (FUNCTIONS + "a,b,c,http,1\n", "line 2 is 'a,b,c,http,1', not 4 texts and 2 whole"),
-        (FUNCTIONS + "a,b,c,http,1,2\na,b\n", "line 3 is 'a,b'"),
         (FUNCTIONS + "a,b,c,http,1,-2\n", "line 2 is 'a,b,c,http,1,-2'"),
-        (FUNCTIONS + "a,b,c,http,1,99999999999999999999\n", "line 2 is"),
         (V2017.replace("9", "0", 1), "no requests at all"),
         (V2017 + "x" + V2017, "line 2 is 'x9,20,1,1,1,Terminated,50,0.005', not 8 columns"),
-        (V2017 + "9" * 400 + V2017, "line 2 is '9999"),
-        (V2018 + V2017, "line 2 is '9,20,1,1,1,Terminated,50,0.005', not 9 columns"),
         (CHUNK + "600,-1,1,Gamma,1,1\n", "line 2 is '600,-1,1,Gamma,1,1', not time,rate,cv"),
-        (CHUNK + "600,1,1,Normal,1,1\n", "line 2 is '600,1,1,Normal,1,1'"),
         (CHUNK + CHUNK, "the time 0 is in two rows"),
         (CHUNK + "600,1e9,1,Gamma,1,1\n", "the rate 1e+09 at time 600 makes more than"),
         (CHUNK + "6000000,1,1,Gamma,1,1\n", "it spans 12,000,000 seconds"),
-        ("0,0,1,Gamma,1,1\n", "no requests at all"),
         ('{"version": 1}\n', "line 1 is '{\"version\": 1}', which is the beginning of no known"),
-        ("x" * 5000 + "\n", "no known trace format"),
         ("0,1\n\0,\0\n", "this is not text"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
@@ -98,22 +86,9 @@ def test_faulty_bytes(content: bytes, reason: str, tmp_path: Path) -> None:
     assert reason in refused(path)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file(tmp_path: Path) -> None:
     assert "there is no such file" in refused(tmp_path / "none.csv")
-
-
-def test_a_folder(tmp_path: Path) -> None:
     assert "this is a folder" in refused(tmp_path)
-
-
-def test_a_file_taken_for_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("0,1\n", encoding="utf-8")
-    assert "cannot be read (Not a directory)" in refused(tmp_path / "a" / "b.csv")
-
-
-def test_a_path_no_file_can_have() -> None:
-    with pytest.raises(InputError, match="no path a file can have"):
-        load_trace(Path("a\0b"))
 
 
 def test_the_line_is_named_in_a_later_block(

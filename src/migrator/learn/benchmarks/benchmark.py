@@ -36,6 +36,7 @@ Encode = Callable[[Iterable[str]], NDArray[np.int32]]
 VARIABLE = "MIGRATOR_DATA"
 """Environment variable with the folder that holds the files, itself or in a subfolder `sets`."""
 Images = NDArray[np.uint8]
+_AGAIN = "download it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +213,7 @@ def encoded(material: Material, encode: Encode) -> Material:
 
 
 @contextmanager
-def reading_data(path: Path, what: str) -> Iterator[None]:
+def reading_data(path: Path, what: str, remedy: str = _AGAIN) -> Iterator[None]:
     """Turn any exception while reading a file into an InputError; `what` describes the file."""
     try:
         yield
@@ -222,12 +223,12 @@ def reading_data(path: Path, what: str) -> Iterator[None]:
         raise InputError(f"{path}: permission denied; make it readable for you") from error
     except Exception as error:
         # archives, pickles, arrays and pictures fail in dozens of ways
-        raise damaged_file(path, what) from error
+        raise damaged_file(path, what, remedy) from error
 
 
-def damaged_file(path: Path, what: str) -> InputError:
+def damaged_file(path: Path, what: str, remedy: str = _AGAIN) -> InputError:
     """The error for a file that is not what it should be."""
-    return InputError(f"{path}: not a {what}, or damaged; download it again")
+    return InputError(f"{path}: not a {what}, or damaged; {remedy}")
 
 
 def pillow() -> ModuleType:

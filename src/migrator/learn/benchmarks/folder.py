@@ -28,6 +28,7 @@ from migrator.learn.benchmarks.benchmark import (
     Origin,
     encoded,
     pillow,
+    reading_data,
     split_held_out,
 )
 from migrator.learn.model import Modality
@@ -282,17 +283,8 @@ def read_pictures(files: Sequence[Path], pixels: int | None) -> Images:
 def _opened(file: Path) -> Iterator[Any]:
     """The picture in a file; InputError if it cannot be read."""
     image = pillow()
-    try:
-        with image.open(file) as opened:
-            yield opened
-    except (InputError, MemoryError):
-        raise
-    except PermissionError as error:
-        raise InputError(f"{file}: permission denied; make it readable for you") from error
-    except Exception as error:  # each format fails in its own ways
-        raise InputError(
-            f"{file}: cannot be read as a picture; repair the file or remove it"
-        ) from error
+    with reading_data(file, "picture", "repair the file or remove it"), image.open(file) as opened:
+        yield opened
 
 
 def _common_side(files: Sequence[Path]) -> int:

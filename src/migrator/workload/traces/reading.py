@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -94,27 +95,13 @@ def _parsed_block(
     try:
         return parse(filled)
     except _FAULTS:
-        fault = _first_fault(parse, filled)
+        # by bisection: the first lines up to which they do not parse
+        fault = bisect(range(len(filled)), 0, key=lambda at: not _parses(parse, filled[: at + 1]))
     numbers = [number + index for index, line in enumerate(lines) if not line.isspace()]
     raise InputError(
         f"{path}: line {numbers[fault]} is {quoted(filled[fault])}, not {expected}; "
         "correct or remove that line"
     )
-
-
-def _first_fault(parse: _Parse[_Scalar], lines: list[str]) -> int:
-    """The index of the first line that does not parse, by bisection. Not all lines parse."""
-    if not _parses(parse, lines[:1]):
-        return 0
-    good, bad = 1, len(lines)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        # Always include the first line, because it may decide the format of the others.
-        if _parses(parse, [lines[0], *lines[good:middle]]):
-            good = middle
-        else:
-            bad = middle
-    return good
 
 
 def _parses(parse: _Parse[_Scalar], lines: list[str]) -> bool:

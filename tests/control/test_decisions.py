@@ -10,7 +10,7 @@ from support.watched_run import PHOTOS, Run, decision, watched_run
 
 from migrator.control import events
 from migrator.control.executor import Executor
-from migrator.core.problem import Instance, Kind, Task
+from migrator.core.problem import Instance, Kind, Share, Task
 
 AT = Instance(0, 4)
 
@@ -124,3 +124,16 @@ def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:
     assert replan.about == "create"
     late = [replan for replan in executor.tick(60.0) if isinstance(replan, events.Replan)]
     assert {instruction.about for instruction in late} == {"late"}
+
+
+def test_shares_are_recorded_like_instances(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    share = Share(0, 25.0, PHOTOS)
+    run.recorder.decisions.instructed(events.Create(share))
+    run.recorder.decisions.ended(events.Created(share))
+    run.recorder.decisions.instructed(events.Warm(share, "photos"))
+    run.recorder.decisions.ended(events.Ready(share, 0.5))
+    assert run.counted("migrator_reconfigurations_total") == {
+        ("create", "done"): 1,
+        ("warm", "done"): 1,
+    }
+    assert "warm 25% for photos" in caplog.records[-1].getMessage()

@@ -3,11 +3,18 @@
 import pytest
 from support.executor_stage import Stage, serves, trains
 
-from migrator.control.events import Create, Created, Destroyed, Ready, TrainingEnded, Warm
-from migrator.control.executor import Executor
-from migrator.core.catalogue import board
+from migrator.control.events import (
+    Created,
+    CreateFailed,
+    Destroyed,
+    Drained,
+    Ready,
+    Stopped,
+    TrainingEnded,
+    WorkerLost,
+)
 from migrator.core.errors import InputError
-from migrator.core.problem import Instance, Kind, Task
+from migrator.core.problem import Instance
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)
 A2, A2_HIGH, B2 = serves("a", 2, 0), serves("a", 2, 2), serves("b", 2, 4)
@@ -71,6 +78,14 @@ def test_the_only_worker_that_warms_is_waited_for() -> None:
     assert said == ["stopworker 2g@0", "destroy 2g@0"]
 
 
+def test_one_of_several_goes_at_once_where_its_slices_are_needed() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A2, serves("a", 1, 6), B2))
+    stage.held_back = {"warm 2g@2 a"}
+    said = stage.follow(5.0, (A2_HIGH, serves("a", 1, 6), serves("b", 2, 0), B2))
+    assert "drain 2g@0 a" in said
+
+
 def test_extra_capacity_stays_until_what_replaces_it_is_ready() -> None:
     stage = Stage()
     stage.follow(0.0, (A2, serves("a", 1, 6)))
@@ -87,11 +102,57 @@ def test_tenants_that_change_places_do_not_wait_for_each_other_for_ever() -> Non
     assert stage.states() == {"4g@0": "ready b", "3g@4": "ready a"}
 
 
+def test_a_tenant_the_plan_forgets_keeps_what_nobody_needs() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, B3))
+    assert stage.follow(5.0, (B3,)) == []
+    assert stage.follow(9.0, (B3, serves("b", 2, 0)))[0] == "drain 4g@0 a"
+
+
+def test_what_comes_back_soon_is_not_taken_away() -> None:
+    stage = Stage()
+    two = serves("a", 1, 2)
+    stage.follow(0.0, (A2, two), (A2,), (A2, two))
+    assert stage.tick(1.0) == stage.tick(2.0) == []
+
+
 def test_free_slices_are_used_ahead_of_need() -> None:
     stage = Stage(lead_s=2.0)
     stage.follow(0.0, *[(A4,)] * 5, (A4, B3))
     assert stage.tick(2.9) == []
     assert stage.tick(3.0) == ["create 3g@4", "warm 3g@4 b"]
+
+
+def test_slow_starts_begin_earlier() -> None:
+    stage = Stage(lead_s=2.0, overheads_s={"b": 2.0})
+    stage.follow(0.0, *[(A4,)] * 5, (A4, B3))
+    assert stage.tick(1.0) == ["create 3g@4", "warm 3g@4 b"]
+
+
+def test_quick_starts_do_not_begin_as_early_as_slow_ones() -> None:
+    stage = Stage(lead_s=2.0, overheads_s={"a": 0.1, "b": 4.0})
+    stage.follow(0.0, *[(A4,)] * 6, (A4, serves("a", 2, 4), serves("b", 1, 6)))
+    assert stage.tick(1.0) == []
+    assert stage.states() == {"4g@0": "ready a", "1g@6": "ready b"}
+    assert stage.tick(4.0) == ["create 2g@4", "warm 2g@4 a"]
+
+
+def test_nothing_is_begun_ahead_where_an_instance_for_nobody_is_refused() -> None:
+    stage = Stage(lead_s=5.0)
+    stage.held_back = {"create 3g@4"}
+    nobody = Instance(4, 3)
+    stage.follow(0.0, (A4, nobody), (A4, nobody), (A4, nobody), (A4, B2))
+    said = stage.on(0.5, CreateFailed(nobody, "refused"))
+    assert "create 2g@4" not in said
+    assert "create 2g@4" in stage.tick(3.0)
+
+
+def test_nothing_is_begun_where_somebody_else_comes_first() -> None:
+    stage = Stage(lead_s=5.0)
+    small = serves("a", 1, 4)
+    stage.held_back = {"warm 1g@4 a"}
+    said = stage.follow(0.0, (A4,), (A4, small), (A4, B3))
+    assert said == ["create 4g@0", "create 1g@4", "warm 4g@0 a", "warm 1g@4 a"]
 
 
 def test_a_retraining_gets_its_instance_early_and_begins_in_its_slot() -> None:
@@ -100,6 +161,28 @@ def test_a_retraining_gets_its_instance_early_and_begins_in_its_slot() -> None:
     assert "create 3g@4" in said
     assert stage.states()["3g@4"] == "idle"
     assert stage.tick(2.0) == ["train 3g@4 b"]
+
+
+def test_a_spare_of_the_right_size_is_used() -> None:
+    stage = Stage()
+    stage.executor.adopt(0.0, [Instance(0, 4), Instance(4, 2)])
+    said = stage.follow(0.0, (A4, B3))
+    assert said == ["warm 4g@0 a", "destroy 2g@4", "create 3g@4", "warm 3g@4 b"]
+
+
+def test_an_instance_for_nobody_exists_and_idles() -> None:
+    stage = Stage()
+    assert stage.follow(0.0, (A4, Instance(4, 3))) == ["create 4g@0", "create 3g@4", "warm 4g@0 a"]
+    assert stage.states()["3g@4"] == "idle"
+
+
+def test_events_that_fit_nothing_are_ignored() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4,))
+    before = stage.executor.units
+    for event in (Created(A4), Drained(A4), Stopped(A4), Ready(A4, 1.0), WorkerLost(B3, "killed")):
+        assert stage.on(1.0, event) == []
+    assert stage.executor.units == before
 
 
 def test_an_instance_that_somebody_removed_is_made_again() -> None:
@@ -150,64 +233,3 @@ def test_a_removed_tenant_keeps_no_instance_where_nothing_else_needs_the_place()
     stage.executor.add("b")
     stage.follow(3.0, both)
     assert stage.follow(4.0, alone) == []
-
-
-# as in a window of the live demo: both tenants lose all their places at once
-BEFORE = (serves("b", 2, 0), serves("a", 2, 2), serves("a", 2, 4), serves("a", 1, 6))
-AFTER = (serves("a", 2, 0), serves("b", 1, 2), trains("b", 1, 3), trains("a", 3, 4))
-
-
-def test_nobody_is_without_what_serves_where_heirs_can_come_one_after_the_other() -> None:
-    stage = Stage()
-    stage.follow(0.0, BEFORE)
-    stage.held_back = {"warm 1g@2 b", "warm 2g@0 a"}
-    stage.follow(5.0, AFTER)
-    # b's heir gets the slices of those that a can spare; the last of a waits for b to go
-    assert stage.states()["2g@0"] == "ready b"
-    assert stage.states()["1g@6"] == "ready a"
-    assert stage.states()["1g@2"] == "warming b"
-    stage.on(6.0, Ready(serves("b", 1, 2), 1.0))
-    assert stage.states()["2g@0"] == "warming a"
-    assert stage.states()["1g@6"] == "ready a"
-    stage.on(7.0, Ready(serves("a", 2, 0), 1.0))
-    assert stage.states() == {
-        "2g@0": "ready a",
-        "1g@2": "ready b",
-        "1g@3": "training b",
-        "3g@4": "training a",
-    }
-
-
-def test_where_every_order_leaves_a_gap_it_is_no_longer_than_the_plan_charges() -> None:
-    """There is no free place: if one waited for the other, its gap would be twice as long."""
-    stage = Stage()
-    stage.follow(0.0, (serves("a", 3, 0), serves("b", 3, 4)))
-    stage.held_back = {"warm 3g@4 a", "warm 3g@0 b"}
-    stage.follow(5.0, (serves("b", 3, 0), serves("a", 3, 4)))
-    assert stage.states() == {"3g@0": "warming b", "3g@4": "warming a"}
-
-
-FIRST = Instance(0, 2, Task("a", Kind.INFERENCE))
-NEXT = Instance(2, 2, Task("a", Kind.INFERENCE))
-
-
-def begun(since_s: float | None) -> Executor:
-    """Without lead, so that nothing happens before its slot; the decision comes at 10.4 s."""
-    executor = Executor(board("A100-40GB"), lead_s=0.0)
-    instructions = executor.follow(10.4, [(FIRST,), (FIRST, NEXT)], 1.0, since_s=since_s)
-    assert instructions == [Create(Instance(0, 2))]
-    assert executor.on(10.6, Created(Instance(0, 2))) == [Warm(Instance(0, 2), "a")]
-    assert executor.on(10.8, Ready(Instance(0, 2), 0.2)) == []
-    return executor
-
-
-def test_the_next_slot_begins_with_the_clock_and_not_later() -> None:
-    executor = begun(since_s=10.0)
-    assert executor.tick(10.99) == []
-    assert executor.tick(11.0) == [Create(Instance(2, 2))]
-
-
-def test_without_it_the_first_slot_begins_when_the_decision_comes() -> None:
-    executor = begun(since_s=None)
-    assert executor.tick(11.39) == []
-    assert executor.tick(11.4) == [Create(Instance(2, 2))]

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.amount import amount
@@ -64,6 +65,30 @@ def test_hopeless_faults_never_break_a_rule_and_are_told(seed: int) -> None:
     assert len(world.log) < 600
     world.run(LONG_ENOUGH_S)
     assert [line for line in world.missing() if "training" not in line] == []
+
+
+@settings(deadline=None, max_examples=amount(15, 60))
+@given(seeds, st.sampled_from(BOARDS))
+def test_leaving_empties_the_board(seed: int, name: str) -> None:
+    world = _world(seed, name)
+    world.follow(random_slots(random.Random(seed), board(name)))
+    world.run(random.Random(seed).uniform(0.0, 30.0))
+    world.leave()
+    world.run(30.0)
+    assert world.bodies == {}
+    assert world.executor.units == ()
+    assert world.standbys == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_world_gives_the_same_instructions(seed: int) -> None:
+    logs = []
+    for _ in range(2):
+        world = _world(seed, "A100-40GB", Faults(0.2, 0.2, 0.2, 0.2, 0.2, until_s=30.0))
+        world.follow(random_slots(random.Random(seed), world.board))
+        world.run(40.0)
+        logs.append(world.log)
+    assert logs[0] == logs[1]
 
 
 def test_the_example_plan_is_followed_and_a_lead_hides_part_of_the_overhead() -> None:

@@ -33,6 +33,12 @@ def test_another_percentage_is_another_process_and_the_old_one_serves_until_then
     assert set(stage.states()) == {"80% of a/inference", "20% of b/inference"}
 
 
+def test_equal_shares_of_one_task_are_told_apart() -> None:
+    stage = Stage()
+    stage.follow(0.0, (serves("a", 30, 0), serves("a", 30, 1)))
+    assert len(stage.executor.units) == 2
+
+
 def test_a_retraining_with_another_share_is_stopped_and_continues_there() -> None:
     stage = Stage()
     stage.follow(0.0, (serves("a", 50), trains("a", 50)))
@@ -65,3 +71,12 @@ def test_a_retraining_that_ends_while_it_is_stopped_has_ended() -> None:
     stage.follow(3.0, (trains("a", 25),), window=0)
     said = stage.on(4.0, TrainingEnded(trains("a", 50), "a", True))
     assert not [line for line in said if line.startswith("train")]
+
+
+def test_a_retraining_runs_on_its_share_to_its_end() -> None:
+    stage = Stage(resizes=False)
+    stage.held_back = {"train 50% a"}
+    said = stage.follow(0.0, (serves("a", 50), trains("a", 50)))
+    assert said[-1] == "train 50% a" or "train 50% a" in said
+    assert not [line for line in stage.follow(3.0, (serves("a", 50),)) if "destroy" in line]
+    assert "50% of a/retraining" in stage.states()

@@ -7,6 +7,12 @@ import pytest
 from migrator.control.expected_accuracy import ExpectedAccuracy
 
 
+def test_a_first_estimate_is_believed_however_small_the_gain() -> None:
+    learned = ExpectedAccuracy()
+    for estimate in (0.5, 0.55, 0.9):
+        assert learned.after_retraining(0.5, estimate, idle_windows=0) == pytest.approx(estimate)
+
+
 def test_an_estimator_that_is_always_too_low_is_tested_after_three_windows() -> None:
     learned = ExpectedAccuracy()
     expected = [learned.after_retraining(0.5, estimate=0.4, idle_windows=idle) for idle in range(4)]
@@ -34,6 +40,12 @@ def test_a_retraining_that_brought_nothing_is_not_repeated_on_the_same_promise()
     assert learned.after_retraining(0.8, estimate=0.95, idle_windows=0) == pytest.approx(0.8)
 
 
+def test_a_right_estimate_without_a_gain_is_believed_after_one_retraining() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.8, after=0.8, estimate=0.8)
+    assert learned.after_retraining(0.8, estimate=0.8, idle_windows=0) == pytest.approx(0.8)
+
+
 def test_a_tenant_is_tried_again_later_and_later_while_retrainings_bring_nothing() -> None:
     learned = ExpectedAccuracy()
     waits = []
@@ -44,6 +56,12 @@ def test_a_tenant_is_tried_again_later_and_later_while_retrainings_bring_nothing
             idle += 1
         waits.append(idle)
     assert waits == [6, 12, 24]
+
+
+def test_a_retraining_whose_estimate_is_of_other_data_corrects_nothing() -> None:
+    learned = ExpectedAccuracy()
+    learned.completed(before=0.5, after=0.85, estimate=None)
+    assert learned.after_retraining(0.5, estimate=0.6, idle_windows=0) == pytest.approx(0.6)
 
 
 def test_without_an_estimate_the_next_gain_is_that_of_the_first_then_smoothed() -> None:

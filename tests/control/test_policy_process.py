@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ def test_a_planner_that_dies_is_replaced(caplog: pytest.LogCaptureFixture) -> No
         assert aside.ask(0, NOW), "the next question goes to a new process"
 
 
+def test_one_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    with PolicyProcess(Slow(fails=True)) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) is None
+        assert "slow could not decide: ValueError: no idea" in caplog.text
+        assert aside.unused == {"lost": 1}
+        assert aside.ask(0, NOW)
+
+
 class Unreadable:
     """Cannot be unpickled by whoever gets it."""
 
@@ -144,6 +155,17 @@ def test_a_rehearsal_has_all_the_time_it_takes_and_is_for_nobody() -> None:
         assert aside.unused == {}
 
 
+def test_an_answer_that_nobody_took_does_not_go_to_the_next_question() -> None:
+    with PolicyProcess(Slow()) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.ask(0, replace(NOW, slot=2))
+        wait(lambda: not aside.busy)
+        decision = aside.answer(0, 2)
+        assert decision is not None
+        assert len(decision.slots) == 3
+
+
 def test_a_program_can_end_while_it_thinks() -> None:
     """Nobody closes it; the process must not hold up whoever asked."""
     program = (
@@ -162,3 +184,16 @@ def test_closing_does_not_wait_for_an_answer() -> None:
     aside.ask(0, NOW)
     aside.close()
     assert not aside.busy
+
+
+def test_closing_while_a_long_question_is_sent_is_quiet(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    long = observation(view("a", history=[5.0] * 400_000), slots=20)
+    for _ in range(3):
+        aside = PolicyProcess(Slow())
+        assert aside.ask(0, long)
+        time.sleep(0.05)  # amid the writing: its process still imports
+        aside.close()
+    assert not [message for message in recwarn if "thread" in str(message.message)]
+    assert not caplog.records

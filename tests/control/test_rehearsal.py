@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.amount import amount
 from support.executor_plans import random_slots
-from support.executor_stage import serves
+from support.executor_stage import serves, trains
 from support.executor_world import Times, World
 
 from migrator.control import events as ev
@@ -17,7 +17,17 @@ from migrator.control.executor import Executor
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.rehearsal import predicted_goodput, without_instance
 from migrator.core.catalogue import Board, board
-from migrator.core.problem import Allocation, Charge, Instance, Kind, Plan, Problem, Task, Tenant
+from migrator.core.problem import (
+    Allocation,
+    Charge,
+    Initial,
+    Instance,
+    Kind,
+    Plan,
+    Problem,
+    Task,
+    Tenant,
+)
 from migrator.forecast.selection import forecaster
 from migrator.planning.check import goodput_of
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
@@ -129,6 +139,26 @@ def test_a_tenant_that_waits_for_others_has_a_longer_gap_than_charged() -> None:
     assert [slot for slot, share in enumerate(shares["a"]) if share == 1] == [5, 6, 7, 8, 9]
     assert not any(shares["b"])
     assert predicted_goodput(problem, plan) == plan.goodput - 3
+
+
+def test_where_an_order_serves_everybody_the_plan_is_the_prediction() -> None:
+    slots: Slots = ((serves("a", 1, 0), serves("b", 1, 1)),) * 3
+    slots += ((serves("a", 1, 2), serves("b", 1, 3), trains("a", 2, 0)),) * 6
+    problem = _problem(A30, slots, {"a": [1.0] * 9, "b": [1.0] * 9}, 2.0)
+    plan = _plan(problem, slots)
+    assert predicted_goodput(problem, plan) == plan.goodput
+
+
+def test_what_exists_before_counts_with_the_time_until_it_serves() -> None:
+    held = (serves("a", 1, 0), serves("b", 1, 1))
+    slots = (held,) * 4
+    shares = without_instance(A30, slots, 1.0, {"a": 3.0, "b": 3.0}, held, {held[0]: 1.5})
+    assert shares == {"a": [1.0, 0.5, 0.0, 0.0], "b": [0.0] * 4}
+    problem = replace(
+        _problem(A30, slots, {"a": [1.0] * 4, "b": [1.0] * 4}, 3.0), initial=Initial(held[1:])
+    )
+    plan = _plan(problem, slots)
+    assert predicted_goodput(problem, plan) == plan.goodput == 4 + 1
 
 
 class Planning:

@@ -79,6 +79,23 @@ def test_an_estimate_on_an_instance_ends_before_the_window_does(tenant: TenantSt
     assert 15 < estimate.limit_s < 20
 
 
+def test_an_estimate_waits_for_memory(tenant: TenantState) -> None:
+    now_s, free = [80.0], False
+    labels = SimpleNamespace(kept=lambda *_: LABELLED)
+    plans = plans_of(tenant, labels, now_s, admits=lambda: free)
+    assert not list(plans.due())
+    assert "memory" in tenant.model.no_estimate
+    now_s[0], free = 81.0, True
+    (estimate,) = plans.due()
+    assert estimate.instance == PLACE
+    assert not list(plans.due())
+
+
+def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> None:
+    estimate = estimates(tenant, on_instances=False)
+    assert (estimate.instance, estimate.limit_s) == (None, None)
+
+
 @pytest.mark.parametrize(("ends_s", "due_s"), [(60, 70), (76, 76), (99, 85)])
 def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
     tenant: TenantState, ends_s: int, due_s: int
@@ -95,6 +112,20 @@ def test_an_estimate_waits_for_a_retraining_until_half_of_its_time_is_left(
             tenant.on(TrainingCompleted())
         times_s += [now for _ in plans.due()]
     assert times_s == [due_s]
+
+
+@pytest.mark.parametrize("slot_s", [1, 2, 4, 5, 10, 20, 25])
+def test_an_estimate_is_made_beside_a_long_retraining_however_long_slots_are(
+    tenant: TenantState, slot_s: int
+) -> None:
+    now_s = [0.0]
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), now_s, slot_s=slot_s)
+    tenant.on(RetrainingPlanned(TenantRetraining(0, tenant.training_s(100), 1.0, 0.9)))
+    tenant.start_retraining(PLACE)
+    count = 0
+    for now_s[0] in range(0, 100, slot_s):
+        count += len(list(plans.due()))
+    assert count == 1
 
 
 @pytest.mark.parametrize(
@@ -127,6 +158,16 @@ def test_nothing_is_estimated_while_every_retraining_gains_what_the_last_did(
     assert bool(list(plans.due())) == is_estimated
 
 
+def test_a_policy_may_estimate_also_where_earlier_retrainings_predict_the_next(
+    tenant: TenantState,
+) -> None:
+    tenant.model.compare(0.5, 0.8, None)
+    tenant.begin_window(0, LABELLED, 0.6, ROOM)
+    tenant.start_retraining(PLACE)
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: LABELLED), [90.0], always=True)
+    assert list(plans.due())
+
+
 def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True, labelled=19)
@@ -153,6 +194,40 @@ def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) ->
     tenant.begin_window(7, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == pytest.approx(0.72), "the usual gain"
     assert tenant.model.estimate is None
+
+
+def test_the_window_in_which_a_late_retraining_ends_gets_its_own(tenant: TenantState) -> None:
+    tenant.begin_window(3, LABELLED, None, ROOM)
+    late = tenant.start_retraining(PLACE)
+    tenant.begin_window(4, LABELLED, None, ROOM)
+    assert tenant.retraining is late
+    assert not tenant.outlasted(4)
+    tenant.on(TrainingCompleted())
+    assert not tenant.outlasted(3)
+    assert tenant.outlasted(4)
+    tenant.begin_window(4, LABELLED, None, ROOM)
+    assert tenant.retraining is not None
+    assert (tenant.retraining.window, tenant.retraining.phase) == (4, Phase.WAITING)
+    assert not tenant.outlasted(4)
+
+
+def test_without_new_labels_there_is_no_retraining(tenant: TenantState) -> None:
+    tenant.begin_window(3, LABELLED, None, ROOM)
+    assert tenant.retraining is not None
+    tenant.start_retraining(PLACE)
+    tenant.on(TrainingCompleted())
+    tenant.begin_window(4, 0, None, ROOM)
+    assert tenant.retraining is None
+    assert not tenant.outlasted(5)
+
+
+def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantState) -> None:
+    tenant.model.set_estimate(0.95, 5)
+    tenant.begin_window(4, LABELLED, 0.6, ROOM)
+    assert tenant.retraining is not None
+    assert tenant.retraining.expected < 0.95
+    tenant.begin_window(5, LABELLED, 0.6, ROOM)
+    assert tenant.retraining.expected == 0.95
 
 
 def test_the_first_windows_samples_are_estimated_once_they_have_all_come(

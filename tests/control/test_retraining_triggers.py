@@ -82,6 +82,16 @@ def test_a_fall_of_the_accuracy_that_is_not_chance(tmp_path: Path) -> None:
     assert watched.due() == ["its accuracy fell from 90.0% to 61.7%"]
 
 
+def test_a_small_sample_may_fall_by_chance(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, after_drop=0.05)
+    watched.serve(1, 0.9)
+    assert watched.due() == []
+    watched.judge(20, 4)  # 80%, within two standard errors of 9%
+    assert watched.due() == []
+    watched.judge(380, 76)
+    assert watched.due() == ["its accuracy fell from 90.0% to 80.0%"]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_another_version_is_judged_by_its_own_answers(tmp_path: Path, known: bool) -> None:
     watched = Watched(tmp_path, after_drop=0.1)
@@ -94,3 +104,16 @@ def test_another_version_is_judged_by_its_own_answers(tmp_path: Path, known: boo
     assert watched.due() == []
     watched.judge(100, 80)
     assert len(watched.due()) == 1
+
+
+def test_a_window_begins_with_no_answers(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, after_drop=0.1)
+    watched.serve(1, 0.9)
+    watched.due()
+    watched.judge(15, 15)
+    watched.clock.advance()
+    watched.counts = 15, 15
+    assert watched.due() == []
+    watched.counts = 20, 20
+    watched.new = 35
+    assert watched.due() == ["its accuracy fell from 90.0% to 0.0%"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.mig_views import service
 
@@ -62,6 +64,14 @@ def test_a_late_evaluation_changes_what_the_waiting_retraining_is_expected_to_re
     assert state.accuracy == 0.3
 
 
+def test_labels_of_answers_come_before_an_evaluation() -> None:
+    state = TenantState(service("a"))
+    state.model.adopt(1, 0.9)
+    state.begin_window(4, 500, 0.6, TrainingRoom(16.0, 1e6))
+    assert not state.take_evaluation(0.42, 3, 1)
+    assert state.accuracy == 0.6
+
+
 def test_an_estimate_of_a_version_that_was_replaced_does_not_tell_of_the_new_one() -> None:
     state = TenantState(service("a"), TrainingSettings(replay=50))
     state.model.adopt(2, 0.87)
@@ -88,6 +98,12 @@ def test_a_duration_is_a_fixed_part_and_one_that_grows_with_the_samples() -> Non
     assert [half.planned_s.at(sms) for sms in (16.0, 64.0)] == pytest.approx([15, 9], rel=0.01)
     # as long as expected: the spread disappears
     assert duration.variance < 0.001
+
+
+def test_the_first_measurement_on_a_gpu_replaces_the_profile() -> None:
+    state = TenantState(service("a"))
+    state.measure_training(10.0, 18.0, fixed_s=6.0, first=True)
+    assert (state.duration.slower, state.duration.fixed_s) == pytest.approx((1.2, 6.0))
 
 
 def test_without_an_estimate_a_retraining_is_expected_to_gain_what_earlier_ones_gained() -> None:
@@ -171,6 +187,18 @@ def test_a_window_offers_every_configuration_with_its_duration_and_gain() -> Non
     )
 
 
+def test_one_configuration_plans_as_a_tenant_without_any() -> None:
+    plain, named = with_ways(TrainingConfiguration("", 8)), with_ways(ALL)
+    for state in (plain, named):
+        state.measure_training(10.0, 17.0, fixed_s=1.0)
+        state.model.compare(0.4, 0.7, None)
+        state.begin_window(1, 100, 0.5, ROOM)
+    first, second = plain.retraining, named.retraining
+    assert first is not None
+    assert second is not None
+    assert replace(second, configuration="") == first
+
+
 def test_a_measured_duration_corrects_the_other_configurations_by_their_steps() -> None:
     state = with_ways(ALL, HALF, HEAD)
     state.begin_window(1, 100, 0.4, ROOM)
@@ -188,6 +216,27 @@ def test_a_measured_duration_corrects_the_other_configurations_by_their_steps() 
     assert state.profile_s(state.retraining).at(16.0) == pytest.approx(before["all"])
 
 
+def test_the_gain_of_a_short_configuration_counts_as_what_the_longest_would_have_gained() -> None:
+    short, whole = with_ways(ALL, HALF), with_ways(ALL, HALF)
+    for state in (short, whole):
+        state.model.expect_gains({"all": 1.0, "half": 0.5})
+    short.model.compare(0.4, 0.6, 0.9, "half")
+    whole.model.compare(0.4, 0.8, 0.9, "all")
+    for state in (short, whole):
+        state.begin_window(1, 100, 0.4, ROOM)
+    assert accuracies_of(short) == pytest.approx(accuracies_of(whole))
+
+
+def test_an_evaluation_changes_what_every_configuration_is_expected_to_reach() -> None:
+    state = with_ways(ALL, HALF)
+    state.model.expect_gains({"all": 1.0, "half": 0.5})
+    state.model.adopt(1, 0.997)
+    state.begin_window(4, 100, None, ROOM)
+    assert state.take_evaluation(0.2, 3, 1)
+    gain = accuracies_of(state)["all"] - 0.2
+    assert accuracies_of(state)["half"] == pytest.approx(0.2 + 0.5 * gain)
+
+
 def test_a_retraining_that_was_interrupted_keeps_its_configuration() -> None:
     state = with_ways(ALL, HALF, HEAD)
     state.begin_window(1, 100, 0.4, ROOM)
@@ -200,3 +249,18 @@ def test_a_retraining_that_was_interrupted_keeps_its_configuration() -> None:
     assert list(seconds_of(state)) == ["half"], "a plan has no other"
     state.begin_window(2, 200, 0.4, ROOM)
     assert list(seconds_of(state)) == ["all", "half", "head"], "on other labels it begins anew"
+
+
+def test_a_plan_may_choose_again_until_the_retraining_starts() -> None:
+    state = with_ways(ALL, HEAD)
+    state.begin_window(1, 100, 0.4, ROOM)
+    before = seconds_of(state)
+    state.choose("head")
+    assert seconds_of(state) == before
+    state.choose("all")
+    planned = state.view().retraining
+    assert planned is not None
+    assert {choice.configuration: choice.memory_gib for choice in planned.choices} == {
+        "all": 0.0,
+        "head": 1.0,
+    }

@@ -76,6 +76,31 @@ def test_a_tenant_lends_slices_for_a_temporary_instance() -> None:
     assert sum(line.startswith("drain") and line.endswith("a") for line in said) == 1
 
 
+def test_temporary_instances_keep_off_foreign_ones() -> None:
+    stage = Stage(on=A30)
+    foreign = board_without(A30, [Place(2, "1g.6gb")])
+    stage.follow(0.0, (serves("a", 1, 0), serves("b", 1, 1)))
+    slots = [(serves("b", 1, 0), serves("a", 1, 1))]
+    said = stage.carry_out(5.0, stage.executor.follow(5.0, slots, 1.0, available=foreign))
+    assert "create 1g@2" not in said
+    assert "create 1g@3" in said
+
+
+def test_in_a_chain_each_waits_for_the_one_before() -> None:
+    stage = Stage()
+    stage.follow(0.0, (serves("a", 2, 0), serves("b", 2, 2), serves("c", 2, 4)))
+    stage.held_back = {"warm 1g@6 c", "warm 2g@4 b", "warm 2g@2 a", "warm 2g@0 d"}
+    after = (serves("d", 2, 0), serves("a", 2, 2), serves("b", 2, 4), serves("c", 1, 6))
+    stage.follow(5.0, after)
+    served = {"2g@0": "ready a", "2g@2": "ready b", "2g@4": "ready c", "1g@6": "warming c"}
+    assert stage.states() == served
+    stage.on(6.0, ev.Ready(after[3], 1.0))
+    assert stage.states() == {**served, "1g@6": "ready c", "2g@4": "warming b"}
+    stage.on(7.0, ev.Ready(after[2], 1.0))
+    stage.on(8.0, ev.Ready(after[1], 1.0))
+    assert stage.states()["2g@0"] == "warming d"
+
+
 def test_what_a_refused_creation_was_to_replace_serves_until_another_try_succeeds() -> None:
     stage = Stage()
     stage.follow(0.0, (serves("a", 3, 0), serves("a", 1, 4)))
@@ -92,6 +117,37 @@ def test_what_a_refused_creation_was_to_replace_serves_until_another_try_succeed
     assert "ready a" in stage.states().values()
     stage.on(17.0, ev.Ready(after[2], 1.0))
     assert stage.states() == {"4g@0": "ready b", "2g@4": "ready b", "1g@6": "ready a"}
+
+
+def test_a_tenant_that_must_have_a_gap_serves_until_its_own_next_instance_can_be_created() -> None:
+    """a cannot grow beside its only instance; it need not leave before b has made room for it."""
+    stage = Stage(on=A30)
+    c = serves("c", 1, 3)
+    stage.follow(0.0, (serves("a", 1, 0), serves("b", 1, 1), c))
+    stage.held_back = {"warm 1g@2 b", "warm 2g@0 a"}
+    stage.follow(5.0, (serves("a", 2, 0), serves("b", 1, 2), c))
+    served = {"1g@0": "ready a", "1g@1": "ready b", "1g@3": "ready c"}
+    assert stage.states() == {**served, "1g@2": "warming b"}
+    stage.on(6.0, ev.Ready(serves("b", 1, 2), 1.0))
+    assert stage.states() == {"2g@0": "warming a", "1g@2": "ready b", "1g@3": "ready c"}
+
+
+def test_a_tenant_that_the_plan_leaves_as_it_is_has_no_gap_for_others() -> None:
+    """Slices 0 and 1 would do for a temporary 2g of a, but d would be without an instance."""
+    stage = Stage()
+    foreign = board_without(board("A100-40GB"), [Place(6, "1g.5gb")])
+    d = serves("d", 1, 0)
+    stage.follow(0.0, (d, serves("a", 2, 2), serves("b", 1, 4), serves("c", 1, 5)))
+    after = (d, serves("a", 2, 4), serves("b", 1, 2), serves("c", 1, 3), serves("c", 1, 1))
+    said = stage.carry_out(5.0, stage.executor.follow(5.0, [after], 1.0, available=foreign))
+    assert "drain 1g@0 d" not in said
+    assert stage.states() == {
+        "1g@0": "ready d",
+        "1g@1": "ready c",
+        "1g@2": "ready b",
+        "1g@3": "ready c",
+        "2g@4": "ready a",
+    }
 
 
 class Watched(World):

@@ -55,9 +55,20 @@ def test_plans_with_the_value_decide_as_the_best_sequence_of_decisions() -> None
     assert lost < 0.002 * at_stake
 
 
+def test_a_gain_counts_until_the_next_retraining_completes() -> None:
+    windows = life(kept=0.6, completed=0.25).windows(0.6)
+    assert windows == pytest.approx(0.6 * 0.25, abs=1e-3)
+
+
 def test_a_gain_that_no_later_retraining_replaces_counts_until_it_has_faded() -> None:
     windows = life(kept=0.6, completed=0.25, growth=2.0).windows(0.6)
     assert windows == pytest.approx(0.6 / (1 - 0.6), abs=1e-3)
+
+
+def test_the_longer_a_tenant_was_left_out_the_more_its_gain_is_worth() -> None:
+    windows = [life(kept=0.7, completed=0.5).windows(0.7**skipped) for skipped in range(1, 5)]
+    assert windows == sorted(windows)
+    assert windows[-1] > 2 * windows[0]
 
 
 def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.mig_views import service
-from support.scenarios import Fixed, drift, profile, scenario, serves, tenant
+from support.scenarios import Fixed, drift, profile, scenario, serves, tenant, trains
 
 from migrator.control.events import (
     RetrainingEvent,
@@ -81,6 +81,21 @@ def test_a_policy_that_gives_a_retraining_nothing() -> None:
     chosen.sight = Sight.NOTHING
     (retrained,) = reasons((drift(),), chosen)
     assert retrained.reason is Reason.LEFT_OUT
+
+
+def test_a_tenant_that_is_retrained_has_no_reason() -> None:
+    layout = (serves("photos", 0, 1), serves("cameras", 1, 1), serves("scans", 2, 1))
+    assert not reasons((drift(seconds=8.0),), Fixed((*layout, trains("photos", 4, 3))))
+
+
+def test_retrainings_that_do_not_all_fit() -> None:
+    """Three that each need most of the GPU for most of the window."""
+    takes = Drift(0.5, 0.9, Curve(((16, 60.0), (64, 12.0), (128, 12.0))))
+    tenants = [tenant(name, ARRIVALS, drifts=(takes,)) for name in ("a", "b", "c")]
+    chosen = policy("migrator-required")
+    outcome = run(scenario(*tenants, window_s=20.0), chosen, forecaster("last-mean"))
+    retraineds = [row.not_retrained for row in outcome.windows[0].tenants]
+    assert [why.reason for why in retraineds if why is not None] == [Reason.NO_ROOM, Reason.NO_ROOM]
 
 
 def state() -> TenantState:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +13,22 @@ from hypothesis import given, settings
 from support import make
 from support.brute_force import best_plan
 from support.make import instances
-from support.problems import problems
+from support.problems import problems, random_problem
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Placement, board, placement_sets
 from migrator.core.errors import PlanError
 from migrator.core.problem import (
     Allocation,
     Charge,
     Claims,
     Initial,
+    Instance,
+    Kind,
     Plan,
     Problem,
     Retraining,
     RunningRetraining,
+    Task,
     Tenant,
 )
 from migrator.planning.check import check_plan, goodput_of, violations
@@ -121,8 +126,16 @@ def test_unused_instances_are_allowed() -> None:
             "slot 3: 2g@1 (b/inference): 2g starts only at 0, 2 on A30-24GB",
         ),
         (
+            with_slot(GOOD, 0, "1g@0:a 2g@2:b 0g@1:-"),
+            "slot 0: 0g@1 (unused): A30-24GB has only the sizes 1, 2, 4",
+        ),
+        (
             with_slot(GOOD, 0, "1g@3:a 2g@2:b"),
             "slot 0: 1g@3 (a/inference) and 2g@2 (b/inference) overlap on memory slice 3",
+        ),
+        (
+            with_slot(GOOD, 0, "1g@0:a 2g@2:b 1g@0:-"),
+            "slot 0: 1g@0 (a/inference) and 1g@0 (unused) overlap on memory slice 0",
         ),
         (
             with_slot(GOOD, 0, "1g@0:a 2g@2:b 1g@1:c"),
@@ -131,6 +144,10 @@ def test_unused_instances_are_allowed() -> None:
         (
             with_slot(GOOD, 3, "2g@2:b"),
             "slot 3: a/inference holds no instance of min_gpcs 1 or more",
+        ),
+        (
+            with_slot(GOOD, 3, "1g@0:a 1g@2:b 1g@3:b"),
+            "slot 3: b/inference holds no instance of min_gpcs 2 or more",
         ),
     ],
 )
@@ -176,9 +193,26 @@ def test_more_gpcs_than_the_board_has_are_named() -> None:
             "slot 2: a/retraining holds 1g@0, but it started on 1g@1 and must stay there",
         ),
         (
+            ("2g@0:a* 1g@2:a 1g@3:b", "1g@0:a* 1g@2:a 1g@3:b", SERVING, SERVING),
+            (Retraining("a", 0, 2, 2),),
+            "slot 1: a/retraining holds 1g@0, but it started on 2g@0 and must stay there",
+        ),
+        (
             (SERVING, TRAINING, SERVING, SERVING),
             (Retraining("a", 1, 2, 1),),
             "slot 1: a/retraining has length 1 on 1g@1, "
+            "but retraining_slots asks for 2 inside the window",
+        ),
+        (
+            (TRAINING, TRAINING, TRAINING, SERVING),
+            (Retraining("a", 0, 3, 1),),
+            "slot 0: a/retraining has length 3 on 1g@1, "
+            "but retraining_slots asks for 2 inside the window",
+        ),
+        (
+            (SERVING, SERVING, SERVING, TRAINING),
+            (Retraining("a", 3, 4, 1),),
+            "slot 3: a/retraining has length 1 on 1g@1, "
             "but retraining_slots asks for 2 inside the window",
         ),
         (
@@ -269,6 +303,14 @@ def test_a_running_retraining_needs_its_instance_in_initial() -> None:
             ],
         ),
         (
+            WINDOW,
+            replace(GOOD, retrainings=(TRAINED, TRAINED)),
+            [
+                "slot 1: the retraining of a on 1g until slot 3 is in the plan's retrainings "
+                "but not in the slots"
+            ],
+        ),
+        (
             RESUMED,
             replace(RESUMED_GOOD, retrainings=()),
             [
@@ -283,6 +325,11 @@ def test_a_running_retraining_needs_its_instance_in_initial() -> None:
         ),
         (
             WINDOW,
+            replace(GOOD, goodput=27.999),
+            ["the plan claims goodput 27.999, but its slots give 28.0"],
+        ),
+        (
+            WINDOW,
             replace(GOOD, upper_bound=27.999),
             ["the plan's upper_bound 27.999 is below its value 28.0"],
         ),
@@ -291,10 +338,27 @@ def test_a_running_retraining_needs_its_instance_in_initial() -> None:
             replace(GOOD, goodput=math.nan),
             ["the plan's goodput is nan, but it must be finite"],
         ),
+        (
+            WINDOW,
+            replace(GOOD, upper_bound=math.inf),
+            ["the plan's upper_bound is inf, but it must be finite"],
+        ),
+        (
+            WINDOW,
+            replace(GOOD, solve_s=math.nan),
+            ["the plan's solve_s is nan, but it must be finite"],
+        ),
     ],
 )
 def test_a_wrong_claim_is_named(problem: Problem, plan: Plan, messages: list[str]) -> None:
     assert violations(problem, plan) == messages
+
+
+@pytest.mark.parametrize("field", ["start", "end", "gpcs"])
+def test_every_number_of_a_listed_retraining_counts(field: str) -> None:
+    numbers: dict[str, Any] = {"start": 1, "end": 3, "gpcs": 1} | {field: 2}
+    wrong = Retraining("a", **numbers)
+    assert len(violations(WINDOW, replace(GOOD, retrainings=(wrong,)))) == 2
 
 
 @pytest.mark.parametrize(
@@ -330,6 +394,10 @@ def test_gap_and_status_must_follow_from_the_bound(
     assert all(one.startswith(other) for one, other in zip(found, messages, strict=True))
 
 
+def test_claims_may_be_off_by_rounding() -> None:
+    assert violations(WINDOW, replace(GOOD, goodput=28.0 + 2e-5, upper_bound=28.0)) == []
+
+
 def test_the_error_spells_out_some_violations_and_counts_the_rest() -> None:
     bad = plan_of(*["1g@0:a"] * 4, retrainings=(TRAINED,))
     with pytest.raises(PlanError) as caught:
@@ -341,6 +409,14 @@ def test_the_error_spells_out_some_violations_and_counts_the_rest() -> None:
     )
 
 
+def test_the_error_of_a_single_violation_is_one_sentence() -> None:
+    with pytest.raises(PlanError) as caught:
+        check_plan(WINDOW, replace(GOOD, slots=GOOD.slots[:3]))
+    assert str(caught.value) == (
+        "the plan breaks 1 rule: the number of slots is 3, but the window has 4"
+    )
+
+
 # Goodput, whatever the charge.
 
 
@@ -348,6 +424,14 @@ def test_the_error_spells_out_some_violations_and_counts_the_rest() -> None:
 def test_no_more_is_served_than_received_nor_than_capability(charge: Charge) -> None:
     problem = Problem(A30, 1.0, 3, charge, (tenant("a", 12, 20, 18),))
     assert goodput_of(problem, plan_of(*["2g@0:a"] * 3)) == 0.5 * (12 + 18 + 18)
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_scenarios_count_by_their_mean_throughput(charge: Charge) -> None:
+    # Capability 10: scenarios of 4 and 16 serve 4 and 10, not min(10, 10).
+    split = replace(tenant("a"), received=((4.0,), (16.0,)))
+    problem = Problem(A30, 1.0, 1, charge, (split,))
+    assert goodput_of(problem, plan_of("1g@0:a")) == 0.5 * (4 + 10) / 2
 
 
 @pytest.mark.parametrize("charge", Charge)
@@ -389,6 +473,33 @@ def test_overhead_is_counted_in_slots(charge: Charge) -> None:
     assert alone(charge, "1g@0:a", "2g@0:a", overhead_s=0.5, slot_s=2.0) == 10 + 0.75 * 18
 
 
+def test_paper_charges_an_overhead_longer_than_a_slot_in_full() -> None:
+    assert paper("1g@0:a", "2g@0:a", "2g@0:a", overhead_s=2.5) == 10 + (18 - 2.5 * 18) + 18
+
+
+def test_paper_does_not_charge_other_tenants() -> None:
+    tenants = (tenant("a", 50, 50, overhead_s=0.5), tenant("b", 50, 50, overhead_s=0.5))
+    problem = Problem(A30, 1.0, 2, Charge.PAPER, tenants)
+    changed = plan_of("1g@0:a 1g@1:b", "1g@0:a 2g@2:b")
+    assert goodput_of(problem, changed) == 0.5 * (10 + 10) + 0.5 * (10 + 9)
+
+
+@pytest.mark.parametrize(
+    ("before", "worth"),
+    [
+        (None, 20.0),
+        ("1g@5:a 1g@6:a", 20.0),
+        ("2g@0:a", 15.0),
+        ("", 15.0),
+        ("1g@0:a 1g@1:a*", 15.0),
+        ("1g@0:a 1g@1:-", 15.0),
+        ("1g@0:a 1g@1:b", 15.0),
+    ],
+)
+def test_paper_compares_slot_0_with_initial(before: str | None, worth: float) -> None:
+    assert paper("1g@0:a 1g@1:a", before=before) == worth
+
+
 # Charge `survivors`.
 
 
@@ -418,6 +529,23 @@ def test_survivors_charges_new_instances(slots: tuple[str, ...], worth: float) -
     assert survivors(*slots) == worth
 
 
+def test_survivors_overhead_longer_than_a_slot_reaches_into_the_next() -> None:
+    slots = ("1g@0:a", *["1g@0:a 2g@2:a"] * 4)
+    assert survivors(*slots, overhead_s=2.25) == 5 * 10 + (0 + 0 + 0.75 + 1) * 18
+
+
+def test_survivors_age_goes_on_through_retraining() -> None:
+    slots = ("1g@0:a", "1g@0:a 2g@2:a*", "1g@0:a 2g@2:a", "1g@0:a 2g@2:a")
+    assert survivors(*slots, overhead_s=1.5) == 10 + 10 + (10 + 0.5 * 18) + 28
+
+
+def test_survivors_another_tenants_instance_is_new() -> None:
+    tenants = (tenant("a", 50, 50, overhead_s=0.25), tenant("b", 50, 50, overhead_s=0.25))
+    problem = Problem(A30, 1.0, 2, Charge.SURVIVORS, tenants)
+    passed_on = plan_of("1g@0:a 1g@1:a 1g@2:b", "1g@0:a 1g@1:b 1g@2:b")
+    assert goodput_of(problem, passed_on) == 0.5 * (20 + 10) + 0.5 * (10 + 17.5)
+
+
 @pytest.mark.parametrize(
     ("before", "worth"),
     [
@@ -435,6 +563,11 @@ def test_survivors_warm_in_slot_0_is_what_initial_holds(before: str | None, wort
     assert survivors("1g@0:a 1g@1:a", before=before) == worth
 
 
+def test_survivors_born_in_slot_0_ages_from_there() -> None:
+    slots = ["1g@0:a"] * 3
+    assert survivors(*slots, overhead_s=1.5, before="") == (0 + 0.5 + 1) * 10
+
+
 # The judge and the brute force, which evaluates on its own.
 
 
@@ -444,3 +577,52 @@ def test_best_plans_pass(problem: Problem) -> None:
     plan = best_plan(problem)
     if plan is not None:
         assert check_plan(problem, plan) == plan.goodput
+
+
+def test_there_is_no_best_plan_where_no_retraining_fits() -> None:
+    endless = replace(WINDOW.tenants[0], configurations=make.only(1.0, {1: 5, 2: 5}))
+    assert best_plan(replace(WINDOW, tenants=(endless, WINDOW.tenants[1]))) is None
+
+
+@pytest.mark.parametrize("charge", Charge)
+@pytest.mark.parametrize(("seed", "initial"), [(1, False), (0, True)])
+def test_best_plan_is_the_best_of_all(seed: int, initial: bool, charge: Charge) -> None:
+    problem = random_problem(seed, tenants=1, slots=2, charge=charge, initial=initial)
+    best = best_plan(problem)
+    assert best is not None
+    assert best.goodput == pytest.approx(max(every_goodput(problem)))
+
+
+def every_goodput(problem: Problem) -> Iterator[float]:
+    """The goodput of every plan without unused instances, for a problem with one tenant."""
+    tasks = [Task(problem.tenants[0].name, kind) for kind in Kind]
+    allocations = [
+        Allocation(tuple(map(holding, places, chosen)))
+        for places in placement_sets(problem.board)
+        for chosen in itertools.product(tasks, repeat=len(places))
+    ]
+    for slots in itertools.product(allocations, repeat=problem.slots):
+        plan = Plan(0.0, 0.0, "test", 0.0, retrainings_in(problem, slots), slots)
+        if all(
+            violation.startswith("the plan claims goodput")
+            for violation in violations(problem, plan)
+        ):
+            yield goodput_of(problem, plan)
+
+
+def holding(place: Placement, task: Task) -> Instance:
+    return Instance(place.start, place.gpcs, task)
+
+
+def retrainings_in(problem: Problem, slots: tuple[Allocation, ...]) -> tuple[Retraining, ...]:
+    task = Task(problem.tenants[0].name, Kind.RETRAINING)
+    held = [
+        (slot, instance.gpcs)
+        for slot, allocation in enumerate(slots)
+        for instance in allocation.instances
+        if instance.task == task
+    ]
+    if not held:
+        return ()
+    end = problem.slots_left(problem.tenants[0]) or held[-1][0] + 1
+    return (Retraining(task.tenant, held[0][0], end, held[0][1]),)

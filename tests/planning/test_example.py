@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.make import lengths
 
 from migrator.core.problem import Charge, Problem
 from migrator.io.yaml_text import load_yaml
@@ -37,6 +38,14 @@ def test_it_is_a_problem_file(window: Problem) -> None:
     assert window.charge is Charge.PAPER
 
 
+def test_two_tenants_take_turns_and_both_retrain(window: Problem) -> None:
+    bert, resnet = window.tenants
+    assert lengths(bert)
+    assert lengths(resnet)
+    peaks = [max(range(200), key=tenant.received[0].__getitem__) for tenant in (bert, resnet)]
+    assert abs(peaks[0] - peaks[1]) > 20
+
+
 def test_it_is_planned_to_the_optimum(window: Problem) -> None:
     require_feasible(window)
     plan = make_plan(window, time_limit_s=PLENTY_S)
@@ -45,6 +54,14 @@ def test_it_is_planned_to_the_optimum(window: Problem) -> None:
     assert [retraining.tenant for retraining in plan.retrainings] == ["bert", "resnet50"]
     # There is something to see: instances come and go.
     assert len(set(plan.slots)) > 5
+
+
+def test_it_is_planned_under_the_other_charge_too(window: Problem) -> None:
+    survivors = window.with_charge(Charge.SURVIVORS)
+    plan = make_plan(survivors, time_limit_s=PLENTY_S)
+    assert check_plan(survivors, plan) == plan.goodput <= plan.upper_bound
+    # A tenant keeps serving on what stays with it, so reconfiguring costs less than in the paper.
+    assert plan.goodput > make_plan(window, time_limit_s=PLENTY_S).goodput
 
 
 def test_the_file_in_the_repository_is_what_the_verb_prints(window: Problem) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.amount import amount
 from support.make import lengths, only
 
-from migrator.core.catalogue import Placement, board, find_placement, placements
+from migrator.core.catalogue import Placement, board, boards, find_placement, multisets, placements
 from migrator.core.errors import InfeasibleError
 from migrator.core.problem import (
     Charge,
@@ -80,10 +80,30 @@ REFUSED = {
         "add one or lower min_gpcs",
     ),
     "more tenants than instances": (problem(*many(8)), "tenants: ", "at most 7"),
+    "more tenants than instances on a small board": (
+        problem(*many(5), gpu=A30),
+        "tenants: ",
+        "at most 4",
+    ),
     "minimum instances do not fit together": (
         problem(*many(2, minimum=4)),
         "tenants: ",
         "4g, 4g do not fit",
+    ),
+    "3g takes four memory slices": (
+        problem(*many(2, minimum=3), tenant("c")),
+        "tenants: ",
+        "3g, 3g, 1g do not fit",
+    ),
+    "min_gpcs between sizes takes the next one": (
+        problem(tenant("a", minimum=5), tenant("b")),
+        "tenants: ",
+        "7g, 1g do not fit",
+    ),
+    "capability without small sizes": (
+        problem(tenant("a", sizes=(7,)), tenant("b")),
+        "tenants: ",
+        "7g, 1g do not fit",
     ),
     "window too short for any retraining": (
         problem(tenant("a"), tenant("b", {1: 30, 4: 11})),
@@ -100,6 +120,11 @@ REFUSED = {
         "initial.retrainings: ",
         "beside 3g@0",
     ),
+    "two running retrainings beside which the minimum does not fit": (
+        problem(*many(2, minimum=2), initial=running(("t0", 2, 1, 1), ("t1", 4, 3, 1))),
+        "initial.retrainings: ",
+        "beside 1g@2, 3g@4",
+    ),
     "retraining that fits beside nobody": (
         problem(tenant("a", {7: 1})),
         "tenants[0].retraining_slots: ",
@@ -109,6 +134,11 @@ REFUSED = {
         problem(*many(6), tenant("last", {1: 1})),
         "tenants[6].retraining_slots: ",
         "offer a smaller size",
+    ),
+    "the size that fits is too slow and the fast one does not fit": (
+        problem(tenant("a", {1: 11, 7: 1})),
+        "tenants[0].retraining_slots: ",
+        "(7g)",
     ),
     "a running retraining is in the way until too late": (
         problem(tenant("a", {4: 9}), tenant("b"), initial=running(("b", 0, 2, 2))),
@@ -120,10 +150,25 @@ REFUSED = {
         "tenants: ",
         "at least 12 slots x instances",
     ),
+    "a running retraining counts too": (
+        problem(*many(5, {1: 2}), tenant("last"), slots=11, initial=running(("last", 0, 1, 2))),
+        "tenants: ",
+        "at least 12 slots x instances",
+    ),
     "not enough GPCs for all retrainings": (
         problem(tenant("a", {1: 10}), tenant("b", {4: 10}), tenant("c", {2: 1}), slots=10),
         "tenants: ",
         "at least 52 slots x GPCs",
+    ),
+    "sizes nobody retrains on leave no room": (
+        problem(tenant("a", {3: 6}), tenant("b", {3: 6}), tenant("c"), slots=10),
+        "tenants: ",
+        "at least 12 slots x instances",
+    ),
+    "sizes that end too late leave no room": (
+        problem(tenant("a", {1: 11, 3: 6}), tenant("b", {1: 11, 3: 6}), tenant("c"), slots=10),
+        "tenants: ",
+        "at least 12 slots x instances",
     ),
     "not enough memory slices for all retrainings": (
         problem(tenant("a", {3: 6}), tenant("b", {3: 6}), tenant("c", {1: 3}), slots=10),
@@ -145,7 +190,10 @@ def test_refused_by_rule_with_a_remedy(refused: Problem, key: str, said: str) ->
 
 
 ACCEPTED = {
+    "seven tenants fill the board": problem(*many(7)),
+    "two 3g side by side": problem(*many(2, minimum=3)),
     "a retraining as long as the window": problem(tenant("a", {1: 99, 4: 10})),
+    "a slow size beside a fast one": problem(tenant("a", {1: 10, 7: 1})),
     "one retraining after the other": problem(*many(6, {1: 2}), slots=12),
     "retraining after the running one has ended": problem(
         tenant("a", {4: 9}), tenant("b"), initial=running(("b", 0, 2, 1))
@@ -163,6 +211,25 @@ ACCEPTED = {
 @pytest.mark.parametrize("accepted", ACCEPTED.values(), ids=ACCEPTED)
 def test_accepted(accepted: Problem) -> None:
     assert not refuses(accepted)
+
+
+@pytest.mark.parametrize("name", boards())
+def test_a_placement_contains_one_of_every_smaller_size(name: str) -> None:
+    """What allows the checks to count with the smallest allowed instances."""
+    everything = placements(board(name))
+    for outer in everything:
+        inside = {placement.gpcs for placement in everything if placement.mask & ~outer.mask == 0}
+        assert {gpcs for gpcs in board(name).sizes if gpcs <= outer.gpcs} <= inside
+
+
+@pytest.mark.parametrize("name", boards())
+def test_minimum_instances_fit_exactly_where_the_board_has_their_multiset(name: str) -> None:
+    sizes = board(name).sizes
+    known = multisets(board(name))
+    for chosen in product(sizes, repeat=3):
+        three = (tenant(f"t{index}", sizes=(gpcs,)) for index, gpcs in enumerate(chosen))
+        fits = tuple(sorted(chosen, reverse=True)) in known
+        assert refuses(problem(*three, gpu=name)) is not fits
 
 
 @dataclass(frozen=True)

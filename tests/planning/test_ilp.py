@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import highspy
@@ -27,7 +28,7 @@ from migrator.core.catalogue import (
     placement_sets,
     placements,
 )
-from migrator.core.errors import InputError, PlanError
+from migrator.core.errors import InputError, PlanError, SolverError
 from migrator.core.problem import (
     Allocation,
     Charge,
@@ -37,6 +38,7 @@ from migrator.core.problem import (
     Plan,
     Problem,
     Retraining,
+    RunningRetraining,
     Task,
     Tenant,
 )
@@ -119,6 +121,62 @@ def test_one_tenant_that_retrains() -> None:
     assert plan.solver == "ilp"
 
 
+def test_survivors_warm_up_over_the_overhead() -> None:
+    """Overhead of 1.5 slots: three new 1g serve nothing, then half, then all."""
+    tenant = a_tenant(received=((99.0,) * 3,), capability={1: 10.0}, overhead_s=1.5)
+    initial = Initial(held(Kind.INFERENCE, (0, 1)))
+    problem = a_problem(tenant, charge=Charge.SURVIVORS, initial=initial)
+    _, outcome = solved(problem)
+    assert outcome.goodput == pytest.approx(0.5 * (10 + (10 + 15) + 40))
+
+
+@pytest.mark.parametrize(("charge", "after"), [(Charge.SURVIVORS, 20.0), (Charge.PAPER, 10.0)])
+def test_an_instance_lives_on_after_its_retraining(charge: Charge, after: float) -> None:
+    """Under survivors the retraining's instance is warm at once; under paper 2+2 is a change."""
+    tenant = a_tenant(
+        received=((20.0, 20.0),),
+        capability={2: 10.0},
+        min_gpcs=2,
+        retraining_slots={2: 1},
+        overhead_s=5.0,
+    )
+    initial = Initial(
+        (*held(Kind.INFERENCE, (0, 2)), *held(Kind.RETRAINING, (2, 2))),
+        (RunningRetraining("a", 1),),
+    )
+    plan, outcome = solved(a_problem(tenant, charge=charge, initial=initial))
+    assert outcome.goodput == pytest.approx(0.5 * 10 + after)
+    assert plan.retrainings == (Retraining("a", 0, 1, 2),)
+
+
+def test_pre_initialization_is_found_under_survivors() -> None:
+    """The free slices are held one slot ahead of the burst, so that they are warm in it."""
+    tenant = a_tenant(received=((10.0, 40.0),), capability={1: 10.0})
+    initial = Initial(held(Kind.INFERENCE, (0, 1)))
+    problem = a_problem(tenant, charge=Charge.SURVIVORS, initial=initial)
+    plan, outcome = solved(problem)
+    assert outcome.goodput == pytest.approx(0.5 * (10 + 40))
+    assert len(slots_of(plan, Kind.INFERENCE)[0]) == 4
+
+
+def test_a_running_retraining_may_outlast_the_window() -> None:
+    initial = Initial(
+        (*held(Kind.INFERENCE, (0, 2)), *held(Kind.RETRAINING, (2, 2))),
+        (RunningRetraining("a", 7),),
+    )
+    plan, outcome = solved(a_problem(a_tenant(retraining_slots={2: 1}), initial=initial))
+    assert outcome.goodput == pytest.approx(0.5 * (10 + 10))
+    assert slots_of(plan, Kind.RETRAINING) == [{(2, 2)}, {(2, 2)}]
+
+
+def test_expectation_over_scenarios_counts() -> None:
+    """min(mean, capability) would be 20 a slot; the empty scenario makes it 10."""
+    tenant = a_tenant(received=((40.0, 40.0), (0.0, 0.0)), capability={2: 10.0})
+    for charge in Charge:
+        _, outcome = solved(a_problem(tenant, charge=charge))
+        assert outcome.goodput == pytest.approx(0.5 * (10 + 10))
+
+
 # The paper's formulas, corrected.
 
 
@@ -147,6 +205,35 @@ def test_reconfiguration_counts_when_both_counts_stay() -> None:
     assert ilp.model.broken_row(values) == "reconfiguration[a,1,2+2]"
 
 
+def test_no_interruption_binds_only_at_the_start() -> None:
+    """Printed, z * sum(q) = RT has no solution: z is 0 in three of these four slots."""
+    tenant = a_tenant(received=((10.0,) * 4,), retraining_slots={1: 2})
+    plan, outcome = solved(a_problem(tenant))
+    assert outcome.goodput == pytest.approx(0.5 * 20 + 1.0 * 20)
+    running = slots_of(plan, Kind.RETRAINING)
+    assert running[0] == running[1] != set()
+    assert running[2:] == [set(), set()]
+
+
+def test_retraining_time_follows_the_size() -> None:
+    """Twice the slots on half the size: the light load takes 2g, the heavy one cannot spare it."""
+    light = a_tenant(received=((10.0,) * 4,), capability={1: 10.0}, retraining_slots={1: 4, 2: 2})
+    heavy = replace(light, received=((30.0,) * 4,), configurations=only(0.6, {1: 4, 2: 2}))
+    assert solved(a_problem(light))[0].retrainings == (Retraining("a", 0, 2, 2),)
+    plan, outcome = solved(a_problem(heavy))
+    assert plan.retrainings == (Retraining("a", 0, 4, 1),)
+    assert outcome.goodput == pytest.approx(0.5 * 30 * 4)
+
+
+def test_minimum_is_one_instance_not_a_sum() -> None:
+    """Printed, 1+1+1+1 has its 2 GPCs and serves 40; no instance in it can hold the model."""
+    tenant = a_tenant(received=((40.0, 40.0),), capability={1: 10.0, 2: 11.0}, min_gpcs=2)
+    for charge in Charge:
+        plan, outcome = solved(a_problem(tenant, charge=charge))
+        assert outcome.goodput == pytest.approx(0.5 * (31 + 31))
+        assert all(any(gpcs == 2 for _, gpcs in slot) for slot in slots_of(plan, Kind.INFERENCE))
+
+
 # The model.
 
 
@@ -161,6 +248,14 @@ def test_every_row_is_named_by_its_group(charge: Charge) -> None:
         assert all(name.startswith(f"{group}[") for name in names)
         # Under `paper` a pattern's throughput is a constant: it is in the objective.
         assert bool(names) != (group in in_objective and charge is Charge.PAPER)
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_no_large_constants(charge: Charge) -> None:
+    """The largest factor of any row is a capability, a throughput or a number of instances."""
+    tenants = [a_tenant(name, retraining_slots={1: 2, 2: 1}) for name in "ab"]
+    model = build_ilp(a_problem(*tenants, charge=charge)).model
+    assert abs(model.entry_values).max() <= (7 if charge is Charge.PAPER else 40)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +336,14 @@ def test_the_same_problem_has_the_same_plan() -> None:
     assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
 
 
+def test_nothing_moves_without_need_under_paper() -> None:
+    initial = Initial(held(Kind.INFERENCE, (3, 1)))
+    tenant = a_tenant(received=((10.0,) * 3,), capability={1: 10.0}, overhead_s=9.0)
+    plan, _ = solved(a_problem(tenant, initial=initial))
+    assert slots_of(plan, Kind.INFERENCE) == [{(3, 1)}] * 3
+    assert all(before == after for before, after in pairwise(plan.slots))
+
+
 @pytest.mark.parametrize("charge", Charge)
 def test_infeasible(charge: Charge) -> None:
     no_room = a_tenant(capability={4: 40.0}, min_gpcs=4, retraining_slots={1: 1})
@@ -315,6 +418,12 @@ def test_a_start_without_the_retraining() -> None:
         solve_ilp(problem, start=a_plan(*[held(Kind.INFERENCE, (0, 2))] * 2))
 
 
+@pytest.mark.parametrize("options", [{"backend": "cplex"}, {"time_limit_s": 0.0}, {"gap": -1.0}])
+def test_options_that_no_solver_takes(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        solve_ilp(a_problem(a_tenant()), **options)
+
+
 # Gurobi.
 
 
@@ -340,6 +449,19 @@ def test_gurobi_agrees_with_highs(charge: Charge) -> None:
     assert outcome.backend == "gurobi"
     assert outcome.goodput == pytest.approx(solved(problem)[1].goodput)
     assert solved(problem, backend="gurobi", start=cold)[1].goodput == outcome.goodput
+
+
+def test_gurobi_infeasible() -> None:
+    gurobi_is_small()
+    outcome = solve_ilp(a_problem(a_tenant(retraining_slots={1: 3})), backend="gurobi")
+    assert outcome.status is Status.INFEASIBLE
+
+
+def test_gurobi_refuses_what_its_licence_does_not_allow() -> None:
+    if not gurobi_is_small():
+        pytest.skip("the Gurobi licence at hand allows any size")
+    with pytest.raises(SolverError, match="--backend highs"):
+        solve_ilp(large_problem(), backend="gurobi")
 
 
 def test_gurobi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

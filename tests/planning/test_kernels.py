@@ -88,6 +88,15 @@ def test_without_a_folder_to_write_every_process_compiles(run_kernels: Run, tmp_
         assert run_kernels(**variables).stderr == NOTICE
 
 
+def test_code_older_than_the_planner_is_not_used(run_kernels: Run, tmp_path: Path) -> None:
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    run_kernels(**variables)
+    for index in (tmp_path / "cache").rglob("*.nbi"):
+        index.write_bytes(b"no index of this version")
+        os.utime(index, (0, 0))
+    assert run_kernels(**variables).stderr == NOTICE
+
+
 def test_a_kernel_that_makes_an_array_is_refused() -> None:
     def copied(numbers: Ints) -> int:
         return len(numbers.copy())
@@ -131,6 +140,19 @@ def _with_numbers(problem: Problem, kind: Callable[[float], Any]) -> Problem:
     return replace(problem, tenants=tenants)
 
 
+def _whole(number: float) -> float:
+    return float(int(number))
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_whole_numbers_give_the_plan_that_floats_give(charge: Charge) -> None:
+    problem = random_problem(5, tenants=2, slots=8, charge=charge)
+    plans = [make_plan(_with_numbers(problem, kind), steady=True) for kind in (int, _whole)]
+    assert plans[0].goodput == plans[1].goodput
+    assert plans[0].upper_bound == plans[1].upper_bound
+    assert plans[0].slots == plans[1].slots
+
+
 def test_planning_compiles_nothing_after_the_first_use() -> None:
     for charge in Charge:
         ready(charge)
@@ -157,3 +179,27 @@ def test_planning_compiles_nothing_after_the_first_use() -> None:
                     replan(problem, plan, 2, ahead, held)
     assert solved > 10
     assert not recorder.buffer
+
+
+AS_PYTHON = """
+from support.problems import random_problem
+from migrator.core.problem import Charge
+from migrator.planning.solve import make_plan
+problem = random_problem({seed}, tenants=2, slots=4, charge=Charge("{charge}"))
+plan = make_plan(problem, steady=True, time_limit_s=0.01)
+print(plan.goodput, plan.upper_bound, plan.slots)
+"""
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_kernels_do_what_the_same_python_code_does(charge: Charge) -> None:
+    problem = random_problem(5, tenants=2, slots=4, charge=charge)
+    plan = make_plan(problem, steady=True, time_limit_s=0.01)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_PYTHON.format(seed=5, charge=charge)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{plan.goodput} {plan.upper_bound} {plan.slots}\n"

@@ -10,6 +10,7 @@ from support.make import tenant
 from support.problems import random_problem, with_far_too_many_requests
 
 from migrator.core.catalogue import board
+from migrator.core.errors import InfeasibleError
 from migrator.core.problem import Charge, Plan, Problem, Tenant
 from migrator.planning.check import check_plan, goodput_of, requests_short, violations
 from migrator.planning.ilp import solve_ilp
@@ -106,6 +107,33 @@ def test_where_no_plan_meets_all_floors_the_fewest_requests_are_short(
     assert plan.penalty == pytest.approx(
         problem.penalty * sum(requests_short(problem, plan).values())
     )
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_the_same_weight_for_all_changes_no_plan(charge: Charge) -> None:
+    for seed in range(6):
+        drawn = random_problem(seed, tenants=2, slots=4, charge=charge, optional=True)
+        doubled = tuple(replace(tenant, weight=2.0) for tenant in drawn.tenants)
+        try:
+            plan = solve(drawn, "exact")
+        except InfeasibleError:
+            continue
+        twice = solve(replace(drawn, tenants=doubled), "exact")
+        assert twice.objective == pytest.approx(2 * plan.objective)
+        assert (twice.slots, twice.retrainings) == (plan.slots, plan.retrainings)
+
+
+def test_floors_count_in_expectation_over_the_scenarios() -> None:
+    """20 and 0 requests: 10 answered in time are three quarters of them on average."""
+    quiet_or_loud = ((20.0,) * SLOTS, (0.0,) * SLOTS)
+    bursty = replace(pair().tenants[1], received=quiet_or_loud, accuracy_pre=0.01)
+    steady = pair().tenants[0]
+    for floor, capable in ((0.5, 10.0), (0.51, 20.0)):
+        problem = window(steady, replace(bursty, floor=floor))
+        plan = solve(problem, "exact")
+        for slot in plan.slots:
+            sizes = [i.gpcs for i in slot.instances if i.task and i.task.tenant == "bursty"]
+            assert sum(bursty.capability[size] for size in sizes) == capable
 
 
 def test_claims_about_weights_and_floors_are_checked() -> None:

@@ -93,6 +93,14 @@ def test_the_papers_example_partly_covered() -> None:
     assert preinitialization.goodput_regained == pytest.approx(0.5 * (-15 - -45))
 
 
+def test_an_overhead_that_ends_inside_a_slot_is_hidden_in_full() -> None:
+    preinitialization = paper_example(idle_slots=3, overhead_s=1.5)
+    assert preinitialization.preparations[0] == Preparation(
+        "a", 0, 4, 1, 3, overhead_s=1.5, hidden_s=1.5
+    )
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 1.5 * 30)
+
+
 # What can be prepared, and from when on.
 
 
@@ -105,6 +113,15 @@ def test_overhead_is_counted_in_seconds_not_in_slots() -> None:
     )
     # A slot is half a second, so the overhead costs 4 x 18 and the half second left 18.
     assert preinitialization.goodput_regained == pytest.approx(0.5 * (0 - -54))
+
+
+def test_slices_busy_until_the_change_hide_nothing() -> None:
+    preinitialization = alone(*["1g@0:a 2g@2:b"] * 3, "1g@0:a 2g@2:a 1g@6:b", overhead_s=1.0)
+    assert preinitialization.preparations[0] == Preparation(
+        "a", 2, 2, 3, 3, overhead_s=1.0, hidden_s=0.0
+    )
+    assert preinitialization.hidden_share == 0
+    assert preinitialization.goodput_regained == 0
 
 
 @pytest.mark.parametrize("other", ["1g@3:b", "3g@0:b", "1g@2:a*", "2g@2:a*"])
@@ -129,6 +146,46 @@ def test_idle_slices_may_hold_unused_instances(other: str) -> None:
     ] == [1.0]
 
 
+def test_only_the_idle_slots_right_before_the_change_count() -> None:
+    idle, busy = "1g@0:a 1g@6:b", "1g@0:a 1g@3:b"
+    preinitialization = alone(idle, idle, busy, idle, "1g@0:a 2g@2:a 1g@6:b", overhead_s=5.0)
+    assert preinitialization.preparations == (
+        Preparation("a", 2, 2, 3, 4, overhead_s=5.0, hidden_s=1.0),
+    )
+
+
+def test_the_task_may_change_where_it_sat() -> None:
+    """Its own old instance occupies the slices until the change: nothing is hidden."""
+    preinitialization = alone("1g@0:a", "2g@0:a", overhead_s=1.0)
+    assert preinitialization.preparations == (
+        Preparation("a", 0, 2, 1, 1, overhead_s=1.0, hidden_s=0.0),
+    )
+
+
+def test_of_several_new_instances_the_mean_is_hidden() -> None:
+    # The 2g is hidden in full, the 1g not at all: half of the charge of 46 / 3 is left.
+    preinitialization = alone("2g@0:a 1g@4:b", "2g@0:a 2g@2:a 1g@4:a 1g@5:b", overhead_s=1.0)
+    assert [
+        (preparation.gpcs, preparation.hidden_s) for preparation in preinitialization.preparations
+    ] == [(2, 1.0), (1, 0.0)]
+    assert preinitialization.hidden_share == 0.5
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 0.5 * 46 / 3)
+
+
+def test_preparations_are_listed_by_slot_and_start() -> None:
+    tenants = tenant("a", 3, 1.0), tenant("b", 3, 1.0)
+    plan = plan_of("1g@6:a 1g@5:b", "1g@6:a 2g@2:a 1g@5:b 2g@0:b", "1g@6:a 1g@2:a 1g@5:b 2g@0:b")
+    preinitialization = preinitialize(window(*tenants), plan)
+    assert [
+        (preparation.slot, preparation.start, preparation.tenant)
+        for preparation in preinitialization.preparations
+    ] == [
+        (1, 0, "b"),
+        (1, 2, "a"),
+        (2, 2, "a"),
+    ]
+
+
 # What the paper does not charge is not counted.
 
 
@@ -142,10 +199,45 @@ def test_moves_and_retrainings_need_no_preparation(before: str, after: str) -> N
     assert preinitialization.hidden_share == 0
 
 
+def test_a_move_beside_a_change_is_not_counted() -> None:
+    preinitialization = alone("2g@0:a 1g@6:b", "2g@2:a 1g@0:a 1g@6:b", overhead_s=1.0)
+    assert [preparation.gpcs for preparation in preinitialization.preparations] == [1]
+
+
+def test_of_one_size_the_new_one_is_what_was_not_there() -> None:
+    preinitialization = alone("1g@2:a 1g@6:b", "1g@2:a 1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
+    assert [preparation.start for preparation in preinitialization.preparations] == [3, 4]
+
+
+def test_of_one_size_no_more_are_new_than_were_added() -> None:
+    preinitialization = alone("1g@2:a 1g@6:b", "1g@3:a 1g@4:a 1g@6:b", overhead_s=1.0)
+    assert len(preinitialization.preparations) == 1
+
+
 # Releases.
 
 
+def test_releases_are_counted_and_regain_nothing() -> None:
+    both, one = "2g@0:a 1g@2:a 1g@6:b", "2g@0:a 1g@6:b"
+    preinitialization = alone(both, one, one, both, one, overhead_s=1.0)
+    assert preinitialization.releases == 2
+    assert [
+        (preparation.slot, preparation.hidden_s) for preparation in preinitialization.preparations
+    ] == [(3, 1.0)]
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * 1.0 * 28 / 2)
+
+
+def test_an_exchange_is_no_release() -> None:
+    preinitialization = alone("2g@0:a 1g@6:b", "1g@2:a 1g@6:b", overhead_s=1.0)
+    assert preinitialization.releases == 0
+    assert [preparation.hidden_s for preparation in preinitialization.preparations] == [1.0]
+
+
 # Before slot 0.
+
+
+def test_slot_0_costs_nothing_where_nothing_is_known() -> None:
+    assert alone("2g@0:a 1g@6:b", overhead_s=1.0).preparations == ()
 
 
 @pytest.mark.parametrize("before", ["", "1g@0:a 1g@6:b", "2g@0:b 1g@6:b", "1g@0:a* 1g@6:b"])
@@ -158,6 +250,25 @@ def test_nothing_can_be_prepared_before_slot_0(before: str) -> None:
     assert preinitialization.goodput_regained == 0
 
 
+def test_what_initial_holds_is_not_new() -> None:
+    preinitialization = alone("2g@0:a 1g@6:b", overhead_s=1.0, before="2g@2:a 1g@6:b")
+    assert preinitialization.preparations == ()
+    assert preinitialization.releases == 0
+
+
+def test_what_initial_holds_can_be_released() -> None:
+    assert alone("2g@0:a 1g@6:b", overhead_s=1.0, before="2g@0:a 1g@2:a 1g@6:b").releases == 1
+
+
+def test_what_initial_holds_and_slot_0_does_not_is_idle_from_slot_0_on() -> None:
+    preinitialization = alone(
+        "1g@0:a 1g@6:b", "2g@2:a 1g@6:b", overhead_s=3.0, before="1g@0:a 2g@2:b 1g@6:b"
+    )
+    assert preinitialization.preparations == (
+        Preparation("a", 2, 2, from_slot=0, slot=1, overhead_s=3.0, hidden_s=1.0),
+    )
+
+
 # What hiding is worth.
 
 
@@ -168,6 +279,13 @@ def test_no_more_is_regained_than_received(received: float, regained: float) -> 
     preinitialization = preinitialize(window(one), plan_of("1g@0:a", "1g@0:a 2g@2:a"))
     assert preinitialization.hidden_s == 1.0
     assert preinitialization.goodput_regained == pytest.approx(0.5 * regained)
+
+
+def test_regained_is_the_mean_over_scenarios() -> None:
+    # 18 - 1 x 18 without and 18 with the idle second: 4 and 18 of what the scenarios receive.
+    split = replace(tenant("a", 2, 1.0), received=((9.0, 4.0), (9.0, 40.0)))
+    preinitialization = preinitialize(window(split), plan_of("1g@0:a", "2g@2:a"))
+    assert preinitialization.goodput_regained == pytest.approx(0.5 * (4 + 18) / 2)
 
 
 @pytest.mark.parametrize(("end", "accuracy"), [(2, 0.8), (3, 0.5)])

@@ -20,6 +20,8 @@ from migrator.planning.exact.schedule import Start, occupied_by
 from migrator.planning.exact.space import Space, build_space
 from migrator.planning.exact.tables import NEVER, GoodputTables, build_tables
 from migrator.planning.exact.transition import DONE, WAITING, LabelTable, empty_labels, empty_step
+from migrator.planning.ranking import descending
+from migrator.planning.survivors.arrivals import arrivals_of, expected
 
 SEEDS = range(6)
 ROWS = 4096
@@ -64,6 +66,15 @@ def random_prices(seed: int) -> tuple[Floats, reference.Prices]:
         for t in range(slots)
     }
     return rows, reference.Prices(pattern, retraining)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_patterns_that_fit_together(seed: int) -> None:
+    space, _ = tabulated(seed)
+    names = {
+        tuple(own[p] for own, p in zip(space.patterns, joint, strict=True)) for joint in space.joint
+    }
+    assert names == set(reference.joint_patterns(window(seed)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -245,3 +256,23 @@ def test_the_labels_that_stay_where_there_is_no_room_for_all(seed: int, keep: in
     kept = _shrink(rows, keep, 1.0, labels, seen, empty_scratch(rows, space, tables))
     assert kept == (keep, lost)
     assert labels.end[:keep, 0].tolist() == stay
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_expected_throughput(seed: int) -> None:
+    problem = window(seed)
+    arrivals = arrivals_of(problem)
+    for m, tenant in enumerate(problem.tenants):
+        for t in range(problem.slots):
+            for capability in (0.0, 1.0, 2.5, 7.0, 1e9):
+                received = [row[t] for row in tenant.received]
+                found = expected(arrivals, m, t, capability)
+                assert found == pytest.approx(reference.expected(received, capability))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 32, 33])
+def test_descending_is_a_stable_sort(count: int) -> None:
+    rank = np.random.default_rng(count).integers(0, 6, count).astype(np.float64)
+    order = np.empty((2, count), np.int64)
+    row = descending(count, rank, order)
+    assert order[row].tolist() == sorted(range(count), key=lambda i: -rank[i])

@@ -88,6 +88,16 @@ def test_instances_follow_the_requests(planned: tuple[Problem, Plan]) -> None:
     assert capability(problem, to_b, "b") > capability(problem, to_a, "b")
 
 
+def test_what_is_held_stays_where_a_change_would_not_pay_in_time() -> None:
+    problem = window(overhead_s=30.0)
+    plan = make_plan(problem, steady=True)
+    slot = plan.retrainings[0].end
+    held = {instance for instance in plan.slots[slot].instances if instance.task is not None}
+    allocations = again(problem, plan, slot, 65.0, 5.0)
+    kept: set[Instance] = held & set(allocations[0].instances)
+    assert kept == held
+
+
 def test_what_is_held_stays_where_a_change_would_not_pay(planned: tuple[Problem, Plan]) -> None:
     problem, plan = planned
     slot = plan.retrainings[0].end
@@ -186,3 +196,13 @@ def test_weights_and_floors_are_kept(planned: tuple[Problem, Plan]) -> None:
         preferred = replace(problem, tenants=(a, with_more))
         to_b = again(preferred, plan, slot, 40.0, 40.0, SLOTS - slot)[-1]
         assert capability(problem, to_b, "b") >= 40 > capability(problem, to_b, "a")
+
+
+def test_what_is_held_stays_unless_it_breaks_a_floor(planned: tuple[Problem, Plan]) -> None:
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    held = {instance for instance in plan.slots[slot].instances if instance.task is not None}
+    assert set(again(problem, plan, slot, 31.0, 33.0, 4)[-1].instances) == held
+    tenants = (problem.tenants[0], replace(problem.tenants[1], floor=1.0))
+    changed = again(replace(problem, tenants=tenants), plan, slot, 31.0, 33.0, 4)[-1]
+    assert capability(problem, changed, "b") >= 33

@@ -62,6 +62,11 @@ def test_an_unknown_solver_is_answered_with_the_known_ones() -> None:
         make_plan(SMALL, solver="exakt")
 
 
+def test_an_unknown_backend_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="'cplex'; use highs or gurobi"):
+        make_plan(SMALL, solver="ilp", backend="cplex")
+
+
 @pytest.mark.parametrize(("slot_s", "limit_s"), [(1.0, 0.02), (0.5, 0.01), (100.0, 2.0)])
 def test_the_time_limit_is_one_percent_of_the_window(
     answered: Answered, slot_s: float, limit_s: float
@@ -71,6 +76,13 @@ def test_the_time_limit_is_one_percent_of_the_window(
     make_plan(problem)
     assert calls == [(problem, default_time_limit_s(problem), "highs", False)]
     assert default_time_limit_s(problem) == pytest.approx(limit_s)
+
+
+def test_what_is_asked_for_reaches_the_solver(answered: Answered) -> None:
+    exact, ilp = answered("exact", GOOD), answered("ilp", GOOD)
+    make_plan(SMALL, solver="ilp", backend="gurobi", time_limit_s=7.5, warm_start=True)
+    assert ilp == [(SMALL, 7.5, "gurobi", True)]
+    assert exact == []
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -123,6 +135,39 @@ def test_what_only_a_search_can_tell_is_infeasible_all_the_same(
 # The solvers agree.
 
 
+@pytest.mark.parametrize("initial", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_ilp_and_exact_agree_under_paper(seed: int, initial: bool) -> None:
+    problem = random_problem(seed, tenants=2, slots=5, charge=Charge.PAPER, initial=initial)
+    ilp, exact = (make_plan(problem, solver=s, time_limit_s=PLENTY_S) for s in ("ilp", "exact"))
+    assert ilp.goodput == pytest.approx(exact.goodput)
+    assert (ilp.solver, ilp.gap) == ("ilp", 0)
+    assert (exact.solver, exact.gap) == ("exact", 0)
+
+
+@pytest.mark.parametrize("initial", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_ilp_is_between_plan_and_bound_under_survivors(seed: int, initial: bool) -> None:
+    problem = random_problem(seed, tenants=2, slots=5, charge=Charge.SURVIVORS, initial=initial)
+    ilp, exact = (make_plan(problem, solver=s, time_limit_s=PLENTY_S) for s in ("ilp", "exact"))
+    assert ilp.gap == 0
+    assert exact.goodput <= ilp.goodput + 1e-6
+    assert ilp.goodput <= exact.upper_bound + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_overhead_all_agree_under_both_charges(seed: int) -> None:
+    drawn = random_problem(seed, tenants=2, slots=5, charge=Charge.PAPER, initial=True)
+    free = tuple(replace(tenant, overhead_s=0.0) for tenant in drawn.tenants)
+    paper = replace(drawn, tenants=free)
+    exact = make_plan(paper, time_limit_s=PLENTY_S).goodput
+    for charge in Charge:
+        ilp = make_plan(paper.with_charge(charge), solver="ilp", time_limit_s=PLENTY_S)
+        assert ilp.goodput == pytest.approx(exact)
+    survivors = make_plan(paper.with_charge(Charge.SURVIVORS), time_limit_s=PLENTY_S)
+    assert survivors.goodput == pytest.approx(exact)
+
+
 # Warm start.
 
 
@@ -145,4 +190,28 @@ def test_without_a_warm_start_time_may_be_over_before_the_first_plan() -> None:
         make_plan(large_problem(), solver="ilp", time_limit_s=1e-3)
 
 
+@pytest.mark.parametrize("charge", Charge)
+def test_a_warm_start_does_not_change_the_optimum(charge: Charge) -> None:
+    problem = random_problem(5, tenants=2, slots=4, charge=charge)
+    cold, warm = (
+        make_plan(problem, solver="ilp", warm_start=warmed, time_limit_s=PLENTY_S)
+        for warmed in (False, True)
+    )
+    assert warm.goodput == pytest.approx(cold.goodput)
+    assert warm.gap == cold.gap == 0
+
+
 # Licence.
+
+
+def test_a_licence_that_stops_before_the_size_is_told() -> None:
+    gurobipy = pytest.importorskip("gurobipy", reason="gurobipy is not installed")
+    try:
+        with gurobipy.Env(params={"OutputFlag": 0}) as env, gurobipy.Model(env=env) as program:
+            program.addVars(2001)
+            program.optimize()
+        pytest.skip("the Gurobi licence at hand allows any size")
+    except gurobipy.GurobiError:
+        pass
+    with pytest.raises(SolverError, match="use --backend highs, or install a Gurobi licence"):
+        make_plan(large_problem(), solver="ilp", backend="gurobi", time_limit_s=PLENTY_S)

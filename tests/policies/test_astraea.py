@@ -22,6 +22,12 @@ def test_smallest_shares_for_inference_and_the_rest_by_compute() -> None:
     }
 
 
+def test_only_the_last_seconds_are_observed() -> None:
+    history = [900.0] * 100 + [300.0] * 10
+    seen = observation(Seen(service("a"), history, retraining(60)), slot_s=0.5)
+    assert percents(POLICY.decide(seen)) == {"a/inference": 60, "a/retraining": 40}
+
+
 def test_overload_raises_the_smallest_ratio_of_capacity_to_load() -> None:
     # 1500 and 500 rps on 1000: 75% and 25% give both exactly half. Retraining waits.
     seen = observation(
@@ -42,3 +48,13 @@ def test_bandwidth_that_others_take_is_expected() -> None:
     slowed = service("a", interference=64 / 132)
     seen = observation(Seen(slowed, [300] * 5, retraining(60)))
     assert percents(POLICY.decide(seen))["a/inference"] == 50
+
+
+def test_without_retraining_inference_has_everything() -> None:
+    seen = observation(Seen(service("a"), [300] * 5), Seen(service("b"), [100] * 5))
+    assert percents(POLICY.decide(seen)) == {"a/inference": 75, "b/inference": 25}
+
+
+def test_before_anything_is_seen_tasks_count_alike() -> None:
+    seen = observation(*(Seen(service(name), [], retraining(60)) for name in "ab"))
+    assert set(percents(POLICY.decide(seen)).values()) == {25}

@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from support.mps_observation import WHOLE, Seen, observation, percents, retraining, service, shares
+import pytest
+from support.mps_observation import (
+    WHOLE,
+    Seen,
+    observation,
+    percents,
+    retraining,
+    service,
+    shares,
+)
 
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
@@ -49,6 +58,15 @@ def test_retraining_that_outlasts_the_window_waits_and_inference_has_its_share()
     assert percents(POLICY.decide(seen)) == {"a/inference": 100}
 
 
+def test_the_start_of_the_process_counts() -> None:
+    # 60 s of work take 120 s on 50%, which inference at 500 rps does not give away: with a start
+    # of 20 s the average is 0.5 x 0.7 + 0.9 x 0.3 = 0.62, with one of 90 s the window is over.
+    fits = Seen(service("a"), [500], retraining(60), overhead_s=20)
+    assert percents(POLICY.decide(observation(fits))) == {"a/inference": 50, "a/retraining": 50}
+    late = Seen(service("a"), [500], retraining(60), overhead_s=90)
+    assert percents(POLICY.decide(observation(late))) == {"a/inference": 100}
+
+
 def test_a_running_retraining_keeps_its_share() -> None:
     running = mps_workers.training("a", 35.0)
     seen = observation(
@@ -61,6 +79,21 @@ def test_a_running_retraining_keeps_its_share() -> None:
     assert percents(decision) == {"a/inference": 32.5, "b/inference": 32.5, "a/retraining": 35}
 
 
+@pytest.mark.parametrize("history", [[1000.0] * 200 + [0.0] * 200, []])
+def test_only_the_last_window_counts_and_nothing_seen_needs_an_equal_share(
+    history: list[float],
+) -> None:
+    # Idle in the last window, or unknown: b gives nothing away and needs nothing more.
+    seen = observation(Seen(service("a"), [400] * 200), Seen(service("b"), history))
+    assert percents(POLICY.decide(seen)) == {"a/inference": 50, "b/inference": 50}
+
+
+def test_retraining_that_makes_it_worse_is_not_started() -> None:
+    worse = retraining(10, accuracy_now=0.8, accuracy_post=0.7)
+    seen = observation(Seen(service("a"), [200], worse))
+    assert percents(POLICY.decide(seen)) == {"a/inference": 100}
+
+
 def test_the_short_configuration_is_chosen_where_its_time_is_worth_more_than_its_accuracy() -> None:
     # On 80% the whole retraining takes 75 s, for an average of 0.9 - 0.4 x 75 / 200 = 0.75, and the
     # short one 18.75 s, for 0.8 - 0.3 x 18.75 / 200 = 0.77.
@@ -69,6 +102,21 @@ def test_the_short_configuration_is_chosen_where_its_time_is_worth_more_than_its
     one = POLICY.decide(observation(Seen(service("a"), [200], whole)))
     assert one.configurations == {"a": "all"}
     several = replace(whole, others=(short, other("nothing", 1, 0.5)))
+    decision = POLICY.decide(observation(Seen(service("a"), [200], several)))
+    assert decision.configurations == {"a": "short"}
+    assert percents(decision) == {"a/inference": 20, "a/retraining": 80}
+
+
+def test_the_long_configuration_is_chosen_where_it_gains_more() -> None:
+    # On 80% they take 12.5 s (0.9 - 0.4 x 12.5 / 200 = 0.875) and 3.1 s (0.795).
+    several = retraining(10, configuration="all", others=(other("short", 2.5, 0.8),))
+    decision = POLICY.decide(observation(Seen(service("a"), [200], several)))
+    assert decision.configurations == {"a": "all"}
+
+
+def test_only_a_configuration_that_ends_within_the_window_is_chosen() -> None:
+    # The whole retraining outlasts the window on any share that inference leaves.
+    several = retraining(190, configuration="all", others=(other("short", 60, 0.7),))
     decision = POLICY.decide(observation(Seen(service("a"), [200], several)))
     assert decision.configurations == {"a": "short"}
     assert percents(decision) == {"a/inference": 20, "a/retraining": 80}
@@ -93,3 +141,9 @@ def test_by_requests_the_tenant_with_most_requests_counts_most() -> None:
     seen = replace(seen, tenants=(replace(better, accuracy=0.6), worse))
     assert percents(POLICY.decide(seen)) == {"a/inference": 40, "b/inference": 60}
     assert percents(BY_REQUESTS.decide(seen)) == {"a/inference": 90, "b/inference": 10}
+
+
+@pytest.mark.parametrize("history", [[], [0.0] * 200])
+def test_by_requests_tenants_count_the_same_while_none_have_requests(history: list[float]) -> None:
+    seen = observation(Seen(service("a"), history, retraining(60)), Seen(service("b"), history))
+    assert BY_REQUESTS.decide(seen) == POLICY.decide(seen)

@@ -7,7 +7,8 @@ from support.mig_views import observation, view
 
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.selection import Auto
-from migrator.policies.forecasts import PLANNED_WINDOWS, Chosen
+from migrator.forecast.simple import LastMean
+from migrator.policies.forecasts import PLANNED_WINDOWS, Alike, Chosen, forecasts_of
 from migrator.policies.policy import Observation
 
 SLOTS = 20
@@ -46,6 +47,14 @@ def seen(windows: int = 8, slot: int = 0, oldest: int = 0) -> Observation:
     return observation(*tenants, slots=SLOTS, slot=slot)
 
 
+def test_any_other_forecaster_forecasts_all_tenants() -> None:
+    forecasts = forecasts_of(LastMean())
+    assert isinstance(forecasts, Alike)
+    assert forecasts.words(seen()) == ("last-mean", "last-mean")
+    assert [rows.mean() for rows in forecasts.ahead(seen(slot=5))] == pytest.approx([45, 20])
+    assert forecasts.ahead(seen(slot=5))[0].shape[1] == SLOTS - 5
+
+
 def test_less_loss_and_not_less_goodput_is_chosen() -> None:
     chosen = Chosen(losses(true=0.5))
     a, b = chosen.choices(seen())
@@ -71,6 +80,14 @@ def test_nobody_is_planned_with_who_does_not_predict_better() -> None:
     assert (a.chosen, a.goodputs) == ("last-mean", ())
     short, _ = Chosen(losses(true=0.5)).choices(seen(windows=2))
     assert str(short) == "last-mean: the history is too short for a backtest"
+
+
+def test_what_comes_within_the_window_does_not_change_who_forecasts_its_rest() -> None:
+    chosen = Chosen(losses(true=0.5))
+    first = chosen.choices(seen(oldest=7))
+    asked = len(TRUE.asked)
+    assert chosen.choices(seen(oldest=7, slot=13)) == first
+    assert len(TRUE.asked) == asked, "what was planned once is remembered"
 
 
 def test_plans_of_the_past_see_only_what_was_before() -> None:

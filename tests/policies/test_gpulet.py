@@ -26,6 +26,11 @@ def test_two_models_two_partitions_and_retrainings_on_what_they_leave() -> None:
     }
 
 
+def test_without_retraining_each_has_its_whole_partition() -> None:
+    seen = observation(Seen(service("a"), steady(350)), Seen(service("b"), steady(150)))
+    assert percents(POLICY.decide(seen)) == {"a/inference": 40, "b/inference": 60}
+
+
 def test_the_third_model_takes_turns() -> None:
     # a 600 rps: 60; b 300: the other 40; c 90 fits beside b: b needs 15 of 20 turns on 40%,
     # c 90 / 400 = 4.5, so 5. Nothing is left, no SM and no turn.
@@ -38,6 +43,15 @@ def test_the_third_model_takes_turns() -> None:
     assert percents(decision) == {"a/inference": 60, "b/inference": 30, "c/inference": 10}
     duties = {share.task.tenant: share.duty for share in shares(decision)}
     assert duties == pytest.approx({"a": 1, "b": 0.75, "c": 0.25})
+
+
+def test_where_no_sm_is_left_retraining_takes_turns() -> None:
+    # 410 of 500 rps on each half: 16.4 of 20 turns, so 17; 3 are left on one of them.
+    seen = observation(
+        Seen(service("a"), steady(410), retraining(10)), Seen(service("b"), steady(410))
+    )
+    decision = POLICY.decide(seen)
+    assert percents(decision) == {"a/inference": 42.5, "b/inference": 50, "a/retraining": 7.5}
 
 
 def test_what_does_not_fit_is_lowered_for_all() -> None:
@@ -61,3 +75,17 @@ def test_a_plan_is_an_epoch_old() -> None:
     assert percents(POLICY.decide(seen))["a/inference"] == 20
     seen = observation(Seen(service("a"), history, retraining(10)), slot=40)
     assert percents(POLICY.decide(seen))["a/inference"] == 50
+
+
+def test_the_rate_is_a_moving_average_over_an_epoch() -> None:
+    # Of 10 s slots an epoch has 2: weight 2/3 on the last, 2/9 before it. Of 0, 0, 0, 450 rps
+    # that is 304: 40. The plan is an epoch old, so two more slots follow.
+    history = [0.0] * 20 + [4500.0] + [0.0] * 2
+    seen = observation(Seen(service("a"), history, retraining(10)), slot_s=10, slots=20)
+    assert percents(POLICY.decide(seen))["a/inference"] == 40
+
+
+def test_whom_no_share_can_serve_in_time_is_still_served() -> None:
+    hopeless = [Seen(service(name, slo_s=1e-6), steady(10), retraining(10)) for name in "abc"]
+    decision = POLICY.decide(observation(*hopeless))
+    assert percents(decision) == {"a/inference": 25, "b/inference": 50, "c/inference": 25}

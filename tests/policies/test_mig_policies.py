@@ -216,3 +216,26 @@ def test_every_plan_can_be_done(seed: int) -> None:
     seen = random_observation(seed)
     for policy in PLANNING:
         require_legal(policy, seen)
+
+
+@given(seeds)
+@settings(max_examples=25, deadline=None)
+def test_asked_again_nothing_moves(seed: int) -> None:
+    """The same tenants a moment later, with what was decided held: nothing has to change."""
+    seen = random_observation(seed)
+    idle = tuple(
+        TenantView(v.service, v.history, v.ahead, None, v.overhead_s, v.accuracy)
+        for v in seen.tenants
+    )
+    for policy in (fixed_shares.EqualMig(), *paris.POLICIES, *miso.POLICIES):
+        first = Observation(seen.board, SLOT_S, SLOTS, 0, idle, seen.held)
+        (held,) = policy.decide(first).slots
+        again = Observation(seen.board, SLOT_S, SLOTS, 0, idle, held)
+        assert set(policy.decide(again).slots[0]) == set(held)
+
+
+def test_they_all_share_by_mig_and_have_names_of_their_own() -> None:
+    everyone = [*QUICK, *PLANNING]
+    assert {policy.sharing for policy in everyone} == {Sharing.MIG}
+    assert len({policy.name for policy in everyone}) == len(everyone) == 15
+    assert all(policy.summary for policy in everyone)

@@ -12,6 +12,11 @@ from migrator.policies.miso import POLICIES
 SEVEN = "1g@0:a 1g@1:a 1g@2:a 1g@3:a 1g@4:a 1g@5:a 1g@6:a"
 
 
+def test_a_tenant_alone_has_the_whole_board() -> None:
+    """Seven processes answer 70 a second on 1g each, one answers 45 on 7g."""
+    assert written(MISO.decide(observation(view("a"))).slots[0]) == SEVEN
+
+
 def test_the_least_mean_slowdown() -> None:
     """Serving on four 1g and training on 3g: (70/40 + 30/10) / 2 = 2.4; on three 1g and on 4g:
     (70/30 + 20/10) / 2 = 2.2."""
@@ -38,3 +43,11 @@ def test_a_running_retraining_stays_and_the_others_share_the_rest() -> None:
     b = view("b", history=[90.0] * 100)
     seen = observation(a, b, slot=10, held="2g@0:a 2g@2:b 3g@4:a*")
     assert written(MISO.decide(seen).slots[0]) == "1g@0:b 1g@1:b 1g@2:a 1g@3:a 3g@4:a*"
+
+
+def test_jobs_without_a_slice_wait() -> None:
+    """Three to serve and three to retrain on four slices: the one least slowed down starts."""
+    tenants = [view(name, retraining=waiting()) for name in "abc"]
+    instances = written(MISO.decide(observation(*tenants, board="A30-24GB")).slots[0]).split()
+    assert [word[:2] for word in instances] == ["1g"] * 4
+    assert sum(word.endswith("*") for word in instances) == 1

@@ -18,6 +18,7 @@ from migrator.policies.fixed_shares import EqualMps, Unpartitioned
 from migrator.policies.gpulet import Gpulet
 from migrator.policies.infless import Infless
 from migrator.policies.policy import Decision, Observation, Policy, Sharing
+from migrator.policies.registry import policies
 
 ALL: tuple[Policy, ...] = (
     Ekya(),
@@ -135,3 +136,22 @@ def test_a_decision_keeps_the_rules_and_is_the_same_again(policy: Policy, now: O
     decision = policy.decide(now)
     assert broken(policy, now, decision) == []
     assert policy.decide(now) == decision
+
+
+def test_the_rules_can_be_broken() -> None:
+    now = observation(Seen(service("a"), [1], None), Seen(service("b"), [1], None))
+    serving = (
+        *mps_workers.serving(now.tenants[0].service, BOARD, 60, ANY_SHARE),
+        mps_workers.training("b", 50),
+    )
+    assert broken(Ekya(), now, Decision((serving,))) == [
+        "everybody serves",
+        "nothing for no retraining",
+        "not more than there is",
+    ]
+
+
+def test_they_are_found_by_name() -> None:
+    names = {"ekya", "astraea", "gpulet", "infless", "equal-mps", "unpartitioned"}
+    assert names <= set(policies())
+    assert {policy.name for policy in ALL} == names

@@ -63,6 +63,10 @@ def test_it_is_made_from_its_class_and_goes_by_its_path(own: str) -> None:
     assert about(made.name) == "Half and half."
 
 
+def test_one_that_does_not_say_so_may_plan_with_estimates(own: str) -> None:
+    assert policy(f"{own}:Plain").estimates
+
+
 def test_one_that_derives_has_the_defaults_of_what_it_leaves_out(own: str) -> None:
     made = policy(f"{own}:Derived")
     assert (made.summary, made.sharing, made.every_s) == ("holds", Sharing.MIG, None)
@@ -73,6 +77,11 @@ def test_one_that_derives_has_the_defaults_of_what_it_leaves_out(own: str) -> No
 def test_it_can_be_sent_to_another_process(own: str) -> None:
     made = policy(f"{own}:Half")
     assert pickle.loads(pickle.dumps(made)).name == made.name
+
+
+def test_the_name_of_a_packaged_one_stays(own: str) -> None:
+    policy(f"{own}:Half")
+    assert policy("static-4-3").name == "static-4-3"
 
 
 @pytest.mark.parametrize(

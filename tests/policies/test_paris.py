@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.mig_views import curve, observation, profile, sizes, view, waiting, written
+from support.mig_views import curve, observation, profile, running, sizes, view, waiting, written
 
 from migrator.core.catalogue import board
 from migrator.core.profiles import Service
 from migrator.policies.paris import POLICIES, knee, knee_gpcs
+from migrator.policies.policy import Routing
 
 STATIC, RECONFIGURING = POLICIES
 FLAT_ON_ONE = {
@@ -32,11 +33,22 @@ def test_the_smallest_size_whose_knee_is_not_below_the_batch(batch: int, gpcs: i
     assert knee_gpcs(batched(batch), board("A30-24GB")) == gpcs
 
 
+def test_a_batch_beyond_every_knee_takes_the_largest_size() -> None:
+    level = {1: FLAT_ON_ONE[1], 4: curve({14: 40.0, 28: 40.0, 56: 40.0})}
+    assert knee_gpcs(Service("a", profile(level), 1.0, 4), board("A30-24GB")) == 4
+
+
 def test_gpcs_follow_the_rates() -> None:
     """At 5 and 15 a second 1g and three 1g leave both twice what they need."""
     tenants = view("a", history=[5.0] * 100), view("b", history=[15.0] * 100)
     decision = STATIC.decide(observation(*tenants, board="A30-24GB"))
     assert [written(slot) for slot in decision.slots] == ["1g@0:b 1g@1:b 1g@2:b 1g@3:a"]
+
+
+def test_only_the_last_window_counts() -> None:
+    tenants = view("a", history=[99.0] * 50 + [5.0] * 100), view("b", history=[15.0] * 100)
+    layout = written(STATIC.decide(observation(*tenants, board="A30-24GB")).slots[0])
+    assert layout == "1g@0:b 1g@1:b 1g@2:b 1g@3:a"
 
 
 def test_a_retraining_is_a_task_like_the_others() -> None:
@@ -54,11 +66,27 @@ def test_a_retraining_that_would_be_late_gets_more() -> None:
     assert layout == "2g@0:a* 1g@2:a 1g@3:a"
 
 
+def test_before_anything_is_seen_tenants_are_alike() -> None:
+    layout = sizes(STATIC.decide(observation(view("a"), view("b"), board="A30-24GB")).slots[0])
+    assert layout == ["1g:a", "1g:a", "1g:b", "1g:b"]
+
+
 def test_the_reconfiguring_one_gives_back_what_a_retraining_leaves() -> None:
     a, b = view("a", history=[5.0] * 100), view("b", history=[15.0] * 100)
     seen = observation(a, b, board="A30-24GB", slot=71, held="1g@0:b 1g@1:a* 1g@2:a 1g@3:b")
     assert written(RECONFIGURING.decide(seen).slots[0]) == "1g@0:b 1g@1:b 1g@2:a 1g@3:b"
     assert (STATIC.on_completion, RECONFIGURING.on_completion) == (False, True)
+
+
+def test_a_running_retraining_stays() -> None:
+    a = view("a", history=[5.0] * 100, retraining=running("2g@2:a*", done=0.5))
+    b = view("b", history=[15.0] * 100)
+    seen = observation(a, b, board="A30-24GB", held="1g@0:a 1g@1:b 2g@2:a*")
+    assert written(RECONFIGURING.decide(seen).slots[0]) == "1g@0:a 1g@1:b 2g@2:a*"
+
+
+def test_requests_are_routed_by_elsa() -> None:
+    assert {policy.routing for policy in POLICIES} == {Routing.SLOWEST_FIRST}
 
 
 def test_the_static_one_keeps_its_partition_while_it_has_a_place_for_everybody() -> None:

@@ -51,6 +51,11 @@ def test_migrator_takes_the_one_that_pays_with_its_own_time_and_accuracy(tmp_pat
     assert second.accuracy_before == pytest.approx(0.84 * 0.6 / 0.9)
 
 
+def test_a_peer_has_the_first_one(tmp_path: Path) -> None:
+    (first, _) = simulated(tmp_path, "migrator-paper").windows
+    assert first.tenants[0].accuracy_after == 0.9
+
+
 @pytest.mark.parametrize("name", ["ekya", "ekya-by-requests"])
 def test_ekya_takes_the_one_that_pays_with_its_own_time_and_accuracy(
     tmp_path: Path, name: str
@@ -59,6 +64,16 @@ def test_ekya_takes_the_one_that_pays_with_its_own_time_and_accuracy(
     assert (first.accuracy_after, second.accuracy_after) == (0.84, 0.78)
     assert first.retrained_s is not None
     assert first.retrained_s < 25
+
+
+def test_a_short_one_that_gained_as_estimated_does_not_correct_estimates(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    ahead = forecaster("last-mean")
+    outcome = run(read_scenario(path), policy("ekya"), ahead, record=True)
+    assert outcome.records is not None
+    estimated = [retraining.accuracy_estimated for retraining in outcome.records.retrainings]
+    assert estimated == pytest.approx([0.84, 0.78])  # those of the short one
 
 
 @pytest.mark.parametrize("name", ["migrator", "ekya", "ekya-by-requests"])

@@ -50,3 +50,8 @@ def test_a_weight_moves_goodput_and_both_sums_are_reported() -> None:
     assert f"goodput times weights {weighted:,.0f} (weights steady 1, bursty 4)" in run_table(heavy)
     assert "above its floor of 30.0%" in run_table(heavy)
     assert not {"weighted_goodput", "weights", "floors"} & run_json(plain).keys()
+
+
+def test_peers_ignore_weights_and_floors() -> None:
+    for policy in ("ekya", "paris"):
+        assert run(policy, weight=9.0, floor=0.99).tally == run(policy).tally

@@ -8,7 +8,7 @@ from support.scenarios import Fixed, Flat, drift, profile, scenario, share, tena
 
 from migrator.core.catalogue import boards
 from migrator.core.problem import Kind, Share
-from migrator.core.profiles import Service
+from migrator.core.profiles import Service, profiles
 from migrator.core.profiles import profile as packaged
 from migrator.core.scenario import (
     DEFAULT_LIMITS,
@@ -93,6 +93,15 @@ def test_a_retraining_with_another_share(what: ResizedTraining, ends_s: float) -
     assert ended_s(limits, 50.0) == pytest.approx(1 + 9.697, rel=0.01)  # it is not resized
 
 
+def test_a_retraining_that_is_moved_often_still_ends_once() -> None:
+    outcome = moved(PeerLimits(), 50.0, 25.0, 50.0, 25.0, 50.0)
+    (window,) = outcome.windows
+    assert window.tenants[0].accuracy_after == 0.9
+    # what is learned of durations is as planned: nothing of the moves counts as slow training
+    free = moved(PeerLimits(resized_training=ResizedTraining.FREE), 50.0, 25.0, 50.0, 25.0, 50.0)
+    assert free.windows[0].tenants[0].accuracy_after == 0.9
+
+
 def answered(limits: PeerLimits, *percents: float) -> int:
     """Requests in time on processes of these shares, far more than they can answer."""
     model = profile(ms=10.0, interference=0.0)
@@ -128,3 +137,11 @@ def test_limits_of_mps_change_nothing_under_mig(name: str) -> None:
 def _pair(limits: PeerLimits) -> Scenario:
     both = (tenant(name, [300] * 40, drifts=(drift(),)) for name in "ab")
     return replace(scenario(*both, window_s=20), peers=limits)
+
+
+def test_memory_suffices_for_old_and_new_processes_at_once() -> None:
+    # twice eight processes that serve and two that train, of the largest packaged model
+    packaged = [profile for (_, on), profile in profiles().items() if on == BOARD.name]
+    serving = max(profile.serving_mib(16) for profile in packaged)
+    training = max(profile.training_mib for profile in packaged)
+    assert 2 * (8 * serving + 2 * training) < BOARD.memory_mib_of(BOARD.sizes[-1])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,12 @@ def test_a_run_by_hand() -> None:
     assert window.reconfigurations == 2
 
 
+def test_a_tenant_that_moves_is_served_where_it_was_until_it_is_served_elsewhere() -> None:
+    this = scenario(tenant("a", [10] * 10))
+    moves = Fixed(*[(serves("a", 0, 1),)] * 5, (serves("a", 2, 1),))
+    assert run(this, moves, Flat()).tally.in_time == 100
+
+
 def test_a_slot_without_a_warm_instance_loses_its_requests() -> None:
     this = scenario(tenant("a", [10] * 10))
     grows = Fixed(*[(serves("a", 0, 4),)] * 5, (serves("a", 0, 7),))
@@ -50,6 +57,18 @@ def test_a_slot_without_a_warm_instance_loses_its_requests() -> None:
     # no order of steps keeps an instance: the new one serves 1.5 s after the old one has drained
     assert tally.dropped == pytest.approx(14, abs=3)
     assert tally.while_reconfiguring == tally.dropped
+
+
+def test_instances_of_a_board_of_shares_suffer_their_neighbours() -> None:
+    model = profile(100, interference=0.5)
+    tenants = [
+        tenant(name, [rate] * 10, slo_s=0.25, model=model) for name, rate in (("a", 10), ("b", 40))
+    ]
+    held = Fixed((serves("a", 4, 1), serves("b", 0, 4)))
+    apart = scenario(*tenants)
+    beside = replace(apart, board=board("H200-141GB-MPS"))
+    in_time = [run(layout, held, Flat()).tally.in_time for layout in (apart, beside)]
+    assert in_time[1] < 0.95 * in_time[0]
 
 
 class Lending(Fixed):
@@ -130,6 +149,15 @@ def test_what_a_policy_sees() -> None:
     assert policy.seen[1].held == policy.slots[0]
 
 
+def test_a_training_process_of_the_window_before_is_not_a_running_retraining() -> None:
+    this = scenario(tenant("a", [1] * 20, drifts=(drift(seconds=1),) * 2), windows=2)
+    policy = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    run(this, policy, Flat())
+    again = policy.seen[1].tenants[0].retraining
+    assert again is not None
+    assert again.holding is None
+
+
 @st.composite
 def allocations(draw: st.DrawFn) -> tuple[Holding, ...]:
     owners = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=4, max_size=4))
@@ -174,6 +202,16 @@ def test_nothing_is_lost_and_a_seed_gives_one_result(
         assert tally.goodput == int(tally.goodput)
 
 
+def test_drawn_and_expected_correctness_agree_on_average() -> None:
+    this = scenario(tenant("a", [80] * 100, drifts=(drift(0.7),), slo_s=1.0), window_s=100)
+    policy = Fixed((serves("a", 0, 1),))
+    expected, drawn = (
+        run(this, policy, Flat(), drawn=drawn_each).tally for drawn_each in (False, True)
+    )
+    assert expected.accuracy == pytest.approx(0.7)
+    assert drawn.accuracy == pytest.approx(0.7, abs=3 * np.sqrt(0.21 / 8000))
+
+
 @pytest.mark.parametrize(
     ("sight", "told"), [(Sight.NOTHING, 0.7), (Sight.FORECAST, 0.7), (Sight.TRUTH, 0.9)]
 )
@@ -201,6 +239,20 @@ def test_retrainings_take_longer_or_shorter_than_their_profile_alike_for_every_p
     ]
     assert ends[0] == ends[1] == ends[2]
     assert len(set(ends[0])) == 3
+
+
+def test_retrainings_may_be_longer_than_anybody_knows() -> None:
+    this = scenario(tenant("a", [10] * 30, drifts=(drift(),)), window_s=30)
+    layout = (serves("a", 0, 1), trains("a", 4, 3))
+    (window,) = run(this, Fixed(layout), Flat(), spread=0.0, longer=1.25).windows
+    assert window.tenants[0].retrained_s == pytest.approx(1.5 + 1.25 * 40 * 16 / 60)
+
+
+def test_batches_may_be_longer_than_profiled() -> None:
+    this = scenario(tenant("a", [150] * 10))  # of 10 ms each: one worker answers 100 a second
+    layout = Fixed((serves("a", 0, 1),))
+    in_time = [run(this, layout, Flat(), slower=slower).tally.in_time for slower in (1.0, 2.0)]
+    assert in_time[1] == pytest.approx(in_time[0] / 2, rel=0.05)
 
 
 def estimated_run(
@@ -254,6 +306,16 @@ def test_estimating_slows_the_instance_down_and_costs_requests_under_load() -> N
     assert lost == pytest.approx(90 * 3.36 * 1.65 * 0.61, rel=0.25)
     # nothing follows the second window
     assert second.tally == without.windows[1].tally
+
+
+def test_a_destroyed_instance_ends_the_estimate_on_it() -> None:
+    drifts = (drift(), replace(drift(), accuracy_estimated=0.7))
+    this = scenario(tenant("a", [10] * 80, drifts=drifts), window_s=40, windows=2)
+    # the estimate begins 14 s before the end, and needs 3.4 s
+    moves = Fixed(*[(serves("a", 0, 1),)] * 27, (serves("a", 2, 1),))
+    moves.sight = Sight.NOTHING
+    run(this, moves, Flat(), spread=0.0)
+    assert expected_in_second_window(moves) == 0.9, "the estimate before stands"
 
 
 def test_a_window_lists_the_gap_of_every_plan() -> None:

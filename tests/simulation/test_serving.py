@@ -85,6 +85,10 @@ def test_waits_are_those_of_an_m_d_c_queue(servers: int, load: float) -> None:
     assert wait == pytest.approx(erlang_like_wait(servers, load), rel=0.04)
 
 
+def test_one_series_is_the_textbook_formula_for_one_server() -> None:
+    assert erlang_like_wait(1, 0.5) == pytest.approx(0.5 / (2 * (1 - 0.5)), rel=1e-6)
+
+
 def test_what_can_no_longer_be_in_time_is_dropped() -> None:
     # one second each, deadline after 1.5 s: the second would end at 2.0, the third at 2.2
     now = conditions(slo_s=1.5)
@@ -97,6 +101,11 @@ def test_a_worker_serves_nothing_before_it_is_ready_nor_begins_after_its_end() -
     assert counted["waited_s"] == 5.0
     counted, _ = served([0.0, 0.5, 0.95], workers((0.4, 0.0, 0.9)), conditions(end_s=0.99))
     assert (counted["in_time"], counted["dropped"]) == (2, 0)
+
+
+def test_what_a_drained_worker_holds_is_finished() -> None:
+    counted, _ = served([0.8], workers((0.4, 0.0, 0.9)), conditions(slo_s=1.0))
+    assert (counted["in_time"], counted["dropped"]) == (1, 0)
 
 
 def test_what_the_window_cannot_answer_waits_for_the_next() -> None:
@@ -125,6 +134,14 @@ def test_in_a_crowd_the_oldest_are_given_up_for_a_full_batch() -> None:
     assert (counted["in_time"], counted["dropped"], these.free_s[0]) == (2, 1, 2.0)
 
 
+def test_where_no_crowd_waits_nobody_is_given_up() -> None:
+    latency_s = np.array([[0.8, 0.8, 1.0]])
+    these = WorkerColumns(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.1))
+    counted, _ = served([0.0, 0.3], these, conditions(slo_s=2.0, batch=2, end_s=9.0))
+    # 0.9 s are left to the first: it goes alone, and the second still after it
+    assert (counted["in_time"], counted["dropped"]) == (1, 1)
+
+
 def test_neighbours_make_requests_late_until_the_router_has_seen_it() -> None:
     now = conditions(slo_s=1.5, slowdown=np.array([1.0, 2.0, 2.0]))
     counted, _ = served([0.1, 1.2, 2.5], workers((1.0, 0.0, FOREVER)), now)
@@ -147,6 +164,13 @@ def test_accuracy_is_that_of_the_version_a_request_begins_on() -> None:
     now = conditions(switch_s=np.array([0.0, 1.0]), accuracy=np.array([0.25, 0.75]))
     counted, _ = served([0.5, 0.95, 1.5], workers((0.1, 0.0, FOREVER)), now)
     assert counted["goodput"] == 0.25 + 0.25 + 0.75
+
+
+def test_drawn_correctness_compares_the_draw_with_the_accuracy() -> None:
+    now = conditions(accuracy=np.array([0.5]))
+    draws = np.array([0.4, 0.6, 0.1])
+    counted, _ = serve(np.array([0.0, 1.0, 2.0]), draws, True, workers((0.1, 0.0, FOREVER)), now)
+    assert (counted[GOODPUT], counted[IN_TIME]) == (2, 3)
 
 
 def test_losses_while_an_instance_is_cold_are_told_apart() -> None:
@@ -188,3 +212,17 @@ def test_every_request_is_counted_once(
     assert all(arrival + slo_s > 10.0 - 1e-9 for arrival in arrivals[head:])
     if slower == 1.0:
         assert counted[LATE] == 0
+
+
+def test_what_waited_for_longer_than_a_slot_is_served_by_who_is_there() -> None:
+    now = conditions(begin_s=10.0, end_s=20.0, slo_s=5.0)
+    these = workers((0.1, 0.0, FOREVER))
+    counted, head = served([7.0, 8.5, 10.5], these, now)
+    assert (counted["in_time"], counted["dropped"], head) == (3, 0, 3)
+    assert counted["waited_s"] == pytest.approx(3.0 + 1.6)
+
+
+def test_the_thrifty_router_does_not_pile_up_among_equals() -> None:
+    these = workers((1.0, 0.0, FOREVER), (1.0, 0.0, FOREVER))
+    served([0.0, 0.0], these, conditions(slo_s=5.0, slowest_first=True))
+    assert these.free_s.tolist() == [1.0, 1.0]

@@ -17,8 +17,8 @@ from migrator.control.events import TrainingCompleted
 from migrator.control.tenant_state import TenantState, TrainingRoom, tenant_state_of
 from migrator.core.catalogue import board
 from migrator.core.problem import Charge, Instance
-from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
+from migrator.policies.window_problem import problem_of
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")

@@ -23,8 +23,9 @@ from migrator.core.problem import (
 from migrator.core.profiles import INTERFERING_PART
 from migrator.planning.check import violations
 from migrator.planning.solve import make_plan
-from migrator.policies.planning import planned, problem_of, staying_unless_better
+from migrator.policies.planning import planned, staying_unless_better
 from migrator.policies.policy import Decision, RetrainingChoice, RetrainingState
+from migrator.policies.window_problem import problem_of
 
 AHEAD = [[5.0] * 10, [7.0] * 10]
 

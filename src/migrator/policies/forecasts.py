@@ -18,8 +18,8 @@ from migrator.forecast.forecaster import Forecaster, without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint
 from migrator.planning.check import valued
 from migrator.planning.solve import make_plan
-from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation, TenantView
+from migrator.policies.window_problem import problem_of
 
 Ahead = NDArray[np.float64]
 

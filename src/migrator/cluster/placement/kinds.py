@@ -22,8 +22,9 @@ from migrator.core.scenario import ServedTenant
 from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.selection import forecaster
 from migrator.planning.check import requests_short
-from migrator.policies.planning import planned, problem_of
+from migrator.policies.planning import planned
 from migrator.policies.policy import Observation, RetrainingState, TenantView
+from migrator.policies.window_problem import problem_of
 from migrator.workload.tenant_arrivals import TenantArrivals
 
 SAMPLED_TENANTS = 16

@@ -87,8 +87,6 @@ def test_verbs_of_the_same_machine_trust_what_their_daemon_has_published(
     assert done.exit_code == 0, done.output
     status = run("status", "--state", str(daemon.state), "--token", ADMIN)
     assert f"running as process {_pid(daemon)} at https://127.0.0.1" in status.output
-    done = run("top", *daemon.own, "--once", "--json")
-    assert done.exit_code == 0, done.output
     assert run("admin", "resume", *daemon.own, "--yes").exit_code == 0
 
 
@@ -197,7 +195,6 @@ def test_a_gateway_needs_both_files(ca: Authority, tmp_path: Path) -> None:
     "arguments",
     [
         ("admin", "pause", "--yes", "--url", "http://admin.invalid"),
-        ("top", "--once", "--url", "http://top.invalid"),
         ("load", "SCENARIO", "--token", TENANT, "--url", "http://load.invalid"),
         ("gateway", "--port", "0", "--map", "http://map.invalid"),
     ],

@@ -46,14 +46,6 @@ def test_a_run_has_a_line_per_window_and_tenant_and_in_all() -> None:
     ]
 
 
-def test_numbers_end_in_the_same_column_as_their_header() -> None:
-    title, *lines = run_table(run()).splitlines()
-    assert "under" in title
-    end = lines[0].index("goodput") + len("goodput")
-    rows = [line for line in lines[1:11] if not line.startswith("-")]
-    assert all(line[end - 1].isdigit() and line[end] == " " for line in rows)
-
-
 def test_the_words_below_say_planning_promises_and_waiting() -> None:
     text = run_table(run())
     assert "planning took 0.5 s over 2 windows" in text
@@ -63,12 +55,6 @@ def test_the_words_below_say_planning_promises_and_waiting() -> None:
     plain = run_table(run("ekya", mps=True))
     assert "predicted" not in plain
     assert "waited" not in plain
-
-
-def test_a_lonely_tenant_has_no_line_for_all() -> None:
-    lines = run_table(run(windows=1, tenants=("bert",))).splitlines()
-    assert sum("bert" in line for line in lines) == 2
-    assert not any("Jain" in line for line in lines)
 
 
 @settings(deadline=None, max_examples=10)
@@ -101,12 +87,6 @@ def test_policies_are_sorted_by_goodput_with_gains() -> None:
     assert "±" in lines[5]
 
 
-def test_one_seed_has_no_interval() -> None:
-    text = comparison_table(summarise([run()]))
-    assert "(1 seed)" in text
-    assert "±" not in text
-
-
 def test_an_interval_is_of_the_difference_from_migrator_with_the_same_seeds() -> None:
     runs = [
         run(policy, seed=seed, windows=1, late=late)
@@ -134,12 +114,6 @@ def test_without_migrator_policies_are_compared_with_the_first_one() -> None:
     assert paris.split()[-1] == "-"
 
 
-def test_every_scenario_and_all_together_have_a_table() -> None:
-    rows = summarise(run("ekya", name) for name in ("a", "b"))
-    heads = [line for line in comparison_table(rows).splitlines() if line.endswith("(1 seed)")]
-    assert heads == ["a (1 seed)", "b (1 seed)", "all scenarios (1 seed)"]
-
-
 @settings(deadline=None, max_examples=10)
 @given(
     policy=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
@@ -164,11 +138,6 @@ def test_counts_are_short(value: float, text: str) -> None:
     assert count(value) == text
 
 
-def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
-    assert " 9,999,999 " in run_table(big("bert", tally(9_999_999)))
-    assert " 10.00M " in run_table(big("bert", tally(10_000_000)))
-
-
 def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     text = run_table(auto(run(windows=2)))
     assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in text
@@ -180,17 +149,6 @@ def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     same = replace(plain, windows=(replace(window, tenants=named),))
     assert run_table(same) == run_table(plain)
     assert "forecast by" not in run_table(plain)
-
-
-@settings(deadline=None, max_examples=10)
-@given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
-def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
-    made = auto(run(windows=1, tenants=("bert",)))
-    window = made.windows[0]
-    tenant = replace(window.tenants[0], forecast_by=f"ridge: {reason}")
-    text = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
-    assert max(map(len, text.splitlines())) <= COLUMNS
-    assert "".join(reason.split()) in "".join(text.split())
 
 
 def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:

@@ -71,17 +71,11 @@ class GpuTarget:
     index: int
     state: Path
     board: str | None
-    limit_memory: bool = False
 
     def open(self) -> AbstractContextManager[GpuDriver]:
         from migrator.gpu.drivers.registry import open_driver
 
-        return open_driver(
-            *(self.driver, self.index),
-            state=self.state,
-            board=self.board,
-            limit_memory=self.limit_memory,
-        )
+        return open_driver(self.driver, self.index, state=self.state, board=self.board)
 
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from migrator.core.comparison import (
@@ -193,11 +192,7 @@ def draw_comparison(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) 
         raise InputError("--figure: there is nothing to draw; compare at least one policy")
 
     def picture() -> Picture:
-        scenarios, policies = _names(rows)
-        if any(row.scenario == ALL_SCENARIOS for row in rows):
-            scenarios = [*scenarios, ALL_SCENARIOS]
-        charts = (_bars(measure, rows, scenarios, policies) for measure in _MEASURES)
-        return Picture("Policies compared", _interval_sentence(rows), tuple(charts))
+        return Picture("Policies compared", _interval_sentence(rows), _bars(rows))
 
     write_figure(path, "--figure", lambda: comparison_page(rows, notes), picture)
 
@@ -210,8 +205,7 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
         sections.append(_section("All scenarios", overall, reference))
-    bars = tuple(_bars(name, rows, scenarios, policies) for name in _MEASURES)
-    sections.append(Section("By scenario and policy", "measures", (), bars))
+    sections.append(Section("By scenario and policy", "measures", (), _bars(rows)))
     for scenario in scenarios:
         scenario_rows = [row for row in rows if row.scenario == scenario]
         sections.append(_section(scenario, scenario_rows, reference))
@@ -233,35 +227,8 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 
 def _section(title: str, rows: Sequence[Row], reference: _Reference) -> Section:
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
-    blocks = (_ranking(ranked, reference), _table(ranked, reference))
-    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
-
-
-def _ranking(rows: Sequence[Row], reference: _Reference) -> Bars:
-    return Bars(
-        title="Goodput share, mean over seeds",
-        categories=tuple(row.policy for row in rows),
-        series=(
-            replace(
-                _series("goodput share", rows, reference, lambda row: row.goodput_share),
-                bar_paints=policy_paints([row.policy for row in rows]),
-            ),
-        ),
-        x=Axis("policy"),
-        y=Axis("goodput over received", share=True, bounded=True),
-        horizontal=True,
-    )
-
-
-def _series(
-    name: str, rows: Sequence[Row | None], reference: _Reference, measure: _Measure
-) -> Series:
-    widths = tuple(None if row is None else reference.half_width(row, measure) for row in rows)
-    return Series(
-        name,
-        tuple(None if row is None else measure(row).mean for row in rows),
-        half_widths=widths if any(width is not None for width in widths) else None,
-    )
+    table = _table(ranked, reference)
+    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), (table,))
 
 
 def _table(rows: Sequence[Row], reference: _Reference) -> Table:
@@ -297,16 +264,29 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
     )
 
 
-def _bars(
-    name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
-) -> Bars:
-    """Grouped by scenario; a policy has the same colour everywhere."""
+def _bars(rows: Sequence[Row]) -> tuple[Bars, ...]:
+    """Every measure, grouped by scenario; a policy has the same colour everywhere."""
+    scenarios, policies = _names(rows)
+    if any(row.scenario == ALL_SCENARIOS for row in rows):
+        scenarios = [*scenarios, ALL_SCENARIOS]
     rows_by_name = {(row.scenario, row.policy): row for row in rows}
-    meaning, measure = _MEASURES[name]
-    reference = _Reference(rows)
-    series = []
-    for policy, paint in zip(policies, policy_paints(policies), strict=True):
-        drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
-        series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
-    title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
-    return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
+    reference, looks = _Reference(rows), policy_paints(policies)
+    charts = []
+    for name, (meaning, measure) in _MEASURES.items():
+        series = []
+        for policy, paint in zip(policies, looks, strict=True):
+            drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
+            widths = tuple(
+                None if row is None else reference.half_width(row, measure) for row in drawn
+            )
+            series.append(
+                Series(
+                    policy,
+                    tuple(None if row is None else measure(row).mean for row in drawn),
+                    half_widths=widths if any(width is not None for width in widths) else None,
+                    paint=paint,
+                )
+            )
+        title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True)
+        charts.append(Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y))
+    return tuple(charts)

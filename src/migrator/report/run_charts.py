@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.core.outcome import Tally
-from migrator.records.rows import RetrainingRecord, SecondRecord, UnitRecord
+from migrator.records.rows import SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
 from migrator.report.page import Axis, Bars, Lines, Series, Table
 from migrator.report.paint import (
@@ -284,17 +284,28 @@ def _until(seconds: Sequence[SecondRecord]) -> float:
 
 def accuracy_chart(run: RecordedRun) -> Lines | None:
     """Accuracy as known at every moment; a jump inside a window is a new model."""
-    accuracies = {name: list(_accuracies(run, name)) for name in run.tenants}
-    title, y = "Accuracy of the models that serve", Axis("accuracy", share=True)
-    return _steps(run, accuracies, title, y)
-
-
-def version_chart(run: RecordedRun) -> Lines | None:
-    """Which version served when; None where none was ever replaced."""
-    versions = {name: list(_versions(run, name)) for name in run.tenants}
-    if all(len({version for _, version in changes}) < 2 for changes in versions.values()):
+    accuracies = {name: sorted(_accuracies(run, name)) for name in run.tenants}
+    moments = sorted({at_s for changes in accuracies.values() for at_s, _ in changes})
+    if not moments:
         return None
-    return _steps(run, versions, "Version of the models that serve", Axis("version"))
+
+    def at(changes: Sequence[tuple[float, float]], at_s: float) -> float | None:
+        return next((value for since_s, value in reversed(changes) if since_s <= at_s), None)
+
+    series = tuple(
+        Series(name, tuple(at(changes, at_s) for at_s in moments), paint=Paint(hue % HUES))
+        for hue, (name, changes) in enumerate(accuracies.items())
+        if changes
+    )
+    until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
+    return Lines(
+        "Accuracy of the models that serve",
+        tuple(round(moment - run.zero_s, 1) for moment in moments),
+        series,
+        _TIME,
+        Axis("accuracy", share=True),
+        until=round(until - run.zero_s, 1),
+    )
 
 
 def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
@@ -305,53 +316,6 @@ def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
     for adoption in run.adoptions(tenant):
         if adoption.accuracy is not None:
             yield adoption.at_s, adoption.accuracy
-
-
-def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
-    adopted = run.adoptions(tenant)
-    rows = [row for window in run.windows if (row := window.rows.get(tenant)) and row.version]
-    first = adopted[0].number - 1 if adopted else rows[0].version if rows else None
-    if first:
-        yield run.zero_s, float(first)
-    for version in adopted:
-        yield version.at_s, float(version.number)
-
-
-def _steps(
-    run: RecordedRun, changes_by_tenant: dict[str, list[tuple[float, float]]], title: str, y: Axis
-) -> Lines | None:
-    """Values that hold until the next one, over all moments at which any changes."""
-    moments = sorted({at_s for changes in changes_by_tenant.values() for at_s, _ in changes})
-    if not moments:
-        return None
-    series = tuple(
-        Series(name, tuple(_at(changes, at_s) for at_s in moments), paint=Paint(hue % HUES))
-        for hue, (name, changes) in enumerate(changes_by_tenant.items())
-        if changes
-    )
-    until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
-    at = tuple(round(moment - run.zero_s, 1) for moment in moments)
-    return Lines(title, at, series, _TIME, y, until=round(until - run.zero_s, 1))
-
-
-def _at(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
-    earlier = [value for value in sorted(values) if value[0] <= at_s]
-    return earlier[-1][1] if earlier else None
-
-
-def accuracies_table(run: RecordedRun) -> Table | None:
-    """Every window and tenant: the accuracy of its model, and what retraining should bring."""
-    rows = []
-    for window in run.windows:
-        for name, row in window.rows.items():
-            parts = (row.accuracy_before, row.accuracy_estimated, row.accuracy_after)
-            version = NONE if row.version is None else str(row.version)
-            rows.append((_name(window), name, *map(percent, parts), version, f"{row.labelled:,}"))
-    headers = (
-        *("window", "tenant", "accuracy at its begin", "expected of retraining"),
-        *("accuracy at its end", "version at its end", "labels"),
-    )
-    return table("Models by window", headers, rows, text_columns=2) if rows else None
 
 
 def versions_table(run: RecordedRun) -> Table | None:
@@ -371,29 +335,6 @@ def versions_table(run: RecordedRun) -> Table | None:
     return table("Retrained models", headers, rows, text_columns=2) if rows else None
 
 
-def retrainings_chart(run: RecordedRun) -> Bars | None:
-    """Planned and taken duration of every retraining; None where none is known."""
-    retrainings = _timed(run)
-    if not retrainings:
-        return None
-    names = tuple(f"window {retraining.window}: {retraining.subject}" for retraining in retrainings)
-    series = (
-        Series(
-            "planned", tuple(retraining.planned_s for retraining in retrainings), paint=Paint(None)
-        ),
-        Series("taken", tuple(retraining.taken_s for retraining in retrainings), paint=Paint(0)),
-    )
-    seconds = Axis("duration without the start", "s")
-    return Bars(
-        "Retrainings, planned and taken",
-        names,
-        series,
-        Axis("retraining"),
-        seconds,
-        horizontal=True,
-    )
-
-
 def retrainings_table(run: RecordedRun) -> Table | None:
     """Every retraining: planned, taken, and its parts in seconds."""
     rows = [
@@ -406,16 +347,13 @@ def retrainings_table(run: RecordedRun) -> Table | None:
             else NONE,
             *(f"{retraining.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
         )
-        for retraining in _timed(run)
+        for window in run.windows
+        for retraining in run.retrainings_of(window)
     ]
     headers = ("window", "tenant", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
     names = (*headers, *RETRAINING_PARTS.values())
     return table(caption, names, rows, text_columns=2) if rows else None
-
-
-def _timed(run: RecordedRun) -> list[RetrainingRecord]:
-    return [retraining for window in run.windows for retraining in run.retrainings_of(window)]
 
 
 # Starts and events
@@ -444,28 +382,6 @@ def starts_chart(run: RecordedRun) -> Bars | None:
         Axis("overhead", "s"),
         stacked=True,
         horizontal=True,
-    )
-
-
-def starts_table(run: RecordedRun) -> Table | None:
-    """Every start and its parts in seconds."""
-    headers = (
-        *("time", "instance", "tenant", "created", "weights", "context", "copy", "first batch"),
-        *("everything else", "in all"),
-    )
-    rows = [
-        (
-            _since(run, start),
-            _place(start),
-            start.tenant or "",
-            *(f"{start.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
-            f"{_rest_s(start):.3f}",
-            f"{start_duration_s(start.parts_s):.3f}",
-        )
-        for start in run.starts
-    ]
-    return (
-        table("Starts and their parts in seconds", headers, rows, text_columns=3) if rows else None
     )
 
 

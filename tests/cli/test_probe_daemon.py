@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.cli.daemon import beside_file, probe_daemon, records_file
+from migrator.cli.daemon import named_records, probe_daemon, records_file
 from migrator.core.errors import InputError
 from migrator.records.current_run import DaemonState
 from migrator.records.rows import RunRow
@@ -123,13 +123,11 @@ def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:
         records_file(tmp_path, "d")
 
 
-def test_beside_is_a_run_a_file_or_a_folder(tmp_path: Path) -> None:
+def test_records_are_named_by_a_file_a_folder_or_a_scenario(tmp_path: Path) -> None:
     own = tmp_path / "state" / "live" / "quick" / "records.db"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert beside_file("3", own) == (own, 3)
-    assert beside_file(str(own), Path()) == (own, None)
-    assert beside_file(str(own.parent), Path()) == (own, None)
-    assert beside_file(str(tmp_path / "state"), Path()) == (own, None)
+    for given in (own, own.parent, tmp_path / "state", "quick"):
+        assert named_records(str(given), tmp_path / "state", "--beside") == own
     with pytest.raises(InputError, match="--beside: there is no"):
-        beside_file(str(tmp_path / "nothing"), own)
+        named_records(str(tmp_path / "nothing"), tmp_path / "state", "--beside")

@@ -55,26 +55,20 @@ def _written_s(path: Path) -> float:
     return max(file.stat().st_mtime for file in (path, log) if file.exists())
 
 
-def records_in(folder: Path) -> Path:
-    """The records in a folder, which may be a state folder."""
-    inside = folder / RECORDS
-    return inside if inside.exists() else records_file(folder, None)
-
-
-def beside_file(given: str, own: Path) -> tuple[Path, int | None]:
-    """The file and the run that `--beside` names: a run of the same file, another file, or its
-    folder."""
+def named_records(given: str, state: Path | None, option: str) -> Path:
+    """The records that an option names: a file, a folder, or a scenario of the state folder."""
     path = Path(given)
-    if given.isdecimal():
-        return own, int(given)
     if path.is_dir():
-        return records_in(path), None
-    if not path.exists():
+        return path / RECORDS if (path / RECORDS).exists() else records_file(path, None)
+    if path.is_file():
+        return path
+    try:
+        return records_file(state, given)
+    except InputError as error:
         raise InputError(
-            f"--beside: there is no {given}; give the number of a run, a {RECORDS}, or the state "
-            "folder of another run"
-        )
-    return path, None
+            f"{option}: there is no file, folder or served scenario called {given}; give a "
+            "records.db, a state folder, or what `migrator simulate --records` wrote"
+        ) from error
 
 
 def probe_daemon(

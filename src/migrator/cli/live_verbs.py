@@ -130,7 +130,7 @@ def report(
         typer.Option(
             metavar="RUN|RECORDS",
             help="A second run side by side: the number of one in the same records, another "
-            "records.db, or the state folder it lies in.",
+            "records.db, a state folder, or the name of a scenario that was served.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -139,7 +139,7 @@ def report(
 
     Example:  migrator report --out live.html --beside other-state
     """
-    from migrator.cli.daemon import beside_file, records_file
+    from migrator.cli.daemon import named_records, records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.html_page import check_page_path, write_page
@@ -149,12 +149,17 @@ def report(
     check_page_path(out, "--out")
     path = records_file(state, scenario)
     live = read_recorded_run(path, run)
-    other = None if beside is None else read_recorded_run(*beside_file(beside, path))
-    others = () if other is None else (other,)
+    others = []
+    if beside is not None and beside.isdecimal():
+        others = [read_recorded_run(path, int(beside))]
+    elif beside is not None:
+        others = [read_recorded_run(named_records(beside, state, "--beside"))]
     write_page(run_page([live], board(live.records.run.board), others), out, "--out")
     if as_json:
         shown = windows_json(live) | {"report": str(out)}
-        print_json(shown | ({} if other is None else {"beside": windows_json(other)}))
+        if others:
+            shown["beside"] = windows_json(others[0])
+        print_json(shown)
         return
     print(f"report  {out}")
 
@@ -218,24 +223,11 @@ def dashboard(
 
 
 def _source(given: str, state: Path | None) -> Source:
-    """The named records: a file, a folder, or a scenario of the state folder."""
-    from migrator.cli.daemon import RECORDS, records_file, records_in
+    from migrator.cli.daemon import RECORDS, named_records, records_file
     from migrator.dashboard.routes import Source
     from migrator.records.store import read_runs
 
-    path = Path(given)
-    if not given:
-        path = records_file(state, None)
-    elif path.is_dir():
-        path = records_in(path)
-    elif not path.is_file():
-        try:
-            path = records_file(state, given)
-        except InputError as error:
-            raise InputError(
-                f"RECORDS: there is no file, folder or served scenario called {given}; give a "
-                "records.db, a state folder, or what `migrator simulate --records` wrote"
-            ) from error
+    path = named_records(given, state, "RECORDS") if given else records_file(state, None)
     if not read_runs(path):
         raise InputError(f"{path}: there is no run in these records; name others")
     return Source(path.parent.name if path.name == RECORDS else path.stem, path)

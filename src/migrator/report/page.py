@@ -45,11 +45,9 @@ class Series:
     name: str
     values: tuple[float | None, ...]
     half_widths: tuple[float | None, ...] | None = None
-    """Of the 95% confidence intervals, for bars and lines."""
+    """Of the 95% confidence intervals, for bars."""
     paint: Paint | None = None
     """None: by its position."""
-    bar_paints: tuple[Paint, ...] | None = None
-    """Of bars: a look for each value instead of one for all."""
     dashed: bool = False
     filled: str = ""
     """Of lines: the name of the band between this series and the one before; their lines are not

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -115,45 +114,29 @@ def _clean(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _bars(chart: Bars) -> list[Figure]:
-    traces = []
-    for series, paint in zip(chart.series, paints(chart.series), strict=True):
-        if series.bar_paints is None:
-            traces.append(_bar_trace(chart, series, chart.categories, paint))
-            continue
-        # plotly chooses the colours of hatching itself unless every look has a trace of its own
-        widths = series.half_widths or (None,) * len(series.values)
-        bars = zip(chart.categories, series.values, widths, series.bar_paints, strict=True)
-        for name, value, width, own_paint in bars:
-            part = replace(series, values=(value,), half_widths=None if width is None else (width,))
-            traces.append(
-                _bar_trace(chart, part, (name,), own_paint) | {"offsetgroup": series.name}
-            )
-    return traces
+    pairs = zip(chart.series, paints(chart.series), strict=True)
+    return [_bar_trace(chart, series, paint) for series, paint in pairs]
 
 
-def _bar_trace(chart: Bars, series: Series, categories: Sequence[str], paint: Paint) -> Figure:
+def _bar_trace(chart: Bars, series: Series, paint: Paint) -> Figure:
     along, across = ("y", "x") if chart.horizontal else ("x", "y")
     texts = [chart.y.text(value) for value in series.values]
     trace: Figure = {
         "type": "bar",
         "orientation": "h" if chart.horizontal else "v",
         "name": safe(series.name),
-        along: [safe(category) for category in categories],
+        along: [safe(category) for category in chart.categories],
         across: _clean(series.values),
         "marker": _marker(paint),
         "customdata": texts,
         "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
     }
     if series.half_widths is not None:
-        trace[f"error_{across}"] = _error(series.half_widths)
+        look = {"color": INK, "thickness": 1.2, "width": 3}
+        trace[f"error_{across}"] = look | {"type": "data", "array": _clean(series.half_widths)}
     elif chart.horizontal and len(chart.series) == 1 and chart.series[0].half_widths is None:
         trace |= {"text": texts, "textposition": "auto", "cliponaxis": False}
     return trace
-
-
-def _error(half_widths: Sequence[float | None]) -> Figure:
-    look = {"color": INK, "thickness": 1.2, "width": 3}
-    return look | {"type": "data", "array": _clean(half_widths)}
 
 
 def _lines(chart: Lines) -> list[Figure]:
@@ -183,8 +166,6 @@ def _lines(chart: Lines) -> list[Figure]:
             "opacity": 0.6 if faint and not series.dashed else 1,
             "hovertemplate": _hover(chart.y),
         }
-        if series.half_widths is not None:
-            trace["error_y"] = _error(series.half_widths)
         if series.filled or number in floors:
             trace |= {"mode": "lines", "opacity": 1, "line": trace["line"] | {"width": 0}}
         if series.filled:

@@ -350,11 +350,7 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
         middle = 0.0 if chart.stacked else part * (at + 0.5) - _GROUP / 2
         x = np.arange(len(values)) + middle
         bottom = base if chart.stacked else None
-        drawn = axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
-        for bar, own_paint in zip(
-            drawn, series.bar_paints or (), strict=series.bar_paints is not None
-        ):
-            bar.set(**_look(own_paint))
+        axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
         if chart.stacked:
             base = base + np.nan_to_num(values)
         if series.half_widths is not None:

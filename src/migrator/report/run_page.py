@@ -202,13 +202,12 @@ def _preferences(run: RecordedRun) -> str:
 
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
     shares = [run.tally.known_share for run in runs]
-    looks = policy_paints([run.policy for run in runs])
     order = sorted(range(len(runs)), key=lambda at: -(shares[at] or 0.0))
     values = tuple(shares[at] for at in order)
     return Bars(
         title="Goodput share",
         categories=tuple(names[at] for at in order),
-        series=(Series("goodput share", values, bar_paints=tuple(looks[at] for at in order)),),
+        series=(Series("goodput share", values),),
         x=Axis("run"),
         y=_SHARE,
         horizontal=True,

@@ -211,14 +211,3 @@ def test_verbs_warn_before_they_send_a_token_in_clear_to_another_machine(
     assert f"a token is sent in clear to {arguments[0].replace('gateway', 'map')}.invalid" in (
         caplog.text
     )
-
-
-def test_a_gateway_warns_of_clients_and_daemons_in_clear(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    options = ("--host", "0.0.0.0", "--map", _map(tmp_path, "http://daemon.invalid:8600"))
-    with gateway(log, *options) as address:
-        front = address.replace("0.0.0.0", "127.0.0.1")
-        assert _infer(front, trusting(None)).status_code == 503
-    said = log.read_text(encoding="utf-8")
-    assert "are sent in clear to other machines" in said
-    assert "a token is sent in clear to daemon.invalid:8600" in said

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from support.outcomes import run
 
-from migrator.core.comparison import Lead
-from migrator.report.run_json import lead_json, run_json
+from migrator.report.run_json import run_json
 
 COUNTED = {
     *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late", "wrong"),
@@ -59,17 +58,3 @@ def test_what_is_no_number_is_null() -> None:
     run_as_json = run_json(replace(outcome, windows=(odd,)))
     assert run_as_json["plan_s"] is run_as_json["predicted"] is run_as_json["fluid"] is None
     json.dumps(run_as_json, allow_nan=False)
-
-
-def test_a_lead_has_its_shares_and_what_follows_from_them() -> None:
-    parsed_json = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
-    assert parsed_json == {
-        "scenario": "a",
-        "window_plan": 0.5,
-        "replanned": 0.55,
-        "oracle": 0.6,
-        "change": pytest.approx(0.1),
-        "regained": pytest.approx(0.5),
-    }
-    assert lead_json(Lead("a", 0.0, 0.0, 0.0))["change"] is None
-    assert lead_json(Lead("a", 0.5, 0.5, 0.5))["regained"] is None

@@ -106,17 +106,12 @@ def test_a_policy_without_plans_has_only_what_was_held(tmp_path: Path) -> None:
 
 
 def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
-    page = run_page([run], A100)
-    (photos,) = blocks(page, Bars, "photos: what became")
-    parts = {row.name: row.values for row in photos.series}
-    assert list(parts["goodput"]) == pytest.approx([816.9, 1050.3, 0.0])
-    assert parts["wrong"][0] == pytest.approx(350.1)
-    assert parts["late"] == (10.0, 10.0, 10.0)
-    assert parts["dropped"] == (20.0, 20.0, 10.0)
-    assert parts["failed"] == (3.0, 3.0, 0.0)
-    assert parts["in time, unknown"] == (0.0, 0.0, 580.0)
+    (bars,) = blocks(run_page([run], A100), Bars, "What became of the requests")
+    parts = {row.name: row.values for row in bars.series}
+    assert parts["late"] == (20.0, 20.0, 20.0)
+    assert parts["failed"] == (6.0, 6.0, 0.0)
     sums = [sum(value or 0.0 for value in column) for column in zip(*parts.values(), strict=True)]
-    assert sums == [pytest.approx(1200), pytest.approx(1200), pytest.approx(600)]
+    assert sums == [pytest.approx(1800), pytest.approx(1800), pytest.approx(900)]
 
 
 def test_arrivals_stand_against_the_forecast_and_its_band(run: RecordedRun) -> None:

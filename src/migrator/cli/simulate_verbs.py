@@ -236,11 +236,11 @@ def compare(
 ) -> None:
     """Run scenarios under several policies and seeds and print a table of the results."""
     from migrator.cluster.file import is_cluster
-    from migrator.core.comparison import leads, summarise
+    from migrator.core.comparison import summarise
     from migrator.policies.registry import policies as policies_by_name
     from migrator.report.comparison import comparison_table, draw_comparison
     from migrator.report.html_page import check_figure_path
-    from migrator.report.run_json import lead_json, rows_json, run_json
+    from migrator.report.run_json import rows_json, run_json
     from migrator.simulation.compare import SimulationJob
     from migrator.workload.file import read_scenario
 
@@ -273,13 +273,7 @@ def compare(
     if figure is not None:
         draw_comparison(rows, figure, notes=labels)
     if as_json:
-        print_json(
-            {
-                "rows": rows_json(rows),
-                "leads": [lead_json(lead) for lead in leads(rows)],
-                "runs": [run_json(run) for run in runs],
-            }
-        )
+        print_json({"rows": rows_json(rows), "runs": [run_json(run) for run in runs]})
         return
     print(comparison_table(rows))
     for line in labels:

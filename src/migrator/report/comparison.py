@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from migrator.core.comparison import (
     ALL_SCENARIOS,
     Row,
     SeedValues,
-    leads,
     over_best_peer,
     reference_policy,
     reference_row,
@@ -90,34 +89,6 @@ class _Reference:
         return mean if half_width is None else mean + width.format(100 * half_width)
 
 
-# What replanning regains
-
-
-def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
-    """Scenario -> what replanning regains of the oracle's lead, if all three policies were run."""
-    return {
-        lead.scenario: f"window plan {lead.window_plan:.2%}, replanned {lead.replanned:.2%}, "
-        f"oracle {lead.oracle:.2%}: {_regained(lead.regained)}"
-        for lead in leads(rows)
-    }
-
-
-def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
-    """The same for a page; the scenario is named if there are several."""
-    sentences = lead_sentences(rows)
-    if len(sentences) > 1:
-        return tuple(f"{scenario}: {sentence}." for scenario, sentence in sentences.items())
-    return tuple(f"{capitalised(sentence)}." for sentence in sentences.values())
-
-
-def _regained(part: float | None) -> str:
-    if part is None:
-        return "the oracle has no lead to regain"
-    if round(part, 2) < 0:
-        return f"replanning costs {-part:.0%} of the oracle's lead"
-    return f"replanning regains {abs(part):.0%} of the oracle's lead"
-
-
 # Text
 
 
@@ -127,7 +98,6 @@ def comparison_table(rows: Sequence[Row]) -> str:
     reference = _Reference(rows)
     to, interval = reference.policy, reference.interval_words
     changes = {(gain.scenario, gain.policy): gain.change for gain in relative(rows, to)}
-    sentences = lead_sentences(rows)
     headers = (*_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
@@ -144,7 +114,7 @@ def comparison_table(rows: Sequence[Row]) -> str:
         ]
         lines += [short(f"{scenario} ({_seeds(scenario_rows)})", COLUMNS)]
         lines += table_lines(headers, [cells], text_columns=1, shrinks=0)
-        lines += [*wrapped(sentences.get(scenario, "")), ""]
+        lines.append("")
     return "\n".join([*lines, *wrapped(f"±: {interval}" if interval else "", indent=""), _KEY])
 
 
@@ -228,7 +198,7 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 def _section(title: str, rows: Sequence[Row], reference: _Reference) -> Section:
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
     table = _table(ranked, reference)
-    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), (table,))
+    return Section(title, f"in-{anchor_of(title)}", (), (table,))
 
 
 def _table(rows: Sequence[Row], reference: _Reference) -> Table:

@@ -95,30 +95,16 @@ def table(
 # Requests
 
 
-def outcome_chart(title: str, names: Sequence[str], tallies: Sequence[Tally], x: Axis) -> Bars:
-    """What became of requests, stacked."""
+def window_outcomes(run: RecordedRun) -> Bars:
+    """What became of the requests of every window."""
+    names, tallies = _numbers(run.windows), [window.tally for window in run.windows]
     series = [
         Series(name, tuple(float(part(tally)) for tally in tallies), paint=paint)
         for name, (paint, part) in _OUTCOMES.items()
     ]
-    shown = tuple(row for row in series if any(row.values))
-    return Bars(title, tuple(names), shown or tuple(series[:1]), x, _REQUESTS, stacked=True)
-
-
-def window_outcomes(run: RecordedRun, tenant: str | None = None) -> Bars:
-    """What became of the requests of every window, of all tenants or of one."""
-    tallies = [window.tenants[tenant] if tenant else window.tally for window in run.windows]
+    shown = tuple(row for row in series if any(row.values)) or tuple(series[:1])
     title = "What became of the requests, by window"
-    title = f"{tenant}: {title[0].lower()}{title[1:]}" if tenant else title
-    return outcome_chart(title, _numbers(run.windows), tallies, _WINDOW)
-
-
-def tenant_outcomes(run: RecordedRun) -> Bars | None:
-    """What became of the requests of every tenant; None where there is one."""
-    if len(run.tenants) < 2:
-        return None
-    title = "What became of the requests, by tenant"
-    return outcome_chart(title, list(run.totals), list(run.totals.values()), Axis("tenant"))
+    return Bars(title, tuple(names), shown, _WINDOW, _REQUESTS, stacked=True)
 
 
 def _numbers(windows: Sequence[RecordedWindow]) -> list[str]:
@@ -179,22 +165,17 @@ def _name(window: RecordedWindow) -> str:
 
 def plans_table(run: RecordedRun) -> Table:
     """Every window's plan: predicted goodput, measured goodput, planning time."""
-    headers = [
+    headers = (
         *("window", "forecaster", "goodput predicted", "measured", "predicted to measured"),
         *("planning (s)", "replanned"),
-    ]
-    has_fluid = any(window.fluid is not None for window in run.windows)
-    if has_fluid:
-        headers[5:5] = ["fluid model", "fluid model to measured"]
+    )
     rows = []
     for window in run.windows:
-        row, tally = window.row, window.tally
-        measured = tally.known_goodput
-        predicted = (number(row.predicted_goodput), number(measured))
-        cells = [*predicted, _relative(row.predicted_goodput, measured)]
-        cells += [number(window.fluid), _relative(window.fluid, measured)] if has_fluid else []
+        row, measured = window.row, window.tally.known_goodput
+        predicted = row.predicted_goodput
+        goodputs = (number(predicted), number(measured), _relative(predicted, measured))
         took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
-        rows.append((_name(window), row.forecaster, *cells, took, str(row.replans)))
+        rows.append((_name(window), row.forecaster, *goodputs, took, str(row.replans)))
     return table("Plans", headers, rows, text_columns=2)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
+from migrator.core.comparison import Row, SeedValues, reference_policy, reference_row
 from migrator.core.evidence import Accuracy
 from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
@@ -83,11 +83,6 @@ def _measures(row: Row, reference: Row | None) -> Json:
                 "difference": difference and asdict(difference),
             }
     return measures
-
-
-def lead_json(lead: Lead) -> Json:
-    """Window plan, replanned and oracle, and what replanning changes and regains."""
-    return pick(lead, "scenario", "window_plan", "replanned", "oracle", "change", "regained")
 
 
 def _tenants(outcome: RunOutcome) -> list[Json]:

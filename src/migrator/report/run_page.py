@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from migrator.core.catalogue import Board
-from migrator.core.comparison import summarise
 from migrator.core.outcome import Tally
 from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
-from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
     Axis,
     Bars,
@@ -38,7 +36,6 @@ from migrator.report.run_charts import (
     seconds_of,
     starts_chart,
     tally_cells,
-    tenant_outcomes,
     tenants_table,
     versions_table,
     window_outcomes,
@@ -156,12 +153,12 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
     if len(runs) == 1:
         run = runs[0]
         first = present(_allocation(run, board), tenants_table(run), window_outcomes(run))
-        rest = present(tenant_outcomes(run), prediction_chart(run))
-        more = "By tenant, and predicted against measured"
+        rest = present(prediction_chart(run))
+        more = "Predicted against measured"
         paragraphs = (_headline(run), _COLOUR_WORDS)
         return Section("Result", "result", paragraphs, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.known_share or 0.0)
-    sentences = (f"{names[best]}: {_headline(runs[best])}", *lead_paragraphs(summarise(runs)))
+    sentences = (f"{names[best]}: {_headline(runs[best])}",)
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
     return Section("Result", "result", sentences, blocks)
 
@@ -295,7 +292,7 @@ def _run_sections(
 
     drawn = run.windows[-MOST_WINDOWS:]
     # beside other runs, the result section compares and leaves these out
-    charts = (window_outcomes(run), tenant_outcomes(run), prediction_chart(run))
+    charts = (window_outcomes(run), prediction_chart(run))
     compared = (tenants_table(run), *charts) if is_compared else ()
     tables = (windows_table(run), plans_table(run)) if run.windows else ()
     yield section(
@@ -307,7 +304,11 @@ def _run_sections(
     lead = [_allocation(run, board)] if is_compared else []
     slices = _slices(run, drawn, board)
     yield section("Planned and held", "slices", paragraphs, lead, slices, "Window by window")
-    arrivals, outcomes = _requests(run, drawn)
+    arrivals, outcomes = [], []
+    for hue, name in enumerate(run.tenants):
+        seconds = seconds_of(run, name, drawn)
+        arrivals.append(arrivals_chart(name, hue % HUES, seconds))
+        outcomes.append(seconds_chart(name, seconds))
     paragraphs = [_FORECAST_WORDS]
     yield section("Requests", "requests", paragraphs, arrivals, outcomes, "Outcomes by tenant")
     retrainings = retrainings_table(run)
@@ -346,17 +347,3 @@ def _slices(
     for window in drawn:
         yield planned_chart(run, window, board, overheads_s)
         yield held_chart(run, window, board)
-
-
-def _requests(
-    run: RecordedRun, drawn: Sequence[RecordedWindow]
-) -> tuple[list[Block | None], list[Block | None]]:
-    arrivals: list[Block | None] = []
-    outcomes: list[Block | None] = []
-    for hue, name in enumerate(run.tenants):
-        seconds = seconds_of(run, name, drawn)
-        arrivals.append(arrivals_chart(name, hue % HUES, seconds))
-        if len(run.tenants) > 1 and run.windows:
-            outcomes.append(window_outcomes(run, name))
-        outcomes.append(seconds_chart(name, seconds))
-    return arrivals, outcomes

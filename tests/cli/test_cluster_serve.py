@@ -81,31 +81,3 @@ def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
 
 def test_an_interruption_ends_it_even_where_it_was_there(served: Served) -> None:
     assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
-
-
-def test_an_interruption_after_a_clean_drain_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = cluster_file(tmp_path, ["a"], [{"name": "g1"}, {"name": "g2"}])
-    namespace = SimpleNamespace(homes={"a": "http://127.0.0.1:1"})
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    @contextmanager
-    def connected(_: str) -> Iterator[Ray]:
-        yield Ray()
-
-    monkeypatch.setattr(ray_clusters, "connect", connected)
-    monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
-    monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
-    monkeypatch.setattr(stop, "stop_cluster", lambda *_: StopResult(True, ()))
-    monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: namespace)
-    monkeypatch.setattr(cluster_verbs, "_watch", interrupted)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    cluster_verbs.serve_cluster(
-        path, "auto", driver="emulated", shared=None, state=tmp_path, detach=False
-    )
-    stderr = capsys.readouterr().err
-    assert "every GPU is drained" in stderr
-    assert "GPUs without tenants: 1" in stderr

@@ -110,16 +110,6 @@ def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Pa
         _ran("evaluate", trace, "--forecasters", f"informer:{out}", *WINDOW)
 
 
-def test_where_nothing_came_no_ratio_is_given(tmp_path: Path) -> None:
-    quiet = tmp_path / "quiet.csv"
-    lines = (f"{at},{20 if at < 170 else 0}\n" for at in range(300))
-    quiet.write_text("second,count\n" + "".join(lines))
-    options = ("evaluate", quiet, "--forecasters", "last-mean", *WINDOW)
-    (row,) = _answer(*options)["rows"]
-    assert (row["mean"], row["wape"], row["pinball"]) == (0, None, None)
-    assert _ran(*options).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

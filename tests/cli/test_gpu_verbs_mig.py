@@ -100,20 +100,3 @@ def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
     checks = {check["name"]: check for check in mig("doctor", "--json").json["checks"]}
     assert words in checks["driver"]["words"]
     assert gpu("list", "--json").json["driver"] == "emulated"
-
-
-def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path: Path) -> None:
-    fake.foreign(4, "3g.20gb")
-    file = tmp_path / "file"
-    file.touch()
-    for verb in ("list", "show", "export"):
-        done = mig(verb, "--state", file)
-        assert done.code == OK
-        assert "3g.20gb" in done.out
-        assert "the state folder cannot be made" in done.err
-    assert mig("apply", BOTH, "--state", file).code == BAD_INPUT
-    checks = {
-        check["name"]: check for check in mig("doctor", "--json", "--state", file).json["checks"]
-    }
-    assert checks["state folder"]["verdict"] == "problem"
-    assert checks["driver"]["verdict"] == "ok"

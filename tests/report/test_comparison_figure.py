@@ -46,13 +46,6 @@ def test_policies_are_grouped_by_scenario_with_intervals() -> None:
     assert migrator.paint != peer.paint
 
 
-def test_one_seed_has_no_intervals() -> None:
-    goodput, *_ = blocks(comparison_page(compared(seeds=1)), "measures")
-    assert isinstance(goodput, Bars)
-    assert all(row.half_widths is None for row in goodput.series)
-    assert "±" not in comparison_page(compared(seeds=1)).lead
-
-
 def test_a_scenario_ranks_its_policies_with_gains() -> None:
     (table,) = blocks(comparison_page(compared(policies=3)), "in-all-scenarios")
     assert isinstance(table, Table)

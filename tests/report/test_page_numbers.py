@@ -27,14 +27,6 @@ def test_values_are_said_as_their_axis_measures(
     assert axis.text(value) == words
 
 
-def test_axes_name_their_unit() -> None:
-    assert [axis.label for axis in (TIME, Axis("x", share=True), Axis("window"))] == [
-        "time (s)",
-        "x (%)",
-        "window",
-    ]
-
-
 def test_long_lines_are_tabulated_by_means() -> None:
     chart = Lines("L", tuple(map(float, range(1000))), (Series("a", (1.0, 3.0) * 500),), TIME, TIME)
     table = numbers_of(chart)

@@ -31,12 +31,9 @@ from migrator.report.paint import shades
 from migrator.report.plan_figure import (
     TenantSeries,
     draw_plan,
-    headline,
-    panel_range,
     plan_charts,
     plan_slices,
     tenant_series,
-    verdict,
 )
 
 
@@ -185,21 +182,6 @@ def test_a_point_forecast_has_no_band() -> None:
 
 
 # Words, axes and colours
-
-
-def test_the_title_names_board_window_charge_goodput_status_and_time() -> None:
-    chosen = problem(Charge.SURVIVORS, slot_s=0.5)
-    assert headline(chosen) == "A100-40GB, 3 s window (6 slots of 0.5 s), charge: survivors"
-    assert verdict(PLAN) == "goodput 57.5, proven optimal, planned in 0.25 s"
-
-
-def test_a_panel_is_scaled_by_its_arrivals() -> None:
-    bert = series(problem())
-    assert panel_range(bert) == pytest.approx((0, 1.06 * 25))
-    far = replace(bert, capability=bert.capability * 100, goodput=bert.goodput - 1000)
-    assert panel_range(far) == pytest.approx((-1.06 * 0.4 * 32, 1.06 * 32))
-    silent = replace(bert, arrivals=bert.arrivals * 0)
-    assert panel_range(silent) == pytest.approx((0, 1.06))
 
 
 def test_the_charts_show_completions_and_every_series() -> None:

@@ -206,16 +206,3 @@ def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:
     for page in (run_page([empty], A100), run_page([empty], A100, [empty])):
         assert "No request arrived" in page.sections[0].paragraphs[0]
         assert ParsedPage(page_text(page, "")).tags["h1"] == 1
-
-
-def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
-    event = replace(run.records.events[0], words="<b>& </script>")
-    records = replace(run.records, events=(event,))
-    page = run_page([recorded_run(records)], A100)
-    html = ParsedPage(page_text(page, "/* plotly */"))
-    folds = sum(
-        section.shown is not None and len(section.blocks) > section.shown
-        for section in page.sections
-    )
-    assert html.tags["figure"] + folds == html.tags["details"]
-    assert "<b>& </script>" in html.words

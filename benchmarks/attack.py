@@ -165,10 +165,9 @@ def endless_trailer(target: Target) -> str:
 
 
 def slow_readers(target: Target) -> str:
-    """1,100 requests for the largest file, none of them read; until all have ended."""
-    with urlopen(f"{target.url}/dashboard/about") as about:
-        name = json.load(about)["plotly"]
-    request = f"GET /dashboard/plotly/{name} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+    """1,100 connections with 300 requests each for the largest file of the live page, no answer of
+    which is read; until all have ended."""
+    request = 300 * b"GET /dashboard/static/charts.js HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     held: list[socket.socket] = []
     begun_s = time.monotonic()
     try:

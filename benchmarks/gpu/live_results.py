@@ -45,7 +45,6 @@ from migrator.report.paint import (
     UNANSWERED,
     WRONG,
     Paint,
-    policy_paints,
 )
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.run_page import run_page
@@ -586,7 +585,7 @@ def _shares(rows: Sequence[Row]) -> Bars:
     return Bars(
         "Goodput share, mean over the seeds that all policies ran with",
         tuple(order),
-        (Series("goodput share", values, bar_paints=policy_paints(order)),),
+        (Series("goodput share", values),),
         Axis("policy"),
         _SHARE,
         horizontal=True,

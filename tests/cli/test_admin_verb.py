@@ -141,11 +141,6 @@ def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:
     assert "still starting" in refused(MigratorError, "pause", "--yes")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999"])
-def test_an_address_that_does_not_answer(url: str) -> None:
-    assert "does not answer" in refused(MigratorError, "pause", "--yes", "--url", url)
-
-
 def test_an_address_that_is_none() -> None:
     for url in ("nonsense", "ftp://host", "http://"):
         assert "--url" in refused(InputError, "pause", "--yes", "--url", url)

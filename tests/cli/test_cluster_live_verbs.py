@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from pathlib import Path
 
 import pytest
 from support.agents import cluster_file
 from support.live_daemon import scenario_file
-from support.ray_nodes import ray_folder
 from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.cli.cluster_verbs import store_address
 from migrator.cluster.fleet.cluster_run import read_run
-from migrator.io import ray_cluster
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -63,31 +60,6 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             assert "export RAY_AUTH_MODE=token" in text
 
 
-def test_auto_where_no_ray_runs_is_one_sentence(
-    cluster: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where Ray never ran, and where a cluster that crashed has left its address behind."""
-    pytest.importorskip("ray", reason="pip install 'migrator-gpu[cluster]'")
-    # clusters of other tests run on this machine, and Ray looks through all processes
-    monkeypatch.setattr("ray._private.services._find_address_from_flag", lambda _: set())
-    with ray_folder() as folder, socket.socket() as taken:
-        folder.rmdir()
-        taken.bind(("127.0.0.1", 0))
-        for there in (None, f"127.0.0.1:{taken.getsockname()[1]}"):
-            if there is not None:
-                folder.mkdir()
-                (folder / "ray_current_cluster").write_text(there)
-            for arguments in (
-                ("status", "--cluster", "auto"),
-                ("cluster", "plan", cluster, "--ray", "auto"),
-            ):
-                code, text = said(*arguments)
-                assert code
-                last = text.splitlines()[-1]
-                assert "no Ray cluster answers at 'auto'" in last
-                assert "start one with `ray start --head`" in last
-
-
 @pytest.mark.parametrize("verb", [("stop",), ("drain", "g1")])
 def test_a_verb_that_acts_asks_first(verb: tuple[str, ...]) -> None:
     code, text = said("cluster", *verb, "127.0.0.1:1")
@@ -103,20 +75,6 @@ def test_a_store_is_the_same_from_wherever_it_is_looked_at(
     assert store_address("s3://bucket/weights") == "s3://bucket/weights"
     run = read_run(Path(cluster), driver="emulated", shared=None, state=tmp_path, began_s=0.0)
     assert run.shared == str(tmp_path / "cluster" / "small" / "shared")
-
-
-def test_without_ray_it_says_what_to_install(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> object:
-        if name == "ray":
-            raise ModuleNotFoundError(name)
-        return importlib.import_module(name)
-
-    monkeypatch.setattr(ray_cluster, "import_module", absent)
-    code, text = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
-    assert code
-    assert "pip install 'migrator-gpu[cluster]'" in text
 
 
 def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:

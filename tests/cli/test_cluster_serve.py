@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.agents import cluster_file, cluster_run
+from support.agents import cluster_file
 
 from migrator.cli import cluster_verbs
 from migrator.cluster.fleet import ray_clusters, ray_head, stop
 from migrator.cluster.fleet.ray_clusters import HEAD, NAMESPACE, agent_prefix
 from migrator.cluster.fleet.stop import StopResult
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 
 
 class Ray:
@@ -81,53 +81,3 @@ def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
 
 def test_an_interruption_ends_it_even_where_it_was_there(served: Served) -> None:
     assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
-
-
-def test_an_interruption_after_a_clean_drain_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = cluster_file(tmp_path, ["a"], [{"name": "g1"}, {"name": "g2"}])
-    namespace = SimpleNamespace(homes={"a": "http://127.0.0.1:1"})
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    @contextmanager
-    def connected(_: str) -> Iterator[Ray]:
-        yield Ray()
-
-    monkeypatch.setattr(ray_clusters, "connect", connected)
-    monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
-    monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
-    monkeypatch.setattr(stop, "stop_cluster", lambda *_: StopResult(True, ()))
-    monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: namespace)
-    monkeypatch.setattr(cluster_verbs, "_watch", interrupted)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    cluster_verbs.serve_cluster(
-        path, "auto", driver="emulated", shared=None, state=tmp_path, detach=False
-    )
-    stderr = capsys.readouterr().err
-    assert "every GPU is drained" in stderr
-    assert "GPUs without tenants: 1" in stderr
-
-
-def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s, asked = [0.0], []
-
-    def gone(*_: object) -> None:
-        asked.append(now_s[0])
-        if len(asked) > 1000:
-            raise AssertionError("it spins")
-        raise MigratorError("the head does not answer; try again")
-
-    def sleep(seconds: float) -> None:
-        now_s[0] += seconds
-
-    monkeypatch.setattr(ray_head, "ask_head", gone)
-    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep)
-    monkeypatch.setattr(cluster_verbs, "time", clock)
-    with pytest.raises(MigratorError, match="does not answer"):
-        cluster_verbs._wait_until_served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
-    assert now_s[0] > cluster_verbs.SILENT_S

@@ -34,15 +34,6 @@ tenants:
     arrivals: {generator: azure, mean_rps: 300}
 """
 
-ALONE = """
-version: 1
-window_s: 10
-windows: 1
-gpu: A30-24GB
-tenants:
-  - {name: mail, model: bert-base, slo_ms: 100, arrivals: {generator: azure, mean_rps: 300}}
-"""
-
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
@@ -119,73 +110,8 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
     assert "small (1 seed)" in text
 
 
-def test_weights_and_floors_count_in_a_placement_and_are_reported(small: Path) -> None:
-    heavy = SMALL.replace("count: 2\n    model", "count: 2\n    floor: 0.9\n    model")
-    small.write_text(heavy.replace("name: mail", "name: mail\n    weight: 3"), encoding="utf-8")
-    text = migrator("cluster", "plan", small, "--jobs", 1).out
-    assert "with weights and floors counted, no placement is better by more than" in text
-    simulated = answer("simulate", small)
-    placed = simulated["plan"]
-    assert placed["goodput_rps"] < placed["value_rps"] <= placed["upper_bound_rps"]
-    assert placed["short_rps"] == pytest.approx(sum(gpu["short_rps"] for gpu in placed["gpus"]))
-    assert simulated["floors"] == {"shop-001": 0.9, "shop-002": 0.9}
-    assert simulated["weights"] == {"mail": 3.0}
-    assert simulated["weighted_goodput"] > simulated["goodput"]
-
-
-def test_the_forecaster_of_the_run_is_used_for_the_placement_too(small: Path) -> None:
-    assert "did you mean" in refused("simulate", small, "--jobs", 1, "--forecaster", "last-meen")
-    assert answer("simulate", small, "--forecaster", "ewma")["forecaster"] == "ewma"
-
-
-def compared(*arguments: object) -> Any:
-    done = migrator("compare", *arguments, "--processes", 1, "--json")
-    assert done.code == 0, done.err
-    return json.loads(done.out)
-
-
-def test_policies_are_compared_on_a_cluster(small: Path) -> None:
-    chosen = ("--policies", "equal-mig,unpartitioned", "--seeds", 2)
-    comparison = compared(small, *chosen)
-    assert [row["policy"] for row in comparison["rows"]] == ["equal-mig", "unpartitioned"]
-    assert {row["seeds"] for row in comparison["rows"]} == {2}
-    alone = [answer("simulate", small, "--seed", seed)["goodput_share"] for seed in (0, 1)]
-    assert comparison["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
-    runs = comparison["runs"]
-    assert [(run["policy"], run["seed"]) for run in runs] == [
-        (policy, seed) for seed in (0, 1) for policy in ("equal-mig", "unpartitioned")
-    ]
-    assert runs[0]["plan"]["placement"] == runs[1]["plan"]["placement"]
-
-
-def test_a_cluster_is_compared_beside_one_gpu(small: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "alone.yaml"
-    alone.write_text(ALONE, encoding="utf-8")
-    options = ("--policies", "equal-mig", "--seeds", 1)
-    for paths in ((small, alone), (alone, small)):
-        rows = compared(*paths, *options)["rows"]
-        assert [row["scenario"] for row in rows] == [*(p.stem for p in paths), "all scenarios"]
-    (tmp_path / "other").mkdir()
-    twin = tmp_path / "other" / "small.yaml"
-    twin.write_text(SMALL, encoding="utf-8")
-    rows = compared(small, twin, *options)["rows"]
-    assert [row["scenario"] for row in rows][:2] == [str(small), str(twin)]
-
-
-def test_what_a_comparison_of_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
-    assert "not supported for cluster" in refused(
-        "compare", small, "--records", tmp_path / "records"
-    )
-    assert not (tmp_path / "records").exists()
-    assert "--windows" in refused("compare", small, "--windows", 0)
-    assert "did you mean" in refused("compare", small, "--forecaster", "last-meen")
-    plain = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
-    assert "--ray" in refused("compare", plain, "--ray", "auto")
-    small.write_text(SMALL.replace("count: 2\n    model", "count: 9\n    model"), encoding="utf-8")
-    assert "no GPU has room for" in refused("compare", small, "--processes", 1)
-
-
 def test_what_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
+    assert "use `migrator simulate " in refused("compare", small)
     assert "--report" in refused("simulate", small, "--report", tmp_path / "run.html")
     assert "--windows" in refused("simulate", small, "--windows", 0)
     assert "--seed" in refused("simulate", small, "--seed", -1)

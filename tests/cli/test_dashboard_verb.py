@@ -59,15 +59,6 @@ def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> Non
     assert sum(second.received for second in shares.seconds) == 3 * (20 + 30 + 25 + 20)
 
 
-def test_compare_writes_a_file_per_policy(scenario: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "records"
-    options = ["--seeds", "2", "--processes", "1", "--records", folder]
-    done = migrator("compare", scenario, "--policies", "static-4-3,equal-mps", *options)
-    assert (done.code, done.err) == (0, "")
-    assert sorted(path.name for path in folder.iterdir()) == ["equal-mps.db", "static-4-3.db"]
-    assert [run.seed for run in read_runs(folder / "equal-mps.db")] == [0, 1]
-
-
 def test_records_that_cannot_be_written_are_refused_before_the_run(
     scenario: Path, tmp_path: Path
 ) -> None:

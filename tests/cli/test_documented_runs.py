@@ -25,10 +25,10 @@ ELSEWHERE = {
         "installs, or needs a network; see tests/deploy"
     ),
     r"^(tar|rm|find|systemctl) |^SITE=": "the reader's own files and services",
-    r"migrator (serve|load|dashboard|gateway|status|windows|report|top)\b": "runs until it is "
+    r"migrator (serve|load|dashboard|gateway|status|windows|report)\b": "runs until it is "
     "stopped, or needs such a run; see tests/cli/test_bring_your_model.py and tests/live",
     r"migrator cluster (drain|undrain|stop)": "needs Ray; see tests/cluster/fleet",
-    r"migrator (simulate|compare|cluster plan) (examples/)?cluster.yaml --[wsoc]\w+": (
+    r"migrator (simulate|cluster plan) (examples/)?cluster.yaml --[wsoc]\w+": (
         "takes half a minute; see tests/cluster/placement and tests/cli/test_cluster_verbs.py"
     ),
     r"migrator (re|pre)train (nc-cifar-10|nc-20-newsgroups|texts)": "needs a data set or weights",

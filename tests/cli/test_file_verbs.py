@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.fake_gpu import mig_driver
 from support.gpu_cli import migrator
 from typer.testing import CliRunner
 
 from migrator.cli import GROUPS, app
-from migrator.cli.serve_verbs import board_of_gpu, live_scenario
 from migrator.io import file_kind
 from migrator.io.file_kind import FileKind, recognise
 from migrator.planning.problem_file import example_problem
@@ -108,12 +106,6 @@ def test_every_kind_is_recognised(folder: Path) -> None:
     assert recognise(folder / "missing") is None
 
 
-def test_swapped_arguments_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    done = migrator("check", "plan.json", "window.json")
-    assert "swapped; use `migrator check window.json plan.json`" in done.refusal
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -161,13 +153,6 @@ def test_windows_without_drift_are_named_once(tmp_path: Path) -> None:
     assert validated.stdout.count(samples) == 1
 
 
-def test_a_scenario_with_drift_in_every_window_has_no_warning(tmp_path: Path) -> None:
-    path = tmp_path / "whole.yaml"
-    path.write_text(DRIFT_OF_ONE_WINDOW.format(windows=1), encoding="utf-8")
-    done = CliRunner().invoke(app, ["validate", str(path), "--json"])
-    assert json.loads(done.stdout)["warnings"] == []
-
-
 QUICKSTART, LIVE = example_text("quickstart"), example_text("live")
 LIVE_CLUSTER = (
     (Path(__file__).parents[2] / "examples" / "live_cluster.yaml")
@@ -180,13 +165,7 @@ LIVE_CLUSTER = (
     ("text", "said"),
     [
         (QUICKSTART.partition("tenants:")[0], "my.yaml: tenants: the key is missing"),
-        ("version: 1\ntenants: [{name: a}]\n", "my.yaml: tenants[0]"),
         ("version: 1\n\tgpu: A100-40GB\n", "my.yaml: malformed YAML at line 2 column 1: a tab"),
-        ("version: 1\ngpu: a: b\n", "my.yaml: malformed YAML at line 2 column 7: a colon"),
-        ("version: 1\n gpu: b\n", "indented too far"),
-        ("a:\n  - b\n c: 1\n", "line 3 column 2: the line is not aligned"),
-        ("version: 1\ngpu: 'A100\n", "a quote is not closed"),
-        ("version: 1\ngpu\npolicy: b\n", "a key lacks its colon"),
         (
             QUICKSTART.replace("policy: migrator ", "policy: migratr "),
             "my.yaml: policy: there is no 'migratr'",
@@ -207,10 +186,6 @@ LIVE_CLUSTER = (
         (
             LIVE.replace("benchmark: nc-synthetic", "benchmark: nc-cifar"),
             "my.yaml: benchmark: there is no 'nc-cifar'",
-        ),
-        (
-            LIVE_CLUSTER.replace("benchmark: nc-synthetic", "epoch: 1"),
-            "my.yaml: tenants[0].live.epoch",
         ),
         (LIVE.replace("live:\n", "live:\n  tokens: tokens.yaml\n", 1), "tokens.yaml: live.tokens"),
         (
@@ -240,15 +215,6 @@ def test_a_name_that_a_scenario_gives_is_refused_with_its_file(verb: str, tmp_pa
         assert (done.code, f"{path}: {key}: there is no 'nothing'" in done.refusal) == (2, True)
 
 
-def test_validate_names_the_verb_that_serves_a_cluster(tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(LIVE_CLUSTER, encoding="utf-8")
-    use = migrator("validate", path, "--json").json["use"]
-    assert use.endswith(f"or `migrator serve {path} --cluster auto`")
-    path.write_text(example_text("cluster"), encoding="utf-8")
-    assert "migrator serve" not in migrator("validate", path, "--json").json["use"]
-
-
 def test_validate_names_no_verb_that_the_file_lacks_keys_for(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(QUICKSTART, encoding="utf-8")
@@ -257,11 +223,6 @@ def test_validate_names_no_verb_that_the_file_lacks_keys_for(tmp_path: Path) -> 
     assert "migrator serve" not in use
     path.write_text(LIVE, encoding="utf-8")
     assert "migrator serve" in migrator("validate", path, "--json").json["use"]
-
-
-def test_a_policy_file_is_no_name() -> None:
-    done = migrator("policies", "my_policy.py")
-    assert "name what is in it: my_policy:NAME" in done.refusal
 
 
 def test_every_verb_is_in_a_group_of_the_help() -> None:
@@ -275,10 +236,8 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
     ("arguments", "said"),
     [
         ([], "SCENARIO: name a scenario file"),
-        (["--model", "small-cnn"], "--model and --data"),
         (["live.yaml", "--model", "small-cnn"], "--model: the scenario says it"),
         (["--model", "small-cnn", "--data", "no/folder"], "--data: there is no folder"),
-        (["--model", "small-cnn", "--data", "pictures"], "--data: there is no folder pictures"),
         (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
     ],
 )
@@ -286,15 +245,6 @@ def test_a_model_or_a_scenario_is_served(arguments: list[str], said: str) -> Non
     done = migrator("serve", *arguments)
     assert done.code == 2
     assert said in done.refusal
-
-
-def test_a_model_is_served_on_the_board_that_is_there(tmp_path: Path) -> None:
-    with mig_driver(tmp_path, "A30-24GB"):
-        name = board_of_gpu("mig", 0, tmp_path)
-    live = live_scenario(None, "hf:my/model@main", "nc-synthetic", name)
-    assert live.scenario.board.name == "A30-24GB"
-    assert [tenant.name for tenant in live.tenants] == ["model"]
-    assert live.scenario.tenants[0].service.profile.provenance.startswith("assumed")
 
 
 def test_an_address_is_checked_before_models_are_built(tmp_path: Path) -> None:
@@ -312,14 +262,3 @@ def test_an_address_is_checked_before_models_are_built(tmp_path: Path) -> None:
     done = migrator("serve", *model[:-1], "/proc/nothing")
     assert (done.code, "/proc/nothing" in done.err) == (2, True)
     assert "building the models" not in done.err
-
-
-def test_a_file_that_cannot_be_parsed_is_reported_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text("tenants:\n  - [\n", encoding="utf-8")
-    done = CliRunner().invoke(app, ["validate", str(path)])
-    assert "malformed YAML" in str(done.exception)
-    assert "line 3" in str(done.exception)
-    path = tmp_path / "bad.json"
-    path.write_text('{"version": 1,}', encoding="utf-8")
-    assert "line 1" in str(CliRunner().invoke(app, ["validate", str(path)]).exception)

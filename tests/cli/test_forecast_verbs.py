@@ -60,13 +60,6 @@ def test_train_writes_a_model_that_forecasts(trace: Path, tmp_path: Path) -> Non
     assert forecaster(f"informer:{out}").ahead(np.full(90, 4.0), 5, 5).shape[1] == 5
 
 
-def test_train_takes_several_traces_and_says_how_it_went(trace: Path, tmp_path: Path) -> None:
-    other = _written(tmp_path / "other.csv", 250)
-    text = _ran("train", trace, other, "--out", tmp_path / "model", *WINDOW)
-    assert "trained on   550 slots of 1 s" in text
-    assert "validation   WAPE" in text
-
-
 def test_seconds_left_out_are_never_read(trace: Path, tmp_path: Path) -> None:
     longer = _written(tmp_path / "longer.csv", 300)
     longer.write_text(longer.read_text() + "".join(f"{at},900\n" for at in range(300, 400)))
@@ -101,20 +94,10 @@ def test_evaluate_as_a_table(trace: Path) -> None:
     assert "steady: evaluated on the 120 slots from 180." in text
 
 
-def test_a_figure(trace: Path, tmp_path: Path) -> None:
-    page, picture = tmp_path / "forecasts.html", tmp_path / "forecasts.png"
-    for figure in (page, picture):
-        _ran("evaluate", trace, "--forecasters", "last-mean,ewma", "--figure", figure, *WINDOW)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    text = page.read_text(encoding="utf-8")
-    assert "Coverage: slots inside the nominal 80% interval" in text
-    assert "evaluated on the 120 slots from 180" in text
-
-
 def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     _ran("train", trace, "--out", out, "--seconds", 250, *WINDOW)
-    options = ("--forecasters", "last-mean", "--model", out, *WINDOW)
+    options = ("--forecasters", f"last-mean,informer:{out}", *WINDOW)
     evaluation = _answer("evaluate", trace, *options)
     assert evaluation["splits"] == [{"trace": "steady", "slots": 300, "from_slot": 250}]
     assert [row["windows"] for row in evaluation["rows"]] == [5, 5]
@@ -127,31 +110,6 @@ def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Pa
         _ran("evaluate", trace, "--forecasters", f"informer:{out}", *WINDOW)
 
 
-def test_a_model_trained_before_the_split_or_elsewhere_moves_nothing(
-    trace: Path, tmp_path: Path
-) -> None:
-    out, other = tmp_path / "model", tmp_path / "other.csv"
-    other.write_text(trace.read_text().replace("\n5,", "\n5,1"))
-    _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
-    evaluation = _answer("evaluate", trace, other, "--forecasters", "ewma", "--model", out, *WINDOW)
-    assert [split["from_slot"] for split in evaluation["splits"]] == [180, 180]
-    assert (
-        "was trained on its first 150 slots, evaluated on the 120 slots" in evaluation["notes"][0]
-    )
-    assert "was trained on another trace, evaluated on the 120 slots" in evaluation["notes"][1]
-
-
-def test_where_nothing_came_no_ratio_is_given(tmp_path: Path) -> None:
-    quiet, figure = tmp_path / "quiet.csv", tmp_path / "forecasts.png"
-    lines = (f"{at},{20 if at < 170 else 0}\n" for at in range(300))
-    quiet.write_text("second,count\n" + "".join(lines))
-    options = ("evaluate", quiet, "--forecasters", "last-mean", *WINDOW)
-    (row,) = _answer(*options, "--figure", figure)["rows"]
-    assert (row["mean"], row["wape"], row["pinball"]) == (0, None, None)
-    assert figure.stat().st_size > 1000
-    assert _ran(*options).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -161,9 +119,7 @@ def test_where_nothing_came_no_ratio_is_given(tmp_path: Path) -> None:
         (("train", "TRACE", "--out", "m", "--device", "gpu"), "--device: there is no 'gpu'"),
         *NO_GPU,
         (("evaluate", "TRACE", "--forecasters", "ridg"), "did you mean ridge"),
-        (("evaluate", "TRACE", "--model", "none"), "none: cannot be read"),
-        (("evaluate", "TRACE", "--figure", "a.pdf"), "must end in .html or .png"),
-        (("evaluate", "TRACE", "--skip-seconds", "295"), "leave no window of 10"),
+        (("evaluate", "TRACE", "--forecasters", "informer:none"), "none: cannot be read"),
     ],
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
@@ -180,6 +136,4 @@ def test_a_model_of_other_slots_or_windows_is_refused(trace: Path, tmp_path: Pat
     out = tmp_path / "model"
     _ran("train", trace, "--out", out, *WINDOW)
     with pytest.raises(InputError, match=r"trained on slots of 1 s and these have 2 s"):
-        _ran("evaluate", trace, "--model", out, "--slot-s", 2, *WINDOW)
-    with pytest.raises(InputError, match=r"windows of 10 slots and these have 20"):
-        _ran("evaluate", trace, "--model", out, "--window-s", 20)
+        _ran("evaluate", trace, "--forecasters", f"informer:{out}", "--slot-s", 2, *WINDOW)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.gpu_cli import Answer, gpu
-from support.waiting import LIMIT_S, until
+from support.waiting import until
 
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
@@ -75,15 +75,6 @@ def test_apply_prints_the_steps_it_took(tmp_path: Path) -> None:
     assert emulated("apply", other).out == "destroy 3g.20gb at 4\ncreate 1g.5gb at 6\n"
 
 
-def test_a_layout_from_a_mig_parted_file_by_name() -> None:
-    path = EXAMPLES / "mig-parted.yaml"
-    expected = [
-        {"op": "create", "start": start, "gpcs": 2, "profile": "2g.10gb"} for start in (0, 2, 4)
-    ]
-    done = emulated("apply", f"{path}:three-by-two", "--dry-run", "--json")
-    assert done.json == {"steps": expected}
-
-
 def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
     emulated("apply", BOTH)
     with held(state, 4) as user:
@@ -92,24 +83,6 @@ def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
         assert "3g.20gb at 4" in done.refusal
         assert user in done.refusal
         assert emulated("assert", BOTH).code == OK
-        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "0.1")
-        assert done.code == REFUSED
-        assert "in use by" in done.refusal
-
-
-def test_waiting_for_a_process_that_ends_meanwhile(state: Path) -> None:
-    emulated("apply", BOTH)
-    command = [*APPLY, str(EXAMPLES / "small-services.yaml"), "--wait-s", "30", "--json"]
-    with held(state, 4):
-        waiting = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert waiting.stderr is not None
-        note = waiting.stderr.readline()
-    out, _ = waiting.communicate(timeout=LIMIT_S)
-    assert note.startswith("note: waiting up to 30 s: 3g.20gb at 4")
-    assert waiting.returncode == OK
-    assert json.loads(out)["steps"]
 
 
 def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
@@ -137,7 +110,7 @@ def test_clear_says_first_what_it_would_do_and_then_what_it_left(state: Path) ->
             assert done.json == {"steps": [destroy]}
             assert done.err.startswith("note: 4g.20gb at 0 is left: in use by ")
             assert user in done.err
-    assert emulated("clear", "--wait-s", "5").out == "destroy 4g.20gb at 0\n"
+    assert emulated("clear").out == "destroy 4g.20gb at 0\n"
     assert emulated("export", "--json").json["instances"] == []
 
 
@@ -288,7 +261,6 @@ def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, arguments: list[st
         (["apply", f"{EXAMPLES}/mig-parted.yaml:by-gup"], "did you mean by-gpu?"),
         (["apply", BOTH, "--owner", " "], "--owner: the name is empty"),
         (["apply", BOTH, "--enable-mig"], "--enable-mig: emulated has no MIG mode"),
-        (["apply", BOTH, "--limit-memory"], "--limit-memory: emulated gives every instance its"),
         (["apply", BOTH, "--board", "H200-141GB"], "for A100-40GB, but GPU 0 is H200-141GB"),
         (["assert", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
     ],
@@ -300,17 +272,6 @@ def test_bad_input_is_one_sentence_and_nothing_happens(
     assert done.code == BAD_INPUT
     assert sentence in done.refusal
     assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
-
-
-def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path) -> None:
-    emulated("apply", BOTH)
-    (state / "journal.db").write_bytes(b"no database" * 100)
-    done = emulated("clear", "--json")
-    assert done.json == {"steps": []}
-    assert "the journal was damaged and is kept as" in done.err
-    assert done.err.count("is left: not ours") == 2
-    texts = [check["words"] for check in emulated("doctor", "--json").json["checks"]]
-    assert any("a damaged one was kept aside" in word for word in texts)
 
 
 def test_a_killed_apply_is_settled_by_the_next_command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,14 +42,6 @@ def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> N
         "0    A100-40GB   on        none",
         "1    H200-141GB  on        none",
     ]
-
-
-def test_apply_assert_and_clear(fake: FakeNvml) -> None:
-    assert mig("apply", BOTH).out == "create 4g.20gb at 0\ncreate 3g.20gb at 4\n"
-    assert places(fake) == [Place(0, "4g.20gb"), Place(4, "3g.20gb")]
-    assert mig("assert", BOTH).code == OK
-    assert mig("clear").out == "destroy 4g.20gb at 0\ndestroy 3g.20gb at 4\n"
-    assert places(fake) == []
 
 
 def test_a_gpu_that_is_not_there() -> None:
@@ -109,37 +100,3 @@ def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
     checks = {check["name"]: check for check in mig("doctor", "--json").json["checks"]}
     assert words in checks["driver"]["words"]
     assert gpu("list", "--json").json["driver"] == "emulated"
-
-
-def test_after_a_reboot_our_instances_are_reported_as_gone(fake: FakeNvml) -> None:
-    mig("apply", BOTH)
-    fake.reboot()
-    assert mig("show", "--json").json["instances"] == []
-    done = mig("apply", BOTH)
-    assert done.out == "create 4g.20gb at 0\ncreate 3g.20gb at 4\n"
-    assert done.err == "note: gone since the last run: 4g.20gb at 0, 3g.20gb at 4\n"
-
-
-def test_it_does_not_wait_for_a_process_on_a_foreign_instance(fake: FakeNvml) -> None:
-    fake.foreign(4, "3g.20gb")
-    fake.hold(4, os.getpid())
-    done = mig("apply", EXAMPLES / "small-services.yaml", "--wait-s", "1000")
-    assert done.code == REFUSED
-    assert "waiting" not in done.err
-
-
-def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path: Path) -> None:
-    fake.foreign(4, "3g.20gb")
-    file = tmp_path / "file"
-    file.touch()
-    for verb in ("list", "show", "export"):
-        done = mig(verb, "--state", file)
-        assert done.code == OK
-        assert "3g.20gb" in done.out
-        assert "the state folder cannot be made" in done.err
-    assert mig("apply", BOTH, "--state", file).code == BAD_INPUT
-    checks = {
-        check["name"]: check for check in mig("doctor", "--json", "--state", file).json["checks"]
-    }
-    assert checks["state folder"]["verdict"] == "problem"
-    assert checks["driver"]["verdict"] == "ok"

@@ -72,25 +72,6 @@ def test_clearing_another_driver_forgets_no_shares(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
-    mps("apply", SERVICES, "--limit-memory")
-    limits = [
-        instance["environment"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
-        for instance in mps("show", "--json").json["instances"]
-    ]
-    assert len(limits) == 4
-    driver = MpsDriver.open(0, state)
-    assert [
-        driver.environment(instance)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
-        for instance in driver.instances()
-    ] == limits
-    mps("clear")
-    mps("apply", SERVICES)
-    for instance in mps("show", "--json").json["instances"]:
-        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in instance["environment"]
-
-
-@pytest.mark.usefixtures("programs")
 def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -> None:
     mps("apply", SERVICES)
     MpsDriver.open(0, state).daemon.quit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cli.gpu_views import room, slices
+from migrator.cli.gpu_verbs import room, slices
 from migrator.core.catalogue import Board, Place, board, boards
 from migrator.gpu.drivers.base import GpuInstance
 

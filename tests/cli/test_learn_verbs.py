@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_models import save_bert, save_convnext, write_newsgroups
 from typer.testing import CliRunner, Result
 
 from migrator.cli import app
@@ -87,34 +86,3 @@ def test_a_model_that_diverges_is_a_warning() -> None:
     assert done.exit_code == 0, done.output
     assert "warning: window 1: the loss became" in done.stderr
     assert "stopped, kept the old" in done.stdout
-
-
-def test_without_a_gpu_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    done = run("retrain", "nc-synthetic", *TINY, "--device", "cuda")
-    assert isinstance(done.exception, InputError)
-    assert "sees no CUDA GPU" in str(done.exception)
-
-
-def test_a_model_of_hugging_face_is_retrained(tmp_path: Path) -> None:
-    save_convnext(tmp_path / "net")
-    options = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--samples", "10"]
-    kept = ["--checkpoint", str(tmp_path / "run")]
-    course = answered("retrain", "nc-synthetic", *options, "--windows", "1", *kept)
-    assert course["weights"] == "the folder net, head extended from 3 classes"
-    again = answered("retrain", "nc-synthetic", *options, "--windows", "1", *kept, "--resume")
-    assert again["rows"] == course["rows"]
-    save_convnext(tmp_path / "net", seed=1)
-    done = run("retrain", "nc-synthetic", *options, "--windows", "1", *kept, "--resume")
-    assert isinstance(done.exception, InputError), "other weights are another run"
-
-
-def test_texts_are_encoded_by_the_tokenizer_of_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_bert(tmp_path / "net", 2)
-    write_newsgroups(tmp_path)
-    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
-    options = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--windows", "0"]
-    course = answered("retrain", "nc-20-newsgroups", *options)
-    assert course["weights"] == "the folder net, head extended from 2 classes"

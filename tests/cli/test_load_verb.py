@@ -28,15 +28,14 @@ def running() -> Iterator[Running]:
         yield server
 
 
-def test_a_table_json_and_a_page(running: Running, tmp_path: Path) -> None:
+def test_a_table_and_json(running: Running, tmp_path: Path) -> None:
     running.tell(label=1, version=3)
-    path, page = live_file(tmp_path, (10,)), tmp_path / "load.html"
-    done = migrator("load", path, "--url", running.url, "--report", page, "--labelled", 0)
+    path = live_file(tmp_path, (10,))
+    done = migrator("load", path, "--url", running.url, "--labelled", 0)
     assert done.code == 0, done.err
     assert done.err == ""
     rows = [line.split() for line in done.out.splitlines()]
     assert [row[:3] for row in rows if row[:1] == ["0"]] == [["0", "a", "10"]]
-    assert "second by second" in page.read_text(encoding="utf-8")
     done = migrator("load", path, "--url", running.url, "--json", "--tenant", "b")
     parsed_json = json.loads(done.out)
     assert (parsed_json["sent"], parsed_json["in_time"], parsed_json["versions"]) == (
@@ -67,7 +66,6 @@ def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) 
         (("--url", "127.0.0.1:8600"), "is no address of a server"),
         (("--tenant", "c"), "small has no 'c'; use a, b"),
         (("--token", "two words"), "--token: contains characters"),
-        (("--report", "load.txt"), "load.txt"),
         (("--labels-at", "noon"), "'noon' is unknown; use start or feedback"),
     ],
 )
@@ -88,21 +86,6 @@ def test_tokens_come_from_the_variable_or_the_scenario(running: Running, tmp_pat
     variables = {"A_TOKEN": "of-the-administrator", "B_TOKEN": TOKEN, "C_TOKEN": f"{TOKEN}-b"}
     done = migrator("load", path, "--url", running.url, "--tenant", "a", **variables)
     assert done.code == 0, done.err
-
-
-@pytest.mark.parametrize("verb", ["load", "validate"])
-def test_tokens_of_tenants_that_were_added_later_are_accepted_with_a_warning(
-    verb: str, running: Running, tmp_path: Path
-) -> None:
-    tokens = {name: f"the-token-of-{name}-itself" for name in ("admin", "a", "b", "added")}
-    running.tell(token=tokens["a"])
-    (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
-    path = live_file(tmp_path, (5,), live={"tokens": "tokens.json"})
-    options = ("--url", running.url, "--tenant", "a") if verb == "load" else ()
-    done = migrator(verb, path, *options)
-    assert done.code == 0, done.err
-    said = done.err if verb == "load" else done.out
-    assert "warning: live.tokens: added: no tenant here has this name" in said
 
 
 def test_a_server_that_goes_leaves_a_table_and_exit_1(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,12 +13,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from support.live_records import Made, write_run
-from typer.testing import CliRunner
 
-from migrator.cli import app
-from migrator.cli.daemon import is_there, probe_daemon
-from migrator.cli.records_files import beside_file, records_file
+from migrator.cli.daemon import named_records, probe_daemon, records_file
 from migrator.core.errors import InputError
 from migrator.records.current_run import DaemonState
 from migrator.records.rows import RunRow
@@ -68,18 +62,6 @@ def test_a_daemon_without_a_recorded_address_is_known_by_its_process(ended_pid: 
     assert probe_daemon(replace(RUN, ended_s=time.time()), True, None).state is DaemonState.ENDED
 
 
-def test_status_takes_the_token_from_where_the_other_verbs_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body = json.dumps({"pid": os.getpid(), "window": 7}).encode()
-    monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "for-all")
-    with answering(200, body) as (url, seen):
-        write_run(tmp_path / "live" / "quick" / "records.db", Made(url=url))
-        done = CliRunner().invoke(app, ["status", "--state", str(tmp_path)])
-    assert "window 7" in done.stdout
-    assert seen == ["Bearer for-all"]
-
-
 def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> None:
     body = json.dumps({"pid": os.getpid()}).encode()
     long_ago = replace(RUN, began_s=time.time() - 30 * 24 * 3600)
@@ -94,19 +76,11 @@ def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> N
     )
 
 
-def test_an_ended_child_that_was_not_waited_for_is_gone() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.read()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not is_there(process.pid, time.time())
-
-
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
         (401, b"{}", "MIGRATOR_ADMIN_TOKEN"),
-        (403, b"{}", "MIGRATOR_ADMIN_TOKEN"),
+        (403, b"{}", "returned 403"),
         (500, b"{}", "returned 500"),
         (200, b"not json", "instead of a status"),
         (200, b"[1]", "instead of a status"),
@@ -149,13 +123,11 @@ def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:
         records_file(tmp_path, "d")
 
 
-def test_beside_is_a_run_a_file_or_a_folder(tmp_path: Path) -> None:
+def test_records_are_named_by_a_file_a_folder_or_a_scenario(tmp_path: Path) -> None:
     own = tmp_path / "state" / "live" / "quick" / "records.db"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert beside_file("3", own) == (own, 3)
-    assert beside_file(str(own), Path()) == (own, None)
-    assert beside_file(str(own.parent), Path()) == (own, None)
-    assert beside_file(str(tmp_path / "state"), Path()) == (own, None)
+    for given in (own, own.parent, tmp_path / "state", "quick"):
+        assert named_records(str(given), tmp_path / "state", "--beside") == own
     with pytest.raises(InputError, match="--beside: there is no"):
-        beside_file(str(tmp_path / "nothing"), own)
+        named_records(str(tmp_path / "nothing"), tmp_path / "state", "--beside")

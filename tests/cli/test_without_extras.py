@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -76,23 +75,19 @@ WORK = {
     "gpu measure resnet-50 --driver cpu --board A100-40GB --dry-run",
     "gpu assert layout.yaml --driver emulated --board A100-40GB",
     "gpu clear --driver emulated",
-    "top --once --state state",
     *(f"gpu {verb} --driver emulated" for verb in ("list", "show", "export", "doctor")),
 }
 """Commands that work without any; so does every verb that takes no arguments and is not named."""
 
-NEEDS_BESIDES_OTHERS = {
-    "serve live.yaml --grpc-port 0": "grpc",
-    "serve live_grpc.yaml": "grpc",
-    "gateway --map map.json --grpc-port 0": "grpc",
-    "retrain nc-synthetic --model timm:resnet18": "timm",
-    "retrain nc-synthetic --model inception-v3": "timm",
-    "retrain nc-synthetic --model efficientnet-lite0": "pretrained",
+NEEDS_BESIDES_OTHERS: dict[tuple[str, ...], dict[str, str]] = {
+    ("learn", "serve"): {
+        "serve live.yaml --grpc-port 0": "grpc",
+        "gateway --map map.json --grpc-port 0": "grpc",
+        "retrain nc-synthetic --model timm:resnet18": "timm",
+    },
+    ("learn", "timm"): {"retrain nc-synthetic --model efficientnet-lite0": "pretrained"},
 }
-"""Commands that need an extra and others: the others are installed, and this one is named."""
-
-NO_VERB = {"dev", "otel", "pandas"}
-"""Extras that no verb needs."""
+"""Extras that are installed -> commands that need another one as well, which they name."""
 
 NO_DAEMON = {
     *(f"admin {verb} --yes --state state" for verb in ("pause", "resume", "replan")),
@@ -177,30 +172,6 @@ class Done:
     err: str
 
 
-def included(extra: str) -> set[str]:
-    """The extra and those that it includes."""
-    extras = {extra}
-    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
-        if requirement.name == PROJECT["name"]:
-            extras |= set[str]().union(*map(included, requirement.extras))
-    return extras
-
-
-EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - NO_VERB)
-INSTALLED = [
-    frozenset({"figures", "forecast", "gurobi", "learn", "statsforecast"}),
-    frozenset({"forecast", "learn", "serve", "timm"}),
-]
-"""Extras that are installed together. In one of these environments, or where none is installed,
-each extra is missing while those that it includes are there.
-"""
-
-
-def missing_alone(installed: frozenset[str]) -> list[str]:
-    """The extras that are missing while those that they include are installed."""
-    return [extra for extra in EXTRAS if included(extra) - installed == {extra}]
-
-
 class Environment:
     """A folder with examples, and a Python that has the base dependencies and these extras."""
 
@@ -222,10 +193,6 @@ class Environment:
                     (site / top).symlink_to(str(installed.locate_file(top)))
         for example in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
             (folder / example.name).symlink_to(example)
-        live = (EXAMPLES / "live.yaml").read_text()
-        (folder / "live_grpc.yaml").write_text(
-            re.sub("(?m)^live:.*$", "live:\n  grpc_port: 0", live)
-        )
         (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")
         (folder / "layout.yaml").symlink_to(EXAMPLES / "layouts" / "small-services.yaml")
         counts = "\n".join(f"{second},{5 + second % 7}" for second in range(400))
@@ -276,23 +243,15 @@ def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], co
     assert done.code == 2, done.err
 
 
-@pytest.mark.parametrize("installed", INSTALLED, ids=lambda extras: "+".join(sorted(extras)))
-def test_an_extra_that_alone_is_missing_is_named(tmp_path: Path, installed: frozenset[str]) -> None:
-    named = {**NEEDS, **NEEDS_BESIDES_OTHERS}
-    missing = missing_alone(installed)
-    commands = [command for command, extra in named.items() if extra in missing]
-    results = Environment(tmp_path, installed).run([WRITE_RECORDS, *commands])
-    for command in commands:
-        done = results[command]
+@pytest.mark.parametrize("installed", NEEDS_BESIDES_OTHERS, ids="+".join)
+def test_an_extra_that_alone_is_missing_is_named(
+    tmp_path: Path, installed: tuple[str, ...]
+) -> None:
+    named = NEEDS_BESIDES_OTHERS[installed]
+    for command, done in Environment(tmp_path, installed).run(named).items():
         assert "Traceback" not in done.err, done.err
         assert f"pip install 'migrator-gpu[{named[command]}]'" in done.err.splitlines()[-1], done
         assert done.code == 2, done.err
-
-
-def test_every_extra_is_named_by_a_command_where_it_alone_is_missing() -> None:
-    environments = (frozenset[str](), *INSTALLED)
-    assert set().union(*map(missing_alone, environments)) == set(EXTRAS)
-    assert {*NEEDS.values(), *NEEDS_BESIDES_OTHERS.values()} == set(EXTRAS)
 
 
 @pytest.mark.parametrize("command", [*FIRST, *sorted(WORK), *UNNAMED])

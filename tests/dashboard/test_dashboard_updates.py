@@ -91,29 +91,11 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
     assert (len(everything["windows"]), len(everything["versions"])) == (8, 3)
 
 
-def test_moments_count_from_the_runs_begin(path: Path) -> None:
-    update, records = parsed(read_run_update(path, 1)), read_records(path)
-    began_s = records.run.began_s
-    for row, window in zip(records.windows, update["windows"], strict=True):
-        assert window["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
-
-
-def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:
+def test_every_window_is_shown_with_its_plan(path: Path) -> None:
     planned = parsed(read_run_update(path, 1, history=True))["planned"]
     retrains = {"start": 4, "gpcs": 2, "task": "photos/retraining", "from": 2, "until": 12}
     assert retrains in planned["1"]
     assert set(planned) == {"0", "1", "2"}
-
-
-def test_plans_are_sent_as_blocks_and_as_a_list(path: Path) -> None:
-    with written(path) as records:
-        number = records.run
-        records.put(WindowRecord(0, 10.0, "p", "f"))
-        first = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
-        records.put(PlanRecord(0, 10.0, 0, "the window begins", 5.0, 0.1, 0.0, (first,)))
-    update = parsed(read_run_update(path, number))
-    assert update["planned"]["0"] == [first]
-    assert "blocks" not in update["plans"][0]
 
 
 def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
@@ -142,33 +124,6 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         assert read_news(path, records.run, news.marker).empty
 
 
-def test_what_was_missed_is_sent_up_to_a_marker_and_never_twice(path: Path) -> None:
-    with written(path) as records:
-        markers = [Marker()]
-        for second in range(4):
-            records.put(SecondRecord("photos", second, 5, 4))
-            records.flush()
-            markers.append(read_news(path, records.run, markers[-1]).marker)
-        parts = [
-            parsed(read_news(path, records.run, after, until))
-            for after, until in ((markers[0], markers[1]), (markers[1], markers[4]))
-        ]
-        assert [seconds(part, "photos", "second") for part in parts] == [[0], [1, 2, 3]]
-
-
-def test_another_plan_inside_a_window_sends_all_plans_again(path: Path) -> None:
-    block = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
-    with written(path) as records:
-        records.put(PlanRecord(0, 1.0, 0, "the window begins", blocks=(block,)))
-        records.flush()
-        before = read_run_update(path, records.run)
-        later = {**block, "task": "cameras/inference", "from": 5}
-        records.put(PlanRecord(0, 6.0, 5, "asked for", blocks=(later,)))
-        records.flush()
-        update = parsed(read_news(path, records.run, before.marker))
-        assert update["planned"]["0"] == [{**block, "until": 5}, later]
-
-
 def test_a_page_begins_with_the_last_windows_and_never_gets_more_than_an_hour(
     path: Path,
 ) -> None:
@@ -194,12 +149,6 @@ def test_of_a_window_all_plans_are_sent_or_none(path: Path) -> None:
         planned = parsed(read_run_update(path, records.run))["planned"]
         assert planned == {"3": [block], "4": [block]}
         assert len(parsed(read_run_update(path, records.run, history=True))["planned"]) == 5
-
-
-def test_a_page_learns_of_a_newer_run(path: Path) -> None:
-    start = read_run_update(path, 1)
-    written(path).close()
-    assert parsed(read_news(path, 1, start.marker))["run"]["last_run"] == 2
 
 
 def test_what_is_no_marker_and_no_run_is_one_sentence(path: Path) -> None:

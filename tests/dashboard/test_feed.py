@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.waiting import LIMIT_S
 
 from migrator.dashboard import feed as feed_module
 from migrator.dashboard.feed import Feed
@@ -133,19 +132,6 @@ def test_closing_disconnects_all_pages(records: Records) -> None:
     asyncio.run(followed())
 
 
-def test_a_page_that_joins_while_it_closes_is_disconnected_too(records: Records) -> None:
-    async def followed() -> None:
-        feed = Feed(records.path, records.run, EVERY_S)
-        frames = feed.follow(Marker())
-        assert (await anext(frames)).startswith(b"retry: ")  # it has not joined yet
-        feed.close()
-        rest = [frame async for frame in frames]
-        assert len(rest) == 1
-        assert feed.followers == 0
-
-    asyncio.run(asyncio.wait_for(followed(), LIMIT_S))
-
-
 def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,38 +145,3 @@ def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
 
     asyncio.run(followed())
     assert "is damaged" in caplog.text
-
-
-def test_a_reading_that_fails_oddly_is_tried_again(
-    records: Records, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    failing = [True] * 3
-
-    def at_first(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
-        if failing and until is None and after != feed_module._FAR:
-            failing.pop()
-            raise ValueError("no JSON")
-        return read_news(path, run, after, until)
-
-    monkeypatch.setattr(feed_module, "read_news", at_first)
-
-    async def followed() -> None:
-        feed = Feed(records.path, records.run, EVERY_S)
-        frames = feed.follow(Marker())
-        await begun(frames)
-        put(records, 0)
-        frames_sent = await asyncio.wait_for(anext(frames), LIMIT_S)
-        assert parsed(frames_sent)["seconds"]["photos"][0] == [0]
-        await frames.aclose()
-
-    asyncio.run(followed())
-    assert caplog.text.count("no JSON") == 1  # not once a second for as long as it lasts
-
-
-def test_pages_that_open_together_share_one_reading(records: Records) -> None:
-    async def opened() -> None:
-        feed = Feed(records.path, records.run, every_s=60.0)
-        updates = await asyncio.gather(*(feed.whole() for _ in range(20)))
-        assert len({id(update) for update in updates}) == 1
-
-    asyncio.run(opened())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +10,6 @@ from support.browser import Browsed, kept
 from support.live_records import Made, write_run
 from support.page_forms import CUT_OFF, FAINT_TEXTS
 from support.page_server import served
-
-from migrator.records.rows import PlanRecord
-from migrator.report.paint import OUTCOMES
 
 FORMS: dict[str, dict[str, Any]] = {
     "light": {"width": 1400, "color_scheme": "light"},
@@ -57,29 +51,6 @@ def test_at_1200_pixels_every_table_and_caption_is_whole(page: Any) -> None:
     assert page.evaluate(FAINT_TEXTS) == []
 
 
-def test_a_legend_names_the_parts_of_a_start(page: Any) -> None:
-    legend = page.locator("[aria-label='Parts of a start'] li")
-    names = legend.all_inner_texts()
-    fill = "(each) => getComputedStyle(each).backgroundColor"
-    shown = [swatch.evaluate(fill) for swatch in legend.locator(".swatch").all()]
-    bar = page.locator("td .parts").first
-    said = [re.sub(r" [\d.]+ m?s$", "", part) for part in bar.get_attribute("title").split(", ")]
-    drawn = [part.evaluate(fill) for part in bar.locator("i").all()]
-    assert len(said) == len(drawn) >= 3
-    assert (
-        dict(zip(said, drawn, strict=True)).items() <= dict(zip(names, shown, strict=True)).items()
-    )
-
-
-def test_outcomes_have_the_colours_of_the_palette(page: Any) -> None:
-    for name, paint in OUTCOMES.items():
-        colour = page.evaluate(
-            "(name) => getComputedStyle(document.documentElement).getPropertyValue(name)",
-            f"--{name}",
-        )
-        assert colour.strip() == paint.fill
-
-
 def require_form(page: Any, form: str) -> None:
     wide, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide == shown
@@ -94,27 +65,6 @@ def require_form(page: Any, form: str) -> None:
     alerts = page.locator("[data-figure=alerts]")
     assert alerts.locator("li").all_inner_texts()[0].startswith("cameras: only ")
     assert alerts.locator(".large").inner_text() == str(alerts.locator("li").count())
-
-
-def test_plans_and_events_are_one_list_newest_first(browser: Browsed, tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
-    now_s = time.time()
-    first = PlanRecord(2, now_s - 60, 0, "the window begins", 1502.0, 0.25, 0.001)
-    again = PlanRecord(2, now_s + 60, 9, "more arrivals than forecast")
-    write_run(path, Made(more=(first, again)))
-    with served(path) as address:
-        page = browser.page(address)
-        rows = page.locator("[aria-label='Plans and events, newest first'] tbody tr")
-        rows.nth(2).wait_for()
-        cells = [text.split("\t")[1:] for text in rows.all_inner_texts()]
-    assert cells == [
-        ["plan", "window 2, slot 9: more arrivals than forecast"],
-        ["model", "photos: version 2 is better on data held out"],
-        [
-            "plan",
-            "window 2, slot 0: the window begins; goodput 1,502 promised; took 0.25 s; gap 0.10%",
-        ],
-    ]
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

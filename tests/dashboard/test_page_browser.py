@@ -93,19 +93,14 @@ def test_it_shows_the_running_daemon_and_follows_it(live: Any) -> None:
     kept(live, "live")
 
 
-def test_arrow_keys_go_from_window_to_window_and_charts_open(live: Any) -> None:
+def test_arrow_keys_go_from_window_to_window(live: Any) -> None:
     live.click("[data-view=newest]")
     live.locator(".strip [aria-selected=true]").focus()
     last = int(live.locator(".strip [aria-selected=true]").inner_text())
     live.keyboard.press("ArrowLeft")
     live.wait_for_selector(f".strip [data-window='{last - 1}'][aria-selected=true]")
     assert live.locator(".head h2").first.inner_text() == f"Window {last - 1}"
-    live.click("[data-view=details]")
-    live.wait_for_selector("#details .plot .main-svg")
-    assert f"Window {last - 1}: held" in live.locator("#details h3").all_inner_texts()
     kept(live, "window")
-    live.keyboard.press("Escape")
-    live.wait_for_selector("#details", state="hidden")
     live.click("[data-view=newest]")
 
 
@@ -141,21 +136,6 @@ def test_a_finished_run_and_one_that_begins_anew(browser: Browsed, tmp_path: Pat
         assert page.locator(".choose select").first.input_value() == "0.2"
 
 
-def test_records_that_became_others_are_shown_in_their_place(
-    browser: Browsed, tmp_path: Path
-) -> None:
-    path, other = tmp_path / "records.db", tmp_path / "other" / "records.db"
-    for record_path in (path, path, other):
-        write_run(record_path, Made(ends=True))
-    with served(path) as address:
-        page = browser.page(address)
-        page.wait_for_selector(".facts:has-text('ended')")
-        assert page.locator(".choose select").first.input_value() == "0.2"
-    other.replace(path)  # as when a damaged file was kept aside: run 2 is nowhere any more
-    with served(path, port=int(address.rpartition(":")[2])):
-        page.wait_for_selector(".facts:has-text('other')")
-
-
 def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:
     this = scenario(tenant("photos", [20] * 30), tenant("cameras", [8] * 30), windows=3)
     runs = []
@@ -177,27 +157,6 @@ def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:
         kept(page, "two")
 
 
-def test_a_hidden_page_gives_its_connection_back(browser: Browsed, tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
-    write_run(path)
-    with served(path) as address:
-        page = browser.page(address)
-        page.wait_for_selector(".strip button:nth-child(3)")
-        with page.expect_event("requestfailed", lambda request: "/news" in request.url):
-            _show(page, hidden=True)
-        write_run(path)
-        with page.expect_request(lambda request: "/news" in request.url):
-            _show(page, hidden=False)
-        page.wait_for_selector(".choose select")  # it knows the second run
-
-
-def _show(page: Any, *, hidden: bool) -> None:
-    """Another tab is opened in front of the page, or closed."""
-    define = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
-    page.evaluate(define % ("true" if hidden else "false"))
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-
-
 def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Path) -> None:
     names = ("<img src=x onerror=alert(1)>", "__proto__", "a/b\"'`${x}&amp;")
     instances = [serves(name, 2 * at, 2) for at, name in enumerate(names)]
@@ -208,8 +167,6 @@ def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Pat
         page = browser.page(address)
         page.wait_for_selector(".tenant:nth-child(3)")
         assert tuple(page.locator(".tenant h3").all_inner_texts()) == names
-        page.click("[data-view=details]")
-        page.wait_for_selector("#details .plot .main-svg")
         assert page.locator("img").count() == 0
         kept(page, "names")
 

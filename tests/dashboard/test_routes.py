@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from support.live_records import write_run
 
-from migrator.dashboard import assets
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.serving.http.access import Tokens, digest, require_admin, require_own_page
 from migrator.serving.http.server import ApiServer
@@ -65,48 +64,12 @@ def test_the_page_needs_nothing_from_elsewhere(path: Path) -> None:
     assert len(names) > 5
 
 
-def test_its_files_are_asked_for_again_only_where_they_changed(path: Path) -> None:
-    async def twice() -> tuple[int, int]:
-        async with server(path) as client:
-            first = await client.get("/dashboard/static/page.js")
-            same = {"if-none-match": first.headers["etag"]}
-            again = await client.get("/dashboard/static/page.js", headers=same)
-            return first.status_code, again.status_code
-
-    assert asyncio.run(twice()) == (200, 304)
-
-
 @pytest.mark.parametrize(
     "name", ["nothing.js", "..%2froutes.py", "page.py", "%2e%2e", f"{400 * 'a'}.js"]
 )
 def test_only_its_own_files_are_given(path: Path, name: str) -> None:
     (answer,) = asyncio.run(asked(path, f"/dashboard/static/{name}"))
     assert answer.status_code == 404
-
-
-def test_plotly_comes_from_the_installed_package_and_stays_in_the_browser(path: Path) -> None:
-    about, name = asyncio.run(asked(path, "/dashboard/about"))[0].json(), ""
-    name = about["plotly"]
-    response, other = asyncio.run(
-        asked(path, f"/dashboard/plotly/{name}", "/dashboard/plotly/plotly-0.0.js")
-    )
-    assert response.status_code == 200
-    assert len(response.content) > 1_000_000
-    assert "immutable" in response.headers["cache-control"]
-    assert other.status_code == 404
-
-
-def test_without_plotly_the_page_says_what_to_install(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assets.plotly_file.cache_clear()
-    monkeypatch.setattr(assets, "find_spec", lambda _: None)
-    try:
-        (about,) = asyncio.run(asked(path, "/dashboard/about"))
-    finally:
-        assets.plotly_file.cache_clear()
-    assert about.json()["plotly"] is None
-    assert about.json()["without"] == "pip install 'migrator-gpu[figures]'"
 
 
 def test_sources_a_run_and_a_window(path: Path) -> None:
@@ -125,28 +88,20 @@ def test_sources_a_run_and_a_window(path: Path) -> None:
     assert {unit["state"] for unit in opened["units"]} >= {"training", "ready", "draining"}
 
 
-def test_a_windows_charts_have_their_words(path: Path) -> None:
-    (answer,) = asyncio.run(asked(path, "/dashboard/0/1/windows/1/figures"))
-    charts = {chart["title"]: chart for chart in answer.json()["charts"]}
-    assert "Window 1: held" in charts
-    arrivals = charts["photos: arrivals against the forecast"]
-    assert arrivals["figure"]["data"][1]["fill"] == "tonexty"
-    assert arrivals["summary"]
-    assert arrivals["legend"][0]["name"] == "forecast, 10% to 90%"
-
-
 @pytest.mark.parametrize(
     "route",
     [
         "/dashboard/1/1",
         "/dashboard/0/9",
         "/dashboard/0/1/windows/9",
-        "/dashboard/0/1/windows/9/figures",
         "/dashboard/0/1/news?after=nothing",
         "/dashboard/0/9/news?after=0.0.0.0.0.0.0.0.0",
         f"/dashboard/0/{2**64}",
         f"/dashboard/0/{2**64}/news?after=0.0.0.0.0.0.0.0.0",
         f"/dashboard/0/1/windows/{2**64}",
+        f"/dashboard/{'9' * 5000}/1",
+        "/dashboard/0/-1",
+        "/dashboard/0/\u0663",
     ],
 )
 def test_what_is_not_there_is_one_sentence(path: Path, route: str) -> None:
@@ -205,11 +160,3 @@ async def _all(stream: httpx.Response, lines: list[str]) -> None:
             lines.append(line)
     except httpx.HTTPError:
         pass  # the client closed it first
-
-
-@pytest.mark.parametrize("digits", ["1" * 5000, "0" * 5000, "9" * 19, "-1", "x", "\u0663"])
-def test_numbers_of_no_run_are_not_found(path: Path, digits: str) -> None:
-    paths = [f"/dashboard/0/{digits}", f"/dashboard/{digits}/1", f"/dashboard/0/1/windows/{digits}"]
-    paths += [f"{paths[0]}/news", f"{paths[0]}/history", f"{paths[2]}/figures"]
-    for answer in asyncio.run(asked(path, *paths)):
-        assert answer.status_code == 404, answer.text

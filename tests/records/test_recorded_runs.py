@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.scenarios import H200, serves, share, trains
 
 from migrator.core.problem import Holding, Share
-from migrator.records.rows import PlanRecord, WindowRecord
+from migrator.records.rows import PlanRecord
 from migrator.records.runs import Block, held_blocks, planned_blocks
 
 HOLDINGS: tuple[Holding, ...] = (
@@ -17,7 +17,6 @@ HOLDINGS: tuple[Holding, ...] = (
     share("photos", 25.0),
     share("photos", 25.0, number=1),
 )
-NOTHING = WindowRecord(0, 0.0, "", "")
 
 
 def known(holding: Holding) -> tuple[object, ...]:
@@ -60,14 +59,7 @@ def test_a_plan_holds_until_the_next_one_begins() -> None:
     photos, cameras = (serves("photos", 0, 3),), (serves("cameras", 0, 3),)
     first = PlanRecord(0, 1.0, 0, "", blocks=held_blocks([photos], H200, 0, 10))
     second = PlanRecord(0, 5.0, 4, "", blocks=held_blocks([photos, cameras], H200, 4, 10))
-    assert planned_blocks(NOTHING, [second, first], 10) == (
+    assert planned_blocks([second, first], 10) == (
         {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 5},
         {"start": 0, "gpcs": 3, "task": "cameras/inference", "from": 5, "until": 10},
     )
-
-
-def test_records_of_older_versions_have_the_first_plan_of_a_window() -> None:
-    instance = {"start": 0, "gpcs": 3, "task": "photos/inference"}
-    plan = {"slots": [{"instances": [instance]}] * 3 + [{"instances": []}]}
-    (block,) = planned_blocks(WindowRecord(0, 0.0, "", "", plan=plan), [], 4)
-    assert block == {**instance, "from": 0, "until": 3}

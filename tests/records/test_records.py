@@ -15,7 +15,6 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.records import store as records_module
 from migrator.records.rows import (
-    SCHEMA,
     ActionRecord,
     EventRecord,
     PlanRecord,
@@ -244,18 +243,6 @@ def test_a_damaged_file_is_refused_by_readers_and_kept_aside_by_the_writer(
         assert again.damaged.read_bytes() == broken
         put_all(again, ROWS)
     assert read_records(path).windows == (WINDOW,)
-
-
-def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
-    begun(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version={SCHEMA.version + 1}")
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        read_records(path)
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        begun(path)
-    assert path.exists()
 
 
 def test_no_file_a_file_of_labels_and_an_unusable_folder_are_one_sentence(tmp_path: Path) -> None:

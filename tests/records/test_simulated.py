@@ -88,28 +88,6 @@ def test_every_request_is_in_the_records(outcome: RunOutcome, records: RunRecord
             assert {second.in_time for second in seconds} == {None}
 
 
-def test_plans_are_what_was_decided(records: RunRecords) -> None:
-    plan = records.plans[1]
-    assert (plan.window, plan.slot, plan.reason) == (1, 0, "the window begins")
-    # as long as the run waited for it
-    assert plan.plan_s == pytest.approx(plan.at_s - records.windows[1].began_s)
-    spans = {(block["task"], block["from"], block["until"]) for block in plan.blocks}
-    assert ("photos/retraining", 3, 8) in spans
-    assert ("photos/inference", 0, 10) in spans
-
-
-@pytest.mark.parametrize("slot_s", [0.5, 2.0])
-def test_slots_of_other_lengths_keep_every_request(tmp_path: Path, slot_s: float) -> None:
-    this = made(windows=1, slot_s=slot_s)
-    write_simulations(tmp_path / "run.db", [recorded(this, Fixed((PHOTOS, CAMERAS)))])
-    seconds = [
-        second for second in read_records(tmp_path / "run.db").seconds if second.tenant == "photos"
-    ]
-    assert sum(second.received for second in seconds) == 200
-    assert sum(second.span_s for second in seconds) == 10
-    assert {second.span_s for second in seconds} == {max(1, round(slot_s))}
-
-
 def dump(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())

@@ -1,13 +1,13 @@
-"""The numbers behind charts, as tables and words."""
+"""The numbers behind charts, as tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.report.chart_tables import numbers_of, summary_of
+from migrator.report.chart_tables import numbers_of
 from migrator.report.page import Axis, HeatMap, Lines, Series, Slab, Slices, Use
 
-TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
+TIME = Axis("time", "s")
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,6 @@ def test_values_are_said_as_their_axis_measures(
     assert axis.text(value) == words
 
 
-def test_axes_name_their_unit() -> None:
-    assert [axis.label for axis in (TIME, Axis("x", share=True), Axis("window"))] == [
-        "time (s)",
-        "x (%)",
-        "window",
-    ]
-
-
 def test_long_lines_are_tabulated_by_means() -> None:
     chart = Lines("L", tuple(map(float, range(1000))), (Series("a", (1.0, 3.0) * 500),), TIME, TIME)
     table = numbers_of(chart)
@@ -48,22 +40,11 @@ def test_short_lines_are_tabulated_whole() -> None:
     assert numbers_of(chart).rows == (("0.5", "1\u00a0±\u00a00.5"), ("1", "-"))
 
 
-def test_areas_are_tabulated_by_stretches_without_change() -> None:
-    series = (Series("a", (40.0, 40.0, 60.0, 40.0)), Series("b", (10.0,) * 4))
-    chart = Lines("A", (0.0, 1.0, 2.0, 3.0), series, TIME, PERCENT, until=4.0, stacked=True)
-    assert numbers_of(chart).rows == (
-        ("0 to 2", "40", "10"),
-        ("2 to 3", "60", "10"),
-        ("3 to 4", "40", "10"),
-    )
-
-
 def test_heat_maps_are_tabulated_as_they_are() -> None:
     share = Axis("goodput", share=True)
     chart = HeatMap("H", ("c", "d"), ("r",), ((0.1, None),), Axis("policy"), Axis("load"), share)
     table = numbers_of(chart)
     assert (table.headers, table.rows) == (("load", "c", "d"), (("r", "10.0%", "-"),))
-    assert summary_of(chart) == "H: heat map by load and policy. goodput: 10.0%."
 
 
 def test_slices_are_tabulated_by_slab() -> None:
@@ -76,12 +57,3 @@ def test_slices_are_tabulated_by_slab() -> None:
         ("bert", "3g", "0 to 3", "0", "5.5"),
         ("bert", "1g", "4", "0", "10"),
     )
-    assert summary_of(chart) == "S: 8 memory slices over 10 s, 2 intervals of bert."
-
-
-def test_a_summary_names_at_most_eight_series() -> None:
-    series = tuple(Series(f"s{n}", (None,)) for n in range(10))
-    summary = summary_of(Lines("L", (0.0,), series, TIME, TIME))
-    assert "s0: no values" in summary
-    assert "s8" not in summary
-    assert summary.endswith("and 2 more.")

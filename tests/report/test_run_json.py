@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
-import pytest
-from support.outcomes import auto, run
+from support.outcomes import run
 
-from migrator.core.comparison import Lead
-from migrator.report.run_json import lead_json, run_json
+from migrator.report.run_json import run_json
 
 COUNTED = {
     *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late", "wrong"),
@@ -40,68 +37,9 @@ def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
         assert all(set(tenant) > COUNTED for tenant in window["tenants"])
 
 
-def test_parts_add_up_to_the_whole() -> None:
-    run_as_json = run_json(run(windows=3))
-    for name in ("received", "goodput", "late", "wrong", "dropped", "reconfigurations"):
-        for parts in (run_as_json["windows"], run_as_json["tenants"]):
-            assert sum(part[name] for part in parts) == pytest.approx(run_as_json[name])
-    for name in ("plan_s", "predicted", "fluid"):
-        assert sum(window[name] for window in run_as_json["windows"]) == pytest.approx(
-            run_as_json[name]
-        )
-    assert run_as_json["goodput_share"] == pytest.approx(
-        run_as_json["goodput"] / run_as_json["received"]
-    )
-
-
-def test_a_promise_that_a_window_lacks_is_none_in_all() -> None:
-    outcome = run(windows=2)
-    broken = (outcome.windows[0], replace(outcome.windows[1], predicted=None))
-    run_as_json = run_json(replace(outcome, windows=broken))
-    assert run_as_json["predicted"] is None
-    assert run_as_json["windows"][0]["predicted"] is not None
-    assert run_as_json["fluid"] is not None
-
-
 def test_what_is_no_number_is_null() -> None:
     outcome = run(windows=1)
     odd = replace(outcome.windows[0], plan_s=float("nan"), predicted=float("inf"), fluid=None)
     run_as_json = run_json(replace(outcome, windows=(odd,)))
     assert run_as_json["plan_s"] is run_as_json["predicted"] is run_as_json["fluid"] is None
     json.dumps(run_as_json, allow_nan=False)
-
-
-def test_numbers_of_numpy_become_plain_ones() -> None:
-    odd = replace(run(windows=1).windows[0], plan_s=np.float64(0.5))
-    assert type(run_json(replace(run(), windows=(odd,)))["plan_s"]) is float
-
-
-def test_a_run_of_nothing_is_all_zero() -> None:
-    run_as_json = run_json(replace(run(), windows=()))
-    assert run_as_json["received"] == 0
-    assert run_as_json["predicted"] is None
-
-
-def test_every_tenant_of_a_window_names_its_forecaster() -> None:
-    first, second = run_json(auto(run(windows=2)))["windows"]
-    assert [tenant["forecast_by"] for tenant in (*first["tenants"], *second["tenants"])] == [
-        "ridge: less loss for bert in 0",
-        "ridge: less loss for vit in 0",
-        "ridge: less loss for bert in 1",
-        "ridge: less loss for vit in 1",
-    ]
-    assert run_json(run())["windows"][0]["tenants"][0]["forecast_by"] is None
-
-
-def test_a_lead_has_its_shares_and_what_follows_from_them() -> None:
-    parsed_json = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
-    assert parsed_json == {
-        "scenario": "a",
-        "window_plan": 0.5,
-        "replanned": 0.55,
-        "oracle": 0.6,
-        "change": pytest.approx(0.1),
-        "regained": pytest.approx(0.5),
-    }
-    assert lead_json(Lead("a", 0.0, 0.0, 0.0))["change"] is None
-    assert lead_json(Lead("a", 0.5, 0.5, 0.5))["regained"] is None

@@ -46,14 +46,6 @@ def test_a_run_has_a_line_per_window_and_tenant_and_in_all() -> None:
     ]
 
 
-def test_numbers_end_in_the_same_column_as_their_header() -> None:
-    title, *lines = run_table(run()).splitlines()
-    assert "under" in title
-    end = lines[0].index("goodput") + len("goodput")
-    rows = [line for line in lines[1:11] if not line.startswith("-")]
-    assert all(line[end - 1].isdigit() and line[end] == " " for line in rows)
-
-
 def test_the_words_below_say_planning_promises_and_waiting() -> None:
     text = run_table(run())
     assert "planning took 0.5 s over 2 windows" in text
@@ -63,12 +55,6 @@ def test_the_words_below_say_planning_promises_and_waiting() -> None:
     plain = run_table(run("ekya", mps=True))
     assert "predicted" not in plain
     assert "waited" not in plain
-
-
-def test_a_lonely_tenant_has_no_line_for_all() -> None:
-    lines = run_table(run(windows=1, tenants=("bert",))).splitlines()
-    assert sum("bert" in line for line in lines) == 2
-    assert not any("Jain" in line for line in lines)
 
 
 @settings(deadline=None, max_examples=10)
@@ -101,29 +87,6 @@ def test_policies_are_sorted_by_goodput_with_gains() -> None:
     assert "±" in lines[5]
 
 
-def test_one_seed_has_no_interval() -> None:
-    text = comparison_table(summarise([run()]))
-    assert "(1 seed)" in text
-    assert "±" not in text
-
-
-def test_an_interval_is_of_the_difference_from_migrator_with_the_same_seeds() -> None:
-    runs = [
-        run(policy, seed=seed, windows=1, late=late)
-        for seed, lates in enumerate((((5, 6)), ((120, 121))))
-        for policy, late in zip(("migrator", "ekya"), lates, strict=True)
-    ]
-    shares = [outcome.tally.goodput_share for outcome in runs if outcome.policy == "ekya"]
-    assert abs(shares[0] - shares[1]) > 0.3
-    lines = comparison_table(summarise(runs)).splitlines()
-    migrator, ekya = lines[3:5]
-    assert "±" not in migrator
-    goodput = ekya.removeprefix("ekya").split("±")[1]
-    assert float(goodput.split()[0]) < 2
-    sentence = "±: 95% confidence interval of the difference from migrator with the same seeds"
-    assert any(line.startswith(sentence) for line in lines)
-
-
 def test_without_migrator_policies_are_compared_with_the_first_one() -> None:
     lines = comparison_table(compared(paris=80, ekya=40)).splitlines()
     assert lines[1].endswith("vs paris")
@@ -132,12 +95,6 @@ def test_without_migrator_policies_are_compared_with_the_first_one() -> None:
     assert "±" in ekya
     assert ekya.split()[-1].startswith("+")
     assert paris.split()[-1] == "-"
-
-
-def test_every_scenario_and_all_together_have_a_table() -> None:
-    rows = summarise(run("ekya", name) for name in ("a", "b"))
-    heads = [line for line in comparison_table(rows).splitlines() if line.endswith("(1 seed)")]
-    assert heads == ["a (1 seed)", "b (1 seed)", "all scenarios (1 seed)"]
 
 
 @settings(deadline=None, max_examples=10)
@@ -164,11 +121,6 @@ def test_counts_are_short(value: float, text: str) -> None:
     assert count(value) == text
 
 
-def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
-    assert " 9,999,999 " in run_table(big("bert", tally(9_999_999)))
-    assert " 10.00M " in run_table(big("bert", tally(10_000_000)))
-
-
 def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     text = run_table(auto(run(windows=2)))
     assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in text
@@ -180,33 +132,6 @@ def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     same = replace(plain, windows=(replace(window, tenants=named),))
     assert run_table(same) == run_table(plain)
     assert "forecast by" not in run_table(plain)
-
-
-@settings(deadline=None, max_examples=10)
-@given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
-def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
-    made = auto(run(windows=1, tenants=("bert",)))
-    window = made.windows[0]
-    tenant = replace(window.tenants[0], forecast_by=f"ridge: {reason}")
-    text = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
-    assert max(map(len, text.splitlines())) <= COLUMNS
-    assert "".join(reason.split()) in "".join(text.split())
-
-
-def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
-    late = {"migrator-once": window_plan, "migrator-replanned": replanned, "oracle": oracle}
-    return comparison_table(
-        summarise(run(policy, late=late_requests) for policy, late_requests in late.items())
-    )
-
-
-def test_replanning_stands_between_the_window_plan_and_the_oracle() -> None:
-    lines = side_by_side(80, 60, 40).splitlines()
-    assert lines[6].startswith("window plan ")
-    assert lines[6].endswith(": replanning regains 50% of the oracle's lead")
-    assert "replanning costs 50% of the oracle's lead" in side_by_side(60, 70, 40)
-    assert "regains 0% of" in side_by_side(60, 60, 40)
-    assert "the oracle has no lead to regain" in side_by_side(60, 40, 60)
 
 
 def test_a_prediction_far_off_is_a_multiple() -> None:

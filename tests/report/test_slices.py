@@ -39,19 +39,7 @@ def test_slabs_lie_on_memory_slices_in_seconds() -> None:
         ("vit, retraining", "2g", 4, 2, 0.0, 0.5),
         ("unused", "1g", 6, 1, 0.0, 0.5),
     ]
-    assert (chart.slices, chart.until_s, chart.starts) == (8, 0.5, ())
-
-
-def test_a_new_serving_instance_is_marked_and_retraining_is_not() -> None:
-    later = (serving("bert", 0, 3), retraining("vit", 4, 2))
-    assert slices((), later).starts == ((0.5, 2.0),)
-    assert slices(later[:1], before=()).starts == ((0.0, 2.0),)
-    assert slices(later[:1], before=later[:1]).starts == ()
-
-
-def test_an_instance_that_stays_with_its_tenant_is_not_new_in_its_other_task() -> None:
-    assert slices((retraining("bert", 2, 2),), (serving("bert", 2, 2),)).starts == ()
-    assert slices((retraining("bert", 2, 2),), (serving("vit", 2, 2),)).starts != ()
+    assert (chart.slices, chart.until_s) == (8, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +57,6 @@ def test_with_its_overhead_a_cold_start_is_as_long_as_it_is(
     assert [slab.name for slab in chart.slabs] == [span[0] for span in spans]
     slab_spans = [(slab.from_s, slab.until_s) for slab in chart.slabs]
     assert slab_spans == [pytest.approx(span[1:]) for span in spans]
-    assert chart.starts == ()
 
 
 def test_shares_are_stacked_and_count_for_the_time_they_have() -> None:

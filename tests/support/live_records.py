@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from migrator.records.rows import (
+    PlanRecord,
     Record,
     SecondRecord,
     TenantWindowRecord,
@@ -100,6 +101,9 @@ def rows(zero_s: float, made: Made) -> Iterator[Record]:
             plan_s=0.25,
             replans=number,
         )
+        if made.policy == "migrator":
+            words = (0, "the window begins", 1500.0 + number, 0.25, 0.0067)
+            yield PlanRecord(number, began_s, *words, blocks=tuple(_blocks(number)))
         if ended:
             yield from (_tenant_window(number, name, made) for name in TENANTS)
     yield from _seconds(made)
@@ -118,8 +122,7 @@ def plan(window: int) -> dict[str, object]:
     spare = {"start": 6, "gpcs": 1, "task": "cameras/inference"}
     slots = [{"instances": [photos, cameras, spare]} for _ in range(SLOTS)]
     if window == 1:
-        for slot in range(2, 12):
-            slots[slot] = {"instances": [photos, trains, spare]}
+        slots[2:12] = [{"instances": [photos, trains, spare]}] * 10
     retraining = {"tenant": "photos", "start": 2, "end": 12, "gpcs": 2}
     return {
         "goodput": 1500.0 + window,
@@ -130,6 +133,19 @@ def plan(window: int) -> dict[str, object]:
         "retrainings": [retraining] if window == 1 else [],
         "slots": slots,
     }
+
+
+def _blocks(window: int) -> Iterator[dict[str, object]]:
+    """The instances of the plan."""
+    spans = {"photos/inference": [(0, SLOTS)], "cameras/inference": [(0, SLOTS)]}
+    if window == 1:
+        spans["cameras/inference"] = [(0, 2), (12, SLOTS)]
+        spans["photos/retraining"] = [(2, 12)]
+    for task, stretches in spans.items():
+        start, gpcs = (0, 3) if task == "photos/inference" else (4, 2)
+        for begin, end in stretches:
+            yield {"start": start, "gpcs": gpcs, "task": task, "from": begin, "until": end}
+    yield {"start": 6, "gpcs": 1, "task": "cameras/inference", "from": 0, "until": SLOTS}
 
 
 def _late(second: int, made: Made) -> int:

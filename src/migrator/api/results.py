@@ -27,11 +27,17 @@ from migrator.report.run_page import run_page
 from migrator.report.run_text import run_table
 
 Records = Sequence[Mapping[str, Any]]
-_PER_TENANT = ("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "dropped")
+
+
+class _Shown:
+    """A result that a notebook shows as its text."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult:
+class PlanResult(_Shown):
     """A planned window."""
 
     problem: Problem
@@ -92,14 +98,9 @@ class PlanResult:
     def __repr__(self) -> str:
         return f"<PlanResult: goodput {self.goodput:,.1f}, {self.status}>"
 
-    def _repr_html_(self) -> str:
-        summary = "<br>".join(map(html.escape, self._summary()))
-        timeline = html.escape(plan_timeline(self.problem, self.plan))
-        return f"<p>{summary}</p><pre>{timeline}</pre>"
-
 
 @dataclass(frozen=True, repr=False)
-class RunResult:
+class RunResult(_Shown):
     """A simulated run of a scenario under one policy."""
 
     outcome: RunOutcome
@@ -148,15 +149,9 @@ class RunResult:
         what = f"{self.outcome.scenario} under {self.outcome.policy}"
         return f"<RunResult: {what}, goodput {self.goodput_share:.1%} of the requests>"
 
-    def _repr_html_(self) -> str:
-        rows = [
-            {"tenant": tenant["tenant"], **_rounded(tenant)} for tenant in self.to_json()["tenants"]
-        ]
-        return f"<p>{html.escape(repr(self)[1:-1])}</p>{_html_table(rows)}"
-
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(_Shown):
     """Runs of several policies, scenarios and seeds."""
 
     rows: tuple[Row, ...]
@@ -190,14 +185,6 @@ class Comparison:
     def __repr__(self) -> str:
         return f"<Comparison: {len(self.runs)} runs, highest goodput under {self.best}>"
 
-    def _repr_html_(self) -> str:
-        shown = ("scenario", "policy", "goodput_share", "slo_attainment", "accuracy")
-        rows = [
-            {key: value for key, value in _flat(row).items() if key in shown}
-            for row in rows_json(self.rows)
-        ]
-        return _html_table([{**row, **_rounded(row)} for row in rows])
-
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with means as plain columns, and with intervals beside them if there are any."""
@@ -214,28 +201,9 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, str]:
-    """The columns that notebooks show, as text."""
-    return {
-        key: f"{values[key]:,.0f}" if key in ("received", "goodput", "dropped") else share
-        for key in _PER_TENANT
-        if key in values
-        for share in [f"{values[key]:.1%}"]
-    }
-
-
 def _frame(rows: Records) -> Any:
     try:
         pd = import_module("pandas")
     except ModuleNotFoundError as error:
         raise InputError("to_pandas needs pandas: pip install 'migrator-gpu[pandas]'") from error
     return pd.DataFrame(rows)
-
-
-def _html_table(rows: Records) -> str:
-    def line(cells: Sequence[object], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
-
-    head = line([str(key).replace("_", " ") for key in (rows[0] if rows else {})], "th")
-    body = "".join(line(list(row.values()), "td") for row in rows)
-    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

@@ -26,9 +26,7 @@ GROUPS = {
     "Forecasts, models and profiles": (
         *("forecast", "forecasters", "retrain", "models", "benchmarks", "profile", "profiles"),
     ),
-    "Watch and control a live run": (
-        *("status", "top", "windows", "report", "dashboard", "admin"),
-    ),
+    "Watch and control a live run": (*("status", "windows", "report", "dashboard", "admin"),),
     "GPUs and clusters": ("gpu", "cluster", "gateway"),
 }
 """Groups of verbs in `migrator --help`, in this order. Verbs that are in none of them come last."""

@@ -1,4 +1,4 @@
-"""Talks to the daemon of a live run; used by the verbs for live runs."""
+"""Finds the records of a live run, and talks to its daemon."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migrator import __version__
-from migrator.cli.records_files import records_file
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, request
 from migrator.io.processes import Process
 from migrator.io.tls import pinned, trusting
@@ -22,11 +22,53 @@ from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
 from migrator.workload.tokens import CLIENT_VARIABLES
 
+RECORDS = "records.db"
 _PROBE_S = 2.0
 """Timeout of a probe, which is repeated or not needed."""
 _ANSWER_S = 5.0
 _LEEWAY_S = 5.0
 """Tolerance in seconds between a process's start and its first record: clocks count in ticks."""
+
+
+def records_file(state: Path | None, scenario: str | None) -> Path:
+    """The records of a scenario in the state folder, by default the newest."""
+    folder = state_folder(state) / "live"
+    files = {path.parent.name: path for path in folder.glob(f"*/{RECORDS}")}
+    if not files:
+        raise InputError(
+            f"{folder}: nothing was served from this state folder; start `migrator serve "
+            "SCENARIO`, or name another one with --state"
+        )
+    if scenario is None:
+        return max(files.values(), key=_written_s)
+    if scenario not in files:
+        raise InputError(
+            f"--scenario: nothing called {scenario!r} was served from {folder.parent}; use "
+            f"{' or '.join(sorted(files))}"
+        )
+    return files[scenario]
+
+
+def _written_s(path: Path) -> float:
+    """When the file or its write-ahead log was last written."""
+    log = path.with_name(f"{path.name}-wal")
+    return max(file.stat().st_mtime for file in (path, log) if file.exists())
+
+
+def named_records(given: str, state: Path | None, option: str) -> Path:
+    """The records that an option names: a file, a folder, or a scenario of the state folder."""
+    path = Path(given)
+    if path.is_dir():
+        return path / RECORDS if (path / RECORDS).exists() else records_file(path, None)
+    if path.is_file():
+        return path
+    try:
+        return records_file(state, given)
+    except InputError as error:
+        raise InputError(
+            f"{option}: there is no file, folder or served scenario called {given}; give a "
+            "records.db, a state folder, or what `migrator simulate --records` wrote"
+        ) from error
 
 
 def probe_daemon(
@@ -40,7 +82,8 @@ def probe_daemon(
         return DaemonProbe(DaemonState.KILLED)
     if url is None:
         return DaemonProbe(DaemonState.RUNNING)
-    answer, why = _status_reply(url, token, run, ca)
+    client = DaemonClient(url, token or None, run.pid, _trusted(run, ca))
+    answer, why = _status_reply(client)
     if answer is not None and answer.get("pid") == run.pid:
         return DaemonProbe(DaemonState.RUNNING, "", answer)
     if not there:  # a reply counts more: the clock may have been set meanwhile
@@ -65,25 +108,15 @@ def _trusted(run: RunRow, ca: Path | None) -> ssl.SSLContext | None:
     return pinned(Path(published)) if isinstance(published, str) else None
 
 
-def _status_reply(
-    url: str, token: str | None, run: RunRow, ca: Path | None
-) -> tuple[Mapping[str, Any] | None, str]:
+def _status_reply(client: DaemonClient) -> tuple[Mapping[str, Any] | None, str]:
     """The status reply of a daemon, or why there is none."""
     try:
-        reply = request(
-            *(url, "GET", "/admin/status"),
-            timeout_s=_PROBE_S,
-            token=token or None,
-            context=_trusted(run, ca),
-        )
-    except InputError:
-        raise
+        status, answer = client.request("GET", "/admin/status", wait_s=_PROBE_S)
     except MigratorError as error:
         return None, str(error)
-    if reply.status in (401, 403):
-        return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
-    status = reply.json_object() if reply.status == 200 else None
-    return status, "" if status else f"{url} returned {reply.status} instead of a status"
+    if status == 200 and answer:
+        return answer, ""
+    return None, f"{client.url} returned {status} instead of a status"
 
 
 @dataclass(frozen=True)

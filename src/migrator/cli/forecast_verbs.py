@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import AsJson, Figure, app, print_json, progress
+from migrator.cli.app import AsJson, app, print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
+    from migrator.forecast.evaluation import Figures
     from migrator.forecast.forecaster import Counts, Forecaster
     from migrator.forecast.informer.trained import TrainedInformer
-    from migrator.report.forecasts import ForecastRow
 
 WINDOW_S = 200
 HISTORY_PART = 0.6
 """The share of a trace that is history only; the rest is for evaluation."""
 MEASURED = ("last-mean", "ewma", "ridge", "auto")
 """Default forecasters."""
-_FIGURES = ("windows", "mean", "mae", "wape", "pinball", "coverage", "ms")
+_HEADERS = ("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
 
 forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; evaluate forecasters.")
 app.add_typer(forecast, name="forecast")
@@ -81,50 +81,36 @@ def evaluate(
     ],
     forecasters: Annotated[
         str | None,
-        typer.Option(metavar="NAME,NAME...", help=f"Forecasters; default: {','.join(MEASURED)}."),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="Saved Informer to evaluate as well."),
-    ] = None,
-    skip_seconds: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="The first N s are history; default: 60%."),
+        typer.Option(
+            metavar="NAME,NAME...",
+            help=f"Forecasters, also informer:MODEL; default: {','.join(MEASURED)}.",
+        ),
     ] = None,
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
-    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""
-    from migrator.report.forecasts import HEADERS, draw_forecasts, forecast_cells
-    from migrator.report.html_page import check_figure_path
     from migrator.report.terminal import aligned
     from migrator.workload.traces.formats import load_trace
 
-    if figure is not None:
-        check_figure_path(figure)
-    chosen = _chosen(forecasters, model)
-    read = [_job(load_trace(path), path, slot_s, window_s, skip_seconds) for path in traces]
+    chosen = _chosen(forecasters)
+    read = [_job(load_trace(path), path, slot_s, window_s) for path in traces]
     jobs = [_unseen(job, chosen) for job in read]
     rows = _measured(jobs, chosen)
     notes = [job.words() for job in jobs]
-    if figure is not None:
-        draw_forecasts(rows, notes, figure)
     if as_json:
         splits = [
             {"trace": job.name, "slots": len(job.counts), "from_slot": job.first} for job in jobs
         ]
-        answer = {"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]}
+        answer = {"slot_s": slot_s, "splits": splits, "rows": [row.as_json() for row in rows]}
         print_json({**answer, "notes": notes})
         return
-    print(aligned([HEADERS, *map(forecast_cells, rows)], text_columns=2))
+    print(aligned([_HEADERS, *map(_cells, rows)], text_columns=2))
     print("\n" + "\n".join(notes))
-    if figure is not None:
-        print(f"figure  {figure}")
 
 
-def _chosen(given: str | None, model: Path | None) -> dict[str, Forecaster]:
+def _chosen(given: str | None) -> dict[str, Forecaster]:
     from migrator.forecast.selection import forecaster
 
     names = list(MEASURED)
@@ -132,10 +118,7 @@ def _chosen(given: str | None, model: Path | None) -> dict[str, Forecaster]:
         names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
         if not names:
             raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
-    chosen = {name: forecaster(name) for name in names}
-    if model is not None:
-        chosen["informer"] = forecaster(f"informer:{model}")
-    return chosen
+    return {name: forecaster(name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,18 +139,14 @@ class _EvaluationJob:
         return f"{self.name}: {trained}evaluated on the {left} slots from {self.first}."
 
 
-def _job(
-    trace: Trace, path: Path, slot_s: float, window_s: int, skip_seconds: int | None
-) -> _EvaluationJob:
+def _job(trace: Trace, path: Path, slot_s: float, window_s: int) -> _EvaluationJob:
     counts = _slots(trace, slot_s)
     window_slots = max(1, round(window_s / slot_s))
     first = round(HISTORY_PART * len(counts))
-    if skip_seconds is not None:
-        first = round(skip_seconds / slot_s)
     if first < 1 or len(counts) - first < window_slots:
         raise InputError(
             f"{path}: {len(counts)} slots leave no window of {window_slots} to evaluate after "
-            f"slot {first}; give a longer trace or a smaller --skip-seconds"
+            f"slot {first}; give a longer trace"
         )
     return _EvaluationJob(path.stem, counts, first, slot_s, window_slots)
 
@@ -230,18 +209,41 @@ def _trained(
         raise InputError(f"--device: training on the GPU failed ({error}); give cpu") from error
 
 
+@dataclass(frozen=True)
+class _EvaluationRow:
+    """The errors of a forecaster on a trace."""
+
+    trace: str
+    forecaster: str
+    figures: Figures
+
+    def as_json(self) -> dict[str, object]:
+        names = ("windows", "mean", "mae", "wape", "pinball", "coverage", "ms")
+        figures = {name: getattr(self.figures, name) for name in names}
+        return {"trace": self.trace, "forecaster": self.forecaster, **figures}
+
+
+def _cells(row: _EvaluationRow) -> tuple[str, ...]:
+    """The cells under `_HEADERS`."""
+    figures = row.figures
+    numbers = (figures.mae, figures.wape, figures.pinball, figures.coverage)
+    return (
+        *(row.trace, row.forecaster, str(figures.windows), f"{figures.mean:.2f}"),
+        *("-" if number is None else f"{number:.3f}" for number in numbers),
+        f"{figures.ms:.1f}",
+    )
+
+
 def _measured(
     jobs: Sequence[_EvaluationJob], forecasters: Mapping[str, Forecaster]
-) -> list[ForecastRow]:
+) -> list[_EvaluationRow]:
     from migrator.forecast.evaluation import measure, origins_of
-    from migrator.report.forecasts import ForecastRow
 
     rows = []
     for job in jobs:
         origins = origins_of(job.first, len(job.counts), job.window_slots)
         with progress(len(origins) * len(forecasters), job.name) as step:
             for name, forecaster in forecasters.items():
-                measured = measure(forecaster, job.counts, origins, job.window_slots, step)
-                figures = {figure: getattr(measured, figure) for figure in _FIGURES}
-                rows.append(ForecastRow(job.name, name, **figures))
+                figures = measure(forecaster, job.counts, origins, job.window_slots, step)
+                rows.append(_EvaluationRow(job.name, name, figures))
     return rows

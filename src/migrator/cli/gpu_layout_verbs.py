@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,10 +15,9 @@ from migrator.gpu.drivers.base import DriverKind
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.gpu.drivers.base import GpuDriver, GpuInstance
-    from migrator.gpu.layout import Layout, Step
+    from migrator.gpu.layout import Step
     from migrator.gpu.partitioner import Partitioner
 
-_LOOK_EVERY_S = 0.25
 _INTERRUPTED = "an earlier run was interrupted; this one continues from there"
 LayoutGiven = Annotated[
     str,
@@ -33,15 +30,6 @@ Owner = Annotated[
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the steps, change nothing on the GPU.")
-]
-WaitS = Annotated[
-    float,
-    typer.Option(
-        "--wait-s",
-        min=0,
-        metavar="SECONDS",
-        help="How long to wait for processes that use what must go; they are never killed.",
-    ),
 ]
 
 
@@ -113,19 +101,11 @@ def apply(
     driver: DriverOption = None,
     index: Index = 0,
     dry_run: DryRun = False,
-    wait_s: WaitS = 0.0,
     owner: Owner = "migrator",
     enable_mig: Annotated[
         bool,
         typer.Option(
             "--enable-mig", help="Switch MIG mode on first if it is off; the GPU may be reset."
-        ),
-    ] = False,
-    limit_memory: Annotated[
-        bool,
-        typer.Option(
-            "--limit-memory",
-            help="MPS shares that are created get no more memory than the MIG instance would.",
         ),
     ] = False,
     state: State = None,
@@ -136,15 +116,11 @@ def apply(
 
     Example:  migrator gpu apply layout.yaml --dry-run
 
-    Example:  migrator gpu apply config.yaml:all-balanced --gpu 1 --wait-s 60
+    Example:  migrator gpu apply config.yaml:all-balanced --gpu 1
     """
     from migrator.gpu.layout_file import read_layout
 
-    chosen = replace(target(driver, index, state, board), limit_memory=limit_memory)
-    if limit_memory and chosen.driver != DriverKind.MPS:
-        raise InputError(
-            f"--limit-memory: {chosen.driver} gives every instance its own memory; leave it out"
-        )
+    chosen = target(driver, index, state, board)
     if enable_mig and chosen.driver != DriverKind.MIG:
         raise InputError(f"--enable-mig: {chosen.driver} has no MIG mode; leave it out")
     with chosen.partitioner(owner, read_only=dry_run) as partitioner:
@@ -162,7 +138,7 @@ def apply(
         else:
             if not gpu.divides and partitioner.plan(wanted.layout):
                 _require_mode(partitioner.driver, enable_mig)
-            steps = _apply_when_free(partitioner, wanted.layout, wait_s)
+            steps = partitioner.apply(wanted.layout)
             _report_recovery(partitioner)
     _print_steps(gpu.board, steps, as_json, f"GPU {gpu.index} is as {layout} says already")
 
@@ -172,7 +148,6 @@ def clear(
     driver: DriverOption = None,
     index: Index = 0,
     dry_run: DryRun = False,
-    wait_s: WaitS = 0.0,
     owner: Owner = "migrator",
     state: State = None,
     board: BoardName = None,
@@ -191,7 +166,6 @@ def clear(
             unused = [instance.place for instance in partitioner.ours() if not instance.holders]
             steps = tuple(Step(Op.DESTROY, place) for place in unused)
         else:
-            _wait_until_unused(partitioner, wait_s)
             steps = partitioner.clear()
             _report_recovery(partitioner)
         gone = {step.place for step in steps}
@@ -215,39 +189,6 @@ def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
         )
     driver.enable_mig()
     say(f"MIG mode of GPU {index} is on now")
-
-
-def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
-    """Apply the layout, once processes on our instances that are in the way have ended."""
-    from migrator.gpu.layout import BlockedError
-
-    until_s, reported = time.monotonic() + wait_s, False
-    while True:
-        try:
-            return partitioner.apply(wanted)
-        except BlockedError as error:
-            ours = {instance.place for instance in partitioner.ours()}
-            waits = all(instance.holders and instance.place in ours for instance in error.instances)
-            if not waits or time.monotonic() >= until_s:
-                raise
-            if not reported:
-                say(f"waiting up to {wait_s:g} s: {error}")
-            reported = True
-        _pause(until_s)
-
-
-def _wait_until_unused(partitioner: Partitioner, wait_s: float) -> None:
-    until_s = time.monotonic() + wait_s
-    used = [instance for instance in partitioner.ours() if instance.holders]
-    if used and wait_s:
-        say(f"waiting up to {wait_s:g} s for {', '.join(str(instance.place) for instance in used)}")
-    while used and time.monotonic() < until_s:
-        _pause(until_s)
-        used = [instance for instance in partitioner.ours() if instance.holders]
-
-
-def _pause(until_s: float) -> None:
-    time.sleep(min(_LOOK_EVERY_S, max(0.0, until_s - time.monotonic())))
 
 
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:

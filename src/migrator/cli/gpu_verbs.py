@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from migrator.cli.app import REFUSED, AsJson, State, app, print_json
-from migrator.cli.gpu_views import (
-    Row,
-    gpu_json,
-    heading,
-    instance_table,
-    profile_table,
-    shown_json,
-    slices,
-)
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
-    from migrator.core.catalogue import Place
+    from migrator.core.catalogue import Board, MigProfile, Place
     from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
     from migrator.gpu.partitioner import Partitioner
 
+Row = dict[str, Any]
+Owners = Mapping["Place", str]
+"""Owners of the instances that are in the journal."""
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -71,17 +65,11 @@ class GpuTarget:
     index: int
     state: Path
     board: str | None
-    limit_memory: bool = False
 
     def open(self) -> AbstractContextManager[GpuDriver]:
         from migrator.gpu.drivers.registry import open_driver
 
-        return open_driver(
-            *(self.driver, self.index),
-            state=self.state,
-            board=self.board,
-            limit_memory=self.limit_memory,
-        )
+        return open_driver(self.driver, self.index, state=self.state, board=self.board)
 
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
@@ -187,19 +175,19 @@ def show(
         environments = {instance: _environment(opened, instance) for instance in instances}
     owners, unfinished = _read_journal(chosen, gpu, instances)
     if as_json:
-        row = shown_json(gpu, instances, owners, environments)
+        row = _shown_json(gpu, instances, owners, environments)
         print_json(row | {"unfinished": unfinished})
         return
-    print(heading(chosen.driver, gpu), end="\n\n")
+    print(_heading(chosen.driver, gpu), end="\n\n")
     print(slices(gpu.board, instances), end="\n\n")
     if instances:
-        print(instance_table(instances, owners), end="\n\n")
+        print(_instance_table(instances, owners), end="\n\n")
         names = sorted(
             {name for environment in environments.values() for name in environment or ()}
         )
         if names:
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
-    print(profile_table(gpu.board, instances))
+    print(_profile_table(gpu.board, instances))
     for change in unfinished:
         print(f"\nunfinished: {change}; the next change continues from there")
 
@@ -243,7 +231,7 @@ def _rows(chosen: GpuTarget, only: int | None) -> list[Row]:
     for index in indices:
         try:
             with replace(chosen, index=index).open() as driver:
-                rows.append(gpu_json(driver.gpu(), driver.instances()))
+                rows.append(_gpu_json(driver.gpu(), driver.instances()))
         except MigratorError as error:
             if len(indices) == 1:
                 raise
@@ -290,3 +278,139 @@ def _read_journal(
     except MigratorError as error:
         say(str(error))
         return {}, []
+
+
+# What they print
+
+
+def _heading(driver: str, gpu: Gpu) -> str:
+    """The GPU and its driver."""
+    version = "" if gpu.driver_version == driver else f" {gpu.driver_version}"
+    mode = "on" if gpu.divides else "off: no instance can be created"
+    if driver == "mps":
+        mode = "off: instances are MPS shares"
+    return (
+        f"GPU {gpu.index}  {gpu.board.name}  {gpu.name}  {gpu.uuid}\n"
+        f"driver {driver}{version}, MIG mode {mode}"
+    )
+
+
+def slices(board: Board, instances: Sequence[GpuInstance]) -> str:
+    """The memory slices from left to right with the instances on them."""
+    from migrator.report.page import Slab, Use
+    from migrator.report.terminal import slices_text
+
+    slabs = [
+        Slab(
+            None,
+            Use.SERVING,
+            "",
+            instance.place.start,
+            board.profile(instance.place.profile).memory_slices,
+            0.0,
+            1.0,
+            instance.place.profile,
+        )
+        for instance in instances
+    ]
+    return slices_text(slabs, board.memory_slices, widest=100)
+
+
+def _instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
+    """One line per instance: start, profile, owner, processes, UUID."""
+    from migrator.report.terminal import aligned
+
+    rows = [
+        (
+            str(instance.place.start),
+            instance.place.profile,
+            owners.get(instance.place, "not ours"),
+            ", ".join(map(str, instance.holders)) or "none",
+            instance.uuid or "none: no compute instance",
+        )
+        for instance in instances
+    ]
+    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], text_columns=5)
+
+
+def _profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
+    """The board's MIG profiles and where each still fits."""
+    from migrator.report.terminal import aligned
+
+    rows = [
+        (
+            profile.name,
+            str(profile.gpcs),
+            "?" if profile.sms is None else str(profile.sms),
+            "?" if profile.memory_gib is None else f"{profile.memory_gib:g}",
+            " ".join(map(str, room(board, instances, profile))) or "nowhere",
+        )
+        for profile in board.profiles
+    ]
+    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], text_columns=5)
+
+
+def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:
+    """The starts at which one more instance of the profile fits beside the existing ones."""
+    from migrator.core.catalogue import Place
+    from migrator.gpu.layout import Layout, arrangements
+
+    places = tuple(instance.place for instance in instances)
+
+    def fits(start: int) -> bool:
+        try:
+            next(arrangements(board, Layout((*places, Place(start, profile.name)))))
+        except InputError:
+            return False
+        return True
+
+    return tuple(filter(fits, sorted(profile.starts)))
+
+
+def _gpu_json(gpu: Gpu, instances: Sequence[GpuInstance]) -> Row:
+    """A GPU and its instances as JSON."""
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "board": gpu.board.name,
+        "driver": gpu.driver,
+        "driver_version": gpu.driver_version,
+        "mig_mode": gpu.divides and gpu.driver != DriverKind.MPS,
+        "instances": [
+            {
+                "start": instance.place.start,
+                "gpcs": gpu.board.profile(instance.place.profile).gpcs,
+                "profile": instance.place.profile,
+                "number": instance.number,
+                "uuid": instance.uuid,
+                "holders": [asdict(holder) for holder in instance.holders],
+            }
+            for instance in instances
+        ],
+    }
+
+
+def _shown_json(
+    gpu: Gpu,
+    instances: Sequence[GpuInstance],
+    owners: Owners,
+    environments: Mapping[GpuInstance, dict[str, str] | None],
+) -> Row:
+    """The same with the owner and worker environment of every instance, and the profiles that
+    fit."""
+    row = _gpu_json(gpu, instances)
+    for shown, instance in zip(row["instances"], instances, strict=True):
+        shown |= {"owner": owners.get(instance.place), "environment": environments[instance]}
+    row["profiles"] = [
+        {
+            "profile": profile.name,
+            "gpcs": profile.gpcs,
+            "sms": profile.sms,
+            "memory_gib": profile.memory_gib,
+            "starts": list(profile.starts),
+            "fits_at": list(room(gpu.board, instances, profile)),
+        }
+        for profile in gpu.board.profiles
+    ]
+    return row

@@ -159,31 +159,28 @@ def _warn(sentence: str) -> None:
 
 
 def _print_course(result: BenchmarkResult, board: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from migrator.report.terminal import aligned
 
     print(f"benchmark {result.benchmark}: {result.source}")
     print(f"model     {result.model}, weights {result.weights}, on {board}")
     print(f"before    {result.accuracy_pretrained:.1%} after pre-training")
     if not result.rows:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("window", "classes", "before", "estimated", "after", "new classes", "", "seconds"):
-        table.add_column(name, justify="right")
+    lines = [("window", "classes", "before", "estimated", "after", "new classes", "", "seconds")]
     for row in result.rows:
         became = "adopted" if row.adopted else "kept the old"
-        became = "stopped, kept the old" if row.stopped else became
-        table.add_row(
-            str(row.window),
-            str(row.classes),
-            f"{row.accuracy_pre:.1%}",
-            f"{row.accuracy_estimated:.1%}",
-            f"{row.accuracy_post:.1%}",
-            f"{row.accuracy_new_pre:.0%} to {row.accuracy_new_post:.0%}",
-            became,
-            f"{row.retraining_s:.1f}",
+        lines.append(
+            (
+                str(row.window),
+                str(row.classes),
+                f"{row.accuracy_pre:.1%}",
+                f"{row.accuracy_estimated:.1%}",
+                f"{row.accuracy_post:.1%}",
+                f"{row.accuracy_new_pre:.0%} to {row.accuracy_new_post:.0%}",
+                "stopped, kept the old" if row.stopped else became,
+                f"{row.retraining_s:.1f}",
+            )
         )
-    Console(width=100).print(table)
+    print(aligned(lines, text_columns=0))
     print(f"estimates missed by {100 * (result.median_error or 0):.1f} points (median) ", end="")
     print(f"and took {result.estimation_part or 0:.1%} of the retrainings' time")

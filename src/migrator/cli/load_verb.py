@@ -87,9 +87,6 @@ def load(
         float,
         typer.Option(min=0.1, metavar="SECONDS", help="Give up after this time without an answer."),
     ] = 10.0,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a report.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send a scenario's requests to a running server and report what clients observed.
@@ -98,11 +95,8 @@ def load(
     """
     require_extra("serve", "migrator load")
     from migrator.load.run import LoadSettings
-    from migrator.report.html_page import check_page_path, write_page
-    from migrator.report.load import load_json, load_page, load_table
+    from migrator.report.load import load_json, load_table
 
-    if report is not None:
-        check_page_path(report)
     live = _read(scenario, seed, windows)
     host = f"[{live.live.host}]" if ":" in live.live.host else live.live.host
     scheme = "http" if live.live.tls is None else "https"
@@ -119,14 +113,10 @@ def load(
         ca=ca,
     )
     outcome = _send(live, settings)
-    if report is not None:
-        write_page(load_page(outcome), report)
     if as_json:
         print_json(load_json(outcome))
     else:
         print(load_table(outcome))
-        if report is not None:
-            print(f"\nreport  {report}")
     if outcome.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if outcome.ended is not None:
@@ -241,22 +231,16 @@ def _progress_bar() -> Iterator[Callable[[LoadProgress], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[sent]}"))
+    columns = (TextColumn("{task.description}"), BarColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("connecting", total=None, sent="")
+        task = bar.add_task("connecting", total=None)
 
         def watch(now: LoadProgress) -> None:
+            words = f"window {now.window}"
             if now.waits_s:
-                description = f"window {now.window} begins in {now.waits_s:.0f} s"
-                bar.update(task, description=description)
-                return
-            share = f"{now.goodput / now.sent:.1%}" if now.sent else "-"
-            bar.update(
-                task,
-                description=f"window {now.window}",
-                total=now.whole_s,
-                completed=now.passed_s,
-                sent=f"{now.sent:,} sent, goodput {share}",
-            )
+                words += f" begins in {now.waits_s:.0f} s"
+            elif now.sent:
+                words += f": {now.sent:,} sent, goodput {now.goodput / now.sent:.1%}"
+            bar.update(task, description=words, total=now.whole_s, completed=now.passed_s)
 
         yield watch

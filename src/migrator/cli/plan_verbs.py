@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,21 +14,6 @@ from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.problem import Charge, Plan, Problem
 from migrator.io.strict import listed
 
-
-class Solver(StrEnum):
-    """Planners by name."""
-
-    EXACT = "exact"
-    ILP = "ilp"
-
-
-class IlpBackend(StrEnum):
-    """MILP solvers by name."""
-
-    HIGHS = "highs"
-    GUROBI = "gurobi"
-
-
 ChargeOption = Annotated[
     Charge | None, typer.Option(help="Cost model of reconfigurations; default: the problem's.")
 ]
@@ -39,10 +23,12 @@ ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (
 @app.command()
 def plan(
     problem: ProblemFile,
-    solver: Annotated[Solver, typer.Option(help="Exact label search, or the paper's ILP.")] = (
-        Solver.EXACT
-    ),
-    backend: Annotated[IlpBackend, typer.Option(help="Solver of the ILP.")] = IlpBackend.HIGHS,
+    solver: Annotated[
+        str, typer.Option(metavar="exact|ilp", help="Exact label search, or the paper's ILP.")
+    ] = "exact",
+    backend: Annotated[
+        str, typer.Option(metavar="highs|gurobi", help="Solver of the ILP.")
+    ] = "highs",
     time_limit: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Time limit; default: 1% of the window."),
@@ -70,7 +56,7 @@ def plan(
         window = window.with_charge(charge)
     try:
         require_feasible(window)
-        if solver is Solver.EXACT or warm_start:
+        if solver == "exact" or warm_start:
             ready(window.charge)
         planned = make_plan(
             window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,8 +32,6 @@ from migrator.cli.cluster_verbs import ray_address, read_run, simulate_cluster
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.cluster.outcome import ClusterOutcome
-    from migrator.cluster.scenario import ClusterScenario
     from migrator.core.batch import Batch
     from migrator.records.outcome import RunOutcome
     from migrator.records.rows import RunRecords
@@ -102,7 +99,9 @@ def simulate(
             placed = simulate_cluster(read, names, workers, drawn=drawn)
         _print_runs(placed, cluster_outcome_json, outcome_table, as_json)
         return
-    _require_no_workers(at_once, ray)
+    if at_once is not None or ray is not None:
+        option = "--jobs" if ray is None else "--ray"
+        raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
     if report is not None:
         check_page_path(report)
     if records is not None:
@@ -165,13 +164,6 @@ def _names_in(text: str) -> list[str]:
     if not names:
         raise InputError("--policy: no name given; `migrator policies` lists them")
     return [policy(name).name for name in dict.fromkeys(names)]
-
-
-def _require_no_workers(at_once: int | None, ray: str | None) -> None:
-    """InputError if an option is given that only cluster scenarios support."""
-    if at_once is not None or ray is not None:
-        option = "--jobs" if ray is None else "--ray"
-        raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
 
 
 def _run(jobs: Sequence[SimulationJob]) -> Iterator[RunOutcome]:
@@ -239,27 +231,16 @@ def compare(
     forecaster: Forecaster = None,
     drawn: Drawn = False,
     processes: Processes = None,
-    ray: RayAddress = None,
     figure: Figure = None,
-    records: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write records for `migrator dashboard`, one file per policy."
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run scenarios under several policies and seeds and print a table of the results.
-
-    The tenants of a cluster are placed once per seed; every policy runs that placement.
-    """
-    from migrator.cluster.report import cluster_outcome_json
-    from migrator.core.comparison import leads, summarise
+    """Run scenarios under several policies and seeds and print a table of the results."""
+    from migrator.cluster.file import is_cluster
+    from migrator.core.comparison import summarise
     from migrator.policies.registry import policies as policies_by_name
-    from migrator.records.simulated import write_simulations
     from migrator.report.comparison import comparison_table, draw_comparison
     from migrator.report.html_page import check_figure_path
-    from migrator.report.run_json import lead_json, rows_json, run_json
+    from migrator.report.run_json import rows_json, run_json
     from migrator.simulation.compare import SimulationJob
     from migrator.workload.file import read_scenario
 
@@ -267,113 +248,38 @@ def compare(
         check_figure_path(figure)
     every = [name for name in policies_by_name() if not name.startswith("static-")]
     names = every if policies == "all" else _names_in(policies)
-    scenario_runs = _read_all(scenarios, seeds)
-    for scenario in scenario_runs:
-        require_known(
-            scenario.path, policy=None, forecaster=None if forecaster else scenario.forecaster
-        )
-    clusters = [given_scenario for given_scenario in scenario_runs if given_scenario.is_cluster]
-    if not clusters:
-        _require_no_workers(None, ray)
-    files = {} if records is None else _record_files(records, names, clusters)
-    jobs = [
-        SimulationJob(
-            *(partial(read_scenario, given_scenario.path), name, forecaster, seed, windows, drawn),
-            name=given_scenario.name,
-            record=records is not None,
-        )
-        for given_scenario in scenario_runs
-        if not given_scenario.is_cluster
-        for name in names
-        for seed in given_scenario.seeds
-    ]
-    many = [
-        replace(read_run(cluster.path, seed, windows, forecaster), name=cluster.name)
-        for cluster in clusters
-        for seed in cluster.seeds
-    ]
+    paths = list(dict.fromkeys(scenarios))
+    for path in paths:
+        if is_cluster(path):
+            raise InputError(
+                f"{path}: this is a scenario of many GPUs; use `migrator simulate {path} --policy "
+                f"{','.join(names[:2])}`"
+            )
+    read = {path: read_scenario(path) for path in paths}
+    titles = [scenario.name for scenario in read.values()]
+    jobs = []
+    for path, scenario in read.items():
+        require_known(path, policy=None, forecaster=None if forecaster else scenario.forecaster)
+        title = scenario.name if titles.count(scenario.name) == 1 else str(path)
+        source = partial(read_scenario, path)
+        jobs += [
+            SimulationJob(source, name, forecaster, seed, windows, drawn, name=title)
+            for name in names
+            for seed in range(scenario.seed, scenario.seed + seeds)
+        ]
     runs = _run_parallel(jobs, processes)
-    placed = _run_clusters(many, names, processes, ray, drawn=drawn)
-    order = [given_scenario.name for given_scenario in scenario_runs]
-    rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
+    rows = summarise(runs)
     labels = [label.words for label in dict.fromkeys(run.labels for run in runs)]
     if figure is not None:
         draw_comparison(rows, figure, notes=labels)
-    for name, path in files.items():
-        write_simulations(path, _recorded(run for run in runs if run.policy == name))
     if as_json:
-        print_json(
-            {
-                "rows": rows_json(rows),
-                "leads": [lead_json(lead) for lead in leads(rows)],
-                "runs": [*map(run_json, runs), *map(cluster_outcome_json, placed)],
-            }
-        )
+        print_json({"rows": rows_json(rows), "runs": [run_json(run) for run in runs]})
         return
     print(comparison_table(rows))
     for line in labels:
         print(line)
     if figure is not None:
         print(f"\nfigure  {figure}")
-    if records is not None:
-        print(f"\nrecords {records}  (look at them: migrator dashboard {records}/NAME.db ...)")
-
-
-@dataclass(frozen=True)
-class _ScenarioRuns:
-    """A scenario to compare on."""
-
-    path: Path
-    name: str
-    """Its path if another scenario has the same name."""
-    seeds: range
-    is_cluster: bool
-    forecaster: str
-
-
-def _read_all(paths: Sequence[Path], seeds: int) -> list[_ScenarioRuns]:
-    """Read every scenario once, before anything runs."""
-    from migrator.cluster.file import is_cluster, read_cluster
-    from migrator.workload.file import read_scenario
-
-    clusters = {path: is_cluster(path) for path in dict.fromkeys(paths)}
-    read = {
-        path: (read_cluster if many else read_scenario)(path) for path, many in clusters.items()
-    }
-    names = [scenario.name for scenario in read.values()]
-    return [
-        _ScenarioRuns(
-            path,
-            scenario.name if names.count(scenario.name) == 1 else str(path),
-            range(scenario.seed, scenario.seed + seeds),
-            clusters[path],
-            scenario.forecaster,
-        )
-        for path, scenario in read.items()
-    ]
-
-
-def _record_files(
-    folder: Path, policies: Sequence[str], clusters: Sequence[_ScenarioRuns]
-) -> Mapping[str, Path]:
-    """Create a folder for a file per policy; InputError if that fails."""
-    from migrator.records.simulated import check_records_path
-
-    if clusters:
-        raise InputError(
-            f"--records: not supported for cluster scenarios such as {clusters[0].path}; leave one "
-            "of them out"
-        )
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--records: cannot make the folder {folder} ({error.strerror}); name another"
-        ) from error
-    files = {name: folder / f"{name}.db" for name in policies}
-    for path in files.values():
-        check_records_path(path)
-    return files
 
 
 def _run_parallel(jobs: Sequence[SimulationJob], processes: int | None) -> list[RunOutcome]:
@@ -386,24 +292,6 @@ def _run_parallel(jobs: Sequence[SimulationJob], processes: int | None) -> list[
             outcomes[place] = outcome
             step()
     return [outcomes[place] for place in sorted(outcomes)]
-
-
-def _run_clusters(
-    clusters: Sequence[ClusterScenario],
-    names: Sequence[str],
-    processes: int | None,
-    ray: str | None,
-    *,
-    drawn: bool,
-) -> list[ClusterOutcome]:
-    if not clusters:
-        return []
-    from migrator.io.task_pool import open_workers
-
-    warm({*names, "migrator"})
-    with open_workers(processes, ray_address(ray)) as workers:
-        runs = [simulate_cluster(cluster, names, workers, drawn=drawn) for cluster in clusters]
-    return [outcome for run in runs for outcome in run]
 
 
 # Lists

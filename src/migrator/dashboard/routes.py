@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,10 +21,8 @@ from starlette.routing import Route
 
 from migrator.core.catalogue import board
 from migrator.core.errors import HttpError, InputError, MigratorError
-from migrator.dashboard.assets import KINDS, packaged_assets, plotly_file
 from migrator.dashboard.feed import Feed
-from migrator.dashboard.updates import Marker
-from migrator.dashboard.windows import window_figures, window_json
+from migrator.dashboard.updates import Marker, window_json
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
 from migrator.report.paint import HUES, OUTCOMES, shades
@@ -31,20 +32,23 @@ from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable
 
 Handler = Callable[[Request], Awaitable[Response]]
-_FOR_EVER = "public, max-age=31536000, immutable"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
     "img-src 'self' data: blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""plotly.js sets styles; everything else comes from this server."""
-_PART_BYTES = 256 * 2**10
+"""Elements have styles of their own; everything else comes from this server."""
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 _MOST_DIGITS = 18
 """Longer numbers are in no records, and int() refuses very long ones."""
 _MOST_FEEDS = 32
 """Runs whose feeds are kept."""
 _MOST_RUNS = 50
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
-_PLOTLY_MISSING = "pip install 'migrator-gpu[figures]'"
 
 _log = logging.getLogger(__name__)
 
@@ -109,14 +113,12 @@ class Dashboard:
         return [
             Route("/", self._page),
             Route("/dashboard/static/{name}", self._static),
-            Route("/dashboard/plotly/{name}", self._plotly),
             Route("/dashboard/about", self._send_about),
             Route("/dashboard/sources", self._guarded(self._send_sources)),
             Route(run, self._guarded(self._whole)),
             Route(f"{run}/history", self._guarded(self._history)),
             Route(f"{run}/news", self._guarded(self._news)),
             Route(f"{run}/windows/{{window}}", self._guarded(self._window)),
-            Route(f"{run}/windows/{{window}}/figures", self._guarded(self._figures)),
         ]
 
     def close(self) -> None:
@@ -148,17 +150,8 @@ class Dashboard:
     async def _static(self, request: Request) -> Response:
         return _sent(request, request.path_params["name"])
 
-    async def _plotly(self, request: Request) -> Response:
-        file = plotly_file()
-        if file is None or request.path_params["name"] != file.name:
-            return refusal_response(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
-        headers = {"cache-control": _FOR_EVER, "content-length": str(len(file.data))}
-        return StreamingResponse(_parts(file.data), headers=headers, media_type=KINDS[".js"])
-
     async def _send_about(self, _: Request) -> Response:
-        file = plotly_file()
-        plotly = {"plotly": file.name if file else None, "without": _PLOTLY_MISSING}
-        return _json({**self._about, **plotly})
+        return _json(self._about)
 
     async def _send_sources(self, _: Request) -> Response:
         sources = [await asyncio.to_thread(source_json, source) for source in self._sources]
@@ -183,10 +176,6 @@ class Dashboard:
     async def _window(self, request: Request) -> Response:
         source, run, window = self._named(request)
         return _json_text(await asyncio.to_thread(window_json, source.path, run, window))
-
-    async def _figures(self, request: Request) -> Response:
-        source, run, window = self._named(request)
-        return _json(await asyncio.to_thread(window_figures, source.path, run, window))
 
     def _named(self, request: Request) -> tuple[Source, int, int]:
         named = request.path_params
@@ -214,20 +203,33 @@ def _number(text: str) -> int:
     return int(text)
 
 
+@dataclass(frozen=True)
+class _Asset:
+    data: bytes
+    kind: str
+    etag: str
+
+
+@cache
+def _packaged_assets() -> Mapping[str, _Asset]:
+    """All files by name, read once: the name in a request is never used as a path."""
+    assets = {}
+    for file in files("migrator.dashboard").joinpath("static").iterdir():
+        if kind := _KINDS.get(Path(file.name).suffix):
+            data = file.read_bytes()
+            etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+            assets[file.name] = _Asset(data, kind, etag)
+    return assets
+
+
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
-    asset = packaged_assets().get(name)
+    asset = _packaged_assets().get(name)
     if asset is None:
         return refusal_response(404, f"{name[:80]} is not part of the page; load the page again")
     sent = {"etag": asset.etag, "cache-control": "no-cache", **(headers or {})}
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=sent)
     return Response(asset.data, headers={**sent, "content-type": asset.kind})
-
-
-async def _parts(data: bytes) -> AsyncIterator[memoryview]:
-    """Views of the data, so that slow clients hold no copies of it."""
-    for begin in range(0, len(data), _PART_BYTES):
-        yield memoryview(data)[begin : begin + _PART_BYTES]
 
 
 def _json(value: Any) -> Response:

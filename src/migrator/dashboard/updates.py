@@ -49,6 +49,8 @@ _FIRST_WINDOWS = 2
 """Windows whose seconds, units and plans a page gets before the history."""
 _MOST_WINDOWS = 1000
 """The newest windows that a page begins with; a month has 13,000."""
+_LAST_S = 1e12
+"""Until when a window lasts that has not ended."""
 _MOST = 300
 """The newest events, plans and actions of one update."""
 _VERSIONS = f"(at_s >= ? OR {NEWEST_ADOPTED})"
@@ -73,11 +75,11 @@ class Update:
 def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
     """What a page begins with: all windows, and of the last ones everything; or the history."""
     with reading(path, SCHEMA) as connection:
-        row, marker = run_row(connection, path, run), Marker.now(connection)
+        row, marker = _run_row(connection, path, run), Marker.now(connection)
         back_s = HISTORY_S if history else _FIRST_WINDOWS * row.window_s
         last = "(SELECT max(second) FROM second WHERE run = ?)"
         recent = f"run = ? AND second >= {last} - {back_s:.0f}"
-        seconds = seconds_json(connection, recent, run, run)
+        seconds = _seconds_json(connection, recent, run, run)
         newest = "SELECT max(began_s) FROM window WHERE run = ?"
         last_s = connection.execute(newest, (run,)).fetchone()[0]
         since_s = (row.began_s if last_s is None else last_s) - back_s
@@ -93,8 +95,10 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
             ActionRecord: (),
             RetrainingRecord: ("window >= ?", first),
         }
-        windows = _with_plans(connection, run, since_s, first)
-        facts = facts_of(replace(read_run(connection, row, wanted), windows=windows))
+        # seconds are counted from the first one's begin
+        with_first = "(window >= ? OR window = (SELECT min(window) FROM window WHERE run = ?))"
+        windows = _read_windows(connection, run, with_first, first, run)
+        facts = _facts_of(replace(read_run(connection, row, wanted), windows=windows))
         text = _update_text(connection, facts, marker, seconds)
     return Update(marker, text, empty=False)
 
@@ -102,7 +106,7 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
 def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
     """What changed after a marker, up to another one, by default up to now."""
     with reading(path, SCHEMA) as connection:
-        row, marker = run_row(connection, path, run), until or Marker.now(connection)
+        row, marker = _run_row(connection, path, run), until or Marker.now(connection)
         wanted: dict[type[Record], tuple[Any, ...]] = {
             kind: ("rowid > ? AND rowid <= ?", after.of(kind), marker.of(kind))
             for kind in TABLES
@@ -112,16 +116,41 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
         windows = wanted.pop(WindowRecord, None)
         rows = read_run(connection, row, wanted)
         if windows is not None:
-            rows = replace(rows, windows=read_windows(connection, run, *windows))
-        facts = facts_of(replace(rows, plans=_with_their_windows(connection, run, rows.plans)))
+            rows = replace(rows, windows=_read_windows(connection, run, *windows))
+        facts = _facts_of(replace(rows, plans=_with_their_windows(connection, run, rows.plans)))
         # seconds that were thinned meanwhile are old ones, which the page has in full
         where = "+run = ? AND rowid > ? AND rowid <= ? AND span_s = 1"
-        seconds = seconds_json(connection, where, run, *between)
+        seconds = _seconds_json(connection, where, run, *between)
         text = _update_text(connection, facts, marker, seconds)
     return Update(marker, text, empty=marker == after)
 
 
-def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
+def window_json(path: Path, run: int, number: int) -> str:
+    """The seconds, units and plans of an old window, in the format of an update."""
+    with reading(path, SCHEMA) as connection:
+        row = _run_row(connection, path, run)
+        windows = _read_windows(connection, run, "window <= ?", number)
+        if not windows or windows[-1].window != number:
+            raise InputError(f"window: run {run} has no window {number}; load the page again")
+        first, window = windows[0], windows[-1]
+        later = "SELECT min(began_s) FROM window WHERE run = ? AND window > ?"
+        next_s = connection.execute(later, (run, number)).fetchone()[0]
+        until_s = min(_LAST_S if end_s is None else end_s for end_s in (window.ended_s, next_s))
+        of_window = ("window = ?", number)
+        overlap = "from_s < ? AND (to_s IS NULL OR to_s > ?)"
+        wanted: Conditions = {
+            WindowRecord: of_window,
+            PlanRecord: of_window,
+            UnitRecord: (overlap, until_s, window.began_s),
+        }
+        facts = _facts_of(read_run(connection, row, wanted))
+        between = (round(window.began_s - first.began_s), round(until_s - first.began_s))
+        where = "run = ? AND second >= ? AND second < ?"
+        seconds = _seconds_json(connection, where, run, *between)
+    return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
+
+
+def _run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     """The row of a run; InputError if there is none."""
     row = find_run(connection, run)
     if row is None:
@@ -129,7 +158,7 @@ def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     return row
 
 
-def read_windows(
+def _read_windows(
     connection: sqlite3.Connection, run: int, where: str = "1", *given: object
 ) -> tuple[WindowRecord, ...]:
     """Windows without their plans, which are large and sent separately."""
@@ -143,21 +172,6 @@ def _first_window(connection: sqlite3.Connection, run: int) -> tuple[int, float]
     return (-1, 0.0) if oldest is None else (int(oldest[0]) + 1, float(oldest[1]))
 
 
-def _with_plans(
-    connection: sqlite3.Connection, run: int, since_s: float, first: int
-) -> tuple[WindowRecord, ...]:
-    """The windows; the recent ones with their first plan if the run's other plans are deleted."""
-    # seconds are counted from the first one's begin
-    wanted = "(window >= ? OR window = (SELECT min(window) FROM window WHERE run = ?))"
-    rows = read_windows(connection, run, wanted, first, run)
-    kept = "SELECT EXISTS (SELECT 1 FROM plan WHERE run = ?)"
-    if connection.execute(kept, (run,)).fetchone()[0]:
-        return rows
-    recent_ones = "began_s > ? AND window >= ?"
-    recent = read_rows(connection, run, WindowRecord, recent_ones, since_s, first)
-    return (*rows[: len(rows) - len(recent)], *recent)
-
-
 def _with_their_windows(
     connection: sqlite3.Connection, run: int, plans: Iterable[PlanRecord]
 ) -> tuple[PlanRecord, ...]:
@@ -167,7 +181,7 @@ def _with_their_windows(
     return tuple(plan for plans_of_window in planses for plan in plans_of_window)
 
 
-def facts_of(rows: RunRecords) -> dict[str, Any]:
+def _facts_of(rows: RunRecords) -> dict[str, Any]:
     """Everything but the seconds as plain data, without empty lists; the newest where many."""
     run, zero_s = rows.run, rows.run.began_s
 
@@ -189,7 +203,7 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
         "versions": moved(rows.versions, "at_s"),
         "events": moved(rows.events[-_MOST:], "at_s"),
         "plans": moved(rows.plans[-_MOST:], "at_s", without="blocks"),
-        "planned": _planned(run, rows.windows, rows.plans),
+        "planned": _planned(run, rows.plans),
         "actions": moved(rows.actions[-_MOST:], "at_s"),
         "retrainings": moved(rows.retrainings, "at_s"),
     }
@@ -197,23 +211,12 @@ def facts_of(rows: RunRecords) -> dict[str, Any]:
     return {"run": {"run": run.run, "ended_s": ended_s}} | {k: v for k, v in facts.items() if v}
 
 
-def _planned(
-    run: RunRow, windows: Iterable[WindowRecord], plans: Iterable[PlanRecord]
-) -> dict[int, Any]:
+def _planned(run: RunRow, plans: Iterable[PlanRecord]) -> dict[int, Any]:
     """Window -> the blocks planned for it."""
     by_window: dict[int, list[PlanRecord]] = {}
     for plan in plans:
         by_window.setdefault(plan.window, []).append(plan)
-    nothing = WindowRecord(0, 0.0, "", "")
-    blocks = {
-        number: planned_blocks(nothing, plans_of_window, run.slots)
-        for number, plans_of_window in by_window.items()
-    }
-    # the file keeps a limited number of plans besides the first one of each window
-    for row in windows:
-        if row.plan is not None and row.window not in blocks:
-            blocks[row.window] = planned_blocks(row, (), run.slots)
-    return blocks
+    return {window: planned_blocks(plans, run.slots) for window, plans in by_window.items()}
 
 
 def _update_text(
@@ -226,7 +229,7 @@ def _update_text(
     return f'{text[:-1]},"seconds":{seconds}}}'
 
 
-def seconds_json(connection: sqlite3.Connection, where: str, *given: object) -> str:
+def _seconds_json(connection: sqlite3.Connection, where: str, *given: object) -> str:
     """{tenant: [column, ...]} of the rows that `where` names, by second."""
     arrays = ", ".join(f"json_group_array({_rounded(column)})" for column in COLUMNS)
     query = (

@@ -1,21 +1,16 @@
-"""The current state of a live run: from its records, and from its daemon if that replies.
-
-`status` and `top` show it.
-"""
+"""The current state of a live run: from its records, and from its daemon if that replies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.evidence import Accuracy, Evidence
 from migrator.core.outcome import Tally
-from migrator.records.recent_traffic import RateMeter, RecentTraffic, recorded_traffic
 from migrator.records.rows import EventRecord, RunRow
-from migrator.records.runs import planned_blocks
 from migrator.records.store import RecentRows
 
 
@@ -61,7 +56,6 @@ class CurrentTenant:
     retraining: str | None = None
     progress: float | None = None
     drained: bool = False
-    pace: RecentTraffic = field(default_factory=RecentTraffic)
     reason: str = ""
     """Why it is not being retrained (`core.not_retrained`); empty if it is, or was just now."""
     why: str = ""
@@ -69,21 +63,10 @@ class CurrentTenant:
     configuration: str = ""
     """Of the retraining; empty for a tenant's only one."""
 
-    @property
-    def goodput_rps(self) -> float | None:
-        """Answers in time per second, times their accuracy by this window's labels; None if too
-        few are labelled."""
-        accuracy = self.accuracy
-        if self.pace.in_time_rps is None or accuracy is None:
-            return None
-        if accuracy.evidence is not Evidence.ANSWERS:
-            return None
-        return self.pace.in_time_rps * accuracy.value
-
 
 @dataclass(frozen=True)
 class CurrentUnit:
-    """An instance or share, held or planned."""
+    """An instance or share."""
 
     start: int | None
     """None: a share."""
@@ -92,7 +75,7 @@ class CurrentUnit:
     kind: str
     """inference, retraining, or empty."""
     state: str
-    """As the executor has it; "planned" for those of a plan."""
+    """As the executor has it."""
     since_s: float | None = None
 
     @property
@@ -102,28 +85,12 @@ class CurrentUnit:
 
 
 @dataclass(frozen=True)
-class UnitUsage:
-    """What the driver reports of an instance, or of the whole GPU."""
-
-    start: int | None
-    """None: the whole GPU."""
-    busy: float | None
-    used_mib: int
-    total_mib: int
-
-
-@dataclass(frozen=True)
 class CurrentRun:
     """A run as it is now."""
 
     now_s: float
-    run: RunRow | None
-    """None: only the daemon is known, no records."""
+    run: RunRow
     probe: DaemonProbe
-    scenario: str
-    board: str
-    driver: str
-    policy: str
     last_s: float
     """When anything was last recorded."""
     window: int | None
@@ -132,75 +99,39 @@ class CurrentRun:
     paused: bool
     """Whether an operator paused reconfiguration; a restart of the daemon ends a pause."""
     tenants: tuple[CurrentTenant, ...]
-    planned: tuple[CurrentUnit, ...] | None
-    """By the plan for this slot; None: unknown."""
     held: tuple[CurrentUnit, ...]
     events: tuple[EventRecord, ...]
-    usage: tuple[UnitUsage, ...] = ()
-    """Empty where there is no GPU, or another machine has it."""
     files: str = ""
     """Why the daemon cannot write labels or records; "" if it can."""
 
-    @property
-    def distinct_events(self) -> tuple[EventRecord, ...]:
-        """The events without reasons for a plan that the next event repeats."""
-        following = (*(event.words for event in self.events[1:]), "")
-        return tuple(
-            event
-            for event, after in zip(self.events, following, strict=False)
-            if event.kind != "replan" or event.words not in after
-        )
 
-
-def current_run(
-    rows: RecentRows | None, probe: DaemonProbe, now_s: float, meter: RateMeter | None = None
-) -> CurrentRun:
-    """The state at `now_s`; without `rows` all is as the daemon replied."""
-    reply, run = probe.reply or {}, rows.run if rows is not None else None
-    if rows is None:
-        one_slot = {"window_s": 1.0, "slot_s": 1.0}
-        unknown = RunRow(0, now_s, None, "?", "?", "?", "?", 0, 0, one_slot)
-        rows = RecentRows(unknown, last_s=now_s)
-    facts: dict[str, Any] = {
-        name: str(reply.get(name, getattr(rows.run, name)))
-        for name in ("scenario", "board", "driver", "policy")
-    }
-    window, slot, slots = _position(rows, probe, now_s)
+def current_run(rows: RecentRows, probe: DaemonProbe, now_s: float) -> CurrentRun:
+    """The state at `now_s`."""
+    reply, run = probe.reply or {}, rows.run
+    window = slot = None
+    if rows.window is not None:
+        window = rows.window.window
+        if probe.state not in (DaemonState.ENDED, DaemonState.KILLED):
+            slot = int((now_s - rows.window.began_s) / run.slot_s)
+            slot = min(run.slots - 1, max(0, slot))
     return CurrentRun(
         now_s=now_s,
         run=run,
         probe=probe,
-        **facts,
         last_s=rows.last_s,
-        window=window,
-        slot=slot,
-        slots=slots,
+        window=reply.get("window", window),
+        slot=reply.get("slot", slot),
+        slots=reply.get("slots", run.slots),
         paused=bool(reply.get("paused", _is_paused(rows, probe))),
-        tenants=tuple(_tenant(name, rows, reply, meter) for name in _names(rows, reply)),
-        planned=_planned(rows, window, slot, slots),
+        tenants=tuple(_tenant(name, rows, reply) for name in _names(rows, reply)),
         held=_held(rows, reply),
         events=rows.events,
         files=str(reply.get("files", "")),
     )
 
 
-def _position(
-    rows: RecentRows, probe: DaemonProbe, now_s: float
-) -> tuple[int | None, int | None, int]:
-    """Window, slot, slots of a window."""
-    reply, slots, window, slot = probe.reply or {}, rows.run.slots, None, None
-    if rows.window is not None:
-        window = rows.window.window
-        if probe.state not in (DaemonState.ENDED, DaemonState.KILLED):
-            slot = int((now_s - rows.window.began_s) / rows.run.slot_s)
-            slot = min(slots - 1, max(0, slot))
-    return reply.get("window", window), reply.get("slot", slot), reply.get("slots", slots)
-
-
 def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
-    recorded = {second.tenant for second in rows.seconds} | {
-        tenant_window.tenant for tenant_window in rows.tenant_windows
-    }
+    recorded = {tenant_window.tenant for tenant_window in rows.tenant_windows}
     recorded |= {unit.tenant for unit in rows.units if unit.tenant} | rows.totals.keys()
     return tuple(dict.fromkeys((*rows.run.tenants, *reply.get("tenants", {}), *sorted(recorded))))
 
@@ -222,16 +153,10 @@ def _last_action(
     return kinds_done[-1] if kinds_done else None
 
 
-def _tenant(
-    name: str, rows: RecentRows, reply: Mapping[str, Any], meter: RateMeter | None
-) -> CurrentTenant:
-    recorded = _recorded(name, rows)
+def _tenant(name: str, rows: RecentRows, reply: Mapping[str, Any]) -> CurrentTenant:
     replied = reply.get("tenants", {}).get(name)
     if replied is None:
-        return recorded
-    pace = RecentTraffic() if meter is None else meter.pace(name)
-    if pace.rate_rps is None:  # after one reply there is no rate yet: take that of the records
-        pace = replace(recorded.pace, p50_ms=pace.p50_ms, p99_ms=pace.p99_ms)
+        return _recorded(name, rows)
     return CurrentTenant(
         name,
         Tally(
@@ -248,7 +173,6 @@ def _tenant(
         replied.get("retraining"),
         replied.get("progress"),
         bool(replied.get("drained")),
-        pace,
         str(replied.get("reason", "")),
         str(replied.get("why", "")),
         str(replied.get("configuration", "")),
@@ -271,7 +195,6 @@ def _recorded(name: str, rows: RecentRows) -> CurrentTenant:
         job.phase if job else "running" if trains else None,
         job.progress if job else None,
         drained,
-        recorded_traffic([second for second in rows.seconds if second.tenant == name]),
         job.reason if job else "",
         job.why if job else "",
         job.configuration if job else "",
@@ -292,40 +215,22 @@ def _model(name: str, rows: RecentRows) -> tuple[Accuracy | None, int | None]:
     return _accuracy(newest.accuracy, Evidence.EARLIER), newest.number
 
 
-def _planned(
-    rows: RecentRows, window: int | None, slot: int | None, slots: int
-) -> tuple[CurrentUnit, ...] | None:
-    if rows.window is None or rows.window.window != window or slot is None:
-        return None
-    blocks = planned_blocks(rows.window, rows.plans, slots)
-    if not blocks:
-        return None
-    now = [block for block in blocks if block["from"] <= slot < block["until"]]
-    return _ordered(
-        [_unit(block["start"], block["gpcs"], block["task"], "planned") for block in now]
-    )
-
-
 def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[CurrentUnit, ...]:
+    recorded = [
+        CurrentUnit(unit.start, unit.gpcs, unit.tenant, unit.task, unit.state, unit.from_s)
+        for unit in rows.units
+    ]
     if "units" not in reply:
-        return _ordered(
-            [
-                CurrentUnit(unit.start, unit.gpcs, unit.tenant, unit.task, unit.state, unit.from_s)
-                for unit in rows.units
-            ]
+        return _ordered(recorded)
+    since_s = {(unit.start, unit.gpcs, unit.state): unit.since_s for unit in recorded}
+    held = []
+    for unit in reply["units"]:
+        tenant, _, kind = (unit["task"] or "").rpartition("/")
+        place = (unit["start"], unit["gpcs"], unit["state"])
+        held.append(
+            CurrentUnit(*place[:2], tenant or None, kind, unit["state"], since_s.get(place))
         )
-    since_s = {(unit.start, unit.gpcs, unit.state): unit.from_s for unit in rows.units}
-    held = [(unit["start"], unit["gpcs"], unit["task"], unit["state"]) for unit in reply["units"]]
-    return _ordered(
-        [_unit(*holding, since_s.get((holding[0], holding[1], holding[3]))) for holding in held]
-    )
-
-
-def _unit(
-    start: int | None, gpcs: float, task: str | None, state: str, since_s: float | None = None
-) -> CurrentUnit:
-    tenant, _, kind = (task or "").rpartition("/")
-    return CurrentUnit(start, gpcs, tenant or None, kind, state, since_s)
+    return _ordered(held)
 
 
 def _ordered(units: Sequence[CurrentUnit]) -> tuple[CurrentUnit, ...]:

@@ -60,36 +60,13 @@ def held_blocks(
     return tuple(sorted(blocks, key=_order))
 
 
-def planned_blocks(
-    window: WindowRecord, plans: Sequence[PlanRecord], slots: int
-) -> tuple[Block, ...]:
+def planned_blocks(plans: Sequence[PlanRecord], slots: int) -> tuple[Block, ...]:
     """The plans of a window, each until the next one replaces it."""
-    if not plans:
-        return _file_blocks(window.plan, slots)
     blocks: list[Block] = []
     ordered = sorted(plans, key=lambda plan: plan.at_s)
     ends = [*(following.slot for following in ordered[1:]), slots]
     for plan, end in zip(ordered, ends, strict=True):
         blocks += _cut(plan.blocks, plan.slot, end)
-    return tuple(_joined(blocks))
-
-
-def first_plan_blocks(
-    window: WindowRecord, plans: Sequence[PlanRecord], slots: int
-) -> tuple[Block, ...]:
-    """The plan made at the beginning of a window."""
-    if window.plan is not None or not plans:
-        return _file_blocks(window.plan, slots)
-    return tuple(min(plans, key=lambda plan: plan.at_s).blocks)
-
-
-def _file_blocks(plan: Mapping[str, Any] | None, slots: int) -> tuple[Block, ...]:
-    """The blocks of a plan in the format of plan files."""
-    blocks = [
-        {**{key: instance[key] for key in ("start", "gpcs", "task")}, "from": at, "until": at + 1}
-        for at, slot in enumerate((plan or {}).get("slots", ())[:slots])
-        for instance in slot["instances"]
-    ]
     return tuple(_joined(blocks))
 
 
@@ -171,9 +148,11 @@ class RecordedWindow:
         """Whether a moment lies in it."""
         return self.row.began_s <= at_s < self.until_s
 
-    def first_plan(self, slots: int) -> tuple[Block, ...]:
+    @property
+    def first_plan(self) -> tuple[Block, ...]:
         """What was planned at its beginning; empty where no plan was recorded."""
-        return first_plan_blocks(self.row, self.plans, slots)
+        first = min(self.plans, key=lambda plan: plan.at_s, default=None)
+        return () if first is None else tuple(first.blocks)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 `put` queues a row; `flush` writes all queued rows in one transaction and may run in a thread. A
 killed process loses the rows it had not flushed. Readers may open the file at any time.
-`read_recent` reads only the newest rows, so its time does not grow with the length of the run,
-except for the totals that only `status` needs.
+`read_recent` reads only the newest rows, and the totals of all seconds, for `status`.
 """
 
 from __future__ import annotations
@@ -36,12 +35,10 @@ from migrator.records.rows import (
     TABLES,
     ActionRecord,
     EventRecord,
-    PlanRecord,
     Record,
     RetrainingRecord,
     RunRecords,
     RunRow,
-    SecondRecord,
     TenantWindowRecord,
     UnitRecord,
     VersionRecord,
@@ -62,8 +59,6 @@ _THIN_EVERY = 300
 _MOST_WAITING = 100_000
 """Rows queued while the file cannot be written; beyond that the oldest are discarded."""
 
-RATE_S = 10
-"""The seconds that `read_recent` reads; rates are means over them."""
 _EVENTS = 24
 """The newest events that are read."""
 NEWEST_EVENTS = "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
@@ -256,16 +251,16 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
 class RecentRows(RunRecords):
     """The newest rows of a run.
 
-    The current window with its plans and retrainings, the last seconds, the units that exist now,
-    of every tenant its last window that ended and its newest model.
+    The current window with its retrainings, the units that exist now, of every tenant its last
+    window that ended and its newest model.
     """
 
     is_newest: bool = True
     """Whether it is the last run of its file."""
     totals: Mapping[str, Tally] = field(default_factory=dict)
-    """Per tenant all requests of the run, if asked for; `unjudged` are those in time."""
+    """Per tenant all requests of the run; `unjudged` are those in time."""
     last_s: float = 0.0
-    """When anything was last recorded, if asked for."""
+    """When anything was last recorded."""
 
     @property
     def window(self) -> WindowRecord | None:
@@ -273,7 +268,7 @@ class RecentRows(RunRecords):
         return self.windows[-1] if self.windows else None
 
 
-def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
+def read_recent(path: Path, run: int | None = None) -> RecentRows:
     """The newest rows of a run, by default of the newest run; also while it is being written."""
     with reading(path, SCHEMA) as connection:
         row, newest = find_run(connection, run), find_run(connection)
@@ -290,13 +285,8 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
             row,
             {
                 WindowRecord: of_window,
-                PlanRecord: of_window,
                 RetrainingRecord: of_window,
                 TenantWindowRecord: (last.format("tenant_window"), number),
-                SecondRecord: (
-                    "second > (SELECT max(second) FROM second WHERE run = ?) - ?",
-                    *(number, RATE_S),
-                ),
                 UnitRecord: ("to_s IS NULL",),
                 VersionRecord: (f"adopted AND {NEWEST_ADOPTED}", number),
                 EventRecord: (NEWEST_EVENTS, number, _EVENTS),
@@ -306,8 +296,8 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
         return RecentRows(
             **vars(newest_rows),
             is_newest=row.run == newest.run,
-            totals=_totals(connection, number) if totals else {},
-            last_s=_last_s(connection, row) if totals else 0.0,
+            totals=_totals(connection, number),
+            last_s=_last_s(connection, row),
         )
 
 

@@ -1,10 +1,9 @@
-"""The numbers of charts as tables and in a sentence, for readers who cannot see the charts."""
+"""The numbers of charts as tables, for readers who cannot see the charts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
 
 from migrator.report.page import Axis, Bars, Chart, HeatMap, Lines, Series, Slices, Table
 
@@ -17,46 +16,12 @@ def numbers_of(chart: Chart) -> Table:
     match chart:
         case Bars():
             return _numbers_table(chart, chart.categories, chart.x.title, chart.series)
-        case Lines(stacked=True):
-            return _areas_table(chart)
         case Lines():
             return _lines_table(chart)
         case HeatMap():
             return _heat_table(chart)
         case Slices():
             return _slices_table(chart)
-
-
-def summary_of(chart: Chart) -> str:
-    """The chart in a sentence or two, for a screen reader."""
-    match chart:
-        case Bars() | Lines():
-            kind = "bars" if isinstance(chart, Bars) else "areas" if chart.stacked else "lines"
-            spans = [_span(row, chart.y) for row in chart.series[:8]]
-            left_out = len(chart.series) - len(spans)
-            rest = f"; and {left_out} more" if left_out else ""
-            return (
-                f"{chart.title}: {kind} of {chart.y.title} by {chart.x.title}. "
-                f"{'; '.join(spans)}{rest}."
-            )
-        case HeatMap():
-            values = tuple(value for row in chart.values for value in row)
-            span = _span(Series(chart.z.title, values), chart.z)
-            return f"{chart.title}: heat map by {chart.y.title} and {chart.x.title}. {span}."
-        case Slices():
-            names = ", ".join(name for name, _ in chart.keys)
-            return (
-                f"{chart.title}: {chart.slices} memory slices over {chart.until_s:g} s, "
-                f"{len(chart.slabs)} intervals of {names or 'nothing'}."
-            )
-
-
-def _span(series: Series, axis: Axis) -> str:
-    values = [value for value in series.values if value is not None and math.isfinite(value)]
-    if not values:
-        return f"{series.name}: no values"
-    low, high = axis.text(min(values)), axis.text(max(values))
-    return f"{series.name}: {low}" if low == high else f"{series.name}: {low} to {high}"
 
 
 def _numbers_table(
@@ -104,21 +69,6 @@ def _lines_table(chart: Lines) -> Table:
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return math.fsum(numbers) / len(numbers) if numbers else None
-
-
-def _areas_table(chart: Lines) -> Table:
-    """A row per stretch in which nothing changes."""
-    columns = list(zip(*(row.values for row in chart.series), strict=True))
-    stretches = [
-        list(stretch) for _, stretch in groupby(range(len(columns)), key=columns.__getitem__)
-    ]
-    ends = [*chart.at[1:], chart.until or 0.0]
-    places = [f"{chart.at[stretch[0]]:g} to {ends[stretch[-1]]:g}" for stretch in stretches]
-    series = [
-        Series(row.name, tuple(row.values[stretch[0]] for stretch in stretches))
-        for row in chart.series
-    ]
-    return _numbers_table(chart, places, chart.x.label, series)
 
 
 def _heat_table(chart: HeatMap) -> Table:

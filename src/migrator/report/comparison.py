@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from migrator.core.comparison import (
     ALL_SCENARIOS,
     Row,
     SeedValues,
-    leads,
     over_best_peer,
     reference_policy,
     reference_row,
@@ -91,34 +89,6 @@ class _Reference:
         return mean if half_width is None else mean + width.format(100 * half_width)
 
 
-# What replanning regains
-
-
-def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
-    """Scenario -> what replanning regains of the oracle's lead, if all three policies were run."""
-    return {
-        lead.scenario: f"window plan {lead.window_plan:.2%}, replanned {lead.replanned:.2%}, "
-        f"oracle {lead.oracle:.2%}: {_regained(lead.regained)}"
-        for lead in leads(rows)
-    }
-
-
-def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
-    """The same for a page; the scenario is named if there are several."""
-    sentences = lead_sentences(rows)
-    if len(sentences) > 1:
-        return tuple(f"{scenario}: {sentence}." for scenario, sentence in sentences.items())
-    return tuple(f"{capitalised(sentence)}." for sentence in sentences.values())
-
-
-def _regained(part: float | None) -> str:
-    if part is None:
-        return "the oracle has no lead to regain"
-    if round(part, 2) < 0:
-        return f"replanning costs {-part:.0%} of the oracle's lead"
-    return f"replanning regains {abs(part):.0%} of the oracle's lead"
-
-
 # Text
 
 
@@ -128,7 +98,6 @@ def comparison_table(rows: Sequence[Row]) -> str:
     reference = _Reference(rows)
     to, interval = reference.policy, reference.interval_words
     changes = {(gain.scenario, gain.policy): gain.change for gain in relative(rows, to)}
-    sentences = lead_sentences(rows)
     headers = (*_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
@@ -145,7 +114,7 @@ def comparison_table(rows: Sequence[Row]) -> str:
         ]
         lines += [short(f"{scenario} ({_seeds(scenario_rows)})", COLUMNS)]
         lines += table_lines(headers, [cells], text_columns=1, shrinks=0)
-        lines += [*wrapped(sentences.get(scenario, "")), ""]
+        lines.append("")
     return "\n".join([*lines, *wrapped(f"±: {interval}" if interval else "", indent=""), _KEY])
 
 
@@ -193,11 +162,7 @@ def draw_comparison(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) 
         raise InputError("--figure: there is nothing to draw; compare at least one policy")
 
     def picture() -> Picture:
-        scenarios, policies = _names(rows)
-        if any(row.scenario == ALL_SCENARIOS for row in rows):
-            scenarios = [*scenarios, ALL_SCENARIOS]
-        charts = (_bars(measure, rows, scenarios, policies) for measure in _MEASURES)
-        return Picture("Policies compared", _interval_sentence(rows), tuple(charts))
+        return Picture("Policies compared", _interval_sentence(rows), _bars(rows))
 
     write_figure(path, "--figure", lambda: comparison_page(rows, notes), picture)
 
@@ -210,8 +175,7 @@ def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
         sections.append(_section("All scenarios", overall, reference))
-    bars = tuple(_bars(name, rows, scenarios, policies) for name in _MEASURES)
-    sections.append(Section("By scenario and policy", "measures", (), bars))
+    sections.append(Section("By scenario and policy", "measures", (), _bars(rows)))
     for scenario in scenarios:
         scenario_rows = [row for row in rows if row.scenario == scenario]
         sections.append(_section(scenario, scenario_rows, reference))
@@ -233,35 +197,8 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 
 def _section(title: str, rows: Sequence[Row], reference: _Reference) -> Section:
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
-    blocks = (_ranking(ranked, reference), _table(ranked, reference))
-    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
-
-
-def _ranking(rows: Sequence[Row], reference: _Reference) -> Bars:
-    return Bars(
-        title="Goodput share, mean over seeds",
-        categories=tuple(row.policy for row in rows),
-        series=(
-            replace(
-                _series("goodput share", rows, reference, lambda row: row.goodput_share),
-                bar_paints=policy_paints([row.policy for row in rows]),
-            ),
-        ),
-        x=Axis("policy"),
-        y=Axis("goodput over received", share=True, bounded=True),
-        horizontal=True,
-    )
-
-
-def _series(
-    name: str, rows: Sequence[Row | None], reference: _Reference, measure: _Measure
-) -> Series:
-    widths = tuple(None if row is None else reference.half_width(row, measure) for row in rows)
-    return Series(
-        name,
-        tuple(None if row is None else measure(row).mean for row in rows),
-        half_widths=widths if any(width is not None for width in widths) else None,
-    )
+    table = _table(ranked, reference)
+    return Section(title, f"in-{anchor_of(title)}", (), (table,))
 
 
 def _table(rows: Sequence[Row], reference: _Reference) -> Table:
@@ -297,16 +234,29 @@ def _table(rows: Sequence[Row], reference: _Reference) -> Table:
     )
 
 
-def _bars(
-    name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
-) -> Bars:
-    """Grouped by scenario; a policy has the same colour everywhere."""
+def _bars(rows: Sequence[Row]) -> tuple[Bars, ...]:
+    """Every measure, grouped by scenario; a policy has the same colour everywhere."""
+    scenarios, policies = _names(rows)
+    if any(row.scenario == ALL_SCENARIOS for row in rows):
+        scenarios = [*scenarios, ALL_SCENARIOS]
     rows_by_name = {(row.scenario, row.policy): row for row in rows}
-    meaning, measure = _MEASURES[name]
-    reference = _Reference(rows)
-    series = []
-    for policy, paint in zip(policies, policy_paints(policies), strict=True):
-        drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
-        series.append(replace(_series(policy, drawn, reference, measure), paint=paint))
-    title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True, bounded=True)
-    return Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y)
+    reference, looks = _Reference(rows), policy_paints(policies)
+    charts = []
+    for name, (meaning, measure) in _MEASURES.items():
+        series = []
+        for policy, paint in zip(policies, looks, strict=True):
+            drawn = [rows_by_name.get((scenario, policy)) for scenario in scenarios]
+            widths = tuple(
+                None if row is None else reference.half_width(row, measure) for row in drawn
+            )
+            series.append(
+                Series(
+                    policy,
+                    tuple(None if row is None else measure(row).mean for row in drawn),
+                    half_widths=widths if any(width is not None for width in widths) else None,
+                    paint=paint,
+                )
+            )
+        title, y = f"{capitalised(name)}: {meaning}", Axis(name, share=True)
+        charts.append(Bars(title, tuple(scenarios), tuple(series), Axis("scenario"), y))
+    return tuple(charts)

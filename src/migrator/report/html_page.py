@@ -16,7 +16,7 @@ from pathlib import Path
 
 from migrator.io.atomic_write import write_atomically
 from migrator.io.output_file import check_path, drawing_module
-from migrator.report.chart_tables import numbers_of, summary_of
+from migrator.report.chart_tables import numbers_of
 from migrator.report.page import Block, Chart, Lines, Note, Page, Picture, Section, Table, legend_of
 from migrator.report.paint import Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title, width_of
@@ -99,7 +99,10 @@ def page_text(page: Page, library: str) -> str:
     """The whole file; `library` is plotly.js, embedded if there are charts."""
     charts: list[Chart] = []
     sections = "\n".join(_section(section, charts) for section in page.sections)
-    items = "\n".join(_contents(page.sections))
+    items = "\n".join(
+        f'<li><a href="#{html.escape(section.anchor)}">{html.escape(section.title)}</a></li>'
+        for section in page.sections
+    )
     return _PAGE.format(
         title=html.escape(page.title),
         lead=_inline(page.lead),
@@ -108,25 +111,6 @@ def page_text(page: Page, library: str) -> str:
         sections=sections,
         scripts=_scripts(charts, library) if charts else "",
     )
-
-
-def _contents(sections: Sequence[Section]) -> Iterator[str]:
-    """One entry per section; one for all of a subject ("ekya, seed 0: Windows", "...: Starts")."""
-    for subject, subject_sections in groupby(
-        sections, key=lambda section: section.title.rpartition(": ")[0]
-    ):
-        group = list(subject_sections)
-        alone = not subject or len(group) == 1
-        for section in group if alone else ():
-            title = html.escape(section.title)
-            yield f'<li><a href="#{html.escape(section.anchor)}">{title}</a></li>'
-        if not alone:
-            links = (
-                f'<a href="#{html.escape(section.anchor)}">'
-                f"{html.escape(section.title.rpartition(': ')[2])}</a>"
-                for section in group
-            )
-            yield f"<li>{html.escape(subject)}: {', '.join(links)}</li>"
 
 
 def _scripts(charts: Sequence[Chart], library: str) -> str:
@@ -186,7 +170,7 @@ def _figure(chart: Chart, number: int) -> str:
         f"{_legend(chart)}{scale}"
         f'<div class="wide"><div class="plot" role="img" data-chart="{number}" '
         f'style="height:{height_of(chart)}px;min-width:{width_of(chart)}px" '
-        f'aria-label="{html.escape(summary_of(chart))}"></div></div>\n'
+        f'aria-label="{html.escape(chart.title)}"></div></div>\n'
         f"{_table(numbers_of(chart), 'The numbers as a table')}\n</figure>"
     )
 

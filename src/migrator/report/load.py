@@ -1,16 +1,14 @@
-"""What clients saw of a live run: the table, page and JSON of `migrator load`."""
+"""What clients saw of a live run: the table and JSON of `migrator load`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-from migrator.core.outcome import ClientSeconds, ClientTally, LoadOutcome
-from migrator.report.page import Axis, Bars, Lines, Page, Section, Series, Table
-from migrator.report.paint import DROPPED, FAILED, GOOD, LATE, REFUSED, WRONG, Paint, tenant_paint
-from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines
+from migrator.core.outcome import ClientTally, LoadOutcome
+from migrator.report.terminal import NONE, count, grouped, percent, table_lines
 
 _HEADERS = (
     *("window", "tenant", "sent", "goodput", "share", "SLO", "accuracy"),
@@ -20,16 +18,6 @@ _KEY = (
     "share: goodput / sent; SLO: in time / sent; drop: given up by the server; p50 to p99: ms\n"
     "from when a request was due to its answer; version: of the models that answered"
 )
-_PAGE_HEADERS = (
-    *("window", "tenant", "sent", "goodput", "goodput share", "SLO attainment", "accuracy"),
-    *("late", "dropped", "refused", "failed", "p50 ms", "p95 ms", "p99 ms", "versions"),
-)
-_WORDS = (
-    "As measured by the client: latency counts from the moment a request was due. Goodput share "
-    "and SLO attainment are parts of what was sent; accuracy is the correct part of what was "
-    "answered in time. Dropped: given up by the server, as the deadline could not be met."
-)
-_REQUESTS, _WINDOW = Axis("requests"), Axis("window")
 
 
 def load_table(outcome: LoadOutcome) -> str:
@@ -41,10 +29,10 @@ def load_table(outcome: LoadOutcome) -> str:
     groups.append(grouped("all", _lines_of(outcome.tenants, outcome.whole)))
     what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed})"
     table = table_lines(_HEADERS, groups, text_columns=2, shrinks=1)
-    return "\n".join([what, *table, "", _KEY, *load_sentences(outcome)])
+    return "\n".join([what, *table, "", _KEY, *_sentences(outcome)])
 
 
-def load_sentences(outcome: LoadOutcome) -> list[str]:
+def _sentences(outcome: LoadOutcome) -> list[str]:
     """Losses by reason, labels stored, and how punctual the client was."""
     whole = outcome.whole
     lost = Counter(whole.refused) + Counter(whole.failed)
@@ -89,107 +77,6 @@ def versions_text(versions: Mapping[str, int]) -> str:
     """The versions that answered, the first and the last where there are many."""
     names = sorted(versions, key=lambda version: (len(version), version))
     return ",".join(names) if len(names) <= 3 else f"{names[0]}..{names[-1]}"
-
-
-# Page
-
-
-def load_page(outcome: LoadOutcome) -> Page:
-    """The page of a load."""
-    lead = (
-        f"{outcome.whole.sent:,} requests to {outcome.url}, of which {outcome.whole.goodput:,} "
-        f"({outcome.whole.goodput_share:.1%}) were answered in time and correctly."
-    )
-    sentences = [f"{capitalised(sentence)}." for sentence in load_sentences(outcome)]
-    sections = (
-        Section("Result", "result", (_WORDS, *sentences), (_table(outcome), _outcomes(outcome))),
-        Section("Windows", "windows", (), (_accuracies(outcome), _latencies(outcome))),
-        Section("Seconds", "seconds", (), tuple(_lines(*line) for line in outcome.seconds.items())),
-    )
-    return Page(f"MIGRator: {outcome.scenario} as clients saw it", lead, sections)
-
-
-def _table(outcome: LoadOutcome) -> Table:
-    rows = [
-        (str(window.window), name, *_cells(tally))
-        for window in outcome.windows
-        for name, tally in window.tenants.items()
-    ]
-    rows += [("all", name, *_cells(tally)) for name, tally in outcome.tenants.items()]
-    rows.append(("all", "all", *_cells(outcome.whole)))
-    numeric = frozenset(range(2, len(_PAGE_HEADERS) - 1))
-    return Table("What became of the requests", _PAGE_HEADERS, tuple(rows), numeric)
-
-
-def _names(outcome: LoadOutcome) -> tuple[str, ...]:
-    return tuple(str(window.window) for window in outcome.windows)
-
-
-def _outcomes(outcome: LoadOutcome) -> Bars:
-    tallies = [window.whole for window in outcome.windows]
-    parts = {
-        "goodput": (GOOD, [tally.goodput for tally in tallies]),
-        "wrong": (WRONG, [tally.wrong for tally in tallies]),
-        "late": (LATE, [tally.late for tally in tallies]),
-        "dropped": (DROPPED, [tally.dropped for tally in tallies]),
-        "refused": (REFUSED, [sum(tally.refused.values()) for tally in tallies]),
-        "failed": (FAILED, [sum(tally.failed.values()) for tally in tallies]),
-    }
-    series = tuple(
-        Series(name, tuple(map(float, values)), paint=paint)
-        for name, (paint, values) in parts.items()
-        if any(values) or name == "goodput"
-    )
-    title = "What became of the requests, by window"
-    return Bars(title, _names(outcome), series, _WINDOW, _REQUESTS, stacked=True)
-
-
-def _accuracies(outcome: LoadOutcome) -> Bars:
-    series = tuple(
-        Series(
-            tenant,
-            tuple(window.tenants[tenant].accuracy for window in outcome.windows),
-            paint=tenant_paint(at),
-        )
-        for at, tenant in enumerate(outcome.tenants)
-    )
-    title = "Accuracy of what was answered in time"
-    return Bars(title, _names(outcome), series, _WINDOW, Axis("accuracy", share=True))
-
-
-def _latencies(outcome: LoadOutcome) -> Bars:
-    def ms(tally: ClientTally, name: str) -> float | None:
-        return None if tally.latencies is None else getattr(tally.latencies, name) * 1e3
-
-    series = tuple(
-        Series(
-            f"{tenant}, {name[:3]}",
-            tuple(ms(w.tenants[tenant], name) for w in outcome.windows),
-            paint=replace(tenant_paint(at), light=name == "p99_s"),
-        )
-        for at, tenant in enumerate(outcome.tenants)
-        for name in ("p50_s", "p99_s")
-    )
-    return Bars("Latency", _names(outcome), series, _WINDOW, Axis("latency", "ms"))
-
-
-def _lines(tenant: str, seconds: ClientSeconds) -> Lines:
-    rows = {
-        "sent": (Paint(None, dark=True), seconds.sent),
-        "in time": (GOOD, seconds.in_time),
-        "goodput": (GOOD, seconds.goodput),
-    }
-    return Lines(
-        f"{tenant}, second by second",
-        tuple(float(second) for second in range(len(seconds.sent))),
-        tuple(
-            Series(name, tuple(map(float, row)), paint=paint, dashed=name == "in time")
-            for name, (paint, row) in rows.items()
-        ),
-        Axis("time", "s"),
-        Axis("requests per second"),
-        until=float(len(seconds.sent)),
-    )
 
 
 # JSON

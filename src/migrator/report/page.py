@@ -22,8 +22,6 @@ class Axis:
     unit: str = ""
     share: bool = False
     """Values are parts of one and shown in percent."""
-    bounded: bool = False
-    """Values are between 0 and 1, and error bars end there."""
 
     @property
     def label(self) -> str:
@@ -47,11 +45,9 @@ class Series:
     name: str
     values: tuple[float | None, ...]
     half_widths: tuple[float | None, ...] | None = None
-    """Of the 95% confidence intervals, for bars and lines."""
+    """Of the 95% confidence intervals, for bars."""
     paint: Paint | None = None
     """None: by its position."""
-    bar_paints: tuple[Paint, ...] | None = None
-    """Of bars: a look for each value instead of one for all."""
     dashed: bool = False
     filled: str = ""
     """Of lines: the name of the band between this series and the one before; their lines are not
@@ -170,12 +166,8 @@ class Slices:
     tenants: tuple[str, ...]
     """In the order of their colours."""
     slabs: tuple[Slab, ...]
-    starts: tuple[tuple[float, float], ...] = ()
-    """Moment and slice of instances that start cold for an unknown time."""
     retrained: tuple[tuple[str, float], ...] = ()
     """Tenant and moment at which a retrained model takes over."""
-    changes: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    """Per tenant the moments at which a change of its instances is charged."""
     linked: bool = False
     """As in `Lines`."""
 
@@ -282,22 +274,6 @@ def band_floors(series: Sequence[Series]) -> set[int]:
 def paints(series: Sequence[Series]) -> list[Paint]:
     """The looks of a chart's series."""
     return [row.paint or paint_of(index) for index, row in enumerate(series)]
-
-
-def error_bars(series: Series, axis: Axis) -> tuple[list[float | None], list[float | None]] | None:
-    """How far the error bar of each value reaches below and above it; None without any."""
-    if series.half_widths is None:
-        return None
-    below: list[float | None] = []
-    above: list[float | None] = []
-    for value, width in zip(series.values, series.half_widths, strict=True):
-        if value is None or width is None or not axis.bounded:
-            below.append(width)
-            above.append(width)
-        else:
-            below.append(min(width, max(0.0, value)))
-            above.append(min(width, max(0.0, 1 - value)))
-    return below, above
 
 
 def present(*blocks: Block | None) -> tuple[Block, ...]:

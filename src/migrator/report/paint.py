@@ -107,7 +107,6 @@ GOOD, WRONG, LATE = Paint(HUES), Paint(HUES + 1), Paint(HUES + 2)
 DROPPED = Paint(HUES + 3, hatched=True)
 UNJUDGED = replace(GOOD, light=True)
 FAILED, UNANSWERED = Paint(None, dark=True), Paint(None, light=True)
-REFUSED = Paint(None, hatched=True)
 OUTCOMES: Mapping[str, Paint] = {
     "good": GOOD,
     "unjudged": UNJUDGED,
@@ -125,55 +124,37 @@ def paint_of(index: int) -> Paint:
     return Paint(hue, light=rounds % 4 >= 2, hatched=rounds % 2 == 1)
 
 
-_PLAIN = ("migrator", "ekya", "astraea", "paris-reconfiguring", "paris", "migrator-replanned")
-_HATCHED = ("migrator-required", "gpulet", "infless", "miso", "equal-mps", "migrator-paper")
-_LIGHT = ("static-6-1", "static-5-2", "static-4-3", "static-3-4", "static-2-5", "static-1-6")
-_POLICIES: Mapping[str, Paint] = {
-    **{policy: Paint(hue) for hue, policy in enumerate((*_PLAIN, "equal-mig"))},
-    **{
-        policy: Paint(hue, hatched=True)
-        for hue, policy in enumerate((*_HATCHED, "best static split"))
-    },
-    **{policy: Paint(hue, light=True) for hue, policy in enumerate(("migrator-once", *_LIGHT))},
-    "ekya-by-requests": Paint(1, light=True, hatched=True),
+_POLICIES = (
+    *("migrator", "ekya", "astraea", "paris-reconfiguring", "paris", "migrator-replanned"),
+    *("equal-mig", "migrator-required", "gpulet", "infless", "miso", "equal-mps"),
+    *("migrator-paper", "best static split", "migrator-once", "static-6-1", "static-5-2"),
+    *("static-4-3", "static-3-4", "static-2-5", "static-1-6", "ekya-by-requests"),
+)
+"""The packaged policies but these in grey, by how often they are compared."""
+_GREY_POLICIES = {
     "oracle": Paint(None, dark=True),
     "oracle-required": Paint(None),
     "unpartitioned": Paint(None, hatched=True),
 }
-"""The looks of the packaged policies. Those that are often compared have a hue each."""
-_OTHER_POLICIES = (
-    *(Paint(hue, light=True, hatched=True) for hue in range(HUES) if hue != 1),
-    *(Paint(hue, light=True) for hue in range(1, HUES)),
-)
-"""The looks of all other policies: only the static splits may look the same."""
 
 
 def policy_paints(policies: Sequence[str]) -> tuple[Paint, ...]:
-    """The looks of policies in one chart. A policy has the same hue in every chart.
+    """The looks of policies in one chart. A policy has the same look in every chart.
 
     Where two of them would look the same, such as two runs of one policy, the later one has
     another pattern.
     """
     chosen: list[Paint] = []
     for policy in policies:
-        paint_of_policy = _POLICIES.get(policy)
-        if paint_of_policy is None:
-            paint_of_policy = _OTHER_POLICIES[zlib.crc32(policy.encode()) % len(_OTHER_POLICIES)]
-        patterns = (
-            replace(
-                paint_of_policy,
-                light=paint_of_policy.light != light,
-                hatched=paint_of_policy.hatched != hatched,
-                dark=False,
-            )
-            for light, hatched in ((True, False), (False, True), (True, True))
-        )
-        chosen.append(
-            next(
-                (paint for paint in (paint_of_policy, *patterns) if paint not in chosen),
-                paint_of_policy,
-            )
-        )
+        if policy in _POLICIES:
+            place = _POLICIES.index(policy)
+        else:
+            others = 4 * HUES - len(_POLICIES)
+            place = len(_POLICIES) + zlib.crc32(policy.encode()) % others
+        looks = [paint_of(place + HUES * pattern) for pattern in range(4)]
+        if policy in _GREY_POLICIES:
+            looks.insert(0, _GREY_POLICIES[policy])
+        chosen.append(next((look for look in looks if look not in chosen), looks[0]))
     return tuple(chosen)
 
 

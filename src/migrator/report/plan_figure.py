@@ -33,7 +33,6 @@ _BELOW_ZERO = (
     "slot's goodput is negative, and the plan's goodput includes that loss. A charge may reach "
     "below the panel; the table has its value."
 )
-_CHANGES = "The ticks above the slices are changes that the tenant is charged for."
 
 
 def draw_plan(problem: Problem, plan: Plan, path: Path) -> None:
@@ -49,8 +48,7 @@ def draw_plan(problem: Problem, plan: Plan, path: Path) -> None:
 def plan_page(problem: Problem, plan: Plan) -> Page:
     """The figure as a page."""
     charts = plan_charts(problem, plan)
-    has_changes = isinstance(charts[0], Slices) and charts[0].changes
-    paragraphs = [_WORDS, _CHANGES] if has_changes else [_WORDS]
+    paragraphs = [_WORDS]
     if any(isinstance(chart, Lines) and min(chart.y_range or (0.0,)) < 0 for chart in charts):
         paragraphs.append(_BELOW_ZERO)
     section = Section("Instances and requests", "plan", tuple(paragraphs), charts)
@@ -70,11 +68,6 @@ def plan_charts(problem: Problem, plan: Plan) -> tuple[Slices | Lines, ...]:
             (tenant.name, tenant.completed * slot_s)
             for tenant in panels
             if tenant.completed is not None
-        ),
-        changes=tuple(
-            (tenant.name, tuple(slot * slot_s for slot in tenant.changes))
-            for tenant in panels
-            if tenant.changes
         ),
     )
     return (board, *(_panel(tenant, at % HUES, problem) for at, tenant in enumerate(panels)))
@@ -135,8 +128,6 @@ class TenantSeries:
     capability: Values
     """After the charge for reconfigurations."""
     goodput: Values
-    changes: tuple[int, ...]
-    """Slots charged because the tenant's multiset of sizes differs from the slot before."""
     completed: int | None
     """The slot from which its retrained accuracy counts."""
     accuracies: tuple[float, float]
@@ -145,11 +136,10 @@ class TenantSeries:
 def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -> TenantSeries:
     """The series of one tenant; `board` are the slices of the whole plan with cold starts."""
     received = np.asarray(tenant.received, dtype=np.float64)
-    changes: list[int] = []
     if problem.charge is Charge.SURVIVORS:
         capability = _warm_capability(problem, board, tenant)
     else:
-        capability, changes = _charged_capability(problem, plan, tenant)
+        capability = _charged_capability(problem, plan, tenant)
     retrained = next(
         (retraining for retraining in plan.retrainings if retraining.tenant == tenant.name), None
     )
@@ -165,7 +155,6 @@ def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -
         band=(low, high) if len(received) > 1 else None,
         capability=capability,
         goodput=served * _accuracy(problem.slots, tenant.accuracy_pre, after, completed),
-        changes=tuple(changes),
         completed=completed,
         accuracies=(tenant.accuracy_pre, after),
     )
@@ -191,21 +180,19 @@ def _warm_capability(problem: Problem, board: Slices, tenant: Tenant) -> Values:
     return capability
 
 
-def _charged_capability(problem: Problem, plan: Plan, tenant: Tenant) -> tuple[Values, list[int]]:
+def _charged_capability(problem: Problem, plan: Plan, tenant: Tenant) -> Values:
     """Charge `paper`: overhead x the mean instance is lost in a slot whose multiset is new."""
     capability = np.zeros(problem.slots)
-    changes: list[int] = []
     before = _sizes(problem.initial.instances, tenant) if problem.initial else None
     for slot, allocation in enumerate(plan.slots):
         sizes = _sizes(allocation.instances, tenant)
         whole = sum(tenant.capability[size] for size in sizes)
         capability[slot] = whole
         if before is not None and sizes != before:
-            changes.append(slot)
             # not clipped at zero: an overhead longer than a slot is charged in full
             capability[slot] -= tenant.overhead_s / problem.slot_s * whole / max(1, len(sizes))
         before = sizes
-    return capability, changes
+    return capability
 
 
 def _sizes(instances: Sequence[Instance], tenant: Tenant) -> list[int]:

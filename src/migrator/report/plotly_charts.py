@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +22,6 @@ from migrator.report.page import (
     Slab,
     Slices,
     band_floors,
-    error_bars,
     paints,
 )
 from migrator.report.paint import Paint, tenant_paint
@@ -42,8 +40,6 @@ _MOST_MARKERS = 40
 _MOST_TICKS = 15
 _MOST_CELLS = 400
 """Cells of a heat map that have room for their number."""
-_RUG = 0.3
-"""Height of a tenant's row of changes, in memory slices."""
 
 
 def height_of(chart: Chart) -> int:
@@ -55,7 +51,7 @@ def height_of(chart: Chart) -> int:
         case HeatMap():
             return 110 + 26 * len(chart.rows)
         case Slices():
-            return round(60 + 30 * (chart.slices + _rug(chart)))
+            return 60 + 30 * chart.slices
         case _:
             return 300
 
@@ -118,53 +114,29 @@ def _clean(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _bars(chart: Bars) -> list[Figure]:
-    traces = []
-    for series, paint in zip(chart.series, paints(chart.series), strict=True):
-        if series.bar_paints is None:
-            traces.append(_bar_trace(chart, series, chart.categories, paint))
-            continue
-        # plotly chooses the colours of hatching itself unless every look has a trace of its own
-        widths = series.half_widths or (None,) * len(series.values)
-        bars = zip(chart.categories, series.values, widths, series.bar_paints, strict=True)
-        for name, value, width, own_paint in bars:
-            part = replace(series, values=(value,), half_widths=None if width is None else (width,))
-            traces.append(
-                _bar_trace(chart, part, (name,), own_paint) | {"offsetgroup": series.name}
-            )
-    return traces
+    pairs = zip(chart.series, paints(chart.series), strict=True)
+    return [_bar_trace(chart, series, paint) for series, paint in pairs]
 
 
-def _bar_trace(chart: Bars, series: Series, categories: Sequence[str], paint: Paint) -> Figure:
+def _bar_trace(chart: Bars, series: Series, paint: Paint) -> Figure:
     along, across = ("y", "x") if chart.horizontal else ("x", "y")
     texts = [chart.y.text(value) for value in series.values]
     trace: Figure = {
         "type": "bar",
         "orientation": "h" if chart.horizontal else "v",
         "name": safe(series.name),
-        along: [safe(category) for category in categories],
+        along: [safe(category) for category in chart.categories],
         across: _clean(series.values),
         "marker": _marker(paint),
         "customdata": texts,
         "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
     }
     if series.half_widths is not None:
-        trace[f"error_{across}"] = _error(series, chart.y)
+        look = {"color": INK, "thickness": 1.2, "width": 3}
+        trace[f"error_{across}"] = look | {"type": "data", "array": _clean(series.half_widths)}
     elif chart.horizontal and len(chart.series) == 1 and chart.series[0].half_widths is None:
         trace |= {"text": texts, "textposition": "auto", "cliponaxis": False}
     return trace
-
-
-def _error(series: Series, axis: Axis) -> Figure:
-    below, above = error_bars(series, axis) or ([], [])
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": _clean(above),
-        "arrayminus": _clean(below),
-        "color": INK,
-        "thickness": 1.2,
-        "width": 3,
-    }
 
 
 def _lines(chart: Lines) -> list[Figure]:
@@ -194,8 +166,6 @@ def _lines(chart: Lines) -> list[Figure]:
             "opacity": 0.6 if faint and not series.dashed else 1,
             "hovertemplate": _hover(chart.y),
         }
-        if series.half_widths is not None:
-            trace["error_y"] = _error(series, chart.y)
         if series.filled or number in floors:
             trace |= {"mode": "lines", "opacity": 1, "line": trace["line"] | {"width": 0}}
         if series.filled:
@@ -260,48 +230,22 @@ def _slices(chart: Slices) -> list[Figure]:
     traces = []
     for name, paint in chart.keys:
         traces.append(_slab_trace(name, paint, [slab for slab in chart.slabs if slab.name == name]))
-    if chart.starts:
-        traces.append(_start_marks(chart.starts))
-    return [*traces, *_retrained_traces(chart), *_change_traces(chart)]
-
-
-def _rug(chart: Slices) -> float:
-    """Height of the rows of changes above the slices."""
-    return _RUG * len(chart.tenants) if chart.changes else 0.0
+    return [*traces, *_retrained_traces(chart)]
 
 
 def _retrained_traces(chart: Slices) -> list[Figure]:
     """Dashed lines where retrained models take over, the tenant's colour at their head."""
-    top = chart.slices + _rug(chart)
     traces = []
     for tenant, at_s in chart.retrained:
         colour = tenant_paint(chart.place(tenant)).shade.fill
         head = {"symbol": "triangle-down", "size": [0, 11], "color": colour, "opacity": 1}
         traces.append(
-            _unnamed_line([at_s, at_s], [0, top], _DASHES)
+            {"type": "scatter", "x": [at_s, at_s], "y": [0, chart.slices], "line": _DASHES}
             | {"mode": "lines+markers", "marker": head | {"line": {"color": INK, "width": 0.8}}}
             | {"cliponaxis": False, "hoverinfo": "text"}
             | {"hovertext": f"<b>{safe(tenant)}</b><br>retrained at {at_s:g} s"}
         )
     return traces
-
-
-def _change_traces(chart: Slices) -> list[Figure]:
-    """A row of ticks per tenant above the slices."""
-    traces = []
-    for tenant, moments in chart.changes:
-        low = chart.slices + _rug(chart) - _RUG * (chart.place(tenant) + 1)
-        x = [x_s for at_s in moments for x_s in (at_s, at_s, None)]
-        y = [low + 0.2 * _RUG, low + 0.95 * _RUG, None] * len(moments)
-        line = {"color": tenant_paint(chart.place(tenant)).shade.fill, "width": 1.5}
-        traces.append(_unnamed_line(x, y, line) | {"name": safe(f"{tenant}, change charged")})
-    return traces
-
-
-def _unnamed_line(x: Sequence[float | None], y: Sequence[float | None], line: Figure) -> Figure:
-    return {"type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "line": line} | {
-        "hoverinfo": "skip"
-    }
 
 
 def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
@@ -331,19 +275,6 @@ def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
         ],
         "hoverinfo": "text",
         "marker": marker,
-    }
-
-
-def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [at for at, _ in starts],
-        "y": [where for _, where in starts],
-        "marker": {"symbol": "triangle-right", "size": 11, "color": "#FFFFFF"}
-        | {"line": {"color": INK, "width": 1}},
-        "hoverinfo": "skip",
-        "cliponaxis": False,
     }
 
 
@@ -438,16 +369,15 @@ def _heat_layout(chart: HeatMap) -> Figure:
 
 
 def _slices_layout(chart: Slices) -> Figure:
-    time, rug, named = Axis("time", "s"), _rug(chart), int(bool(chart.changes))
+    time = Axis("time", "s")
     layout = _xy_layout(time, time)
     layout["xaxis"] |= {"range": [0, chart.until_s]}
     layout["yaxis"] = {
-        "range": [0, chart.slices + rug],
+        "range": [0, chart.slices],
         "fixedrange": True,
         "automargin": True,
-        "tickvals": [index + 0.5 for index in range(chart.slices)]
-        + [chart.slices + rug / 2][:named],
-        "ticktext": [*map(str, range(chart.slices)), "changes"][: chart.slices + named],
+        "tickvals": [index + 0.5 for index in range(chart.slices)],
+        "ticktext": [*map(str, range(chart.slices))],
         "showgrid": False,
         "zeroline": False,
     }

@@ -31,7 +31,6 @@ from migrator.report.page import (
     Slices,
     Use,
     band_floors,
-    error_bars,
     legend_of,
     paints,
 )
@@ -41,7 +40,7 @@ from migrator.report.terminal import short
 _DPI = 200
 _NARROWEST, _WIDEST, _LEFT, _RIGHT = 8.0, 20.0, 0.62, 0.17
 _HEADER, _TITLE, _LEGEND_ROW, _GAP, _X_LABELS = 0.50, 0.2, 0.17, 0.08, 0.36
-_SLICE, _RUG, _LINES, _BARS, _BAR = 0.25, 0.09, 0.72, 1.6, 0.075
+_SLICE, _LINES, _BARS, _BAR = 0.25, 0.72, 1.6, 0.075
 _GROUP = 0.8
 """The part of a category that its bars fill."""
 _FONT, _SMALL = 7.0, 6.2
@@ -100,7 +99,7 @@ class _Panel:
     def tall(self) -> float:
         match self.chart:
             case Slices():
-                return _SLICE * self.chart.slices + _rug(self.chart) * _SLICE
+                return _SLICE * self.chart.slices
             case Lines():
                 return _LINES
             case _:
@@ -245,16 +244,12 @@ def _draw(axes: Axes, panel: _Panel, points: float) -> None:
 # Slices
 
 
-def _rug(chart: Slices) -> float:
-    return _RUG / _SLICE * len(chart.tenants) if chart.changes else 0.0
-
-
 def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
-    top = chart.slices + _rug(chart)
+    top = chart.slices
     axes.set_xlim(0, chart.until_s)
     axes.set_ylim(0, top)
     axes.set_yticks(np.arange(chart.slices) + 0.5, [str(n) for n in range(chart.slices)])
-    axes.set_ylabel("memory slice", y=chart.slices / top / 2)
+    axes.set_ylabel("memory slice")
     axes.tick_params(axis="y", length=0)
     axes.hlines(range(chart.slices + 1), 0, chart.until_s, color=_FAINT, lw=0.4, zorder=0)
     for name, paint in chart.keys:
@@ -266,8 +261,6 @@ def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
         colour = tenant_paint(chart.place(tenant)).shade.fill
         axes.plot([at_s, at_s], [0, top], zorder=4, **_DASHED)
         axes.plot(at_s, top, "v", color=colour, ms=5, mec=_INK, mew=0.4, clip_on=False)
-    if chart.changes:
-        _draw_changes(axes, chart)
 
 
 def _draw_slabs(axes: Axes, slabs: Sequence[Slab], paint: Paint, points_per_s: float) -> None:
@@ -311,18 +304,6 @@ def _label_slab(axes: Axes, slab: Slab, paint: Paint, points_per_s: float) -> No
         path_effects=[withStroke(linewidth=2.2, foreground=_opaque(ground))],
         zorder=6,
     )
-
-
-def _draw_changes(axes: Axes, chart: Slices) -> None:
-    rug = _rug(chart)
-    row = rug / len(chart.tenants)
-    for tenant, moments in chart.changes:
-        low = chart.slices + row * (len(chart.tenants) - 1 - chart.place(tenant))
-        colour = tenant_paint(chart.place(tenant)).shade.fill
-        axes.vlines(moments, low + 0.2 * row, low + 0.95 * row, color=colour, lw=0.9)
-    middle = (0, chart.slices + rug / 2)
-    beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
-    axes.annotate("changes", middle, (-3, 0), fontsize=_SMALL, **beside)
 
 
 # Lines and bars
@@ -369,17 +350,11 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
         middle = 0.0 if chart.stacked else part * (at + 0.5) - _GROUP / 2
         x = np.arange(len(values)) + middle
         bottom = base if chart.stacked else None
-        drawn = axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
-        for bar, own_paint in zip(
-            drawn, series.bar_paints or (), strict=series.bar_paints is not None
-        ):
-            bar.set(**_look(own_paint))
+        axes.bar(x, values, part * 0.92, bottom=bottom, **_look(paint))
         if chart.stacked:
             base = base + np.nan_to_num(values)
-        if (reach := error_bars(series, chart.y)) is not None:
-            widths = [
-                [np.nan if width is None else scale * width for width in side] for side in reach
-            ]
+        if series.half_widths is not None:
+            widths = [np.nan if width is None else scale * width for width in series.half_widths]
             thin: dict[str, Any] = {"ecolor": _INK, "elinewidth": 0.6, "capsize": 1}
             axes.errorbar(x, values, widths, fmt="none", **thin)
     if chart.mark is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.core.outcome import Tally
-from migrator.records.rows import RetrainingRecord, SecondRecord, UnitRecord
+from migrator.records.rows import SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
 from migrator.report.page import Axis, Bars, Lines, Series, Table
 from migrator.report.paint import (
@@ -95,30 +95,16 @@ def table(
 # Requests
 
 
-def outcome_chart(title: str, names: Sequence[str], tallies: Sequence[Tally], x: Axis) -> Bars:
-    """What became of requests, stacked."""
+def window_outcomes(run: RecordedRun) -> Bars:
+    """What became of the requests of every window."""
+    names, tallies = _numbers(run.windows), [window.tally for window in run.windows]
     series = [
         Series(name, tuple(float(part(tally)) for tally in tallies), paint=paint)
         for name, (paint, part) in _OUTCOMES.items()
     ]
-    shown = tuple(row for row in series if any(row.values))
-    return Bars(title, tuple(names), shown or tuple(series[:1]), x, _REQUESTS, stacked=True)
-
-
-def window_outcomes(run: RecordedRun, tenant: str | None = None) -> Bars:
-    """What became of the requests of every window, of all tenants or of one."""
-    tallies = [window.tenants[tenant] if tenant else window.tally for window in run.windows]
+    shown = tuple(row for row in series if any(row.values)) or tuple(series[:1])
     title = "What became of the requests, by window"
-    title = f"{tenant}: {title[0].lower()}{title[1:]}" if tenant else title
-    return outcome_chart(title, _numbers(run.windows), tallies, _WINDOW)
-
-
-def tenant_outcomes(run: RecordedRun) -> Bars | None:
-    """What became of the requests of every tenant; None where there is one."""
-    if len(run.tenants) < 2:
-        return None
-    title = "What became of the requests, by tenant"
-    return outcome_chart(title, list(run.totals), list(run.totals.values()), Axis("tenant"))
+    return Bars(title, tuple(names), shown, _WINDOW, _REQUESTS, stacked=True)
 
 
 def _numbers(windows: Sequence[RecordedWindow]) -> list[str]:
@@ -179,22 +165,17 @@ def _name(window: RecordedWindow) -> str:
 
 def plans_table(run: RecordedRun) -> Table:
     """Every window's plan: predicted goodput, measured goodput, planning time."""
-    headers = [
+    headers = (
         *("window", "forecaster", "goodput predicted", "measured", "predicted to measured"),
         *("planning (s)", "replanned"),
-    ]
-    has_fluid = any(window.fluid is not None for window in run.windows)
-    if has_fluid:
-        headers[5:5] = ["fluid model", "fluid model to measured"]
+    )
     rows = []
     for window in run.windows:
-        row, tally = window.row, window.tally
-        measured = tally.known_goodput
-        predicted = (number(row.predicted_goodput), number(measured))
-        cells = [*predicted, _relative(row.predicted_goodput, measured)]
-        cells += [number(window.fluid), _relative(window.fluid, measured)] if has_fluid else []
+        row, measured = window.row, window.tally.known_goodput
+        predicted = row.predicted_goodput
+        goodputs = (number(predicted), number(measured), _relative(predicted, measured))
         took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
-        rows.append((_name(window), row.forecaster, *cells, took, str(row.replans)))
+        rows.append((_name(window), row.forecaster, *goodputs, took, str(row.replans)))
     return table("Plans", headers, rows, text_columns=2)
 
 
@@ -284,17 +265,28 @@ def _until(seconds: Sequence[SecondRecord]) -> float:
 
 def accuracy_chart(run: RecordedRun) -> Lines | None:
     """Accuracy as known at every moment; a jump inside a window is a new model."""
-    accuracies = {name: list(_accuracies(run, name)) for name in run.tenants}
-    title, y = "Accuracy of the models that serve", Axis("accuracy", share=True)
-    return _steps(run, accuracies, title, y)
-
-
-def version_chart(run: RecordedRun) -> Lines | None:
-    """Which version served when; None where none was ever replaced."""
-    versions = {name: list(_versions(run, name)) for name in run.tenants}
-    if all(len({version for _, version in changes}) < 2 for changes in versions.values()):
+    accuracies = {name: sorted(_accuracies(run, name)) for name in run.tenants}
+    moments = sorted({at_s for changes in accuracies.values() for at_s, _ in changes})
+    if not moments:
         return None
-    return _steps(run, versions, "Version of the models that serve", Axis("version"))
+
+    def at(changes: Sequence[tuple[float, float]], at_s: float) -> float | None:
+        return next((value for since_s, value in reversed(changes) if since_s <= at_s), None)
+
+    series = tuple(
+        Series(name, tuple(at(changes, at_s) for at_s in moments), paint=Paint(hue % HUES))
+        for hue, (name, changes) in enumerate(accuracies.items())
+        if changes
+    )
+    until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
+    return Lines(
+        "Accuracy of the models that serve",
+        tuple(round(moment - run.zero_s, 1) for moment in moments),
+        series,
+        _TIME,
+        Axis("accuracy", share=True),
+        until=round(until - run.zero_s, 1),
+    )
 
 
 def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
@@ -305,53 +297,6 @@ def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
     for adoption in run.adoptions(tenant):
         if adoption.accuracy is not None:
             yield adoption.at_s, adoption.accuracy
-
-
-def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
-    adopted = run.adoptions(tenant)
-    rows = [row for window in run.windows if (row := window.rows.get(tenant)) and row.version]
-    first = adopted[0].number - 1 if adopted else rows[0].version if rows else None
-    if first:
-        yield run.zero_s, float(first)
-    for version in adopted:
-        yield version.at_s, float(version.number)
-
-
-def _steps(
-    run: RecordedRun, changes_by_tenant: dict[str, list[tuple[float, float]]], title: str, y: Axis
-) -> Lines | None:
-    """Values that hold until the next one, over all moments at which any changes."""
-    moments = sorted({at_s for changes in changes_by_tenant.values() for at_s, _ in changes})
-    if not moments:
-        return None
-    series = tuple(
-        Series(name, tuple(_at(changes, at_s) for at_s in moments), paint=Paint(hue % HUES))
-        for hue, (name, changes) in enumerate(changes_by_tenant.items())
-        if changes
-    )
-    until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
-    at = tuple(round(moment - run.zero_s, 1) for moment in moments)
-    return Lines(title, at, series, _TIME, y, until=round(until - run.zero_s, 1))
-
-
-def _at(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
-    earlier = [value for value in sorted(values) if value[0] <= at_s]
-    return earlier[-1][1] if earlier else None
-
-
-def accuracies_table(run: RecordedRun) -> Table | None:
-    """Every window and tenant: the accuracy of its model, and what retraining should bring."""
-    rows = []
-    for window in run.windows:
-        for name, row in window.rows.items():
-            parts = (row.accuracy_before, row.accuracy_estimated, row.accuracy_after)
-            version = NONE if row.version is None else str(row.version)
-            rows.append((_name(window), name, *map(percent, parts), version, f"{row.labelled:,}"))
-    headers = (
-        *("window", "tenant", "accuracy at its begin", "expected of retraining"),
-        *("accuracy at its end", "version at its end", "labels"),
-    )
-    return table("Models by window", headers, rows, text_columns=2) if rows else None
 
 
 def versions_table(run: RecordedRun) -> Table | None:
@@ -371,29 +316,6 @@ def versions_table(run: RecordedRun) -> Table | None:
     return table("Retrained models", headers, rows, text_columns=2) if rows else None
 
 
-def retrainings_chart(run: RecordedRun) -> Bars | None:
-    """Planned and taken duration of every retraining; None where none is known."""
-    retrainings = _timed(run)
-    if not retrainings:
-        return None
-    names = tuple(f"window {retraining.window}: {retraining.subject}" for retraining in retrainings)
-    series = (
-        Series(
-            "planned", tuple(retraining.planned_s for retraining in retrainings), paint=Paint(None)
-        ),
-        Series("taken", tuple(retraining.taken_s for retraining in retrainings), paint=Paint(0)),
-    )
-    seconds = Axis("duration without the start", "s")
-    return Bars(
-        "Retrainings, planned and taken",
-        names,
-        series,
-        Axis("retraining"),
-        seconds,
-        horizontal=True,
-    )
-
-
 def retrainings_table(run: RecordedRun) -> Table | None:
     """Every retraining: planned, taken, and its parts in seconds."""
     rows = [
@@ -406,16 +328,13 @@ def retrainings_table(run: RecordedRun) -> Table | None:
             else NONE,
             *(f"{retraining.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
         )
-        for retraining in _timed(run)
+        for window in run.windows
+        for retraining in run.retrainings_of(window)
     ]
     headers = ("window", "tenant", "planned", "taken", "taken / planned")
     caption = "Retrainings and their parts in seconds"
     names = (*headers, *RETRAINING_PARTS.values())
     return table(caption, names, rows, text_columns=2) if rows else None
-
-
-def _timed(run: RecordedRun) -> list[RetrainingRecord]:
-    return [retraining for window in run.windows for retraining in run.retrainings_of(window)]
 
 
 # Starts and events
@@ -444,28 +363,6 @@ def starts_chart(run: RecordedRun) -> Bars | None:
         Axis("overhead", "s"),
         stacked=True,
         horizontal=True,
-    )
-
-
-def starts_table(run: RecordedRun) -> Table | None:
-    """Every start and its parts in seconds."""
-    headers = (
-        *("time", "instance", "tenant", "created", "weights", "context", "copy", "first batch"),
-        *("everything else", "in all"),
-    )
-    rows = [
-        (
-            _since(run, start),
-            _place(start),
-            start.tenant or "",
-            *(f"{start.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
-            f"{_rest_s(start):.3f}",
-            f"{start_duration_s(start.parts_s):.3f}",
-        )
-        for start in run.starts
-    ]
-    return (
-        table("Starts and their parts in seconds", headers, rows, text_columns=3) if rows else None
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from migrator.core.comparison import Lead, Row, SeedValues, reference_policy, reference_row
+from migrator.core.comparison import Row, SeedValues, reference_policy, reference_row
 from migrator.core.evidence import Accuracy
 from migrator.core.fairness import Fairness
 from migrator.core.outcome import Tally
@@ -85,11 +85,6 @@ def _measures(row: Row, reference: Row | None) -> Json:
     return measures
 
 
-def lead_json(lead: Lead) -> Json:
-    """Window plan, replanned and oracle, and what replanning changes and regains."""
-    return pick(lead, "scenario", "window_plan", "replanned", "oracle", "change", "regained")
-
-
 def _tenants(outcome: RunOutcome) -> list[Json]:
     changes = outcome.tenant_reconfigurations
     part_s = _number(outcome.plan_s / max(1, len(changes)))  # planned together: equal parts
@@ -146,7 +141,6 @@ def _number(value: float) -> float | None:
 
 def status_json(now: CurrentRun) -> Json:
     """What `migrator status --json` prints."""
-    assert now.run is not None
     return {
         "run": asdict(now.run),
         "life": now.probe.state,
@@ -171,36 +165,6 @@ def status_json(now: CurrentRun) -> Json:
             pick(holding, "start", "gpcs", "state", "task", "since_s") for holding in now.held
         ],
         "events": [asdict(event) for event in now.events[-_STATUS_EVENTS:]],
-    }
-
-
-def top_json(now: CurrentRun) -> Json:
-    """What `migrator top --json` prints."""
-    unit = ("start", "gpcs", "tenant", "kind", "state")
-    return {
-        **pick(now, "now_s", "scenario", "board", "driver", "policy"),
-        "run": now.run.run if now.run is not None else None,
-        "life": now.probe.state,
-        "why": now.probe.why,
-        **pick(now, "window", "slot", "slots", "paused"),
-        "tenants": [
-            {
-                "name": tenant.name,
-                "paced": asdict(tenant.pace),
-                **pick(tenant, "goodput_rps", "waiting"),
-                **_accuracy(tenant.accuracy),
-                "version": tenant.version,
-                "retraining": None if tenant.retraining == "none" else tenant.retraining,
-                **pick(tenant, "progress", "drained", "reason", "why"),
-            }
-            for tenant in now.tenants
-        ],
-        "planned": None
-        if now.planned is None
-        else [pick(planned, *unit) for planned in now.planned],
-        "held": [pick(holding, *unit) for holding in now.held],
-        "usage": [asdict(usage) for usage in now.usage],
-        "lines": [asdict(event) for event in now.distinct_events],
     }
 
 

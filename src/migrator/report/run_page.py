@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from migrator.core.catalogue import Board
-from migrator.core.comparison import summarise
 from migrator.core.outcome import Tally
 from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
-from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
     Axis,
     Bars,
@@ -28,29 +26,23 @@ from migrator.report.paint import HUES, Paint, policy_paints
 from migrator.report.run_charts import (
     MOST_STARTS,
     TALLY_HEADERS,
-    accuracies_table,
     accuracy_chart,
     arrivals_chart,
     events_table,
     plans_table,
     prediction_chart,
-    retrainings_chart,
     retrainings_table,
     seconds_chart,
     seconds_of,
     starts_chart,
-    starts_table,
-    table,
     tally_cells,
-    tenant_outcomes,
     tenants_table,
-    version_chart,
     versions_table,
     window_outcomes,
     windows_table,
 )
 from migrator.report.slices import held_chart, joined, planned_chart
-from migrator.report.terminal import NONE, capitalised, moment, percent, plural
+from migrator.report.terminal import capitalised, moment, percent, plural
 
 MOST_WINDOWS = 12
 """Windows whose slices and seconds are drawn: the last ones."""
@@ -71,8 +63,7 @@ _COLOUR_WORDS = (
     "to no tenant."
 )
 _SLICES_WORDS = (
-    f"{_COLOUR_WORDS} In plans, new instances are light for as long as a start took on average; a "
-    "triangle marks a new instance whose start was not measured."
+    f"{_COLOUR_WORDS} In plans, new instances are light for as long as a start took on average."
 )
 _HELD_WORDS = "Above the plan made at the beginning of the window, below what was really held."
 _FORECAST_WORDS = (
@@ -143,24 +134,15 @@ def _labels(run: RecordedRun) -> str:
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:
     """The policy, and whatever else distinguishes a run from the others."""
-    facts: Sequence[Callable[[RecordedRun], str]] = (
-        lambda run: run.policy,
-        lambda run: run.scenario,
-        lambda run: f"{run.forecaster} forecast",
-        lambda run: f"seed {run.seed}",
-        lambda run: f"run {run.records.run.run}",
-        lambda run: moment(run.records.run.began_s),
-    )
-    names = [facts[0](run) for run in runs]
-    for fact in facts[1:]:
-        if len(set(names)) == len(names):
-            break
-        facts_of_runs = [fact(run) for run in runs]
-        if len(set(facts_of_runs)) > 1:
-            names = [
-                f"{name}, {fact_of_run}"
-                for name, fact_of_run in zip(names, facts_of_runs, strict=True)
-            ]
+    names = [run.policy for run in runs]
+    for facts in (
+        [run.scenario for run in runs],
+        [f"seed {run.seed}" for run in runs],
+        [f"run {run.records.run.run}" for run in runs],
+        [moment(run.records.run.began_s) for run in runs],
+    ):
+        if len(set(names)) < len(names) and len(set(facts)) > 1:
+            names = [f"{name}, {fact}" for name, fact in zip(names, facts, strict=True)]
     return names
 
 
@@ -171,14 +153,14 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
     if len(runs) == 1:
         run = runs[0]
         first = present(_allocation(run, board), tenants_table(run), window_outcomes(run))
-        rest = present(tenant_outcomes(run), prediction_chart(run))
-        more = "By tenant, and predicted against measured"
+        rest = present(prediction_chart(run))
+        more = "Predicted against measured"
         paragraphs = (_headline(run), _COLOUR_WORDS)
         return Section("Result", "result", paragraphs, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.known_share or 0.0)
-    sentences = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
+    sentences = (f"{names[best]}: {_headline(runs[best])}",)
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
-    return Section("Result", "result", (*sentences, *lead_paragraphs(summarise(runs))), blocks)
+    return Section("Result", "result", sentences, blocks)
 
 
 def _headline(run: RecordedRun) -> str:
@@ -215,24 +197,14 @@ def _preferences(run: RecordedRun) -> str:
     return "".join(f" {capitalised(words)}." for words in run.preferences.words(run.totals))
 
 
-def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:
-    ours, theirs = runs[0].tally, runs[1].tally
-    if len(runs) != 2 or ours.known_share is None or not theirs.known_share:
-        return ()
-    change = ours.known_share / theirs.known_share - 1
-    side = "above" if change >= 0 else "below"
-    return (f"The goodput share of {names[0]} is {abs(change):.1%} {side} that of {names[1]}.",)
-
-
 def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
     shares = [run.tally.known_share for run in runs]
-    looks = policy_paints([run.policy for run in runs])
     order = sorted(range(len(runs)), key=lambda at: -(shares[at] or 0.0))
     values = tuple(shares[at] for at in order)
     return Bars(
         title="Goodput share",
         categories=tuple(names[at] for at in order),
-        series=(Series("goodput share", values, bar_paints=tuple(looks[at] for at in order)),),
+        series=(Series("goodput share", values),),
         x=Axis("run"),
         y=_SHARE,
         horizontal=True,
@@ -258,21 +230,17 @@ def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Tab
 
 
 def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
-    """Goodput by window, by tenant and by both; windows count from the first of each run."""
+    """Goodput share by window and by tenant; windows count from the first of each run."""
     longest = max(len(run.ended) for run in runs)
     tenants = list(dict.fromkeys(name for run in runs for name in run.totals))
     windows = [dict(enumerate(window.tally for window in run.ended)) for run in runs]
     looks = list(zip(names, policy_paints([run.policy for run in runs]), strict=True))
     if longest > 1:
-        yield _by_window("Goodput share by window", windows, looks, longest, _SHARE)
-        goodput = Axis("goodput", "requests")
-        yield _by_window("Goodput by window", windows, looks, longest, goodput)
+        yield _by_window("Goodput share by window", windows, looks, longest)
     if len(tenants) > 1:
-        series = _series([run.totals for run in runs], looks, tenants, share=True)
+        series = _series([run.totals for run in runs], looks, tenants)
         title = "Goodput share by tenant"
         yield Bars(title, tuple(tenants), series, Axis("tenant"), _SHARE)
-    if longest * len(tenants) > 1:
-        yield _both(runs, names, longest, tenants)
 
 
 def _by_window(
@@ -280,58 +248,28 @@ def _by_window(
     windows: Sequence[Mapping[int, Tally]],
     looks: Sequence[tuple[str, Paint]],
     longest: int,
-    y: Axis,
 ) -> Bars | Lines:
-    series = _series(windows, looks, range(longest), share=y.share)
+    series = _series(windows, looks, range(longest))
     x = Axis("window of its run")
     if longest * len(windows) > _MOST_BARS:
-        return Lines(title, tuple(map(float, range(longest))), series, x, y)
-    return Bars(title, tuple(map(str, range(longest))), series, x, y)
+        return Lines(title, tuple(map(float, range(longest))), series, x, _SHARE)
+    return Bars(title, tuple(map(str, range(longest))), series, x, _SHARE)
 
 
 def _series(
     tallies: Sequence[Mapping[_Key, Tally]],
     looks: Sequence[tuple[str, Paint]],
     keys: Sequence[_Key],
-    *,
-    share: bool,
 ) -> tuple[Series, ...]:
     """A series per run, whose names and looks are given; None where it received nothing."""
 
     def value(tally: Tally | None) -> float | None:
-        if tally is None or not tally.received:
-            return None
-        return tally.known_share if share else tally.known_goodput
+        return tally.known_share if tally is not None and tally.received else None
 
     return tuple(
         Series(name, tuple(value(own_tallies.get(key)) for key in keys), paint=paint)
         for own_tallies, (name, paint) in zip(tallies, looks, strict=True)
     )
-
-
-def _both(
-    runs: Sequence[RecordedRun], names: Sequence[str], longest: int, tenants: Sequence[str]
-) -> Table:
-    rows: list[tuple[str, ...]] = []
-    best: set[tuple[int, int]] = set()
-    for window in range(longest):
-        for tenant in tenants:
-            cells = [_share_cell(run, window, tenant) for run in runs]
-            # by the cells as shown: equal cells are emphasised together
-            highest = max(cells, key=lambda cell: -1.0 if cell == NONE else float(cell))
-            if set(cells) - {NONE, highest}:
-                best |= {(len(rows), 2 + at) for at, cell in enumerate(cells) if cell == highest}
-            rows.append((str(window), tenant, *cells))
-    caption = "Goodput share (%) by window and tenant, the highest emphasised"
-    plain = table(caption, ("window", "tenant", *names), rows, text_columns=2)
-    numeric = frozenset(range(2, 2 + len(names)))
-    return Table(caption, plain.headers, plain.rows, numeric, frozenset(best), plain.folded)
-
-
-def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:
-    ended = run.ended
-    tally = ended[window].tenants.get(tenant) if window < len(ended) else None
-    return NONE if tally is None or tally.known_share is None else f"{100 * tally.known_share:.2f}"
 
 
 # One run
@@ -354,7 +292,7 @@ def _run_sections(
 
     drawn = run.windows[-MOST_WINDOWS:]
     # beside other runs, the result section compares and leaves these out
-    charts = (window_outcomes(run), tenant_outcomes(run), prediction_chart(run))
+    charts = (window_outcomes(run), prediction_chart(run))
     compared = (tenants_table(run), *charts) if is_compared else ()
     tables = (windows_table(run), plans_table(run)) if run.windows else ()
     yield section(
@@ -366,21 +304,23 @@ def _run_sections(
     lead = [_allocation(run, board)] if is_compared else []
     slices = _slices(run, drawn, board)
     yield section("Planned and held", "slices", paragraphs, lead, slices, "Window by window")
-    arrivals, outcomes = _requests(run, drawn)
+    arrivals, outcomes = [], []
+    for hue, name in enumerate(run.tenants):
+        seconds = seconds_of(run, name, drawn)
+        arrivals.append(arrivals_chart(name, hue % HUES, seconds))
+        outcomes.append(seconds_chart(name, seconds))
     paragraphs = [_FORECAST_WORDS]
     yield section("Requests", "requests", paragraphs, arrivals, outcomes, "Outcomes by tenant")
-    durations = retrainings_chart(run)
-    models = (accuracies_table(run), versions_table(run), retrainings_table(run))
-    paragraphs, more = [_ACCURACY_WORDS], "Versions, retrainings, and the models by window"
-    if durations is not None:
+    retrainings = retrainings_table(run)
+    paragraphs = [_ACCURACY_WORDS]
+    if retrainings is not None:
         paragraphs.append(_RETRAININGS_WORDS)
-    shown = [accuracy_chart(run), durations]
-    yield section("Models", "models", paragraphs, shown, (version_chart(run), *models), more)
+    shown = (accuracy_chart(run), retrainings)
+    yield section("Models", "models", paragraphs, shown, [versions_table(run)], "Versions")
     paragraphs = [_STARTS_WORDS]
     if len(run.starts) > MOST_STARTS:
         paragraphs.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
-    starts = [starts_table(run)]
-    yield section("Starts", "starts", paragraphs, [starts_chart(run)], starts, "Table of starts")
+    yield section("Starts", "starts", paragraphs, [starts_chart(run)])
     events = events_table(run)
     is_long = events is not None and len(events.rows) > _MOST_EVENTS
     many = f"{len(events.rows):,} events" if events is not None else ""
@@ -407,17 +347,3 @@ def _slices(
     for window in drawn:
         yield planned_chart(run, window, board, overheads_s)
         yield held_chart(run, window, board)
-
-
-def _requests(
-    run: RecordedRun, drawn: Sequence[RecordedWindow]
-) -> tuple[list[Block | None], list[Block | None]]:
-    arrivals: list[Block | None] = []
-    outcomes: list[Block | None] = []
-    for hue, name in enumerate(run.tenants):
-        seconds = seconds_of(run, name, drawn)
-        arrivals.append(arrivals_chart(name, hue % HUES, seconds))
-        if len(run.tenants) > 1 and run.windows:
-            outcomes.append(window_outcomes(run, name))
-        outcomes.append(seconds_chart(name, seconds))
-    return arrivals, outcomes

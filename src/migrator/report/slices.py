@@ -17,7 +17,6 @@ _SHORTEST = 0.003
 """The least part of a window that is visible; shorter intervals are drawn this long."""
 _USES = {
     "ready": Use.SERVING,
-    "planned": Use.SERVING,
     "training": Use.RETRAINING,
     "warming": Use.WARMING,
     "creating": Use.CREATING,
@@ -38,7 +37,7 @@ def use_of(tenant: str | None, state: str, kind: str = "") -> Use:
     """What a unit in a state of the executor is used for."""
     if tenant is None:
         return _OWNERLESS.get(state, Use.UNUSED)
-    if kind == Kind.RETRAINING and state in ("ready", "planned"):
+    if kind == Kind.RETRAINING and state == "ready":
         return Use.RETRAINING
     return _USES.get(state, Use.DRAINING)
 
@@ -58,29 +57,22 @@ def planned_slices(
 ) -> Slices:
     """The blocks of a plan. New serving instances are cold for `overhead_s` of their tenant.
 
-    A tenant that is not in `overhead_s` gets a mark instead. `before` are the blocks held before
-    slot 0; None: what slot 0 holds is warm.
+    `before` are the blocks held before slot 0; None: what slot 0 holds is warm.
     """
     instances = [block for block in blocks if block["start"] is not None]
     since = _arrivals(instances, before)
     lanes = _share_lanes([block for block in blocks if block["start"] is None], board)
     slabs: list[Slab] = []
-    starts: list[tuple[float, float]] = []
     for block in blocks:
         task = Task.parse(block["task"]) if block["task"] else None
         slab = _planned_slab(block, task, board, slot_s, lanes)
         cold_s = 0.0
         if task is not None and task.kind is Kind.INFERENCE and block["start"] is not None:
             there_s = (block["from"] - since[_place(block), block["from"]]) * slot_s
-            if task.tenant in overhead_s:
-                cold_s = max(0.0, overhead_s[task.tenant] - there_s)
-                cold_s = min(cold_s, slab.until_s - slab.from_s)
-            elif there_s == 0:
-                starts.append((slab.from_s, slab.start + slab.width / 2))
+            cold_s = max(0.0, overhead_s.get(task.tenant, 0.0) - there_s)
+            cold_s = min(cold_s, slab.until_s - slab.from_s)
         slabs += _split(slab, cold_s)
-    return Slices(
-        title, board.memory_slices, slots * slot_s, tuple(tenants), tuple(slabs), tuple(starts)
-    )
+    return Slices(title, board.memory_slices, slots * slot_s, tuple(tenants), tuple(slabs))
 
 
 def _planned_slab(
@@ -204,11 +196,11 @@ def planned_chart(
 ) -> Slices | None:
     """The plan made at the beginning of a window; None where none was recorded."""
     slots = run.records.run.slots
-    blocks = window.first_plan(slots)
+    blocks = window.first_plan
     if not blocks:
         return None
     earlier = run.window_before(window)
-    last = earlier.first_plan(slots) if earlier is not None else ()
+    last = earlier.first_plan if earlier is not None else ()
     before = [block for block in last if block["until"] >= slots] if last else None
     title = f"Window {window.number}: planned at its beginning"
     return planned_slices(title, blocks, board, slots, run.slot_s, run.tenants, overhead_s, before)
@@ -248,17 +240,14 @@ def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices
 
 def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
     """The charts of at least one window as one, each moved by its seconds."""
-    slabs: list[Slab] = []
-    starts: list[tuple[float, float]] = []
-    for offset_s, chart in windows:
-        slabs += [
-            replace(slab, from_s=slab.from_s + offset_s, until_s=slab.until_s + offset_s)
-            for slab in chart.slabs
-        ]
-        starts += [(at_s + offset_s, where) for at_s, where in chart.starts]
+    slabs = [
+        replace(slab, from_s=slab.from_s + offset_s, until_s=slab.until_s + offset_s)
+        for offset_s, chart in windows
+        for slab in chart.slabs
+    ]
     first = windows[0][1]
     until_s = max(offset_s + chart.until_s for offset_s, chart in windows)
-    return Slices(title, first.slices, until_s, first.tenants, tuple(slabs), tuple(starts))
+    return Slices(title, first.slices, until_s, first.tenants, tuple(slabs))
 
 
 def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:

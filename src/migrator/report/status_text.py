@@ -45,7 +45,6 @@ def status_text(now: CurrentRun, board: Board) -> str:
             f"retraining of {tenant.name}: {tenant.why}" for tenant in now.tenants if tenant.why
         ]
         tallies = {tenant.name: tenant.tally for tenant in now.tenants}
-        assert now.run is not None
         kept = Preferences.recorded(now.run.about).words(tallies)
         if kept:
             parts.append("\n".join(line for words in kept for line in wrapped(words)))
@@ -66,7 +65,6 @@ def status_text(now: CurrentRun, board: Board) -> str:
 
 def _status_head(now: CurrentRun) -> Iterator[str]:
     run, now_s = now.run, now.now_s
-    assert run is not None
     yield f"{run.scenario}, run {run.run}: {_daemon_words(run, now)}"
     since = moment(run.began_s, now_s)
     yield f"{run.board}, driver {run.driver}, policy {run.policy}, since {since}"

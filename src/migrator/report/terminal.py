@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from migrator.core.evidence import Accuracy
@@ -55,9 +55,9 @@ def known(value: float | None) -> str:
     return UNKNOWN if value is None else count(value)
 
 
-def accuracy_words(accuracy: Accuracy | None, digits: int = 1) -> str:
+def accuracy_words(accuracy: Accuracy | None) -> str:
     """An accuracy in percent and what it rests on, or a dash."""
-    return NONE if accuracy is None else f"{accuracy.value:.{digits}%} {accuracy.evidence}"
+    return NONE if accuracy is None else f"{accuracy.value:.1%} {accuracy.evidence}"
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -199,32 +199,6 @@ def _cells(chart: Slices, at_s: float, letters: dict[str, str]) -> dict[int, str
 # Slices at one moment
 
 
-def slice_numbers(slices: int, columns: int, margin: int) -> str:
-    """The line above a row of slices."""
-    numbers = "".join(f"{at:^{columns}}" for at in range(slices))
-    return f"{'slice':{margin}}{numbers.rstrip()}"
-
-
-def slice_segments(
-    slabs: Iterable[Slab], slices: int, columns: int
-) -> Iterator[tuple[str, Slab | None]]:
-    """One moment from left to right, `columns` characters per slice: [++tenant 3g++].
-
-    Each part comes with its slab; None: nothing is there.
-    What fills a box tells its use also without colours: `/` retrains, `+` is being created or
-    warmed, `-` is draining or unused.
-    """
-    at = 0
-    for slab in sorted(slabs, key=lambda slab: slab.start):
-        start, end = int(slab.start), int(slab.start + slab.width)
-        if start < at:
-            continue
-        yield "." * ((start - at) * columns), None
-        yield _box(slab, (end - start) * columns), slab
-        at = end
-    yield "." * ((slices - at) * columns), None
-
-
 def _box(slab: Slab, room: int) -> str:
     size = f" {slab.size}" if slab.size else ""
     owner = slab.tenant or slab.note
@@ -233,12 +207,23 @@ def _box(slab: Slab, room: int) -> str:
 
 
 def slices_text(slabs: Sequence[Slab], slices: int, widest: int = 11) -> str:
-    """The numbers of the slices and what is on them, as wide as the names need."""
+    """The numbers of the slices and what is on them, as wide as the names need: [++tenant 3g++].
+
+    What fills a box tells its use: `/` retrains, `+` is being created or warmed, `-` is draining or
+    unused.
+    """
     names = {slab: slab.tenant or slab.note for slab in slabs}
     needed = [
         -(-(len(f"{name} {slab.size}".strip()) + 2) // int(slab.width))
         for slab, name in names.items()
     ]
     columns = min(widest, max([6, *needed]))
-    row = "".join(text for text, _ in slice_segments(slabs, slices, columns))
-    return f"{slice_numbers(slices, columns, 6)}\n      {row}"
+    numbers = "".join(f"{at:^{columns}}" for at in range(slices))
+    at, row = 0, ""
+    for slab in sorted(slabs, key=lambda slab: slab.start):
+        start, end = int(slab.start), int(slab.start + slab.width)
+        if start >= at:
+            row += "." * ((start - at) * columns) + _box(slab, (end - start) * columns)
+            at = end
+    row += "." * ((slices - at) * columns)
+    return f"slice {numbers.rstrip()}\n      {row}"

@@ -1,7 +1,6 @@
 // One run on the page: its facts, its windows, its slices, its tenants, its lists.
 
 import { accuracy, arrivals, fates } from "./charts.js";
-import { openDetails } from "./details.js";
 import { goodOf, PARTS, parts } from "./run.js";
 import { Slices } from "./slices.js";
 import { follow, get } from "./stream.js";
@@ -97,8 +96,6 @@ export class Pane {
       this.whole = !this.whole;
       this.draw();
     });
-    this.details = make("button", { type: "button", text: "Charts of this window", "data-view": "details" });
-    this.details.addEventListener("click", () => openDetails(this.about, this.run, this.number));
     this.title = make("h2");
     this.note = make("span", { class: "note" });
     this.slicesLegend = make("ul", { class: "legend" });
@@ -113,7 +110,7 @@ export class Pane {
     this.element = make("article", { class: "pane", "aria-label": `${this.run.about.scenario} under ${this.run.about.policy}` },
       make("section", { class: "card", "aria-label": "The run" }, this.summary.element, this.list),
       make("section", { class: "card", "aria-label": "Windows and slices" },
-        make("div", { class: "head" }, this.title, this.note, make("span", { class: "right" }, this.follow, this.all, this.details)),
+        make("div", { class: "head" }, this.title, this.note, make("span", { class: "right" }, this.follow, this.all)),
         this.strip.element, this.slices.element, this.slicesLegend),
       make("section", { class: "card", "aria-label": "Tenants" }, this.tenants, this.outcomesLegend),
       make("div", { class: "lists" }, ...this.lists.map(([list]) => list.element)));

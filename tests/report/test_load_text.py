@@ -1,14 +1,12 @@
-"""A load as table, JSON and page."""
+"""A load as table and JSON."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from support.load_outcomes import load_outcome
 
-from migrator.report.html_page import write_page
-from migrator.report.load import load_json, load_page, load_table, versions_text
+from migrator.report.load import load_json, load_table, versions_text
 from migrator.report.terminal import COLUMNS
 
 
@@ -45,15 +43,3 @@ def test_as_json_it_says_the_same() -> None:
     assert parsed_json["tenants"]["quiet"]["latencies"] is None
     assert len(parsed_json["seconds"]["busy"]["sent"]) == 4
     assert parsed_json["ended"] is None
-
-
-def test_the_page_shows_every_window_and_second(tmp_path: Path) -> None:
-    page = load_page(load_outcome("interrupted"))
-    words = " ".join(page.sections[0].paragraphs)
-    assert "Ended early: interrupted." in words
-    assert "50 (49.5%)" in page.lead
-    path = tmp_path / "load.html"
-    write_page(page, path)
-    text = path.read_text(encoding="utf-8")
-    for word in ("busy, second by second", "quiet", "SLO attainment", "queue full"):
-        assert word in text

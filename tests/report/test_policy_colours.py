@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from support.outcome_records import recorded
 from support.outcomes import run
-from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.advice import Advice, consult
-from migrator.advise.advice_report import advice_page
-from migrator.advise.leads import OURS, RIVALS
-from migrator.advise.trial import TrialResult, WindowResult
 from migrator.core.catalogue import board
 from migrator.core.comparison import summarise
-from migrator.core.scenario import Scenario
 from migrator.policies.registry import policies
 from migrator.report.comparison import comparison_page
 from migrator.report.page import Bars, Page, paints
@@ -41,28 +33,15 @@ def compared_runs(names: tuple[str, ...]) -> Page:
     return run_page([recorded(run(name)) for name in names], board("H200-141GB"))
 
 
-def advice() -> Advice:
-    def source(seed: int | None, windows: int | None) -> Scenario:
-        made = scenario(tenant("a", [200] * 40, drifts=(drift(0.5, 0.9),)), windows=windows or 1)
-        return replace(made, policy="migrator", forecaster="last-mean", seed=seed or 0)
-
-    goodput = dict.fromkeys((OURS, *RIVALS), 500.0)
-    result = TrialResult((WindowResult(1000, 900.0, goodput),) * 2, "static-6-1")
-    consultation = consult(source)
-    return consultation.advice(dict.fromkeys(consultation.trials(), result))
-
-
 def test_a_policy_has_one_colour_on_all_pages() -> None:
     # two orders: a colour by position would differ
     names = ("paris", "astraea", "own.module:policy", "ekya", "migrator")
     on_runs = looks(compared_runs(names), set(names))
     on_comparison = looks(comparison_page(summarise(map(run, reversed(names)))), set(names))
-    on_advice = looks(advice_page(advice()), set(names))
     assert set(on_runs) == set(on_comparison) == set(names)
-    assert set(on_advice) == set(names) - {"own.module:policy"}
     for name in names:
         assert len(on_runs[name]) == 1
-        assert on_runs[name] == on_comparison[name] == on_advice.get(name, on_runs[name])
+        assert on_runs[name] == on_comparison[name]
 
 
 def test_packaged_policies_look_different_and_any_other_one_differs_from_most() -> None:

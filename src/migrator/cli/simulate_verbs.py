@@ -33,8 +33,8 @@ from migrator.cli.cluster_verbs import ray_address, read_run, simulate_cluster
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.cluster.outcome import ClusterOutcome
     from migrator.cluster.scenario import ClusterScenario
+    from migrator.cluster.simulate import ClusterOutcome
     from migrator.core.batch import Batch
     from migrator.records.outcome import RunOutcome
     from migrator.records.rows import RunRecords
@@ -89,8 +89,7 @@ def simulate(
         for option, file in (("report", report), ("records", records), ("batches", batches)):
             if file is not None:
                 raise InputError(
-                    f"--{option}: not supported for cluster scenarios; use --json, or `migrator "
-                    "cluster plan --out`"
+                    f"--{option}: not supported for cluster scenarios; leave it out, or use --json"
                 )
         read = read_run(scenario, seed, windows, forecaster)
         if None in names:

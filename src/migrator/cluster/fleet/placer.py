@@ -50,6 +50,37 @@ async def place_in_thread(request: PlacementRequest) -> ClusterPlan:
     return await asyncio.to_thread(place, scenario, current=current, seconds=PLACE_S)
 
 
+class MeasuredRates:
+    """Requests per second of every tenant over the last window, on all GPUs."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._before: dict[tuple[str, str], int] = {}
+        self._total: dict[str, int] = {}
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def add(self, report: Report, now_s: float) -> None:
+        """Add the counters of one GPU, which restart at 0 with its daemon."""
+        for name, tenant in report.tenants.items():
+            before = self._before.get((report.gpu, name), tenant.received)
+            self._before[report.gpu, name] = tenant.received
+            came = tenant.received - before if tenant.received >= before else tenant.received
+            self._total[name] = self._total.get(name, 0) + came
+            samples = self._seen.setdefault(name, deque())
+            samples.append((now_s, self._total[name]))
+            while len(samples) > 2 and samples[1][0] < now_s - self._window_s:
+                samples.popleft()
+
+    def rates_rps(self) -> dict[str, float]:
+        """Rates of tenants that have been observed for long enough."""
+        rates = {}
+        for name, samples in self._seen.items():
+            took_s = samples[-1][0] - samples[0][0]
+            if took_s >= min(FEWEST_S, self._window_s):
+                rates[name] = max(LEAST_RPS, (samples[-1][1] - samples[0][1]) / took_s)
+        return rates
+
+
 class Placer:
     """Finds placements for the head's event loop."""
 
@@ -85,37 +116,6 @@ class Placer:
         return emergency_placement(
             current_scenario(self._scenario, alive, self.measured.rates_rps()), names, homes
         )
-
-
-class MeasuredRates:
-    """Requests per second of every tenant over the last window, on all GPUs."""
-
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
-        self._before: dict[tuple[str, str], int] = {}
-        self._total: dict[str, int] = {}
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
-
-    def add(self, report: Report, now_s: float) -> None:
-        """Add the counters of one GPU, which restart at 0 with its daemon."""
-        for name, tenant in report.tenants.items():
-            before = self._before.get((report.gpu, name), tenant.received)
-            self._before[report.gpu, name] = tenant.received
-            came = tenant.received - before if tenant.received >= before else tenant.received
-            self._total[name] = self._total.get(name, 0) + came
-            samples = self._seen.setdefault(name, deque())
-            samples.append((now_s, self._total[name]))
-            while len(samples) > 2 and samples[1][0] < now_s - self._window_s:
-                samples.popleft()
-
-    def rates_rps(self) -> dict[str, float]:
-        """Rates of tenants that have been observed for long enough."""
-        rates = {}
-        for name, samples in self._seen.items():
-            took_s = samples[-1][0] - samples[0][0]
-            if took_s >= min(FEWEST_S, self._window_s):
-                rates[name] = max(LEAST_RPS, (samples[-1][1] - samples[0][1]) / took_s)
-        return rates
 
 
 def current_scenario(

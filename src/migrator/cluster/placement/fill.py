@@ -32,7 +32,8 @@ def fill_remaining(problem: PlacementProblem, solution: Solution) -> Solution:
     keys = [
         (b, index) for b, board_gpus in enumerate(boards_gpus) for index in board_gpus.set_indices()
     ]
-    problem.plan_sets(keys)
+    if not problem.budget.late:
+        problem.plan_sets(keys)
     return _as_solution(problem, keys, left)
 
 

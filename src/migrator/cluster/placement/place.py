@@ -46,7 +46,7 @@ from migrator.workload.capacity import highest_rps
 
 MOST_PLANNED = 160
 """Default limit on the number of sets planned by the single-GPU planner."""
-_SEARCH, _LAST_START = 0.5, 0.85
+_SEARCH, _LAST_START = 0.6, 0.85
 """Parts of the time for the search, and after which no set is planned, so that the result is ready
 in time."""
 

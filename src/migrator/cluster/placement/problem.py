@@ -30,6 +30,8 @@ SetKey = tuple[int, int]
 """(board, set)"""
 _PLANNED_AT_ONCE = 16
 """Sets planned between two looks at the time."""
+_PLANNED_LATE = 64
+"""Sets that are planned even if it is late, so that placements of few kinds rest on plans."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        """Whether no set may be planned any more."""
+        """Whether planning has to end."""
         return perf_counter() > self.until
 
     @property
@@ -103,7 +105,7 @@ class PlacementProblem:
     """Called after every planned set."""
 
     def plan_sets(self, keys: Sequence[SetKey]) -> None:
-        """Plan these sets until it is too late. Their prices also lower the bounds of similar sets.
+        """Plan these sets, many only until it is late. Their prices also bound similar sets.
 
         Sets with the same kinds have the same value, whatever the rules of their items.
         """
@@ -113,7 +115,7 @@ class PlacementProblem:
             by_kinds.setdefault((b, kinds.tobytes()), (b, index))
         chosen = list(by_kinds.values())
         for begin in range(0, len(chosen), _PLANNED_AT_ONCE):
-            if self.budget.late:
+            if self.budget.late and begin >= _PLANNED_LATE:
                 break
             self._plan(chosen[begin : begin + _PLANNED_AT_ONCE])
 

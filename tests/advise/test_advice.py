@@ -154,11 +154,6 @@ tenants:
 """
 
 
-def test_a_trial_is_the_same_again() -> None:
-    trial = replace(consult(make).trials()[2.0, None, 1], rivals=("ekya", STATIC))
-    assert trial.run() == trial.run()
-
-
 def test_the_verb_prints_json(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(TINY, encoding="utf-8")

@@ -19,8 +19,8 @@ from benchmarks.machine import describe_machine
 from benchmarks.placement import GPU, entry
 from migrator.cluster.file import parse_cluster
 from migrator.cluster.placement.place import place
-from migrator.cluster.placement.simulate import simulate_placed
 from migrator.cluster.scenario import ClusterScenario
+from migrator.cluster.simulate import simulate_placed
 from migrator.io.task_pool import open_workers
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -34,7 +34,7 @@ from benchmarks.headline_scenarios import (
 from benchmarks.runs import table
 from migrator.advise.leads import STATIC
 from migrator.core.comparison import t95
-from migrator.reproduce.gains import OURS, REPORTED
+from migrator.reproduce.goodput import OURS, REPORTED
 from migrator.workload.workloads import WINDOW_S, published_workloads
 
 Json = dict[str, Any]

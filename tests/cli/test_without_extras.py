@@ -49,7 +49,6 @@ NEEDS = {
     "simulate quickstart.yaml --forecaster migrator.forecast.auto_ets:AutoEts": "statsforecast",
     "simulate quickstart.yaml --windows 1 --report run.html": "figures",
     "compare quickstart.yaml --figure compare.png": "figures",
-    "advise quickstart.yaml --figure advice.png": "figures",
     "advise quickstart.yaml --ray auto": "cluster",
     "plan window.yaml --figure plan.html": "figures",
     "plan window.yaml --figure plan.png": "figures",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.file import is_cluster, parse_cluster, read_cluster
+from migrator.cluster.file import is_cluster, parse_cluster, read_cluster, read_current
 from migrator.core.errors import InputError
 from migrator.io.yaml_text import load_yaml
 from migrator.workload.file import parse_scenario
@@ -113,35 +113,6 @@ def test_what_cannot_be_is_one_sentence(data: dict[str, Any], message: str) -> N
     assert message in refusal(data)
 
 
-def test_rules_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(InputError, match="a and b must be apart as well"):
-        cluster(
-            [tenant("a"), tenant("b")],
-            [{"board": "A30-24GB"}],
-            apart=[["a", "b"]],
-            together=[["a", "b"]],
-        )
-
-
-def test_rules_that_contradict_each_other_over_a_third_are_refused() -> None:
-    with pytest.raises(InputError, match=r"cluster.together\[0\]: a and c must be apart as well"):
-        cluster(
-            [tenant("a"), tenant("b"), tenant("c")],
-            [{"board": "A30-24GB", "count": 2}],
-            apart=[["a", "c"]],
-            together=[["a", "b"], ["b", "c"]],
-        )
-
-
-def test_groups_that_share_a_tenant_are_one() -> None:
-    scenario = cluster(
-        [tenant("a"), tenant("b"), tenant("c"), tenant("d", count=2)],
-        [{"board": "A30-24GB"}],
-        together=[["a", "b"], ["d"], ["b", "c"]],
-    )
-    assert set(scenario.rules.together) == {frozenset("abc"), frozenset({"d-001", "d-002"})}
-
-
 def test_one_gpu_knows_no_cluster_keys() -> None:
     with pytest.raises(InputError, match="migrator cluster plan"):
         parse_scenario(DATA, folder=Path(), name="test")
@@ -162,3 +133,17 @@ def test_whatever_cannot_be_read_is_no_cluster(tmp_path: Path) -> None:
     assert not is_cluster(tmp_path / "missing.yaml")
     (tmp_path / "bad.yaml").write_text("a: [")
     assert not is_cluster(tmp_path / "bad.yaml")
+
+
+def test_a_placement_file_is_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "placement.json"
+    path.write_text('{"placement": {"a": "gpu-1"}}')
+    assert read_current(path) == {"a": "gpu-1"}
+    for text, message in (
+        ("[]", "cluster plan --json"),
+        ('{"placement": {"a": 3}}', "placement.a: 3 is no GPU's name"),
+        ("{", "malformed JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_current(path)

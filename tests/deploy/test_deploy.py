@@ -48,13 +48,6 @@ def queries(node: object) -> Iterator[str]:
             yield from queries(value)
 
 
-def test_queries_are_taken_apart() -> None:
-    query = (
-        'sum by (a, b) (rate(x_total{c="d{}", e=~"$f"}[5m])) / on (g) (t:y:z > 0.5) or vector(0)'
-    )
-    assert names_in(query) == {"x_total", "t:y:z"}
-
-
 def test_rules_read_what_there_is(run: Run) -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     defined = sample_names(run) | recorded | BESIDE
@@ -108,17 +101,7 @@ def test_the_dashboard_imports_cleanly() -> None:
     assert made["schemaVersion"] >= 39
     panels = made["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
     for panel in panels:
-        at = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert at["x"] + at["w"] <= 24
-        taken |= cells
         if panel["type"] != "row":
             assert panel["datasource"]["uid"] == "${datasource}"
             assert all(
@@ -137,20 +120,11 @@ def test_the_documentation_has_every_metric_as_it_is(run: Run) -> None:
     assert wanted in DOCS, f"docs/observability.md should have this table:\n{wanted}"
 
 
-def test_promtool_takes_the_configuration_and_the_rules() -> None:
+def test_promtool_takes_configuration_rules_metrics_and_queries(run: Run, tmp_path: Path) -> None:
     promtool("check", "config", PROMETHEUS / "prometheus.yml")
     promtool("check", "rules", RULES)
-
-
-def test_promtool_sees_alerts_come_and_stay_away() -> None:
     promtool("test", "rules", PROMETHEUS / "rules_test.yml")
-
-
-def test_promtool_finds_nothing_to_mend_in_the_metrics(run: Run) -> None:
     promtool("check", "metrics", given=run.page())
-
-
-def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     chosen = re.compile(r"\$(job|instance|tenant)")
     asked = [query for query in queries(dashboard()) if not query.startswith("label_values")]
     as_rules = [

@@ -1,5 +1,5 @@
 """The other pages in a real browser, light, dark on a phone, and printed: a comparison, a
-reproduction, the API's description, a cluster's status."""
+reproduction, the API's description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from support.outcomes import run
 from support.page_forms import opened, print_page, show_on_dark_phone
 from support.reproduction import outcomes_of
 
-from migrator.cluster.fleet.overview import overview_page
 from migrator.core.comparison import summarise
 from migrator.report.comparison import comparison_page
 from migrator.report.html_page import write_page
@@ -20,18 +19,6 @@ from migrator.report.page import Page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
 from migrator.serving.http.app import OPERATIONS, description, docs_page
-
-STATUS = {
-    "scenario": "two-racks",
-    "gpus": [
-        {"gpu": "rack-a-1", "board": "H200-141GB", "state": "up", "words": "", "url": "http://a"},
-        {"gpu": "rack-b-1", "board": "A100-80GB", "state": "gone", "words": "it does not answer"},
-    ],
-    "tenants": {
-        "photos": {"gpu": "rack-a-1", "words": "", "received": 120345, "accuracy": 0.87654321},
-        "mail": {"gpu": None, "words": "no GPU serves it"},
-    },
-}
 
 
 def _comparison() -> Page:
@@ -55,7 +42,6 @@ PAGES: dict[str, Callable[[], Page | str]] = {
     "comparison": _comparison,
     "reproduction": _reproduction,
     "docs": lambda: docs_page(description(OPERATIONS), OPERATIONS),
-    "overview": lambda: overview_page(STATUS),
 }
 
 

@@ -18,7 +18,6 @@ from migrator.reproduce.reproduce import (
     figures_of,
     jobs_of,
     page_of,
-    run_jobs,
 )
 from migrator.reproduce.sources import WorkloadSource
 from migrator.simulation.compare import SimulationJob
@@ -75,16 +74,6 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     for name in NAMES:
         assert f'<section id="{name}">' in text
     assert list(figures_of([ALL], SMALL, outcomes)["experiments"]) == NAMES
-
-
-def test_runs_are_the_same_again() -> None:
-    jobs, steps = jobs_of(["retraining-split"], Setting(most_windows=1))[:2], []
-    first = run_jobs(jobs, lambda: steps.append(1))
-    assert len(steps) == len(jobs)
-    again = run_jobs(jobs, processes=1)
-    assert {job: outcome.tally for job, outcome in first.items()} == {
-        job: outcome.tally for job, outcome in again.items()
-    }
 
 
 def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

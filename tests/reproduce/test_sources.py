@@ -1,4 +1,3 @@
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +23,6 @@ def _mean_rps(scenario: Scenario, at: int) -> float:
     tenant = scenario.tenants[at]
     run_s = int(scenario.windows * scenario.window_s)
     return float(tenant.trace.counts[tenant.offset_s : tenant.offset_s + run_s].mean())
-
-
-def test_sources_are_values() -> None:
-    source, same = (WorkloadSource("W1", Path("traces"), 4, 0.5, False) for _ in range(2))
-    assert source == same
-    assert hash(source) == hash(same)
-    assert pickle.loads(pickle.dumps(source)) == source
-    assert source != WorkloadSource("W1", Path("traces"), 4, 0.5, True)
 
 
 def test_a_workload_keeps_its_arrivals_when_it_is_run_otherwise() -> None:

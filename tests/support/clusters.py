@@ -99,9 +99,5 @@ class Tried:
             return None
 
     def _keeps_rules(self, placement: Mapping[str, str]) -> bool:
-        rules = self.scenario.rules
-        for group in rules.apart:
-            homes = [placement[name] for name in group]
-            if len(set(homes)) < len(homes):
-                return False
-        return all(len({placement[name] for name in group}) == 1 for group in rules.together)
+        groups = self.scenario.rules.apart
+        return all(len({placement[name] for name in group}) == len(group) for group in groups)

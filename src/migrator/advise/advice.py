@@ -16,7 +16,7 @@ from migrator.advise.trial import Trial, TrialResult, run_trial
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
-from migrator.core.scenario import Drift, OtherConfiguration, Scenario, ServedTenant
+from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.io.task_pool import TaskWorkers
 from migrator.simulation.compare import Source
 from migrator.workload.capacity import highest_rps
@@ -25,15 +25,11 @@ LOADS = (0.5, 1.0, 1.5, 2.0)
 """Multiples of the scenario's load."""
 WINDOWS = 4
 """Most windows of a trial unless more are asked for, and fewest samples of a comparison."""
-_ERROR_OF_TWICE_THE_LABELS = 2**-0.3
-"""Error after a retraining on twice the labels, relative to that of today: the exponent is a
-typical one of learning curves of image classifiers."""
 
 
 class Change(StrEnum):
     """A change that may help."""
 
-    LABELS = "twice the labels"
     SHORTER = "retraining in half the time"
     BOARD = "a larger board"
     SECOND = "a second GPU of this kind"
@@ -77,7 +73,6 @@ class Advice:
 
     scenario: str
     board: str
-    tenants: int
     windows: int
     seeds: int
     loads: tuple[AtLoad, ...]
@@ -141,7 +136,6 @@ class Consultation:
         return Advice(
             scenario.name,
             scenario.board.name,
-            len(scenario.tenants),
             self.windows,
             len(self.seeds),
             loads,
@@ -209,7 +203,7 @@ def _run_counts(tenant: ServedTenant, scenario: Scenario) -> Any:
 def _unused(scenario: Scenario) -> dict[Change, str]:
     reasons: dict[Change, str] = {}
     if not any(drift.seconds for tenant in scenario.tenants for drift in tenant.drifts):
-        reasons |= dict.fromkeys((Change.LABELS, Change.SHORTER), "nothing is retrained")
+        reasons[Change.SHORTER] = "nothing is retrained"
     if _larger(scenario.board) is None:
         reasons[Change.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
     if scenario.prepared:
@@ -225,8 +219,9 @@ def _with_change(scenario: Scenario, change: Change) -> Scenario:
         assert larger is not None, "a board that no other exceeds is not changed"
         tenants = tuple(_moved(tenant, larger) for tenant in scenario.tenants)
         return replace(scenario, board=larger, tenants=tenants)
-    changed = _labelled if change is Change.LABELS else _shortened
-    tenants = tuple(replace(tenant, drifts=changed(tenant.drifts)) for tenant in scenario.tenants)
+    tenants = tuple(
+        replace(tenant, drifts=_shortened(tenant.drifts)) for tenant in scenario.tenants
+    )
     return replace(scenario, tenants=tenants)
 
 
@@ -243,47 +238,6 @@ def _shortened(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         else drift
         for drift in drifts
     )
-
-
-def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-    """Twice the labels: less error after a retraining, which takes twice as long.
-
-    The next window's data costs the better model the same part of its accuracy.
-    """
-    changed, better = [], 1.0
-    for drift in drifts:
-        pre = min(1.0, drift.accuracy_pre * better)
-        if drift.seconds is None:
-            changed.append(replace(drift, accuracy_pre=pre, accuracy_post=pre))
-            continue
-        post = _with_less_error(drift.accuracy_post)
-        expected = drift.accuracy_estimated
-        changed.append(
-            replace(
-                drift,
-                accuracy_pre=pre,
-                accuracy_post=post,
-                seconds=drift.seconds.scaled(2.0),
-                accuracy_estimated=None if expected is None else _with_less_error(expected),
-                others=tuple(map(_labelled_other, drift.others)),
-            )
-        )
-        better = post / drift.accuracy_post if drift.accuracy_post else 1.0
-    return tuple(changed)
-
-
-def _labelled_other(other: OtherConfiguration) -> OtherConfiguration:
-    expected = other.accuracy_estimated
-    return replace(
-        other,
-        accuracy_post=_with_less_error(other.accuracy_post),
-        seconds=other.seconds.scaled(2.0),
-        accuracy_estimated=None if expected is None else _with_less_error(expected),
-    )
-
-
-def _with_less_error(accuracy: float) -> float:
-    return 1 - (1 - accuracy) * _ERROR_OF_TWICE_THE_LABELS
 
 
 def _larger(board: Board) -> Board | None:

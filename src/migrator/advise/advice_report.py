@@ -1,4 +1,4 @@
-"""Advice in words, as a page, a picture and JSON."""
+"""Advice in words and as JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Change
-from migrator.advise.leads import OURS, RIVALS, STATIC, LeadVerdict
+from migrator.advise.leads import RIVALS, STATIC, LeadVerdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import Axis, Bars, Page, Picture, Section, Series, Table
-from migrator.report.paint import Paint, policy_paints
-from migrator.report.terminal import plural, table_lines, wrapped
+from migrator.report.terminal import table_lines, wrapped
 
 _LEAST_CHANGE = 0.005
 """Relative change of goodput from which a change helps."""
@@ -22,8 +20,6 @@ _ANSWERS = {
     LeadVerdict.PEER: "Not with migrator: another policy does as well or better",
     LeadVerdict.STATIC: "No, a static split will do",
 }
-_LOOKS = dict(zip((OURS, *RIVALS), policy_paints((OURS, *RIVALS)), strict=True))
-"""The looks of migrator and its rivals."""
 _SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
 
 
@@ -109,32 +105,6 @@ def _change_sentence(advice: Advice) -> str:
     return f"{first} Not tried: {left}." if left else first
 
 
-def advice_page(advice: Advice) -> Page:
-    """The advice as a page."""
-    charts = _load_charts(advice)
-    lead = (
-        f"{advice.scenario}: {plural(advice.tenants, 'tenant')} on {advice.board}; "
-        f"{plural(advice.windows, 'window')} with {plural(advice.seeds, 'seed')} each. ± and error "
-        "bars are 95% confidence intervals over windows, paired. The best static split is chosen "
-        "in hindsight. Twice the labels: assumed to leave 0.81 of the error and to take twice the "
-        "time. A second GPU takes half of every tenant's requests."
-    )
-    return Page(
-        "Is dynamic reconfiguration worth it?",
-        lead,
-        (
-            Section("Answer", "answer", tuple(sentences(advice)), (*charts, _table(advice))),
-            Section("What helps", "changes", (), (_change_bars(advice),)),
-        ),
-    )
-
-
-def advice_picture(advice: Advice) -> Picture:
-    """The figure as a picture."""
-    charts = (*_load_charts(advice), _change_bars(advice))
-    return Picture("Is dynamic reconfiguration worth it?", next(sentences(advice)), charts)
-
-
 def advice_json(advice: Advice) -> dict[str, Any]:
     """The advice, ready for JSON."""
     return {
@@ -165,63 +135,6 @@ def advice_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _load_charts(advice: Advice) -> tuple[Bars, Bars]:
-    """Goodput and leads by load; leads with their intervals."""
-    categories = tuple(
-        f"x {load.times:g} ({load.board_load:.2f} of the board)" for load in advice.loads
-    )
-    leads = [load.leads for load in advice.loads]
-    goodputs = [
-        Series("ceiling", tuple(lead.ceiling for lead in leads), paint=Paint(None, light=True)),
-        Series(OURS, tuple(lead.goodput for lead in leads), paint=_LOOKS[OURS]),
-    ]
-    ahead = []
-    for rival in RIVALS:
-        shares = tuple(lead.shares[rival] for lead in leads)
-        goodputs.append(Series(rival, shares, paint=_LOOKS[rival]))
-        over = [lead.over[rival] for lead in leads]
-        means = tuple(None if mean is None else mean.mean for mean in over)
-        widths = tuple(None if mean is None else mean.half_width for mean in over)
-        ahead.append(Series(rival, means, widths, _LOOKS[rival]))
-    share, lead_axis = (
-        Axis(title, share=True) for title in ("goodput over received", "lead in goodput")
-    )
-    return (
-        Bars("Goodput by load", categories, tuple(goodputs), Axis("load"), share),
-        Bars("migrator's lead", categories, tuple(ahead), Axis("load"), lead_axis),
-    )
-
-
-def _change_bars(advice: Advice) -> Bars:
-    return Bars(
-        "Change of migrator's goodput at today's load",
-        tuple(map(str, advice.changes)),
-        (Series("change", tuple(advice.changes.values()), paint=_LOOKS[OURS]),),
-        Axis("change"),
-        Axis("change of goodput", share=True),
-    )
-
-
-def _table(advice: Advice) -> Table:
-    headers = (
-        *("load", "verdict", "best static split", "migrator (%)", "ceiling (%)"),
-        *(f"over {rival}" for rival in RIVALS),
-    )
-    rows = tuple(
-        (
-            f"x {load.times:g}",
-            str(load.leads.verdict),
-            load.static,
-            f"{100 * load.leads.goodput:.1f}",
-            f"{100 * load.leads.ceiling:.1f}",
-            *(_full(load.leads.over[rival]) for rival in RIVALS),
-        )
-        for load in advice.loads
-    )
-    numeric = frozenset(range(3, len(headers)))
-    return Table("Goodput over received, and migrator's leads", headers, rows, numeric)
-
-
 def _mean(lead: SeedMean | None) -> float:
     return float("inf") if lead is None else lead.mean
 
@@ -237,12 +150,6 @@ def _words(lead: SeedMean | None) -> str:
 
 def _brief(lead: SeedMean | None) -> str:
     return "-" if lead is None else _percent(lead.mean)
-
-
-def _full(lead: SeedMean | None) -> str:
-    if lead is None or lead.half_width is None:
-        return _brief(lead)
-    return f"{_percent(lead.mean)}\u00a0±\u00a0{100 * lead.half_width:.1f}"
 
 
 def _percent(part: float) -> str:

@@ -37,11 +37,6 @@ class TrialResult:
         """Requests received in all windows."""
         return sum(window.received for window in self.windows)
 
-    @property
-    def ceiling(self) -> float:
-        """The ceiling's goodput in all windows."""
-        return sum(window.ceiling for window in self.windows)
-
     def goodput(self, policy: str) -> float:
         """A policy's goodput in all windows."""
         return sum(window.goodput[policy] for window in self.windows)

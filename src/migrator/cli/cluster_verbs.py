@@ -21,7 +21,6 @@ from migrator.cli.app import (
     BAD_INPUT,
     FAILED,
     AsJson,
-    Figure,
     Jobs,
     RayAddress,
     Yes,
@@ -41,14 +40,14 @@ from migrator.core.errors import InputError, MigratorError
 if TYPE_CHECKING:
     from migrator.cluster.fleet.cluster_map import ClusterMap
     from migrator.cluster.fleet.cluster_run import ClusterRun
-    from migrator.cluster.outcome import ClusterOutcome
     from migrator.cluster.scenario import ClusterPlan, ClusterScenario
+    from migrator.cluster.simulate import ClusterOutcome
     from migrator.io.task_pool import TaskWorkers
 
 group = typer.Typer(
     no_args_is_help=True,
     help="Place tenants on many GPUs, and control a served cluster.\n\n"
-    "Example:  migrator cluster plan examples/cluster.yaml --out placement.html",
+    "Example:  migrator cluster plan examples/cluster.yaml",
 )
 app.add_typer(group, name="cluster")
 _LOOK_S = 0.5
@@ -79,7 +78,6 @@ def plan_cluster(
     ] = 60.0,
     jobs: Jobs = None,
     ray: RayAddress = None,
-    out: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Place tenants on GPUs for the highest goodput, with an upper bound.
@@ -88,15 +86,11 @@ def plan_cluster(
 
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
-    from migrator.cluster.file import read_cluster
-    from migrator.cluster.placement.current_placement import read_current
+    from migrator.cluster.file import read_cluster, read_current
     from migrator.cluster.placement.place import MOST_PLANNED, place
-    from migrator.cluster.report import cluster_plan_json, draw_placement, plan_table
+    from migrator.cluster.report import cluster_plan_json, plan_table
     from migrator.io.task_pool import open_workers
-    from migrator.report.html_page import check_figure_path
 
-    if out is not None:
-        check_figure_path(out, "--out")
     read = read_cluster(scenario)
     before = None if current is None else read_current(current)
     warm(["migrator"])
@@ -105,14 +99,10 @@ def plan_cluster(
         progress(MOST_PLANNED, "sets of tenants planned, at most") as step,
     ):
         plan = place(read, workers, current=before, seconds=seconds, on_planned=step)
-    if out is not None:
-        draw_placement(plan, out)
     if as_json:
         print_json(cluster_plan_json(plan))
     else:
         print(plan_table(plan))
-        if out is not None:
-            print(f"figure  {out}")
     _require_room(plan)
 
 
@@ -138,7 +128,7 @@ def simulate_cluster(
 ) -> list[ClusterOutcome]:
     """Run one placement under every policy: only the policy of each GPU differs."""
     from migrator.cluster.placement.place import place
-    from migrator.cluster.placement.simulate import simulate_placed
+    from migrator.cluster.simulate import simulate_placed
 
     plan = place(scenario, workers)
     plan.require_all_placed()

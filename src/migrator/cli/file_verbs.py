@@ -211,7 +211,7 @@ def _profiles(file: Path) -> _Checked:
 
 
 def _placement(file: Path) -> _Checked:
-    from migrator.cluster.placement.current_placement import read_current
+    from migrator.cluster.file import read_current
 
     gpus = read_current(file)
     return _Checked(f"{len(gpus)} tenants on {len(set(gpus.values()))} GPUs")

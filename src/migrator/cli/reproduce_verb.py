@@ -14,7 +14,6 @@ import typer
 
 from migrator.cli.app import (
     AsJson,
-    Figure,
     Processes,
     RayAddress,
     ScenarioFile,
@@ -140,24 +139,20 @@ def advise(
     ] = None,
     processes: Processes = None,
     ray: RayAddress = None,
-    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether dynamic reconfiguration pays for a scenario's tenants, and what would help.
 
     Compares migrator with the best static split and with each peer, at 0.5, 1, 1.5 and 2 times the
-    load, and tries more labels, shorter retraining, a larger board and prepared workers.
+    load, and tries shorter retraining, a second GPU, a larger board and prepared workers.
     """
     from migrator.advise.advice import consult, run_consultation
-    from migrator.advise.advice_report import advice_json, advice_page, advice_picture, advice_text
+    from migrator.advise.advice_report import advice_json, advice_text
     from migrator.io.task_pool import cores, open_workers
-    from migrator.report.html_page import check_figure_path, write_figure
     from migrator.simulation import tenant
     from migrator.simulation.compare import SimulationJob
     from migrator.workload.file import read_scenario
 
-    if figure is not None:
-        check_figure_path(figure)
     source = partial(read_scenario, scenario)
     SimulationJob(source, windows=windows).scenario()  # checks the options and the scenario's names
     consultation = consult(source, windows)
@@ -170,16 +165,10 @@ def advise(
         progress(len(trials), "trials") as step,
     ):
         advice = run_consultation(consultation, workers, step)
-    if figure is not None:
-        write_figure(
-            figure, "--figure", lambda: advice_page(advice), lambda: advice_picture(advice)
-        )
     if as_json:
         print_json(advice_json(advice))
-        return
-    print(advice_text(advice))
-    if figure is not None:
-        print(f"\nfigure  {figure}")
+    else:
+        print(advice_text(advice))
 
 
 def _estimate(windows: int, at_once: int) -> str:

@@ -86,8 +86,7 @@ def simulate(
         for option, file in (("report", report), ("records", records), ("batches", batches)):
             if file is not None:
                 raise InputError(
-                    f"--{option}: not supported for cluster scenarios; use --json, or `migrator "
-                    "cluster plan --out`"
+                    f"--{option}: not supported for cluster scenarios; leave it out, or use --json"
                 )
         read = read_run(scenario, seed, windows, forecaster)
         if None in names:

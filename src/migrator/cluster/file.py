@@ -1,4 +1,4 @@
-"""Cluster scenarios: scenario files with `cluster`, from YAML to `ClusterScenario`.
+"""Cluster scenarios: scenario files with `cluster`, from YAML to `ClusterScenario`; placements.
 
 An entry with `count` defines several tenants. Each is checked on every board of the cluster,
 because profiles and retraining times depend on the board.
@@ -18,15 +18,13 @@ from migrator.cluster.scenario import (
     ClusterService,
     ClusterTenant,
     Rules,
-    merge_groups,
 )
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.profiles import Service
 from migrator.core.scenario import Drift, LabelsAt, ServedTenant
-from migrator.io.data_file import read_yaml_file
-from migrator.io.file_kind import CLUSTER, SCENARIO
+from migrator.io.data_file import read_json_file, read_yaml_file
+from migrator.io.file_kind import CLUSTER, PLACEMENT, SCENARIO
 from migrator.io.strict import Location, nearest, refuse, require_names, shown
 from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
 from migrator.workload.capacity import highest_rps, least_gpcs
@@ -168,7 +166,8 @@ def _kind(
     on_boards: dict[str, tuple[ClusterService, tuple[Drift, ...]]] = {}
     refusal: InputError | None = None
     for name, board in boards.items():
-        service = with_memory(tenant_service(entry, location, board, folder), entry.memory_gib)
+        plain = tenant_service(entry, location, board, folder)
+        service = ClusterService(**vars(plain), memory_gib=entry.memory_gib)
         try:
             require_servable(service, location, board)
             if least_gpcs(service, board) is None:
@@ -192,11 +191,6 @@ def _kind(
     if not on_boards and refusal is not None:
         raise refusal
     return on_boards
-
-
-def with_memory(service: Service, memory_gib: float) -> ClusterService:
-    """The service with the memory that its worker needs, which excludes small instances."""
-    return ClusterService(**vars(service), memory_gib=memory_gib)
 
 
 def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | None:
@@ -260,31 +254,31 @@ def _rules(entry: ClusterEntry, kinds: _Kinds, tenants: Sequence[ClusterTenant])
         members.setdefault(tenant.entry, set()).add(tenant.name)
     for index, names in members.items():
         called.setdefault(next(iter(kinds[index].values()))[0].tenant, frozenset(names))
-    apart = _groups(entry.apart, "apart", called)
-    together = _groups(entry.together, "together", called)
-    for group in merge_groups(together):
-        for separated in apart:
-            if len(group & separated) > 1:
-                both = " and ".join(sorted(group & separated)[:2])
-                index = next(i for i, joined in enumerate(together) if joined & group & separated)
-                refuse(
-                    ("cluster", "together", index), f"{both} must be apart as well", "drop a rule"
-                )
-    return Rules(apart, merge_groups(together), entry.spare, entry.move_s)
-
-
-def _groups(
-    lists: Sequence[Sequence[str]], key: str, called: Mapping[str, frozenset[str]]
-) -> tuple[frozenset[str], ...]:
-    groups = []
-    for index, names in enumerate(lists):
-        for place, name in enumerate(names):
+    apart = []
+    for index, group in enumerate(entry.apart):
+        for place, name in enumerate(group):
             if name not in called:
                 meant = nearest(name, called)
                 refuse(
-                    ("cluster", key, index, place),
+                    ("cluster", "apart", index, place),
                     f"there is no tenant {shown(name)}",
                     f"did you mean {meant}?" if meant else "name a tenant of this file",
                 )
-        groups.append(frozenset[str]().union(*(called[name] for name in names)))
-    return tuple(groups)
+        apart.append(frozenset[str]().union(*(called[name] for name in group)))
+    return Rules(tuple(apart), entry.spare, entry.move_s)
+
+
+def read_current(path: Path) -> dict[str, str]:
+    """Read tenant -> GPU from the output of `migrator cluster plan --json`."""
+    return read_json_file(path, _placement, PLACEMENT)
+
+
+def _placement(data: object) -> dict[str, str]:
+    if not isinstance(data, dict) or not isinstance(data.get("placement"), dict):
+        raise InputError(
+            "there is no placement in it; use the output of `migrator cluster plan --json`"
+        )
+    for tenant, gpu in data["placement"].items():
+        if not isinstance(gpu, str):
+            refuse(("placement", tenant), f"{shown(gpu)} is no GPU's name", "give its name as text")
+    return dict(data["placement"])

@@ -68,22 +68,10 @@ class Rules:
 
     apart: tuple[frozenset[str], ...] = ()
     """Groups of tenants of which no two share a GPU."""
-    together: tuple[frozenset[str], ...] = ()
-    """Groups of tenants that all share a GPU."""
     spare: float = 0.0
     """The share of every instance's capability kept in reserve."""
     move_s: float = 20.0
     """Cost of a move in seconds of the tenant's goodput."""
-
-
-def merge_groups(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
-    """Merge groups that share a tenant."""
-    merged: list[frozenset[str]] = []
-    for group in groups:
-        touching = [group_before for group_before in merged if not group_before.isdisjoint(group)]
-        merged = [group_before for group_before in merged if group_before.isdisjoint(group)]
-        merged.append(group.union(*touching))
-    return tuple(merged)
 
 
 @dataclass(frozen=True)
@@ -204,11 +192,8 @@ class ClusterPlan:
     unplaced: tuple[Unplaced, ...]
     upper_bound_rps: float
     """Upper bound on the value of any placement, which is its goodput without preferences."""
-    one_more_rps: Mapping[str, float]
-    """Board -> approximate gain of value from one more GPU of it."""
     moved: tuple[str, ...]
     """Tenants that were on another GPU before."""
-    notes: tuple[str, ...]
     place_s: float
     has_preferences: bool = False
     """Whether tenants have different weights, or floors."""
@@ -241,11 +226,11 @@ class ClusterPlan:
     def require_all_placed(self) -> None:
         """Raise InputError with the reason and the remedy if a tenant has no GPU."""
         if self.unplaced:
-            names = shorten([unplaced.tenant for unplaced in self.unplaced], 5)
+            names = shorten([unplaced.tenant for unplaced in self.unplaced])
             raise InputError(f"tenants: no GPU has room for {names}: {self.unplaced[0].why}")
 
 
-def shorten(names: Sequence[str], most: int = 3) -> str:
+def shorten(names: Sequence[str], most: int = 5) -> str:
     """The names for a sentence, at most `most` of them."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

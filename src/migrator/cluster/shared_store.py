@@ -68,13 +68,10 @@ class _SharedVersion(Struct):
 class _ServingVersion(_SharedVersion):
     """The version that a tenant starts with."""
 
-    earlier: list[_SharedVersion] | None = None
-    """Versions to go back to; None: unknown."""
-    highest: int = 0
+    earlier: list[_SharedVersion]
+    """Versions to go back to."""
+    highest: int
     """The highest number ever used."""
-
-    def __post_init__(self) -> None:
-        self.highest = max(self.highest, self.number)
 
 
 class SharedStore:
@@ -263,10 +260,8 @@ class SharedVersions:
         self._require_owner(folder, version.tenant, claim=False)
         shared = self._entry(version.tenant)
         # a daemon that claims a tenant has not seen newer versions or rollbacks
-        same = shared is not None and (shared.number, shared.sha256) == (
-            serving.number,
-            serving.sha256,
-        )
+        us = serving.number, serving.sha256
+        same = shared is not None and (shared.number, shared.sha256) == us
         if shared is not None and (shared.highest > versions.highest or (claim and not same)):
             newer = self.bring(versions)
             if newer is not None and newer != version:
@@ -289,16 +284,16 @@ class SharedVersions:
         entry = self._entry(versions.tenant)
         if entry is None:
             return None
-        listed = (entry, *(entry.earlier or ()))
+        listed = (entry, *entry.earlier)
         brought = [version for version in listed if self._get(versions, version)]
         if not brought and versions.newest_good() is None:
             folder = self._files.path(f"versions/{versions.tenant}")
             raise InputError(
                 f"{folder}: the weights are damaged; remove {_SERVING} there to begin without them"
             )
-        good = {version.number for version in brought} if entry.earlier is not None else ()
-        # an entry without earlier versions withdraws none; no number is used again in any case
-        versions.withdraw_up_to(entry.highest, good or range(entry.highest + 1))
+        # without a whole version none is withdrawn; no number is used again in any case
+        good = {version.number for version in brought} or range(entry.highest + 1)
+        versions.withdraw_up_to(entry.highest, good)
         return versions.newest_good()
 
     def _entry(self, tenant: str) -> _ServingVersion | None:

@@ -1,4 +1,4 @@
-"""Chooses the plan of a window: its retrainings, how far it looks ahead, whether anything changes."""
+"""Chooses the plan of a window: its retrainings, how far it looks, whether anything changes."""
 
 from __future__ import annotations
 

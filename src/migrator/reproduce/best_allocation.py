@@ -77,7 +77,7 @@ def capability_pairs(board: Board, services: Sequence[Service]) -> dict[str, lis
     legal, whole = set(multisets(board)), board.compute_slices
     pairs: dict[str, list[list[float]]] = {}
     for first in range(1, whole):
-        legal_pairs = [
+        pairs[f"{first}-{whole - first}"] = [
             [sum(rps[0][size] for size in first_sizes), sum(rps[1][size] for size in other)]
             for first_sizes in legal
             for other in legal
@@ -85,21 +85,11 @@ def capability_pairs(board: Board, services: Sequence[Service]) -> dict[str, lis
             and sum(other) <= whole - first
             and _joined(first_sizes, other) in legal
         ]
-        pairs[f"{first}-{whole - first}"] = _undominated(legal_pairs)
     return pairs
 
 
 def _joined(one: Multiset, other: Multiset) -> Multiset:
     return tuple(sorted((*one, *other), reverse=True))
-
-
-def _undominated(pairs: list[list[float]]) -> list[list[float]]:
-    """The pairs that no other pair equals or exceeds in both values."""
-    kept: list[list[float]] = []
-    for pair in sorted(pairs, reverse=True):
-        if not any(better[1] >= pair[1] for better in kept):
-            kept.append(pair)
-    return kept
 
 
 def best_splits(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from migrator.core.problem import Charge
@@ -31,11 +31,8 @@ from migrator.workload.workloads import GPU, workloads
 REPORTED = 0.83
 """Part of the overhead that the paper's pre-initialization saves."""
 WORKERS = {"cold": False, "prepared": True}
-WAYS = {
-    PAPER_WITHOUT_PASS.name: "paper's plan, no pass",
-    "migrator-paper": "paper's plan and pass",
-    "migrator-once": "planned with survivors",
-}
+WAYS = (PAPER_WITHOUT_PASS.name, "migrator-paper", "migrator-once")
+"""The paper's plan without and with its pass, and migrator's plan with survivors."""
 
 
 class _Recording(Migrator):
@@ -70,17 +67,7 @@ class PassJob(SimulationJob):
         outcome = SimulationJob(
             self.source, recording, self.forecaster, self.seed, self.windows
         ).run(step)
-        return PassOutcome(
-            *(
-                outcome.scenario,
-                outcome.policy,
-                outcome.forecaster,
-                outcome.seed,
-                outcome.windows,
-                outcome.labels,
-            ),
-            passes=tuple(recording.found),
-        )
+        return PassOutcome(**vars(outcome), passes=tuple(recording.found))
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class HiddenOverhead:
 
     @property
     def share(self) -> float:
-        """HiddenOverhead part of the overhead; 0 if there is no overhead."""
+        """Hidden part of the overhead; 0 if there is no overhead."""
         return self.hidden_s / self.overhead_s if self.overhead_s else 0.0
 
 
@@ -148,7 +135,6 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
                     for name, result in results.items()
                 ],
             ),
-            _goodput(results),
         ),
         reported=(
             f"Pre-initialization reduces the overhead of MIG reconfiguration by {REPORTED:.0%}.",
@@ -230,26 +216,6 @@ def _parts() -> Bars:
     title = "Parts of the overhead of a new instance"
     return replace(
         bars(title, overheads, seconds, Axis("model"), Axis("seconds", "s")), stacked=True
-    )
-
-
-def _columns(results: dict[str, _Result]) -> Iterator[tuple[str, str, _Result]]:
-    for name, result in results.items():
-        for way, description in WAYS.items():
-            yield f"{name}, {description}", way, result
-
-
-def _goodput(results: dict[str, _Result]) -> Bars:
-    names = results["cold"].measured.workloads
-    return bars(
-        "Goodput over received by workers and way of planning",
-        (*names, *(("average",) if len(names) > 1 else ())),
-        {
-            description: [rows[0].goodput_share.mean for _, rows in result.measured.lines([way])]
-            for description, way, result in _columns(results)
-        },
-        Axis("workload"),
-        Axis("goodput", share=True),
     )
 
 

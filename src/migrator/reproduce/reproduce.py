@@ -13,14 +13,11 @@ from migrator.policies.registry import policy
 from migrator.records.outcome import RunOutcome
 from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
-from migrator.reproduce.allocation_table import ALLOCATION_TABLE
-from migrator.reproduce.batch_4 import BATCH_4
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
 from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
-from migrator.reproduce.goodput import GOODPUT
-from migrator.reproduce.high_load import HIGH_LOAD
+from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
+from migrator.reproduce.goodput import BATCH_4, GOODPUT, HIGH_LOAD
 from migrator.reproduce.overhead import OVERHEAD
-from migrator.reproduce.retraining_split import RETRAINING_SPLIT
 from migrator.reproduce.slo_accuracy import SLO_ACCURACY
 from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.reproduce.sources import WorkloadSource

@@ -23,8 +23,7 @@ from migrator.reproduce.experiment import (
     signed,
     table,
 )
-from migrator.reproduce.gains import BOUND, OURS
-from migrator.reproduce.goodput import FIGURE
+from migrator.reproduce.goodput import BOUND, FIGURE, OURS
 
 REPORTED_SLO = {
     "SLO attainment": {"ekya": "+17%", "astraea": "+6%", PARIS: "+13%"},

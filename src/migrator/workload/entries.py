@@ -70,7 +70,6 @@ class ClusterEntry(_Part):
         "count stands for all of its tenants",
         default=[],
     )
-    together: list[_Names] = _key("lists of tenants that all share a GPU", default=[])
     spare: float = _number(
         "the part of every instance's capability that placing tenants does not count on, kept for "
         "bursts",
@@ -429,7 +428,7 @@ class ScenarioEntry(_Part):
     )
     tenants: list[TenantEntry] = _key("a list of at least one tenant object", min_length=1)
     cluster: ClusterEntry | None = _key(
-        "{gpus, apart, together, spare, move_s} where the tenants are placed on several GPUs; gpu "
+        "{gpus, apart, spare, move_s} where the tenants are placed on several GPUs; gpu "
         "is then left out",
         default=None,
     )

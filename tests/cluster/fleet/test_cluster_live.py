@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from support import clusters
 from support.agents import cluster_run, feedback, infer
 from support.gateways import Asking, gateway, gateway_process
 from support.ray_nodes import RayNodes, ray_nodes
@@ -29,13 +27,8 @@ from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.messages import Answer
 from migrator.cluster.fleet.ray_agents import agent_name
 from migrator.cluster.fleet.ray_clusters import NAMESPACE, actor_names, find_head
-from migrator.cluster.placement.place import place
-from migrator.cluster.placement.simulate import simulate_placed
 from migrator.cluster.shared_store import SharedStore
-from migrator.core.catalogue import board
-from migrator.core.errors import InputError, MigratorError
 from migrator.io.processes import is_running
-from migrator.io.task_pool import TaskWorkers, open_workers
 
 # found, not imported: every worker of a parallel run collects this file
 pytestmark = pytest.mark.skipif(
@@ -45,10 +38,6 @@ pytestmark = pytest.mark.skipif(
 MIGRATOR = (sys.executable, "-m", "migrator")
 TENANTS = ("photos", "mail", "maps")
 GPUS = {"g0": "first", "g1": "n1", "g2": "n2"}
-SMALL = clusters.cluster(
-    [clusters.tenant("a", "resnet-50", 700, count=2), clusters.tenant("b", "bert-base", 900)],
-    [{"board": "A30-24GB", "name": "gpu", "count": 2}],
-)
 
 
 @dataclass
@@ -174,8 +163,6 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
     metrics = get(f"{world.url}/metrics").text
     labels = f'{{gpu="{world.home("maps")}",tenant="maps"}}'
     assert f"migrator_cluster_tenant_served{labels} 1.0" in metrics
-    page = get(f"{world.url}/cluster", accept="text/html").text
-    assert all(url in page for url in world.map().pages.values())
 
 
 def test_a_tenant_moves_under_load_without_a_failed_request_and_a_gateway_may_die(
@@ -286,23 +273,6 @@ def test_a_new_head_knows_what_the_old_one_knew_although_a_machine_is_gone(world
     assert "newer head" in answer.message
 
 
-def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
-    gpu = world.home("mail")
-    before = world.gpu(gpu)["pid"]
-    world.nodes.ray.kill(world.agent(gpu))
-    until(lambda: world.gpu(gpu)["pid"] != before, world.words)
-    # by the same daemon where that was soon, else by another
-    until(lambda: infer(world.url, "mail").status_code == 200, world.words)
-
-
-def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: World) -> None:
-    folders = ("--state", world.run.state, "--shared", str(world.folder / "elsewhere"))
-    path = str(world.folder / "small.yaml")
-    done = migrator("serve", path, "--cluster", world.nodes.address, *folders, code=2)
-    assert "is already served there" in done.stderr
-    assert infer(world.url, "mail").status_code == 200
-
-
 def test_ending_an_attached_serve_drains_every_gpu(world: World) -> None:
     pids = [world.daemon(gpu) for gpu in GPUS if gpu in world.map().pages]
     folders = ("--state", world.run.state, "--shared", world.run.shared)
@@ -345,25 +315,3 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     assert "small is served no more" in done.stdout
     assert not [pid for pid in pids if is_running(pid)]
     assert actor_names(world.nodes.ray) == []
-
-
-def test_ray_runs_the_tasks_of_simulations_as_one_process_does(world: World) -> None:
-    world.nodes.ray.shutdown()  # this process is connected, which a verb is not
-    with open_workers(None, world.nodes.address) as workers:
-        placed = place(SMALL, workers)
-        assert replace(placed, place_s=0.0) == replace(place(SMALL), place_s=0.0)
-        whole, alone = (
-            simulate_placed(SMALL, placed, of, policy="equal-mig")
-            for of in (workers, TaskWorkers())
-        )
-        assert [run.tenants for run in whole.runs] == [run.tenants for run in alone.runs]
-        assert sorted(workers.as_completed(math.sqrt, [9.0, 4.0])) == [(0, 3.0), (1, 2.0)]
-        with pytest.raises(InputError) as here:
-            board("A1000")
-        for run_tasks in (workers.map, workers.as_completed):
-            with pytest.raises(InputError) as there:
-                list(run_tasks(board, ["A1000"]))
-            assert str(there.value) == str(here.value)
-        with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
-            list(workers.map(json.loads, ["{"]))
-        assert "\n" not in str(other.value)

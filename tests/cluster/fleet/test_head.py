@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.messages import Answer, DeposedError, Report, TenantReport
 from migrator.cluster.fleet.overview import overview, overview_text
-from migrator.cluster.fleet.placer import PlacementRequest, place_in_thread
-from migrator.cluster.scenario import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 
 TENANTS = ("a", "b", "c")
@@ -45,7 +42,6 @@ class Agents:
         self.hangs: set[str] = set()
         self.drained: set[str] = set()
         self.agentless: set[str] = set()
-        self.began_s = 0.0
         self.trouble = ""
 
     async def gpus(self) -> tuple[str, ...]:
@@ -75,7 +71,6 @@ class Agents:
             silent_s=3.0 if hangs else 0.0,
             assigned=assigned or (),
             drained=gpu in self.drained,
-            began_s=self.began_s,
         )
 
     async def answers(self, url: str) -> bool:
@@ -288,66 +283,6 @@ def test_a_tenant_stays_until_another_gpu_reports_that_it_serves_it(
     led(run, agents, test)
 
 
-def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> None:
-    agents = Agents("ac", "b", "")
-    tried: list[tuple[int, int]] = []
-
-    def publish(newest: ClusterMap) -> None:
-        tried.append(newest.order)
-        if len(tried) < 3:
-            raise OSError(28, "No space left on device")
-
-    async def test(head: Head) -> None:
-        await until_async(lambda: len(tried) == 3)
-        assert tried[-1] == head.state.map.order
-
-    led(run, agents, test, publish=publish)
-
-
-def test_a_head_that_begins_inside_a_window_moves_no_tenant_before_its_edge(
-    run: ClusterRun,
-) -> None:
-    """Nothing is measured yet, and no tenant may move in the middle of a window."""
-    agents = Agents("ac", "b", "")
-    asked: list[float] = []
-
-    async def compute(request: PlacementRequest) -> ClusterPlan:
-        asked.append(time.time())
-        return await place_in_thread(request)
-
-    async def test(_: Head) -> None:
-        await until_async(lambda: asked)
-
-    begun = replace(run, began_s=time.time() - 100.5 * run.scenario.window_s)
-    led(begun, agents, test, run_placement=compute)
-    assert asked[0] >= begun.began_s + 101 * run.scenario.window_s
-
-
-def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
-    agents = Agents("ac", "b", "")
-
-    async def inside() -> int:
-        head, stop = Head(run, agents), asyncio.Event()
-        stop.set()
-        await head.run(stop, 8)
-        return head.state.epoch
-
-    assert asyncio.run(inside()) == 8
-
-
-def test_a_tenant_that_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
-    agents = Agents("ac", "b", "")
-
-    async def test(head: Head) -> None:
-        last = head.watch.last["g1"]
-        tenants = last.report.tenants
-        for drained in (False, True):
-            tenants["c"] = TenantReport(True, drained=drained)
-            assert head._may_move("c") is not drained
-
-    led(run, agents, test)
-
-
 def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_them(
     run: ClusterRun,
 ) -> None:
@@ -427,13 +362,6 @@ def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
         await until_async(lambda: all_served(head))
 
     led(run, agents, test)
-
-
-def test_a_head_counts_windows_as_its_agents_do(run: ClusterRun) -> None:
-    agents = Agents("ac", "b", "")
-    agents.began_s = run.began_s - 1000
-
-    assert led(run, agents).cluster.began_s == agents.began_s
 
 
 def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterRun) -> None:

@@ -18,7 +18,6 @@ from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.ray_agents import RayAgents
 from migrator.cluster.fleet.ray_clusters import agent_prefix
 from migrator.cluster.fleet.ray_head import HeadActor
-from migrator.cluster.shared_store import SharedStore
 from migrator.core.errors import InputError
 
 Led = Callable[[FakeRay], HeadActor]
@@ -62,17 +61,6 @@ def test_a_head_without_its_store_begins_anew_where_agents_serve(
     serving = FakeRay({f"{agent_prefix(run.name)}g1": None})
     head = led(serving)
     assert "cannot be used" in str(head.ended())
-    assert exits == [1]
-
-
-def test_a_store_that_goes_away_after_it_was_opened_does_not_end_it_either(
-    run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: object) -> float:
-        raise OSError("the store is away")
-
-    monkeypatch.setattr(SharedStore, "windows_since_s", gone)
-    led(FakeRay({f"{agent_prefix(run.name)}g1": None}))
     assert exits == [1]
 
 

@@ -44,7 +44,6 @@ def clusters(draw: st.DrawFn) -> ClusterScenario:
     rules: dict[str, Any] = {"spare": draw(st.sampled_from([0.0, 0.3]))}
     if pairs:
         rules["apart"] = draw(st.lists(st.sampled_from(pairs), max_size=2))
-        rules["together"] = draw(st.lists(st.sampled_from(pairs), max_size=2))
     try:
         return cluster(tenants, gpus, **rules)
     except InputError:

@@ -14,7 +14,7 @@ from migrator.cluster.scenario import ClusterScenario
 
 @pytest.fixture
 def few_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only sets of one unit."""
+    """Only sets of one tenant."""
     monkeypatch.setattr(list_sets, "__defaults__", (6,))
 
 
@@ -55,4 +55,25 @@ def test_what_could_not_be_planned_in_time_is_said_to_be_estimated() -> None:
     plan = place(crowded(8), seconds=0.0)
     assert not plan.unplaced
     assert not all(gpu.planned for gpu in plan.gpus)
+    assert plan.goodput_rps <= plan.upper_bound_rps
+
+
+@pytest.mark.usefixtures("few_sets")
+def test_many_kinds_of_all_sizes_find_room() -> None:
+    """Rates far apart, so that by them alone the wide ones would be put with the small ones."""
+    tenants = [
+        tenant(
+            f"t{index}",
+            MODELS[index % 5],
+            1.3 ** (index + 1),
+            min_gpcs=(1, 1, 2, 4)[index % 4],
+            memory_gib=8 if index % 8 == 1 else 0,
+            retraining=None,
+        )
+        for index in range(12)
+    ]
+    gpus = [{"board": "A30-24GB", "count": 5}, {"board": "A100-40GB", "name": "big", "count": 2}]
+    plan = place(cluster(tenants, gpus))
+    assert not plan.unplaced
+    assert all(gpu.planned for gpu in plan.gpus)
     assert plan.goodput_rps <= plan.upper_bound_rps

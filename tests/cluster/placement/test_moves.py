@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.current_placement import read_current
 from migrator.cluster.placement.place import place
-from migrator.core.errors import InputError
 
 TENANTS = [
     tenant("a", MODELS[0], 900),
@@ -90,31 +86,3 @@ def test_tenants_of_a_gpu_that_is_gone_are_placed_anew() -> None:
     plan = place(scenario, current=current)
     assert "c" in plan.moved
     assert set(plan.placement) == {"a", "b", "c", "d"}
-    assert any("burnt" in note and "1 tenant of it was placed again" in note for note in plan.notes)
-    assert any("gone" in note for note in plan.notes)
-
-
-def test_together_is_kept_where_one_of_them_lives() -> None:
-    scenario = cluster(TENANTS, THREE, together=[["c", "d"]], move_s=1e5)
-    current = {"a": "gpu-1", "b": "gpu-2", "c": "gpu-3", "d": "gpu-3"}
-    assert place(scenario, current=current).placement == current
-
-
-def test_a_newcomer_that_must_be_together_joins_its_partner() -> None:
-    boards = [{"board": "A30-24GB", "name": "gpu"}, {"board": "A100-40GB", "name": "big"}]
-    scenario = cluster(TENANTS[:2], boards, together=[["a", "b"]], move_s=1e6)
-    assert place(scenario, current={"b": "gpu"}).placement == {"a": "gpu", "b": "gpu"}
-
-
-def test_a_placement_file_is_read_strictly(tmp_path: Path) -> None:
-    path = tmp_path / "placement.json"
-    path.write_text('{"placement": {"a": "gpu-1"}}')
-    assert read_current(path) == {"a": "gpu-1"}
-    for text, message in (
-        ("[]", "cluster plan --json"),
-        ('{"placement": {"a": 3}}', "placement.a: 3 is no GPU's name"),
-        ("{", "malformed JSON"),
-    ):
-        path.write_text(text)
-        with pytest.raises(InputError, match=message):
-            read_current(path)

@@ -1,4 +1,4 @@
-"""Placing tenants: against every placement of small clusters, each GPU planned exactly."""
+"""Placing tenants: who is left out and why, and what rules, weights and floors change."""
 
 from __future__ import annotations
 
@@ -6,43 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.clusters import MODELS, Tried, cluster, tenant
+from support.clusters import MODELS, cluster, tenant
 
 from migrator.cluster.placement.place import place
-from migrator.cluster.placement.representatives import representatives
 from migrator.cluster.scenario import ClusterPlan, ClusterScenario
-
-A30 = {"board": "A30-24GB"}
-FIVE = [
-    tenant("a", MODELS[0], 900),
-    tenant("b", MODELS[1], 1500),
-    tenant("c", MODELS[2], 700),
-    tenant("d", MODELS[3], 400),
-    tenant("e", MODELS[4], 500, retraining=None),
-]
-
-CLUSTERS: dict[str, Mapping[str, Any]] = {
-    "five on two": {"tenants": FIVE, "gpus": [{**A30, "count": 2}]},
-    "three, unequal": {
-        "tenants": FIVE[:4],
-        "gpus": [{**A30, "count": 2}, {"board": "A100-40GB", "name": "big"}],
-    },
-    "apart and together": {
-        "tenants": FIVE,
-        "gpus": [{**A30, "count": 3}],
-        "apart": [["a", "b", "c"]],
-        "together": [["d", "e"]],
-    },
-    "replicas": {
-        "tenants": [tenant("a", MODELS[0], 900, count=3), tenant("b", MODELS[1], 700, count=2)],
-        "gpus": [{**A30, "count": 2}],
-    },
-}
-
-
-@pytest.fixture(params=list(CLUSTERS.values()), ids=list(CLUSTERS))
-def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
-    return cluster(**request.param)
 
 
 def require_whole(scenario: ClusterScenario, plan: ClusterPlan) -> None:
@@ -53,21 +20,9 @@ def require_whole(scenario: ClusterScenario, plan: ClusterPlan) -> None:
     assert [gpu.gpu for gpu in plan.gpus] == list(scenario.gpus)
 
 
-def test_no_placement_is_better_and_none_is_above_the_bound(scenario: ClusterScenario) -> None:
-    tried = Tried(scenario)
-    placements = list(tried.placements())
-    best = max(value for _, value in placements)
-    plan = place(scenario)
-    require_whole(scenario, plan)
-    assert not plan.unplaced
-    assert plan.placement in [placement for placement, _ in placements]
-    assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
-    assert best <= plan.upper_bound_rps * (1 + 1e-9)
-    assert plan.goodput_rps >= best * (1 - 0.002)
-
-
 def test_the_same_scenario_has_the_same_placement() -> None:
-    first, second = (place(cluster(**CLUSTERS["replicas"])) for _ in range(2))
+    tenants = [tenant("a", MODELS[0], 900, count=3), tenant("b", MODELS[1], 700, count=2)]
+    first, second = (place(cluster(tenants, [{"board": "A30-24GB", "count": 2}])) for _ in range(2))
     assert first.placement == second.placement
     assert first.upper_bound_rps == second.upper_bound_rps
 
@@ -82,28 +37,11 @@ def test_fewest_tenants_stay_without_a_gpu_and_the_answer_says_why() -> None:
     # a wide one needs a whole GPU: one of them and the three small ones fit
     assert [unplaced.tenant for unplaced in plan.unplaced] in (["wide-001"], ["wide-002"])
     assert "add a GPU, lower min_gpcs" in plan.unplaced[0].why
-    assert plan.one_more_rps["A30-24GB"] > 0
     placed = cluster(
         [tenant("wide", rps=800, min_gpcs=4, count=2), tenant("small", rps=200, count=3)],
         [{"board": "A30-24GB", "count": 3}],
     )
     assert not place(placed).unplaced
-
-
-def test_few_tenants_are_left_out_rather_than_few_units() -> None:
-    """One of the two singles goes, though the three that are together bring less than either."""
-    scenario = cluster(
-        [
-            tenant("a", rps=20, count=3),
-            tenant("b", MODELS[1], rps=900),
-            tenant("c", MODELS[2], rps=900),
-        ],
-        [{"board": "A30-24GB"}],
-        together=[["a"]],
-    )
-    plan = place(scenario)
-    assert len(plan.unplaced) == 1
-    assert plan.unplaced[0].tenant in "bc"
 
 
 def test_who_is_served_now_is_not_left_out_for_who_is_not() -> None:
@@ -121,18 +59,6 @@ def test_a_served_replica_keeps_its_place_among_its_likes() -> None:
     plan = place(scenario, current={"a-005": "A30-24GB", "a-006": "A30-24GB"})
     assert {"a-005", "a-006"} <= set(plan.placement)
     assert len(plan.unplaced) == 2
-
-
-def test_adding_a_gpu_is_no_remedy_for_tenants_that_never_fit_together() -> None:
-    scenario = cluster(
-        [tenant("a", rps=200, count=5), tenant("b", rps=300)],
-        [{"board": "A30-24GB", "count": 3}],
-        together=[["a"]],
-    )
-    plan = place(scenario)
-    assert {unplaced.tenant for unplaced in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
-    assert "do not fit on one A30-24GB; remove one" in plan.unplaced[0].why
-    assert list(plan.placement) == ["b"]
 
 
 def test_apart_leaves_out_who_has_no_gpu_of_their_own() -> None:
@@ -178,33 +104,3 @@ def _window(accuracy: float) -> Mapping[str, Any]:
     """One in which nothing is to be retrained."""
     same = {"accuracy_pre": accuracy, "accuracy_post": accuracy, "seconds": None}
     return {"retraining": {"windows": [same]}}
-
-
-def test_one_more_gpu_is_worth_most_where_there_is_least() -> None:
-    tenants = [tenant("a", rps=1000, count=4), tenant("b", MODELS[1], rps=1200, count=4)]
-    gains = [
-        place(cluster(tenants, [{"board": "A30-24GB", "count": count}])).one_more_rps["A30-24GB"]
-        for count in (2, 5)
-    ]
-    assert gains[0] > gains[1] >= 0
-
-
-def test_many_kinds_are_placed_by_their_likes_and_bounded_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(representatives, "__defaults__", (3,))
-    tenants = [
-        tenant(f"t{index}", MODELS[index % 3], 300 + 60 * index, min_gpcs=1 + index % 2)
-        for index in range(8)
-    ]
-    scenario = cluster(tenants, [{"board": "A30-24GB", "count": 4}])
-    plan = place(scenario)
-    require_whole(scenario, plan)
-    assert not plan.unplaced
-    assert all(gpu.planned for gpu in plan.gpus)
-    assert plan.goodput_rps == pytest.approx(Tried(scenario).value(plan.placement))
-    assert plan.goodput_rps < plan.upper_bound_rps
-    assert plan.gap < 0.25
-    assert any("cluster representatives" in note for note in plan.notes)
-    early = place(scenario, seconds=0.0)
-    assert not any(gpu.planned for gpu in early.gpus)

@@ -9,8 +9,7 @@ import pytest
 from support.clusters import MODELS, cluster, tenant
 
 from migrator.cluster.placement.kinds import TenantKind, observation_of, tenant_kinds
-from migrator.cluster.placement.prices import OWN_STEPS, find_prices
-from migrator.cluster.placement.responses import best_responses
+from migrator.cluster.placement.prices import OWN_STEPS, best_responses, find_prices
 from migrator.cluster.placement.tables import BoardTable, tabulate
 from migrator.cluster.scenario import ClusterScenario
 from migrator.core.problem import Charge

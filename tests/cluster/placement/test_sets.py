@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.placement.items import group_items, members_of
 from migrator.cluster.placement.kinds import tenant_kinds, window_problem
+from migrator.cluster.placement.problem import group_items
 from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
 from migrator.cluster.placement.tables import tabulate
-from migrator.cluster.scenario import ClusterScenario, Rules
+from migrator.cluster.scenario import ClusterScenario
 from migrator.core.catalogue import Board, boards, multisets
 from migrator.core.errors import InfeasibleError
 from migrator.planning.feasibility import require_feasible
@@ -34,10 +34,10 @@ def listed(scenario: ClusterScenario, most: int = 10_000) -> Sets:
     board, kinds = scenario.gpus[0].board, list(tenant_kinds(scenario).values())
     alone = [kind.tenant(board, scenario.slot_s, scenario.slots) for kind in kinds]
     items = group_items({placed.name: placed.entry for placed in scenario.tenants}, scenario.rules)
-    units = np.array([len(item.units) for item in items])
+    available = np.array([len(item.tenants) for item in items])
     table = tabulate(board, scenario.slots, alone)
     apart = np.array([[int(0 in item.apart)] for item in items])
-    return list_sets(table, members_of(items, len(kinds)), apart, units, most)
+    return list_sets(table, np.eye(len(kinds), dtype=np.int64), apart, available, most)
 
 
 def test_the_planner_takes_every_set_listed_and_refuses_every_other(
@@ -90,7 +90,7 @@ def test_a_set_is_added_once_and_only_where_it_keeps_the_rules(scenario: Cluster
     assert not part.exact[before]
 
 
-def test_sets_of_one_unit_are_always_listed(scenario: ClusterScenario) -> None:
+def test_sets_of_one_tenant_are_always_listed(scenario: ClusterScenario) -> None:
     assert listed(scenario, most=2).largest == 1
 
 
@@ -106,14 +106,3 @@ def test_sets_left_out_are_reported(scenario: ClusterScenario) -> None:
     )
     assert part.highest_unlisted(prices) >= most
     assert whole.highest_unlisted(prices) == -np.inf
-
-
-def test_rules_make_units_and_items() -> None:
-    kind_of = {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0, "f": 0}
-    together = (frozenset("ac"), frozenset("cd"))
-    items = group_items(kind_of, Rules(apart=(frozenset("be"),), together=together))
-    assert {(item.kinds, item.units) for item in items} == {
-        ((0, 1, 1), (("a", "c", "d"),)),
-        ((0,), (("b",), ("e",))),
-        ((0,), (("f",),)),
-    }

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from migrator.cluster.file import parse_cluster, with_memory
+from migrator.cluster.file import parse_cluster
 from migrator.cluster.scenario import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.scenario import ServedTenant
 from migrator.io.data_file import read_yaml_file
 from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.folders import CERTIFICATES, live_folder
@@ -76,20 +75,22 @@ class ClusterRun:
         return {**entry, "name": tenant, "live": live}
 
     def read(self, gpu: str, entry: object) -> LiveScenario:
-        """A scenario of that tenant alone on that GPU."""
-        if not isinstance(entry, dict):
-            raise InputError("come: this is no tenant; give it as scenarios have it")
-        board, tenant = self.gpu(gpu).board, self._known(entry)
+        """A scenario of that tenant alone on that GPU; `entry` is that of `entry`."""
+        board, boards = self.gpu(gpu).board, self.scenario.boards
+        tenant = next((t for t in self.scenario.tenants if self.entry(t.name) == entry), None)
         if tenant is None or board.name not in tenant.served:
-            alone = self._parsed(board, entry)
-            served = alone.scenario.tenants[0]
-            service = with_memory(served.service, float(entry.get("memory_gib") or 0.0))
-            return _with_service(alone, replace(served, service=service), board)
+            raise InputError(
+                f"admit: {self.name} has no such tenant for {gpu}; stop the cluster and serve "
+                "another scenario"
+            )
         # its fastest board, where its rate was checked: a slower one might refuse a placed tenant
-        boards = self.scenario.boards
         fastest = max(tenant.served, key=lambda b: highest_rps(tenant.served[b].service, boards[b]))
+        alone = self._parsed(boards[fastest], self.entry(tenant.name))
         # with its arrivals at placement: parsed alone, similar tenants would share them
-        return _with_service(self._parsed(boards[fastest], entry), tenant.served[board.name], board)
+        served = tenant.served[board.name]
+        scenario = replace(alone.scenario, board=board, tenants=(served,))
+        live = replace(alone.tenants[0], service=served.service)
+        return replace(alone, scenario=scenario, tenants=(live,))
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""
@@ -134,12 +135,6 @@ class ClusterRun:
         able = (gpu.name for gpu in self.scenario.gpus if gpu.board.name in tenant.served)
         return self.read(next(able), self.entry(tenant.name))
 
-    def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
-        for tenant in self.scenario.tenants:
-            if tenant.name == entry.get("name"):
-                return tenant if entry == self.entry(tenant.name) else None
-        return None
-
     def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
         tenant = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
         base = {key: value for key, value in self.data.items() if key != "cluster"}
@@ -176,10 +171,3 @@ def _combined(
     served = tuple(alone.scenario.tenants[0] for alone in read)
     scenario = replace(settings.scenario, name=name, board=board, tenants=served)
     return replace(settings, scenario=scenario, tenants=tuple(alone.tenants[0] for alone in read))
-
-
-def _with_service(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
-    """The tenant's scenario with another service or other arrivals."""
-    scenario = replace(alone.scenario, board=board, tenants=(served,))
-    live = replace(alone.tenants[0], service=served.service)
-    return replace(alone, scenario=scenario, tenants=(live,))

@@ -7,25 +7,32 @@ pass through unchanged; requests never go through Ray.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import Forwarder, ForwardRequest, NotServed, Trust
-from migrator.cluster.fleet.gateway_metrics import ClusterMetrics
+from migrator.cluster.fleet.forwarding import (
+    ForwardCounts,
+    Forwarder,
+    ForwardRequest,
+    NotServed,
+    Trust,
+)
 from migrator.cluster.fleet.map_source import MapSource
-from migrator.cluster.fleet.overview import overview_page
 from migrator.core.errors import HttpError, MigratorError
 from migrator.io.http_client import Reply
 from migrator.serving.http.access import Tokens, require_admin, require_own_page
 from migrator.serving.http.bodies import BodyBudget, require_length
+from migrator.serving.http.metrics import counter, gauge
 from migrator.serving.http.requests import ClientLimits, DisconnectGuard, headers_of
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ _OPEN = (*_CONSTANT, "/v2/health/ready")
 _READY_S = 3.0
 """Seconds within which daemons have to say that they are ready."""
 _RETRY = {"retry-after": "1"}
+_UP = ("up", "drained")
 
 
 class Gateway:
@@ -119,7 +127,7 @@ class Gateway:
             return await self._of_all(request, body, "model_stats")
         if path in ("/cluster", "/cluster/map", "/metrics"):
             require_admin(request, self._tokens)
-            return await self._administration(request, path)
+            return await self._administration(path)
         return _error(404, f"{path[:200]} is not part of a gateway; see /docs of a GPU's daemon")
 
     async def _ready(self, request: Request) -> Response:
@@ -151,15 +159,12 @@ class Gateway:
         ]
         return _json(entries if key is None else {key: entries})
 
-    async def _administration(self, request: Request, path: str) -> Response:
+    async def _administration(self, path: str) -> Response:
         if path == "/cluster/map":
             return _json(self._source.current)
         if path == "/metrics":
             return Response(await self._metrics(), media_type="text/plain; version=0.0.4")
-        status = await self._source.overview()
-        if "text/html" in request.headers.get("accept", ""):
-            return HTMLResponse(overview_page(status))
-        return _json(status)
+        return _json(await self._source.overview())
 
     async def _metrics(self) -> bytes:
         try:
@@ -167,7 +172,7 @@ class Gateway:
         except MigratorError:  # the gateway's own metrics matter most in this case
             status = None
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(ClusterMetrics(status, self.forwarder.counts, self._source))
+        registry.register(_ClusterMetrics(status, self.forwarder.counts, self._source))
         return generate_latest(registry)
 
     @property
@@ -213,3 +218,75 @@ def _refusal(error: HttpError) -> Response:
 
 def _error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
     return _json({"error": reason}, status, headers)
+
+
+class _ClusterMetrics(Collector):
+    """Metric families of the gateway and the cluster."""
+
+    def __init__(
+        self, overview: Mapping[str, Any] | None, counts: ForwardCounts, source: MapSource
+    ) -> None:
+        """`overview`: status of the cluster; None if it is not available."""
+        self._overview, self._counts, self._source = overview, counts, source
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._gateway()
+        if self._overview is not None:
+            yield from self._cluster(self._overview)
+
+    def _gateway(self) -> Iterator[Metric]:
+        yield counter(
+            "migrator_gateway_requests",
+            "Requests by tenant and status code of the answer; 0: no answer.",
+            ["tenant", "code"],
+            {(name, str(code)): n for (name, code), n in self._counts.answers.items()},
+        )
+        yield counter(
+            "migrator_gateway_sent_again",
+            "Requests that were sent once more, as the map had become stale.",
+            ["tenant"],
+            {(name,): n for name, n in self._counts.again.items()},
+        )
+        yield gauge(
+            "migrator_gateway_map_failures",
+            "Times in a row that no map could be had; the last one stays in force.",
+            [],
+            {(): self._source.failures},
+        )
+        yield gauge(
+            "migrator_gateway_map_version",
+            "The version of the map in force, within its epoch.",
+            ["epoch"],
+            {(str(self._source.current.epoch),): self._source.current.version},
+        )
+
+    def _cluster(self, overview: Mapping[str, Any]) -> Iterator[Metric]:
+        gpus = overview["gpus"]
+        yield gauge(
+            "migrator_cluster_gpu_up",
+            "1 while the GPU's daemon serves, else 0.",
+            ["gpu", "node"],
+            {(gpu["gpu"], gpu.get("node", "")): gpu["state"] in _UP for gpu in gpus},
+        )
+        yield counter(
+            "migrator_cluster_daemon_restarts",
+            "Times that the GPU's agent has started its daemon again.",
+            ["gpu", "node"],
+            {(gpu["gpu"], gpu.get("node", "")): gpu.get("restarts", 0) for gpu in gpus},
+        )
+        yield gauge(
+            "migrator_cluster_tenant_served",
+            "1 while some GPU serves the tenant, else 0.",
+            ["tenant", "gpu"],
+            {
+                (name, tenant["gpu"] or ""): tenant["state"] == "served"
+                for name, tenant in overview["tenants"].items()
+            },
+        )
+        yield counter(
+            "migrator_cluster_moves",
+            "Tenants that this head has moved from one GPU to another while both served.",
+            [],
+            {(): overview["moves"]},
+        )
+        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): overview["epoch"]})

@@ -9,12 +9,14 @@ releases one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from migrator.cluster.fleet.cluster_map import ClusterMap
+from migrator.cluster.fleet.cluster_map import ClusterMap, next_map
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.keyed_tasks import KeyedTasks
 from migrator.cluster.fleet.messages import (
@@ -28,7 +30,6 @@ from migrator.cluster.fleet.messages import (
     unserved,
 )
 from migrator.cluster.fleet.placer import NEVER, PlacementRunner, Placer, place_in_thread
-from migrator.cluster.fleet.state import ClusterState
 from migrator.cluster.fleet.watch import Watch
 from migrator.core.errors import InputError, MigratorError
 
@@ -49,10 +50,39 @@ ROUTED_S = 1.0
 """Seconds until gateways have the new map. The old GPU refuses requests of late gateways,
 which then refresh it."""
 _POLL_S = 0.1
+EVENTS = 100
+_log = logging.getLogger(__name__)
 
 _PUBLISHING, _PLACING, _BRINGING = "the map", "placing", "bringing back"
 _EMPTYING = "emptying drained GPUs"
 """Keys of tasks that belong to no tenant; a tenant name contains no blank."""
+
+
+@dataclass
+class ClusterState:
+    """The state of one head; a new head learns it from the agents."""
+
+    tenants: Sequence[str]
+    """All tenant names, in the scenario's order."""
+    epoch: int = 0
+    map: ClusterMap = field(default_factory=ClusterMap)
+    homes: dict[str, str] = field(default_factory=dict)
+    """Tenant -> GPU; the map says whether the tenant is served there yet."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Tenant -> why it is not served."""
+    moves: int = 0
+    events: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    """(time, description) pairs, newest last."""
+
+    def note(self, event: str) -> None:
+        _log.info("%s", event)
+        self.events.append((time.time(), event))
+
+    def renew_map(self, reports: Mapping[str, Report]) -> None:
+        """Update the map from the reports of all daemons that accept requests."""
+        newer = next_map(self.map, self.epoch, self.tenants, self.homes, reports, self.problems)
+        if newer is not None:
+            self.map = newer
 
 
 class Head:
@@ -123,10 +153,7 @@ class Head:
         if drained:
             others = [other for other in self.watch.open if other != gpu]
             names = self._to_move({gpu})
-            new_homes = self._quick_homes(names, others)
-            new_homes |= await self._searched_homes(
-                [name for name in names if name not in new_homes], others
-            )
+            new_homes = await self._new_homes(names, others)
             if without := [name for name in names if name not in new_homes]:
                 raise InputError(
                     f"no other GPU has room for {', '.join(without)}; add one, or undrain another"
@@ -301,10 +328,7 @@ class Head:
         return [n for n, r in tenants if n not in r.tenants or not r.tenants[n].drained]
 
     async def _move_off(self, names: list[str]) -> None:
-        new_homes = self._quick_homes(names, self.watch.open)
-        unplaced = [name for name in names if name not in new_homes]
-        new_homes |= await self._searched_homes(unplaced, self.watch.open)
-        for name, gpu in new_homes.items():
+        for name, gpu in (await self._new_homes(names, self.watch.open)).items():
             if gpu in self.watch.open:
                 await self._try_move(name, gpu)
         self._tasks.delay(_EMPTYING)
@@ -374,6 +398,12 @@ class Head:
         homes = self.state.homes.items()
         staying = {name: gpu for name, gpu in homes if gpu in alive and name not in names}
         return self._placer.place_at_once(names, staying, gpus)
+
+    async def _new_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
+        """Tenant -> one of these GPUs: at once where there is room, else by a full search."""
+        homes = self._quick_homes(names, gpus)
+        unplaced = [name for name in names if name not in homes]
+        return homes | await self._searched_homes(unplaced, gpus)
 
     async def _searched_homes(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Find room by a full search, which takes seconds; record why a tenant has no room."""

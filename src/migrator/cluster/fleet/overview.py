@@ -1,9 +1,8 @@
-"""Status of the cluster (GPUs, tenants, problems) as data, as text and as an HTML page."""
+"""Status of the cluster (GPUs, tenants, problems) as data and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,14 +10,6 @@ if TYPE_CHECKING:
     from migrator.cluster.fleet.messages import Report
 
 EMPTY = "empty: all tenants fit on other GPUs; it takes some when that increases goodput"
-_STYLE = (
-    "body{font:14px/1.5 system-ui;margin:2em;background:#fff;color:#222}div{overflow-x:auto}"
-    "table{border-collapse:collapse;margin:1em 0}"
-    "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}"
-    "@media(max-width:600px){body{margin:1em}td,th{padding:.3em .5em .3em 0}}"
-    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}"
-    "body{background:#14171a;color:#ddd}td,th{border-color:#444}a{color:#8ab4f8}}"
-)
 
 
 def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
@@ -112,42 +103,3 @@ def overview_text(status: Mapping[str, Any]) -> str:
         line = f"{name:16} {tenant['gpu'] or '-':16} {counts} {model} {tenant['words']}"
         lines.append(line.rstrip())
     return "\n".join(lines)
-
-
-def overview_page(status: Mapping[str, Any]) -> str:
-    """Render the status as a page without scripts, with links to the GPUs' live pages."""
-    gpus = "".join(_gpu_row(gpu) for gpu in status["gpus"])
-    tenants = "".join(_tenant_row(name, tenant) for name, tenant in status["tenants"].items())
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>"
-        "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(status['scenario'])}</title><style>{_STYLE}</style>"
-        f"<h1>{escape(status['scenario'])}</h1>"
-        "<div><table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
-        f"{gpus}</table></div>"
-        "<div><table><tr><th>tenant<th>GPU<th>received<th>in time<th>accuracy<th>by<th></tr>"
-        f"{tenants}</table></div></html>"
-    )
-
-
-def _gpu_row(gpu: Mapping[str, Any]) -> str:
-    name = escape(gpu["gpu"])
-    if gpu.get("url") and gpu["state"] != "gone":
-        name = f'<a href="{escape(gpu["url"])}/">{name}</a>'
-    cells = (name, escape(gpu["board"]), gpu["state"], escape(", ".join(gpu.get("tenants", ()))))
-    return _row(*cells, escape(gpu["words"]))
-
-
-def _tenant_row(name: str, tenant: Mapping[str, Any]) -> str:
-    counts = [_number(tenant.get(key)) for key in ("received", "in_time")]
-    accuracy = f"{tenant['accuracy']:.1%}" if "accuracy" in tenant else ""
-    gpu, problem = escape(tenant["gpu"] or ""), escape(tenant["words"])
-    return _row(escape(name), gpu, *counts, accuracy, tenant.get("evidence", ""), problem)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _row(*cells: str) -> str:
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

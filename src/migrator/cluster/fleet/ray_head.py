@@ -222,31 +222,22 @@ def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
 
 
 class PlacementProcess:
-    """Computes placements in Ray actors: each uses a core for seconds, and the head must keep
-    getting reports.
+    """Computes placements in a Ray actor, one after the other: each uses a core for seconds, and
+    the head must keep getting reports.
 
-    A process that is done is kept for the next placement, with the planner loaded. Ray tasks would
-    run in a new process each time once the program that started the head has ended (observed).
+    The process stays, with the planner loaded. Ray tasks would run in a new process each time once
+    the program that started the head has ended (observed).
     """
 
     def __init__(self) -> None:
-        self._idle: Any = None
+        self._actor: Any = None
 
     async def place(self, request: PlacementRequest) -> ClusterPlan:
         """The best placement. If the process is killed, another one computes it."""
-        actor_lost = import_ray().exceptions.RayActorError
-        try:
-            return await self._place(request)
-        except actor_lost:
-            return await self._place(request)
-
-    async def _place(self, request: PlacementRequest) -> ClusterPlan:
-        actor, self._idle = self._idle, None
-        if actor is None:
-            options = {"num_cpus": 0, "resources": HERE}
-            actor = import_ray().remote(_PlacementActor).options(**options).remote()
-        plan: ClusterPlan = await asyncio.wrap_future(actor.place.remote(request).future())
-        self._idle = actor
+        if self._actor is None:
+            options = {"num_cpus": 0, "resources": HERE, "max_restarts": -1, "max_task_retries": 1}
+            self._actor = import_ray().remote(_PlacementActor).options(**options).remote()
+        plan: ClusterPlan = await asyncio.wrap_future(self._actor.place.remote(request).future())
         return plan
 
 

@@ -17,41 +17,39 @@ from migrator.cluster.placement.solve import Solution, left_over_costs, likely_v
 from migrator.cluster.placement.tables import Floats, Ints
 from migrator.planning.exact.tables import IMPOSSIBLE
 
-_PLANNED_AT_ONCE = 16
-"""Sets planned between two checks of the budget."""
-
 
 def fill_remaining(problem: PlacementProblem, solution: Solution) -> Solution:
-    """Add as many left-over units to the placement as fit.
+    """Add as many left-over tenants to the placement as fit.
 
-    If some do not fit, place all units again from empty GPUs, the hardest first.
+    If some do not fit, place all tenants again from empty GPUs, the hardest first.
     """
     boards_gpus, left = _fill(problem, solution)
     if left.any():
         anew, fewer = _fill(problem, None)
-        costs = left_over_costs(problem, problem.units)
+        costs = left_over_costs(problem, problem.tenants)
         if costs.total(fewer) < costs.total(left):
             boards_gpus, left = anew, fewer
     keys = [
         (b, index) for b, board_gpus in enumerate(boards_gpus) for index in board_gpus.set_indices()
     ]
-    _plan(problem, keys)
+    if not problem.budget.late:
+        problem.plan_sets(keys)
     return _as_solution(problem, keys, left)
 
 
 def _fill(problem: PlacementProblem, solution: Solution | None) -> tuple[list[_BoardGpus], Ints]:
-    """The GPUs of every board and [item] the units without room; None starts from empty GPUs."""
+    """The GPUs of every board and [item] the tenants without room; None starts from empty GPUs."""
     boards_gpus = [_BoardGpus.of(problem, solution, b) for b in range(len(problem.boards))]
-    left = (problem.units if solution is None else solution.left_over).copy()
+    left = (problem.tenants if solution is None else solution.left_over).copy()
     for item in _hardest_first(problem):
-        while left[item] and _add_unit(boards_gpus, int(item)):
+        while left[item] and _add_tenant(boards_gpus, int(item)):
             left[item] -= 1
     return boards_gpus, left
 
 
 @dataclass(eq=False)
 class _BoardGpus:
-    """The GPUs of one board while units are added."""
+    """The GPUs of one board while tenants are added."""
 
     problem: PlacementProblem
     board: int
@@ -75,7 +73,7 @@ class _BoardGpus:
         return _BoardGpus(problem, b, counts, counts @ sets.limits.needs, np.array(sums))
 
     def best(self, item: int) -> tuple[float, int]:
-        """(upper bound on the gain from a unit, GPU index); (-inf, ...) if no GPU has room."""
+        """(upper bound on the gain from a tenant, GPU index); (-inf, ...) if no GPU has room."""
         sets = self.problem.sets[self.board]
         has_room = sets.limits.has_room(self.counts, self.needed, item)
         if not has_room.any():
@@ -112,8 +110,8 @@ def _hardest_first(problem: PlacementProblem) -> Ints:
     return order
 
 
-def _add_unit(boards_gpus: Sequence[_BoardGpus], item: int) -> bool:
-    """Add a unit where it gains most; return False if no GPU has room."""
+def _add_tenant(boards_gpus: Sequence[_BoardGpus], item: int) -> bool:
+    """Add a tenant where it gains most; return False if no GPU has room."""
     gains = [board_gpus.best(item) for board_gpus in boards_gpus]
     chosen = max(range(len(boards_gpus)), key=lambda b: gains[b][0])
     gain, gpu = gains[chosen]
@@ -123,19 +121,10 @@ def _add_unit(boards_gpus: Sequence[_BoardGpus], item: int) -> bool:
     return True
 
 
-def _plan(problem: PlacementProblem, keys: Sequence[SetKey]) -> None:
-    """Plan as many of the sets as the budget allows."""
-    unknown = problem.unplanned(dict.fromkeys(keys))
-    for begin in range(0, len(unknown), _PLANNED_AT_ONCE):
-        if problem.budget.spent:
-            break
-        problem.plan_sets(unknown[begin : begin + _PLANNED_AT_ONCE])
-
-
 def _as_solution(problem: PlacementProblem, keys: Sequence[SetKey], left: Ints) -> Solution:
     number = {key: keys.count(key) for key in sorted(set(keys))}
-    units = problem.units - left
-    relaxed = relax(problem.sets, problem.gpus, units, left_over_costs(problem, units))
+    tenants = problem.tenants - left
+    relaxed = relax(problem.sets, problem.gpus, tenants, left_over_costs(problem, tenants))
     values = likely_values(problem)
     value = sum(float(values[b][index]) * often for (b, index), often in number.items())
     return Solution(

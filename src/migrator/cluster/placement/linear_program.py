@@ -1,8 +1,8 @@
 """The choice of sets: a linear program with column generation, then an integer program.
 
-Rows: every unit of an item is placed once or left out (which costs more than any goodput, most if
-it is currently served), and no more GPUs are used than exist. Columns: sets, of which only those
-with positive reduced cost are passed to the solver.
+Rows: every tenant of an item is placed once or left out (this costs more than any goodput, most if
+the tenant is currently served), and no more GPUs are used than exist. Columns: sets, of which only
+those with positive reduced cost are passed to the solver.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WHOLE_GAP = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class LeftOver:
-    """Costs of leaving units out: [item, 0] not currently served, [item, 1] currently served."""
+    """Costs of leaving tenants out: [item, 0] not currently served, [item, 1] currently served."""
 
     costs: Floats
-    """Per unit."""
+    """Per tenant."""
     most: Ints
 
     def total(self, left: Ints) -> float:
@@ -53,7 +53,7 @@ class Relaxed:
     """The solution of the linear program over all sets."""
 
     bound: float
-    """Upper bound on the goodput of any placement of these units on these GPUs."""
+    """Upper bound on the goodput of any placement of these tenants on these GPUs."""
     goodput: float
     """Goodput of the fractional placement."""
     item_prices: Floats
@@ -66,14 +66,14 @@ class Relaxed:
     """[item]"""
 
 
-def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Relaxed:
+def relax(sets: Sequence[Sets], gpus: Ints, tenants: Ints, left: LeftOver) -> Relaxed:
     """Solve the linear program over all listed sets by column generation."""
     taken: set[tuple[int, int]] = {(b, 0) for b in range(len(sets))}
     while True:
         keys = sorted(taken)
         columns = [column_of(sets, b, index) for b, index in keys]
-        solved = _solve(columns, gpus, units, left, whole=False)
-        items, boards = solved.duals[: len(units)], solved.duals[len(units) :]
+        solved = _solve(columns, gpus, tenants, left, whole=False)
+        items, boards = solved.duals[: len(tenants)], solved.duals[len(tenants) :]
         reduced = tuple(s.value - s.counts @ items - boards[b] for b, s in enumerate(sets))
         more = _paying(reduced, taken, 1e-7 * max(1.0, abs(solved.value)))
         if not more:
@@ -83,7 +83,7 @@ def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Rela
     share = solved.values[: len(columns)]
     chosen = share > 1e-7
     return Relaxed(
-        bound=float(items @ units + boards @ gpus + np.array(over) @ gpus),
+        bound=float(items @ tenants + boards @ gpus + np.array(over) @ gpus),
         goodput=float(share @ np.array([column.value for column in columns])),
         item_prices=items,
         gpu_prices=boards,
@@ -94,11 +94,11 @@ def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Rela
 
 
 def dual_prices(
-    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver
+    columns: Sequence[Column], gpus: Ints, tenants: Ints, left: LeftOver
 ) -> tuple[Floats, Floats]:
-    """Dual prices of a unit of each item and of a GPU of each group."""
-    duals = _solve(columns, gpus, units, left, whole=False).duals
-    return duals[: len(units)], duals[len(units) :]
+    """Dual prices of a tenant of each item and of a GPU of each group."""
+    duals = _solve(columns, gpus, tenants, left, whole=False).duals
+    return duals[: len(tenants)], duals[len(tenants) :]
 
 
 def _paying(
@@ -130,14 +130,14 @@ class ChosenSets:
     left_over: Ints
     """[item]"""
     bound: float
-    """Bound on the best choice among these columns, minus the costs of units left out."""
+    """Bound on the best choice among these columns, minus the costs of tenants left out."""
 
 
 def choose(
-    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver, gap: float = WHOLE_GAP
+    columns: Sequence[Column], gpus: Ints, tenants: Ints, left: LeftOver, gap: float = WHOLE_GAP
 ) -> ChosenSets:
     """Return the best integer solution found; `gpus` is per group."""
-    solved = _solve(columns, gpus, units, left, whole=True, gap=gap)
+    solved = _solve(columns, gpus, tenants, left, whole=True, gap=gap)
     number = np.rint(solved.values[: len(columns)]).astype(np.int64)
     left_over = np.rint(_by_item(solved, columns)).astype(np.int64)
     return ChosenSets(number, left_over, solved.value)
@@ -158,7 +158,7 @@ class _LinearSolution:
 def _solve(
     columns: Sequence[Column],
     gpus: Ints,
-    units: Ints,
+    tenants: Ints,
     left: LeftOver,
     *,
     whole: bool,
@@ -175,7 +175,7 @@ def _solve(
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(_model(columns, gpus, units, left, whole=whole))
+    solver.passModel(_model(columns, gpus, tenants, left, whole=whole))
     solver.run()
     if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         status = solver.modelStatusToString(solver.getModelStatus())
@@ -186,11 +186,11 @@ def _solve(
 
 
 def _model(
-    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver, *, whole: bool
+    columns: Sequence[Column], gpus: Ints, tenants: Ints, left: LeftOver, *, whole: bool
 ) -> highspy.HighsLp:
-    """Columns of sets first, then two per item for units that are left out."""
+    """Columns of sets first, then two per item for tenants that are left out."""
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(columns) + 2 * len(units), len(units) + len(gpus)
+    lp.num_col_, lp.num_row_ = len(columns) + 2 * len(tenants), len(tenants) + len(gpus)
     lp.sense_ = highspy.ObjSense.kMaximize
     lp.col_cost_ = np.array(
         [*(column.value for column in columns), *(-left.costs.ravel()).tolist()]
@@ -198,9 +198,9 @@ def _model(
     most = [float(gpus[column.group]) for column in columns]
     lp.col_lower_ = np.zeros(lp.num_col_)
     lp.col_upper_ = np.array([*most, *left.most.ravel().tolist()], np.float64)
-    lp.row_lower_ = np.array([*units.tolist(), *(-highspy.kHighsInf for _ in gpus)], np.float64)
-    lp.row_upper_ = np.array([*units.tolist(), *gpus.tolist()], np.float64)
-    starts, rows, entries = _matrix(columns, len(units))
+    lp.row_lower_ = np.array([*tenants.tolist(), *(-highspy.kHighsInf for _ in gpus)], np.float64)
+    lp.row_upper_ = np.array([*tenants.tolist(), *gpus.tolist()], np.float64)
+    starts, rows, entries = _matrix(columns, len(tenants))
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = starts, rows, entries
     if whole:

@@ -1,7 +1,12 @@
-"""The data of a placement problem: items, GPUs by board, sets with their values, the budget."""
+"""The data of a placement problem: items, GPUs by board, sets with their values, the budget.
+
+Tenants of the same kind with the same `apart` rules form an item: a placement first counts tenants
+per item and GPU, and assigns names last.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +15,11 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.items import Item, members_of, served_units
 from migrator.cluster.placement.kinds import TenantKind, observation_of, planned_worth
 from migrator.cluster.placement.prices import OWN_STEPS, POOLED_STEPS, find_prices
 from migrator.cluster.placement.sets import Sets, list_sets
 from migrator.cluster.placement.tables import BoardTable, Floats, Ints, tabulate_kinds
-from migrator.cluster.scenario import ClusterScenario
+from migrator.cluster.scenario import ClusterScenario, Rules
 from migrator.core.catalogue import Board
 from migrator.io.task_pool import TaskWorkers
 from migrator.policies.policy import Observation
@@ -24,24 +28,52 @@ LEVELS = (0.5, 0.75, 1.0, 1.5, 2.5)
 """Factors on the cluster's load at which prices are found for all sets."""
 SetKey = tuple[int, int]
 """(board, set)"""
+_PLANNED_AT_ONCE = 16
+"""Sets planned between two looks at the time."""
+_PLANNED_LATE = 64
+"""Sets that are planned even if it is late, so that placements of few kinds rest on plans."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Interchangeable tenants."""
+
+    kind: int
+    apart: frozenset[int]
+    """The `apart` rules that name its tenants."""
+    tenants: tuple[str, ...]
+
+
+def group_items(kind_of: Mapping[str, int], rules: Rules) -> tuple[Item, ...]:
+    """Group the tenants into items."""
+    alike: dict[tuple[int, frozenset[int]], list[str]] = {}
+    for name, kind in kind_of.items():
+        apart = frozenset(index for index, group in enumerate(rules.apart) if name in group)
+        alike.setdefault((kind, apart), []).append(name)
+    return tuple(Item(kind, apart, tuple(names)) for (kind, apart), names in alike.items())
 
 
 @dataclass
 class Budget:
-    """Planning limits: a number of sets and, optionally, a deadline."""
+    """Planning limits: a number of sets for the search and, optionally, two deadlines.
+
+    Deadlines are in `perf_counter` seconds; infinite ones make results reproducible.
+    """
 
     sets: int
-    until: float | None = None
-    """Deadline in `perf_counter` seconds; None: no time limit, so that results are reproducible."""
+    search_until: float = math.inf
+    until: float = math.inf
+    """Until then the sets of the placement that was found are planned."""
 
     @property
     def late(self) -> bool:
-        return self.until is not None and perf_counter() > self.until
+        """Whether planning has to end."""
+        return perf_counter() > self.until
 
     @property
     def spent(self) -> bool:
-        """Whether no further planning may start."""
-        return self.sets <= 0 or self.late
+        """Whether the search has to end."""
+        return self.sets <= 0 or perf_counter() > self.search_until
 
 
 @dataclass(eq=False)
@@ -53,25 +85,27 @@ class PlacementProblem:
     """[board]"""
     kinds: tuple[TenantKind, ...]
     items: tuple[Item, ...]
-    units: Ints
+    tenants: Ints
     """[item]"""
     served: Ints
-    """[item]: units that are currently served on GPUs of the cluster."""
+    """[item]: tenants that are currently served on GPUs of the cluster."""
     members: Ints
-    """[item, kind]"""
+    """[item, kind]: 1 for the kind of the item's tenants."""
     tables: tuple[BoardTable, ...]
     sets: tuple[Sets, ...]
     slot_s: float
     slots: int
     short_cost: float
     """What a request short of a floor costs."""
+    bound: float
+    """Upper bound on the value of a placement of all tenants in a window, by prices."""
     workers: TaskWorkers
     budget: Budget
     on_planned: Callable[[], None]
     """Called after every planned set."""
 
     def plan_sets(self, keys: Sequence[SetKey]) -> None:
-        """Plan these sets. Their prices also lower the bounds of similar sets.
+        """Plan these sets, many only until it is late. Their prices also bound similar sets.
 
         Sets with the same kinds have the same value, whatever the rules of their items.
         """
@@ -79,14 +113,21 @@ class PlacementProblem:
         for b, index in self.unplanned(keys):
             kinds = self.sets[b].counts[index] @ self.members
             by_kinds.setdefault((b, kinds.tobytes()), (b, index))
-        observations = [self._observation(key) for key in by_kinds.values()]
-        worths = self.workers.map(partial(planned_worth, short_cost=self.short_cost), observations)
-        for b, index in by_kinds.values():
+        chosen = list(by_kinds.values())
+        for begin in range(0, len(chosen), _PLANNED_AT_ONCE):
+            if self.budget.late and begin >= _PLANNED_LATE:
+                break
+            self._plan(chosen[begin : begin + _PLANNED_AT_ONCE])
+
+    def _plan(self, keys: Sequence[SetKey]) -> None:
+        plan = partial(planned_worth, short_cost=self.short_cost)
+        worths = self.workers.map(plan, [self._observation(key) for key in keys])
+        for b, index in keys:
             self._price(b, index)
-        for (b, index), worth in zip(by_kinds.values(), worths, strict=True):
+        for (b, index), worth in zip(keys, worths, strict=True):
             self.sets[b].record(self._alike(b, index), worth)
             self.on_planned()
-        self.budget.sets -= len(by_kinds)
+        self.budget.sets -= len(keys)
 
     @property
     def asked(self) -> float:
@@ -95,20 +136,20 @@ class PlacementProblem:
             next(iter(kind.views.values())).service.floor * kind.mean_rps for kind in self.kinds
         ]
         window_s = self.slots * self.slot_s
-        return self.short_cost * window_s * float(self.weights(self.units) @ np.array(floors))
+        return self.short_cost * window_s * float(self.weights(self.tenants) @ np.array(floors))
 
     def unplanned(self, keys: Iterable[SetKey]) -> list[SetKey]:
         """The sets that the planner has made no plan of."""
         return [(b, index) for b, index in keys if not self.sets[b].exact[index]]
 
-    def weights(self, units: Ints) -> Floats:
-        """[kind]: tenants in `units` [item]."""
-        return np.asarray(units @ self.members, np.float64)
+    def weights(self, tenants: Ints) -> Floats:
+        """[kind]: tenants in `tenants` [item]."""
+        return np.asarray(tenants @ self.members, np.float64)
 
     def _alike(self, b: int, index: int) -> NDArray[np.bool_]:
         """[set]: whether the set has the same kinds; without rules only the set itself."""
         sets = self.sets[b]
-        if (self.members.sum(axis=0) == 1).all() and (self.members.sum(axis=1) == 1).all():
+        if len(self.items) == len(self.kinds):
             return np.asarray(np.arange(len(sets.counts)) == index)
         kinds = sets.counts @ self.members
         return np.asarray((kinds == kinds[index]).all(axis=1))
@@ -138,38 +179,44 @@ def build_problem(
     workers: TaskWorkers,
     budget: Budget,
     current: Mapping[str, str],
-    on_planned: Callable[[], None] = lambda: None,
+    on_planned: Callable[[], None],
 ) -> PlacementProblem:
     """List the sets of every board and bound their values by prices at several loads."""
     boards = tuple(scenario.boards.values())
-    members = members_of(items, len(kinds))
-    units = np.array([len(item.units) for item in items], np.int64)
+    members = np.zeros((len(items), len(kinds)), np.int64)
+    members[range(len(items)), [item.kind for item in items]] = 1
+    tenants = np.array([len(item.tenants) for item in items], np.int64)
     gpus = [sum(gpu.board.name == board.name for gpu in scenario.gpus) for board in boards]
+    homes = {gpu.name for gpu in scenario.gpus}
+    served = [sum(current.get(name) in homes for name in item.tenants) for item in items]
     tables = tabulate_kinds(scenario, kinds)
     rules = range(len(scenario.rules.apart))
     apart = np.array([[rule in item.apart for rule in rules] for item in items], np.int64)
-    sets = tuple(list_sets(table, members, apart, units) for table in tables)
+    sets = tuple(list_sets(table, members, apart, tenants) for table in tables)
     problem = PlacementProblem(
         boards=boards,
         gpus=np.array(gpus, np.int64),
         kinds=tuple(kinds),
         items=tuple(items),
-        units=units,
-        served=np.array([len(served_units(item, current, scenario)) for item in items], np.int64),
+        tenants=tenants,
+        served=np.array(served, np.int64),
         members=members,
         tables=tables,
         sets=sets,
         slot_s=scenario.slot_s,
         slots=scenario.slots,
         short_cost=scenario.short_cost,
+        bound=np.inf,
         workers=workers,
         budget=budget,
         on_planned=on_planned,
     )
     for level in LEVELS:
-        weights = problem.weights(units) * level
+        weights = problem.weights(tenants) * level
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
         priced = find_prices(tables, gpus, weights, steps)
+        if level == 1.0:
+            problem.bound = priced.bound
         for b, of_board in enumerate(sets):
             of_board.lower_bounds(members @ priced.values[b], float(priced.rents[b]))
     return problem

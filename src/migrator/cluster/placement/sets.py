@@ -1,8 +1,8 @@
-"""Sets of units that one GPU can hold, each with an upper bound on its value.
+"""Sets of tenants that one GPU can hold, each with an upper bound on its value.
 
-A set is a number of units per item. Sets that break a rule (minimum instances do not fit together,
-tenants that must be apart, a kind that the board cannot serve) are not listed. The upper bound on a
-set's value comes from prices until the planner has made its plan.
+A set is a number of tenants per item. Sets that break a rule (minimum instances do not fit on one
+GPU, tenants that must be apart, a kind that the board cannot serve) are not listed. The upper bound
+on a set's value comes from prices until the planner has made its plan.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class SetLimits:
     """The constraints on sets of one board."""
 
     needs: Ints
-    """[item, size]: instances of at least that size that a unit always needs."""
+    """[item, size]: instances of at least that size that a tenant always needs."""
     room: Floats
     """[configuration, size]: instances of at least that size."""
     apart: Ints
-    """[item, rule]: 1 if a unit has a tenant of the rule."""
+    """[item, rule]: 1 if the rule names the item's tenants."""
     able: Bools
     """[item]: whether the board can serve it."""
     available: Ints
-    """[item]: number of units."""
+    """[item]: number of tenants."""
 
     @cached_property
     def rivals(self) -> Bools:
-        """[item, item]: whether units of both must not share a GPU."""
+        """[item, item]: whether tenants of both must not share a GPU."""
         rules = self.apart.astype(np.float64)
         return np.asarray(rules @ rules.T > 0)
 
     def has_room(self, counts: Ints, needed: Ints, item: int) -> Bools:
-        """[set]: whether a set, with its minimum instances `needed`, has room for one more unit."""
+        """[set]: whether a set with these minimum instances has room for one more tenant."""
         fits = counts[:, item] < self.available[item]
         fits &= ~counts[:, np.flatnonzero(self.rivals[item])].any(axis=1)
         return np.asarray(fits & self.able[item] & _fits(needed + self.needs[item], self.room))
@@ -73,9 +73,9 @@ class Sets:
     """[set]: an upper bound, or the value of the planner's plan where `exact`."""
     exact: Bools
     largest: int
-    """All sets of up to this many units are listed."""
+    """All sets of up to this many tenants are listed."""
     most: int
-    """The largest number of units that fit."""
+    """The largest number of tenants that fit."""
     limits: SetLimits
     pool: list[tuple[Floats, float]] = field(default_factory=list)
     """Prices found so far: [item] values and the rent."""
@@ -142,9 +142,9 @@ class Sets:
             return -np.inf
         highest = np.inf
         for values, rent in self.pool:
-            per_unit = float((np.maximum(values, IMPOSSIBLE) - prices).max())
-            units = self.most if per_unit > 0 else self.largest + 1
-            highest = min(highest, rent + units * per_unit)
+            per_tenant = float((np.maximum(values, IMPOSSIBLE) - prices).max())
+            tenants = self.most if per_tenant > 0 else self.largest + 1
+            highest = min(highest, rent + tenants * per_tenant)
         return highest
 
 
@@ -164,7 +164,7 @@ def list_sets(
     layers, most = [layer[0]], int(table.offered.sum(axis=1).max())
     largest = most
     while len(layer[0]):
-        # sets of one unit are always listed: otherwise tenants would seem to have no room
+        # sets of one tenant are always listed: otherwise tenants would seem to have no room
         larger = _grown(*layer, limits, left if len(layers) > 1 else len(members))
         if larger is None:
             largest = len(layers) - 1
@@ -184,7 +184,7 @@ def list_sets(
 
 
 def _grown(layer: Ints, last: Ints, limits: SetLimits, most: int) -> tuple[Ints, Ints] | None:
-    """All sets with one more unit, each generated once: items are added in ascending order.
+    """All sets with one more tenant, each generated once: items are added in ascending order.
 
     None if there are more than `most`.
     """

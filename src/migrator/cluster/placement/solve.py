@@ -3,7 +3,7 @@
 Sets that have not been planned count with their upper bound, so the program over all sets bounds
 every placement. The sets that it chooses are planned next, until all chosen sets are planned: then
 the choice is optimal. If the budget ends first, the result is the best placement of planned sets
-with the current bound. If not all sets could be listed, units left over are added one by one
+with the current bound. If not all sets could be listed, tenants left over are added one by one
 wherever a GPU has room (`fill_remaining`).
 """
 
@@ -36,7 +36,6 @@ _AT_FIRST, _LOOKED_AT = 0.97, 400
 """Assumed ratio of goodput to bound before any set is planned; planned sets it is taken from."""
 MOST_COLUMNS = 600
 """Limit of columns per board in the integer program."""
-_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +50,20 @@ class Solution:
     bound: float
 
     def net(self, left: LeftOver) -> float:
-        """Value minus the cost of units left out."""
+        """Value minus the cost of tenants left out."""
         return self.value - left.total(self.left_over)
 
 
-def solve(problem: PlacementProblem, units: Ints) -> Solution:
-    """Return the best placement of `units` [item] found within the budget."""
+def solve(problem: PlacementProblem, tenants: Ints) -> Solution:
+    """Return the best placement of `tenants` [item] found within the budget."""
     best: Solution | None = None
-    bound, left = np.inf, left_over_costs(problem, units)
+    bound, left = np.inf, left_over_costs(problem, tenants)
     for _ in range(MOST_ROUNDS):
-        relaxed = relax(problem.sets, problem.gpus, units, left)
+        relaxed = relax(problem.sets, problem.gpus, tenants, left)
         bound = min(bound, relaxed.bound)
         net = None if best is None else best.net(left)
         columns, all_of_them = _candidates(problem, relaxed, net)
-        chosen = choose(columns, problem.gpus, units, left)
+        chosen = choose(columns, problem.gpus, tenants, left)
         if all_of_them and net is not None:
             bound = min(bound, max(chosen.bound, net))
         best = _better(left, best, _known(problem, columns, chosen))
@@ -79,36 +78,41 @@ def solve(problem: PlacementProblem, units: Ints) -> Solution:
         problem.plan_sets(unplanned)
     solution = best
     if best is None or (problem.budget.spent and not problem.budget.late):
-        solution = _better(left, best, solve_with_known_sets(problem, units))
-    assert solution is not None, "units may be left over, so some choice is always known"
+        solution = _better(left, best, _solve_with_likely_values(problem, tenants))
+    assert solution is not None, "tenants may be left over, so some choice is always known"
     return replace(solution, bound=max(bound, solution.value))
 
 
-def solve_with_known_sets(problem: PlacementProblem, units: Ints) -> Solution | None:
-    """A placement of planned sets; unplanned ones count with their likely goodput."""
-    left = left_over_costs(problem, units)
-    relaxed = relax(problem.sets, problem.gpus, units, left)
+def _solve_with_likely_values(problem: PlacementProblem, tenants: Ints) -> Solution:
+    """The best placement found with the likely goodput of unplanned sets.
+
+    The sets of the placement are planned as far as the time allows.
+    """
+    best: Solution | None = None
+    left = left_over_costs(problem, tenants)
+    relaxed = relax(problem.sets, problem.gpus, tenants, left)
     for _ in range(MOST_ROUNDS):
         columns, _ = _candidates(problem, relaxed, None)
         values = likely_values(problem)
         realistic = [
             replace(column, value=float(values[column.board][column.index])) for column in columns
         ]
-        chosen = choose(realistic, problem.gpus, units, left)
+        chosen = choose(realistic, problem.gpus, tenants, left)
         unknown = _unknown(problem, columns, chosen)
-        if not unknown:
-            return _known(problem, columns, chosen)
         problem.plan_sets(unknown)
-    return None
+        best = _better(left, best, _known(problem, columns, chosen))
+        if not unknown or problem.budget.late:
+            break
+    return best or _solution(problem, columns, chosen)
 
 
-def left_over_costs(problem: PlacementProblem, units: Ints) -> LeftOver:
-    """Costs of leaving units out: more than two GPUs could gain, and higher for served tenants."""
-    per_unit = largest_gain(problem) * problem.members.sum(axis=1)
-    served = np.minimum(problem.served, units)
+def left_over_costs(problem: PlacementProblem, tenants: Ints) -> LeftOver:
+    """Costs of leaving tenants out: above what two GPUs could gain, higher for served tenants."""
+    per_tenant = np.full(len(tenants), largest_gain(problem))
+    served = np.minimum(problem.served, tenants)
     return LeftOver(
-        costs=np.column_stack([per_unit, SERVED_BEFORE * per_unit]),
-        most=np.column_stack([units - served, served]),
+        costs=np.column_stack([per_tenant, SERVED_BEFORE * per_tenant]),
+        most=np.column_stack([tenants - served, served]),
     )
 
 
@@ -165,10 +169,15 @@ def _known(
     problem: PlacementProblem, columns: Sequence[Column], chosen: ChosenSets
 ) -> Solution | None:
     """The choice as a placement if all its sets are planned."""
-    if _unknown(problem, columns, chosen):
-        return None
-    used = np.flatnonzero(chosen.number)
-    chosen_columns = tuple(columns[int(i)] for i in used)
+    return None if _unknown(problem, columns, chosen) else _solution(problem, columns, chosen)
+
+
+def _solution(problem: PlacementProblem, columns: Sequence[Column], chosen: ChosenSets) -> Solution:
+    values, used = likely_values(problem), np.flatnonzero(chosen.number)
+    chosen_columns = tuple(
+        replace(column, value=float(values[column.board][column.index]))
+        for column in (columns[int(i)] for i in used)
+    )
     value = float(chosen.number[used] @ np.array([column.value for column in chosen_columns]))
     return Solution(chosen_columns, chosen.number[used], chosen.left_over, value, np.inf)
 
@@ -177,25 +186,3 @@ def _better(left: LeftOver, first: Solution | None, second: Solution | None) -> 
     if first is None or second is None:
         return first or second
     return first if first.net(left) >= second.net(left) else second
-
-
-def one_more_rps(problem: PlacementProblem, window_s: float) -> dict[str, float]:
-    """Board -> approximate gain in requests per second from one more GPU."""
-    base = _fractional(problem, problem.gpus)
-    more = {}
-    for b, board in enumerate(problem.boards):
-        gpus = problem.gpus.copy()
-        gpus[b] += 1
-        more[board.name] = max(0.0, _fractional(problem, gpus) - base) / window_s
-    return more
-
-
-def _fractional(problem: PlacementProblem, gpus: Ints) -> float:
-    """Goodput of the linear relaxation, which is smooth in the number of GPUs."""
-    for _ in range(_ROUNDS):
-        relaxed = relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units))
-        unplanned = problem.unplanned(relaxed.used)
-        if not unplanned or problem.budget.spent:
-            break
-        problem.plan_sets(unplanned)
-    return relax(problem.sets, gpus, problem.units, left_over_costs(problem, problem.units)).goodput

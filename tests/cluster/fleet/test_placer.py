@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.fleet.emergency import emergency_placement, room_for
-from migrator.cluster.fleet.measured_rates import MeasuredRates, current_scenario
 from migrator.cluster.fleet.messages import Report, TenantReport
-from migrator.cluster.fleet.placer import Placer
+from migrator.cluster.fleet.placer import (
+    MeasuredRates,
+    Placer,
+    current_scenario,
+    emergency_placement,
+    room_for,
+)
 
 
 def report(gpu: str, **received: int) -> Report:
@@ -46,16 +50,14 @@ def test_refugees_go_to_the_least_busy_gpu_that_the_rules_allow() -> None:
         [tenant("a"), tenant("b", rps=900), tenant("c", rps=100), tenant("d", rps=50)],
         [{"board": "A100-40GB", "name": "g", "count": 2}],
         apart=[["a", "c"]],
-        together=[["b", "d"]],
     )
     homes = {"a": "g-1"}
     assert emergency_placement(scenario, ["c"], homes) == {"c": "g-2"}
     assert emergency_placement(scenario, ["b", "c", "d"], homes) == {
         "b": "g-2",
         "c": "g-2",
-        "d": "g-2",
+        "d": "g-1",
     }
-    assert emergency_placement(scenario, ["d"], {"a": "g-1", "b": "g-1"}) == {"d": "g-1"}
 
 
 def test_tenants_without_room_are_left_out() -> None:

@@ -29,7 +29,6 @@ from migrator.gpu.drivers.nvidia_smi import compute_mode
 from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
 from migrator.gpu.drivers.virtual_board import VirtualInstance as Share
 from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Op
 from migrator.gpu.partitioner import GpuLock
 from migrator.io.processes import boot_id
 
@@ -349,7 +348,7 @@ def test_what_was_begun_and_never_finished(
     if is_change:
         journal.begin_change(gpu, "migrator", (), (PLACE,))
     else:
-        journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+        journal.begin_create(gpu, "migrator", PLACE)
     (check,) = checks_of(tmp_path, "journal")
     assert check.severity is Severity.WARNING
     assert "never finished" in check.message
@@ -384,7 +383,7 @@ def test_a_damaged_journal_is_a_problem_and_stays_where_it_is(tmp_path: Path) ->
 
 def test_nothing_is_changed(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.db") as journal:
-        journal.begin(EmulatedDriver(tmp_path).gpu(), "migrator", Op.CREATE, PLACE)
+        journal.begin_create(EmulatedDriver(tmp_path).gpu(), "migrator", PLACE)
     EmulatedDriver(tmp_path, pace=0).create(PLACE)
     GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path).acquire()
     before = {path: path.stat() for path in tmp_path.rglob("*")}
@@ -397,7 +396,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
 def test_shares_that_the_journal_does_not_know(journal: Journal) -> None:
     gpu = replace(gpu_of(), driver="mps")
     shares = [GpuInstance(PLACE, 2, "MPS-2"), GpuInstance(Place(0, "1g.5gb"), 3, "MPS-3")]
-    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    journal.begin_create(gpu, "migrator", PLACE)
     _, lost = instance_checks("mps", gpu, shares, journal.entries(gpu))
     assert lost.severity is Severity.WARNING
     assert "the journal does not know 1g.5gb at 0," in lost.message
@@ -408,7 +407,7 @@ def test_whose_the_instances_are(journal: Journal) -> None:
     gpu = gpu_of()
     mine = GpuInstance(PLACE, 2, "MIG-2", (Holder(7, "python"),))
     other = GpuInstance(Place(0, "1g.5gb"), 9, "MIG-9")
-    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    journal.begin_create(gpu, "migrator", PLACE)
     (check,) = instance_checks("mig", gpu, [other, mine], journal.entries(gpu))
     assert check.message == "1 ours (1 in use), 1 not ours"
     (none,) = instance_checks("mig", gpu, [], ())
@@ -421,7 +420,7 @@ def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
     _, theirs = instance_checks("mig", gpu, [half], ())
     assert theirs.severity is Severity.PROBLEM
     assert theirs.run == "sudo nvidia-smi mig -i 1 -dgi -gi 2"
-    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    journal.begin_create(gpu, "migrator", PLACE)
     _, ours = instance_checks("mig", gpu, [half], journal.entries(gpu))
     assert ours.severity is Severity.WARNING
     assert ours.run == "migrator gpu clear --driver mig --gpu 1"

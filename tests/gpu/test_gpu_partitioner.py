@@ -16,7 +16,7 @@ from migrator.gpu.drivers.base import (
 )
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 from migrator.gpu.journal import EntryState, Journal
-from migrator.gpu.layout import BlockedError, Layout, Op
+from migrator.gpu.layout import BlockedError, Layout
 from migrator.gpu.partitioner import Partitioner
 
 LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
@@ -93,7 +93,7 @@ def settled(partitioner: Partitioner) -> bool:
     gpu = partitioner.driver.gpu()
     entries = partitioner.journal.entries(gpu)
     return not partitioner.journal.unfinished(gpu) and all(
-        entry.state is EntryState.DONE for entry in entries
+        entry.state is EntryState.PRESENT for entry in entries
     )
 
 
@@ -190,15 +190,6 @@ def test_where_neither_is_possible_it_says_how_things_are(
     driver.before = lambda _: None
     partitioner.apply(Layout((RIGHT,)))
     assert driver.places() == [ONE, RIGHT]
-
-
-def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver: Scripted) -> None:
-    partitioner.apply(Layout((WHOLE,)))
-    driver.before = Failing(f"create {RIGHT}", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        partitioner.apply(Layout((LEFT, RIGHT)))
-    assert driver.places() == [WHOLE]
-    assert settled(partitioner)
 
 
 def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scripted) -> None:
@@ -349,7 +340,7 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
         driver.virtual.destroy_compute_instance(gone)
         driver.virtual.destroy_gpu_instance(gone)
     else:
-        journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
+        journal.begin_create(driver.gpu(), "migrator", ONE)
     Partitioner(driver, journal, "other").create(ONE)
     assert partitioner.owners() == {ONE: "other"}
     assert not partitioner.clear()
@@ -357,21 +348,11 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
     assert driver.places() == [ONE]
 
 
-def test_unknown_instances_are_foreign_and_never_touched(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
-    partitioner.apply(Layout((Place(2, "2g.10gb"),)))
-    assert partitioner.recovered.foreign == (half, whole)
-    partitioner.clear()
-    assert driver.instances() == (half, whole)
-
-
 def test_what_a_killed_create_left_is_finished_or_undone(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     for place in (ONE, SIX, RIGHT):
-        journal.begin(driver.gpu(), "migrator", Op.CREATE, place)
+        journal.begin_create(driver.gpu(), "migrator", place)
     driver.foreign(ONE)
     driver.foreign(SIX, whole=False)
     report = partitioner.recover()
@@ -388,8 +369,8 @@ def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
-    for create in journal.entries(driver.gpu()):
-        journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, create=create)
+    for entry in journal.entries(driver.gpu()):
+        journal.begin_destroy(entry)
     with register_use(driver.environment(driver.at(LEFT)), "trainer"):
         report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"destroy {RIGHT}"]
@@ -398,32 +379,16 @@ def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
     assert settled(partitioner)
 
 
-def test_a_begun_destroy_of_an_earlier_instance_is_ended_and_touches_nothing(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    partitioner.create(ONE)
-    (first,) = journal.entries(driver.gpu())
-    journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
-    ending = journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
-    journal.end(ending, EntryState.DONE)
-    again = journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
-    journal.end(again, EntryState.DONE, driver.at(ONE))
-    report = partitioner.recover()
-    assert (report.destroyed, report.finished) == ((), ())
-    assert driver.places() == [ONE]
-    assert settled(partitioner)
-
-
 def cut_off(driver: Scripted, journal: Journal) -> None:
     """A change from the whole GPU to two halves, killed when the first was half made."""
     partitioner = Partitioner(driver, journal)
     partitioner.apply(Layout((WHOLE,)))
-    change = journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
-    (create,) = journal.entries(driver.gpu())
-    gone = journal.begin(driver.gpu(), "migrator", Op.DESTROY, WHOLE, create=create, change=change)
+    journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
+    (entry,) = journal.entries(driver.gpu())
+    gone = journal.begin_destroy(entry, in_change=True)
     driver.destroy(driver.at(WHOLE))
-    journal.end(gone, EntryState.DONE)
-    journal.begin(driver.gpu(), "migrator", Op.CREATE, LEFT, change=change)
+    journal.remove(gone)
+    journal.begin_create(driver.gpu(), "migrator", LEFT, in_change=True)
     driver.foreign(LEFT, whole=False)
     driver.calls.clear()
 
@@ -441,8 +406,7 @@ def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
     assert driver.places() == list(wanted)
     assert settled(partitioner)
     assert not partitioner.is_unfinished
-    (old,) = partitioner.recovered.superseded
-    assert journal.state_of(old) is EntryState.SUPERSEDED
+    assert [old.wanted for old in partitioner.recovered.superseded] == [(LEFT, RIGHT)]
 
 
 def test_where_that_fails_it_goes_back_to_the_layout_before_the_crash(
@@ -503,18 +467,6 @@ def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_for
     assert not report.adopted
 
 
-def test_another_boot_forgets_everything(
-    partitioner: Partitioner, driver: Scripted, journal: Journal, tmp_path: Path
-) -> None:
-    partitioner.apply(Layout((LEFT, RIGHT)))
-    journal.begin_change(driver.gpu(), "migrator", (LEFT, RIGHT), ())
-    later = Partitioner(Scripted(tmp_path, boot="boot-2"), journal)
-    report = later.recover()
-    assert report.forgotten == (LEFT, RIGHT)
-    assert not report.adopted
-    assert settled(later)
-
-
 def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
@@ -544,14 +496,20 @@ def test_without_the_intent_on_disk_the_driver_is_not_asked(
     assert driver.calls == []
 
 
-def test_one_partitioner_nests_its_lock_and_keeps_others_out(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
+def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver: Scripted) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"create {RIGHT}", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [WHOLE]
+    assert settled(partitioner)
+
+
+def test_unknown_instances_are_foreign_and_never_touched(
+    partitioner: Partitioner, driver: Scripted
 ) -> None:
-    other = Partitioner(driver, journal, "other")
-    with partitioner.locked():
-        partitioner.apply(Layout((LEFT,)))
-        with pytest.raises(GpuError, match="is being changed by process"):
-            other.apply(Layout((RIGHT,)))
-        assert driver.places() == [LEFT]
-    other.create(RIGHT)
-    assert driver.places() == [LEFT, RIGHT]
+    whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
+    partitioner.apply(Layout((Place(2, "2g.10gb"),)))
+    assert partitioner.recovered.foreign == (half, whole)
+    partitioner.clear()
+    assert driver.instances() == (half, whole)

@@ -17,7 +17,6 @@ from migrator.core.catalogue import Place, boards
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Op
 from migrator.io import database
 from migrator.io.database import (
     DamagedError,
@@ -40,7 +39,7 @@ GPU = Gpu(0, "GPU-0", "a GPU", boards()["A100-40GB"], "boot-1", "1", True, "mig"
 def write_journal(path: Path) -> Path | None:
     with Journal(path, synchronous="OFF") as journal:
         for _ in range(30):
-            journal.begin(GPU, "migrator", Op.CREATE, Place(4, "3g.20gb"))
+            journal.begin_create(GPU, "migrator", Place(4, "3g.20gb"))
         return journal.damaged
 
 

@@ -26,7 +26,7 @@ from migrator.gpu.journal import (
     JournalEntry,
     LayoutChange,
     journal_path,
-    live_creates,
+    match_entries,
 )
 from migrator.gpu.layout import removal_command
 from migrator.gpu.partitioner import GpuLock
@@ -183,10 +183,7 @@ def instance_checks(
     driver: str, gpu: Gpu, instances: Sequence[GpuInstance], entries: Sequence[JournalEntry]
 ) -> Iterator[Check]:
     """Report the instances on the board, their ownership and use, and the unusable ones."""
-    creates = live_creates(entries)
-    ours = [
-        instance for instance in instances if any(create.is_about(instance) for create in creates)
-    ]
+    ours = [instance for instance, _ in match_entries(instances, entries).values()]
     foreign = [instance for instance in instances if instance not in ours]
     used = sum(bool(instance.holders) for instance in ours)
     message = f"{len(ours)} ours ({used} in use), {len(foreign)} not ours"
@@ -221,10 +218,10 @@ def _journal_check(
 ) -> Check:
     if holder := lock.holder():
         return _warning("journal", f"the GPU is being changed by {holder}")
-    if unfinished or any(entry.state is EntryState.BEGUN for entry in entries):
+    if unfinished or any(entry.state is not EntryState.PRESENT for entry in entries):
         message = "a change was begun and never finished; the next one finishes or undoes it"
         return _warning("journal", message, "migrator gpu apply LAYOUT")
-    return _ok("journal", f"sound; instances it knows of: {len(live_creates(entries))}")
+    return _ok("journal", f"sound; instances it knows of: {len(entries)}")
 
 
 def _set_aside(state: Path) -> Iterator[Check]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from enum import StrEnum
 
 from migrator.core.catalogue import Place
 from migrator.core.errors import InputError, MigratorError
@@ -34,8 +35,7 @@ from migrator.gpu.journal import (
     JournalEntry,
     LayoutChange,
     find_instance,
-    live_creates,
-    match_creates,
+    match_entries,
 )
 from migrator.gpu.layout import (
     BlockedError,
@@ -74,8 +74,7 @@ class JournaledDriver:
         return record.owner == self.owner
 
     def ours(self) -> dict[Place, tuple[GpuInstance, JournalEntry]]:
-        creates = live_creates(self.journal.entries(self.gpu))
-        return match_creates(self.present(), filter(self.owns, creates))
+        return match_entries(self.present(), filter(self.owns, self.journal.entries(self.gpu)))
 
     def unfinished(self) -> tuple[LayoutChange, ...]:
         return tuple(filter(self.owns, self.journal.unfinished(self.gpu)))
@@ -85,18 +84,18 @@ class JournaledDriver:
         ours = self.ours()
         return plan_steps(self.gpu.board, self.present(), ours, layout, remedy=self._remedy)
 
-    def run(self, steps: Iterable[Step], change: LayoutChange | None = None) -> None:
-        """Run the steps in order, up to the first that fails."""
+    def run(self, steps: Iterable[Step]) -> None:
+        """Run the steps of a layout change in order, up to the first that fails."""
         ours = self.ours()
         for step in steps:
             if step.op is Op.CREATE:
-                self.create(step.place, change)
+                self.create(step.place, in_change=True)
             else:
-                self.destroy(*ours[step.place], change)
+                self.destroy(*ours[step.place], in_change=True)
 
-    def create(self, place: Place, change: LayoutChange | None = None) -> GpuInstance:
+    def create(self, place: Place, *, in_change: bool = False) -> GpuInstance:
         """Create an instance, or nothing."""
-        entry = self.journal.begin(self.gpu, self.owner, Op.CREATE, place, change=change)
+        entry = self.journal.begin_create(self.gpu, self.owner, place, in_change=in_change)
         self._present = None
         try:
             made = self.driver.create(place)
@@ -105,29 +104,25 @@ class JournaledDriver:
             with contextlib.suppress(MigratorError):
                 self._clean_up(entry, error)
             raise
-        self.journal.end(entry, EntryState.DONE, made)
+        self.journal.set_present(entry, made)
         return made
 
     def destroy(
-        self, instance: GpuInstance, create: JournalEntry, change: LayoutChange | None = None
+        self, instance: GpuInstance, entry: JournalEntry, *, in_change: bool = False
     ) -> None:
         """Destroy an instance of ours. Retry temporary failures a limited number of times."""
-        self._end_begun(create, Op.DESTROY)  # replaces any destroy that failed
-        entry = self.journal.begin(
-            self.gpu, self.owner, Op.DESTROY, create.place, create=create, change=change
-        )
+        entry = self.journal.begin_destroy(entry, in_change=in_change)
         try:
             self.remove(instance)
         except MigratorError:
-            left = find_instance(self.present(), create)
+            left = find_instance(self.present(), entry)
             if left and left.uuid:
-                self.journal.end(entry, EntryState.UNDONE)
+                self.journal.set_present(entry, left)
             # A part of it is gone: the instance is unusable, and the next recovery finishes the
             # destroy.
             if left:
                 raise
-        self.journal.end(entry, EntryState.DONE)
-        self._end_begun(create, Op.CREATE)
+        self.journal.remove(entry)
 
     def remove(self, instance: GpuInstance) -> None:
         """Destroy an instance whose intent is on disk. Retry temporary failures."""
@@ -143,7 +138,7 @@ class JournaledDriver:
             raise TransientError(f"{error} (tried {len(PAUSES_S) + 1} times)") from error
 
     def _remedy(self, instance: GpuInstance) -> str:
-        for entry in live_creates(self.journal.entries(self.gpu)):
+        for entry in self.journal.entries(self.gpu):
             if entry.is_about(instance):
                 clear = clear_command(self.gpu, entry.owner)
                 return f"it is {entry.owner}'s, `{clear}` removes it"
@@ -159,14 +154,14 @@ class JournaledDriver:
             # A complete instance is not ours, because ours never got its compute instance.
             if left and not left.uuid:
                 self.remove(left)
-        self.journal.end(entry, EntryState.UNDONE)
+        self.journal.remove(entry)
 
-    def _end_begun(self, create: JournalEntry, op: Op) -> None:
-        """End the unfinished entries of an instance, which must not be resumed."""
-        for entry in self.journal.entries(self.gpu):
-            begun = entry.state is EntryState.BEGUN and entry.intent is op
-            if begun and entry.generation == create.generation:
-                self.journal.end(entry, EntryState.UNDONE)
+
+class ChangeEnd(StrEnum):
+    """What a recovery did with an unfinished layout change."""
+
+    FINISHED = "finished"
+    UNDONE = "undone"
 
 
 @dataclass
@@ -184,6 +179,8 @@ class RecoveryReport:
     """Places in the journal without an instance. Another program or a reboot removed it."""
     foreign: tuple[GpuInstance, ...] = ()
     """Instances that are not this owner's. They are never touched."""
+    change: ChangeEnd | None = None
+    """What was done with an unfinished change; None if there was none or it is not settled."""
     superseded: tuple[LayoutChange, ...] = ()
     """Changes that were begun before and abandoned for the new change."""
     unsettled: tuple[str, ...] = ()
@@ -192,7 +189,7 @@ class RecoveryReport:
 
     @property
     def acted(self) -> bool:
-        usual = ("adopted", "foreign")
+        usual = ("adopted", "foreign", "change")
         return any(getattr(self, field.name) for field in fields(self) if field.name not in usual)
 
 
@@ -202,7 +199,7 @@ def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryRep
     _settle_entries(driver, report, touch_gpu=True)
     changes = driver.unfinished()
     for change in changes[:-1]:
-        driver.journal.end_change(change, EntryState.SUPERSEDED)
+        driver.journal.end_change(change)
         report.superseded += (change,)
     for change in changes[-1:]:
         _settle_change(driver, change, report, back_first)
@@ -226,7 +223,6 @@ def describe_places(places: tuple[Place, ...]) -> str:
 
 
 def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport:
-    driver.journal.shorten(driver.gpu)
     ours = driver.ours()
     report.adopted = tuple(instance for instance, _ in ours.values())
     report.foreign = tuple(instance for instance in driver.present() if instance.place not in ours)
@@ -240,12 +236,8 @@ def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gp
     would match them.
     """
     report.forgotten += driver.journal.forget_other_boots(driver.gpu)
-    entries = driver.journal.entries(driver.gpu)
-    living = {create.generation for create in live_creates(entries)}
-    for entry in (entry for entry in entries if entry.state is EntryState.BEGUN):
-        if entry.generation not in living:
-            # Another entry ended that instance. One that exists at the place is a later instance.
-            driver.journal.end(entry, EntryState.UNDONE)
+    for entry in driver.journal.entries(driver.gpu):
+        if entry.state is EntryState.PRESENT:
             continue
         instance = find_instance(driver.present(), entry)
         half_made = instance is not None and instance.uuid is None
@@ -265,49 +257,52 @@ def _settle(
     report: RecoveryReport,
     touch_gpu: bool,
 ) -> None:
-    creates = entry.intent is Op.CREATE
+    creates = entry.state is EntryState.CREATING
     kept = instance is not None and bool(instance.uuid)
     if instance and not creates:
         # A complete instance inside a change stays, because undoing the change may need it.
-        kept = bool(instance.holders) or not touch_gpu or (bool(entry.change) and kept)
-    if instance and not kept:
-        driver.remove(instance)
-        report.destroyed += (entry.place,)
+        kept = bool(instance.holders) or not touch_gpu or (entry.in_change and kept)
+    if instance and kept:
+        driver.journal.set_present(entry, instance)
+    else:
+        if instance:
+            driver.remove(instance)
+            report.destroyed += (entry.place,)
+        driver.journal.remove(entry)
     if kept is creates:
-        driver.journal.end(entry, EntryState.DONE, instance if creates else None)
         report.finished += (entry.step,)
     else:
-        driver.journal.end(entry, EntryState.UNDONE)
         report.undone += (entry.step,)
 
 
 def _forget_missing(driver: JournaledDriver, report: RecoveryReport) -> None:
     """Forget missing instances of all owners. A later instance at the same place is another one."""
-    creates = live_creates(driver.journal.entries(driver.gpu))
-    there = {create.id for _, create in match_creates(driver.present(), creates).values()}
-    for create in creates:
-        if create.id not in there and create.state is EntryState.DONE:
-            driver.journal.end(create, EntryState.FORGOTTEN)
-            report.forgotten += (create.place,)
+    entries = driver.journal.entries(driver.gpu)
+    there = {entry.id for _, entry in match_entries(driver.present(), entries).values()}
+    for entry in entries:
+        if entry.id not in there and entry.state is EntryState.PRESENT:
+            driver.journal.remove(entry)
+            report.forgotten += (entry.place,)
 
 
 def _settle_change(
     driver: JournaledDriver, change: LayoutChange, report: RecoveryReport, back_first: bool
 ) -> None:
     """Undo or finish the change, whichever is possible. After a crash, the shorter way first."""
-    back, forward = (EntryState.UNDONE, change.before), (EntryState.DONE, change.wanted)
+    back, forward = (ChangeEnd.UNDONE, change.before), (ChangeEnd.FINISHED, change.wanted)
     forward_is_shorter = _distance(driver, change.wanted) < _distance(driver, change.before)
     ways = (forward, back) if forward_is_shorter and not back_first else (back, forward)
     problems: list[MigratorError] = []
-    for state, places in ways:
+    for end, places in ways:
         try:
             steps = driver.steps_to(Layout(places))
-            driver.run(steps, change)
+            driver.run(steps)
         except MigratorError as error:
             problems.append(error)
             continue
-        driver.journal.end_change(change, state)
-        if state is EntryState.DONE:
+        driver.journal.end_change(change)
+        report.change = end
+        if end is ChangeEnd.FINISHED:
             report.finished += steps
         else:
             report.undone += steps
@@ -315,7 +310,7 @@ def _settle_change(
         return
     if all(isinstance(problem, BlockedError) for problem in problems):
         # Other programs have taken the slices: a later attempt would be unexpected.
-        driver.journal.end_change(change, EntryState.FORGOTTEN)
+        driver.journal.end_change(change)
     report.unsettled += (
         f"a change to {describe_places(change.wanted)} could neither be finished nor undone to "
         f"{describe_places(change.before)}: {'; '.join(dict.fromkeys(map(str, problems)))}",

@@ -17,8 +17,9 @@ from pathlib import Path
 from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuDriver, GpuInstance
-from migrator.gpu.journal import EntryState, Journal, LayoutChange, live_creates, match_creates
+from migrator.gpu.journal import Journal, LayoutChange, match_entries
 from migrator.gpu.journaled_driver import (
+    ChangeEnd,
     JournaledDriver,
     RecoveryReport,
     describe_places,
@@ -73,9 +74,9 @@ class Partitioner:
 
     def owners(self) -> Mapping[Place, str]:
         """The owners of the instances on the GPU, as far as the journal knows them."""
-        creates = live_creates(self.journal.entries(self.driver.gpu()))
-        there = match_creates(self.driver.instances(), creates)
-        return {place: create.owner for place, (_, create) in there.items()}
+        entries = self.journal.entries(self.driver.gpu())
+        there = match_entries(self.driver.instances(), entries)
+        return {place: entry.owner for place, (_, entry) in there.items()}
 
     @property
     def is_unfinished(self) -> bool:
@@ -150,7 +151,7 @@ class Partitioner:
     def _supersede(self, changes: Iterable[LayoutChange]) -> None:
         """Abandon interrupted or unsettled changes for the new one."""
         for change in changes:
-            self.journal.end_change(change, EntryState.SUPERSEDED)
+            self.journal.end_change(change)
 
     @contextlib.contextmanager
     def _single_step(self, driver: JournaledDriver) -> Iterator[None]:
@@ -180,7 +181,7 @@ class Partitioner:
         change = self.journal.begin_change(driver.gpu, self.owner, before, after)
         self._supersede(older)
         try:
-            driver.run(steps, change)
+            driver.run(steps)
         except MigratorError as error:
             self._undo(driver, change, error)
         except BaseException:
@@ -189,7 +190,7 @@ class Partitioner:
                 self.recovered = recover(driver, back_first=True)
             raise
         else:
-            self.journal.end_change(change, EntryState.DONE)
+            self.journal.end_change(change)
         return steps
 
     def _undo(self, driver: JournaledDriver, change: LayoutChange, error: MigratorError) -> None:
@@ -197,12 +198,11 @@ class Partitioner:
         why = str(error).removesuffix(f"; {_AS_BEFORE}")
         try:
             self.recovered = recover(driver, back_first=True)
-            state = self.journal.state_of(change)
         except MigratorError as second:
             raise _same_kind(error, f"{why}; undoing it failed as well: {second}") from error
-        if state is EntryState.UNDONE:
+        if self.recovered.change is ChangeEnd.UNDONE:
             raise _same_kind(error, f"{why}; {_AS_BEFORE}") from error
-        if state is not EntryState.DONE:
+        if self.recovered.change is not ChangeEnd.FINISHED:
             why += (
                 f"; the GPU is not as it was before: of ours there are now "
                 f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"

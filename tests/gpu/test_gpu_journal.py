@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_an_intent_is_there_for_the_next_process_before_its_result(path: Path) -> None:
     with opened(path) as journal:
-        entry = journal.begin_create(gpu(), "migrator", PLACE, in_change=True)
+        entry = journal.begin_create(gpu(), "migrator", PLACE)
         with opened(path) as another:
             assert another.entries(gpu()) == (entry,)
             assert (entry.owner, entry.place, entry.state) == ("migrator", PLACE, "creating")

@@ -365,14 +365,14 @@ def test_what_a_killed_create_left_is_finished_or_undone(
     assert not partitioner.recover().acted
 
 
-def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
+def test_what_a_killed_destroy_left_is_finished_if_it_is_incomplete(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
     for entry in journal.entries(driver.gpu()):
         journal.begin_destroy(entry)
-    with register_use(driver.environment(driver.at(LEFT)), "trainer"):
-        report = partitioner.recover()
+    driver.virtual.destroy_compute_instance(driver.at(RIGHT))
+    report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"destroy {RIGHT}"]
     assert [str(step) for step in report.undone] == [f"destroy {LEFT}"]
     assert [instance.place for instance in report.adopted] == [LEFT]
@@ -385,10 +385,10 @@ def cut_off(driver: Scripted, journal: Journal) -> None:
     partitioner.apply(Layout((WHOLE,)))
     journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
     (entry,) = journal.entries(driver.gpu())
-    gone = journal.begin_destroy(entry, in_change=True)
+    gone = journal.begin_destroy(entry)
     driver.destroy(driver.at(WHOLE))
     journal.remove(gone)
-    journal.begin_create(driver.gpu(), "migrator", LEFT, in_change=True)
+    journal.begin_create(driver.gpu(), "migrator", LEFT)
     driver.foreign(LEFT, whole=False)
     driver.calls.clear()
 

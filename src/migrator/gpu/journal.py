@@ -47,8 +47,6 @@ class JournalEntry:
     uuid: str | None = None
     """Number and UUID of the instance, once known: they distinguish it from another owner's
     instance at the same place."""
-    in_change: bool = False
-    """Whether the unfinished operation is part of a layout change."""
 
     @property
     def step(self) -> Step:
@@ -100,8 +98,7 @@ SCHEMA = database.Schema(
     version=2,
     statements=(
         "CREATE TABLE instance (id INTEGER PRIMARY KEY, driver TEXT, gpu_uuid TEXT, boot_id TEXT, "
-        "owner TEXT, start INTEGER, profile TEXT, state TEXT, number INTEGER, uuid TEXT, "
-        "in_change INTEGER)",
+        "owner TEXT, start INTEGER, profile TEXT, state TEXT, number INTEGER, uuid TEXT)",
         "CREATE TABLE change (id INTEGER PRIMARY KEY, driver TEXT, gpu_uuid TEXT, boot_id TEXT, "
         "owner TEXT, before TEXT, wanted TEXT, pid INTEGER)",
     ),
@@ -148,14 +145,12 @@ class Journal:
 
     def entries(self, gpu: Gpu) -> tuple[JournalEntry, ...]:
         """The entries of this GPU and boot."""
-        columns = "id, owner, start, profile, state, number, uuid, in_change"
+        rows = self._rows(
+            "SELECT id, owner, start, profile, state, number, uuid FROM instance", gpu
+        )
         return tuple(
-            JournalEntry(
-                row, owner, Place(start, profile), EntryState(state), number, uuid, bool(in_change)
-            )
-            for row, owner, start, profile, state, number, uuid, in_change in self._rows(
-                f"SELECT {columns} FROM instance", gpu
-            )
+            JournalEntry(row, owner, Place(start, profile), EntryState(state), number, uuid)
+            for row, owner, start, profile, state, number, uuid in rows
         )
 
     def unfinished(self, gpu: Gpu) -> tuple[LayoutChange, ...]:
@@ -166,26 +161,23 @@ class Journal:
             for row, owner, before, wanted, pid in rows
         )
 
-    def begin_create(
-        self, gpu: Gpu, owner: str, place: Place, *, in_change: bool = False
-    ) -> JournalEntry:
+    def begin_create(self, gpu: Gpu, owner: str, place: Place) -> JournalEntry:
         """Write an intent; the GPU may be touched only after this has returned."""
         state = EntryState.CREATING
         row = self._write(
             "INSERT INTO instance VALUES "
-            "(NULL, :driver, :gpu, :boot, :owner, :start, :profile, :state, NULL, NULL, :change)",
+            "(NULL, :driver, :gpu, :boot, :owner, :start, :profile, :state, NULL, NULL)",
             **_here(gpu),
             owner=owner,
             start=place.start,
             profile=place.profile,
             state=state,
-            change=in_change,
         )
-        return JournalEntry(row, owner, place, state, in_change=in_change)
+        return JournalEntry(row, owner, place, state)
 
-    def begin_destroy(self, entry: JournalEntry, *, in_change: bool = False) -> JournalEntry:
+    def begin_destroy(self, entry: JournalEntry) -> JournalEntry:
         """Write an intent; the GPU may be touched only after this has returned."""
-        return self._update(replace(entry, state=EntryState.DESTROYING, in_change=in_change))
+        return self._update(replace(entry, state=EntryState.DESTROYING))
 
     def set_number(self, entry: JournalEntry, number: int) -> JournalEntry:
         return self._update(replace(entry, number=number))
@@ -237,12 +229,10 @@ class Journal:
 
     def _update(self, entry: JournalEntry) -> JournalEntry:
         self._write(
-            "UPDATE instance SET state = :state, number = :number, uuid = :uuid, "
-            "in_change = :change WHERE id = :id",
+            "UPDATE instance SET state = :state, number = :number, uuid = :uuid WHERE id = :id",
             state=entry.state,
             number=entry.number,
             uuid=entry.uuid,
-            change=entry.in_change,
             id=entry.id,
         )
         return entry

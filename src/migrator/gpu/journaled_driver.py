@@ -89,13 +89,13 @@ class JournaledDriver:
         ours = self.ours()
         for step in steps:
             if step.op is Op.CREATE:
-                self.create(step.place, in_change=True)
+                self.create(step.place)
             else:
-                self.destroy(*ours[step.place], in_change=True)
+                self.destroy(*ours[step.place])
 
-    def create(self, place: Place, *, in_change: bool = False) -> GpuInstance:
+    def create(self, place: Place) -> None:
         """Create an instance, or nothing."""
-        entry = self.journal.begin_create(self.gpu, self.owner, place, in_change=in_change)
+        entry = self.journal.begin_create(self.gpu, self.owner, place)
         self._present = None
         try:
             made = self.driver.create(place)
@@ -105,13 +105,10 @@ class JournaledDriver:
                 self._clean_up(entry, error)
             raise
         self.journal.set_present(entry, made)
-        return made
 
-    def destroy(
-        self, instance: GpuInstance, entry: JournalEntry, *, in_change: bool = False
-    ) -> None:
+    def destroy(self, instance: GpuInstance, entry: JournalEntry) -> None:
         """Destroy an instance of ours. Retry temporary failures a limited number of times."""
-        entry = self.journal.begin_destroy(entry, in_change=in_change)
+        entry = self.journal.begin_destroy(entry)
         try:
             self.remove(instance)
         except MigratorError:
@@ -244,7 +241,7 @@ def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gp
         if (instance and not driver.owns(entry)) or (half_made and not touch_gpu):
             continue
         try:
-            _settle(driver, entry, instance, report, touch_gpu)
+            _settle(driver, entry, instance, report)
         except MigratorError as error:
             report.unsettled += (f"{entry.step} was begun and is not finished: {error}",)
     _forget_missing(driver, report)
@@ -255,13 +252,10 @@ def _settle(
     entry: JournalEntry,
     instance: GpuInstance | None,
     report: RecoveryReport,
-    touch_gpu: bool,
 ) -> None:
     creates = entry.state is EntryState.CREATING
+    # A complete instance stays, because undoing the change may need it.
     kept = instance is not None and bool(instance.uuid)
-    if instance and not creates:
-        # A complete instance inside a change stays, because undoing the change may need it.
-        kept = bool(instance.holders) or not touch_gpu or (entry.in_change and kept)
     if instance and kept:
         driver.journal.set_present(entry, instance)
     else:

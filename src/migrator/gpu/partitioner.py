@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from migrator.core.catalogue import Place
-from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.errors import GpuError, MigratorError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuDriver, GpuInstance
 from migrator.gpu.journal import Journal, LayoutChange, match_entries
 from migrator.gpu.journaled_driver import (
@@ -96,7 +96,7 @@ class Partitioner:
                 steps = driver.steps_to(layout)
             except BlockedError:
                 # An interrupted change may be the blocker.
-                self.recovered = recover(driver)
+                driver = self._recovered()
                 steps = driver.steps_to(layout)
             return self._change(driver, steps)
 
@@ -110,65 +110,46 @@ class Partitioner:
 
     def create(self, place: Place) -> GpuInstance:
         """Create one instance, and change nothing else."""
-        with self._recovered() as driver:
+        with self.locked():
+            driver = self._recovered()
             if any(instance.place == place for instance in driver.present()):
                 raise GpuError(f"{place} is there already; `migrator gpu show` names its owner")
-            driver.steps_to(Layout((*driver.ours(), place)))
-            with self._single_step(driver):
-                return driver.create(place)
+            self._change(driver, driver.steps_to(Layout((*driver.ours(), place))))
+            return next(instance for instance in driver.present() if instance.place == place)
 
     def destroy(self, place: Place) -> None:
         """Destroy one unused instance of this owner, and change nothing else."""
-        with self._recovered() as driver:
+        with self.locked():
+            driver = self._recovered()
             ours = driver.ours()
             if place not in ours:
                 raise GpuError(
                     f"{place} is not an instance of {self.owner} and stays; `migrator gpu show` "
                     "lists instances and owners"
                 )
-            driver.steps_to(Layout(tuple(kept for kept in ours if kept != place)))
-            with self._single_step(driver):
-                driver.destroy(*ours[place])
+            kept = tuple(other for other in ours if other != place)
+            self._change(driver, driver.steps_to(Layout(kept)))
 
     def recover(self) -> RecoveryReport:
         """Make the journal agree with the GPU, and settle unfinished operations."""
         with self.locked():
-            self.recovered = recover(self._journaled())
+            self._recovered()
             return self.recovered
 
     def _journaled(self) -> JournaledDriver:
         gpu = self.driver.gpu()
         return JournaledDriver(self.driver, gpu, self.journal, self.owner, self._sleep)
 
-    @contextlib.contextmanager
-    def _recovered(self) -> Iterator[JournaledDriver]:
-        """Hold the lock, on a GPU without unfinished operations."""
-        with self.locked():
-            driver = self._journaled()
-            self.recovered = recover(driver)
-            yield driver
+    def _recovered(self) -> JournaledDriver:
+        """The driver, without unfinished operations. The caller holds the lock."""
+        driver = self._journaled()
+        self.recovered = recover(driver)
+        return driver
 
     def _supersede(self, changes: Iterable[LayoutChange]) -> None:
         """Abandon interrupted or unsettled changes for the new one."""
         for change in changes:
             self.journal.end_change(change)
-
-    @contextlib.contextmanager
-    def _single_step(self, driver: JournaledDriver) -> Iterator[None]:
-        """Around a single create or destroy: if it fails, clean up or report what it left."""
-        self._supersede(driver.unfinished())
-        try:
-            yield
-        except MigratorError as error:
-            try:
-                self.recovered = recover(driver)
-            except MigratorError as second:
-                raise _same_kind(error, f"{error}; cleaning up failed as well: {second}") from error
-            if self.recovered.unsettled:
-                raise _same_kind(
-                    error, _append_unsettled(str(error), self.recovered.unsettled)
-                ) from error
-            raise
 
     def _change(self, driver: JournaledDriver, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         older = driver.unfinished()
@@ -199,20 +180,20 @@ class Partitioner:
         try:
             self.recovered = recover(driver, back_first=True)
         except MigratorError as second:
-            raise _same_kind(error, f"{why}; undoing it failed as well: {second}") from error
-        if self.recovered.change is ChangeEnd.UNDONE:
-            raise _same_kind(error, f"{why}; {_AS_BEFORE}") from error
-        if self.recovered.change is not ChangeEnd.FINISHED:
-            why += (
-                f"; the GPU is not as it was before: of ours there are now "
-                f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"
-            )
-            raise _same_kind(error, _append_unsettled(why, self.recovered.unsettled)) from error
-
-
-def _same_kind(error: MigratorError, message: str) -> MigratorError:
-    """An error of the same kind: invalid input, or a refusal of the GPU."""
-    return InputError(message) if isinstance(error, InputError) else GpuError(message)
+            why += f"; undoing it failed as well: {second}"
+        else:
+            if self.recovered.change is ChangeEnd.FINISHED:
+                return
+            if self.recovered.change is ChangeEnd.UNDONE:
+                why += f"; {_AS_BEFORE}"
+            else:
+                why += (
+                    f"; the GPU is not as it was before: of ours there are now "
+                    f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"
+                )
+                why = _append_unsettled(why, self.recovered.unsettled)
+        error.args = (why,)
+        raise error
 
 
 def _append_unsettled(why: str, unsettled: Iterable[str]) -> str:

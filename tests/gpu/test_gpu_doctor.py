@@ -156,6 +156,7 @@ def test_what_must_not_manage_the_same_gpu(files: MachineFiles) -> None:
     files.process(6, "nvidia-device-plugin --mig-strategy=none")
     files.process(7, "vGPUmonitor")
     files.process(8, "vim nvidia-mig-manager")
+    files.process(9, "gpu-kubelet-plugin")
     checks = [*manager_checks(files.machine)]
     assert verdicts(checks) == [
         (
@@ -167,28 +168,12 @@ def test_what_must_not_manage_the_same_gpu(files: MachineFiles) -> None:
             "kubectl label node NODE --overwrite nvidia.com/gpu.deploy.device-plugin=false",
         ),
         (Severity.PROBLEM, "kubectl label node NODE --overwrite gpu-"),
+        (
+            Severity.WARNING,
+            "kubectl get daemonset -A | grep kubelet-plugin  # its nodeSelector must exclude NODE",
+        ),
     ]
     assert "nvidia-mig-manager (process 5): NVIDIA's MIG manager" in checks[0].message
-
-
-@pytest.mark.parametrize(
-    ("command", "gates", "severity", "removes"),
-    [
-        ("gpu-kubelet-plugin", "DynamicMIG=true,", Severity.PROBLEM, True),
-        ("gpu-kubelet-plugin --feature-gates=DynamicMIG=true", "", Severity.PROBLEM, True),
-        ("gpu-kubelet-plugin", "DynamicMIG=false,", Severity.WARNING, False),
-        ("gpu-kubelet-plugin", None, Severity.WARNING, True),
-    ],
-)
-def test_the_dra_driver_with_dynamic_mig_removes_instances_that_it_does_not_know(
-    files: MachineFiles, command: str, gates: str | None, severity: Severity, removes: bool
-) -> None:
-    folder = files.process(5, command, HOME="/", FEATURE_GATES=gates or "")
-    if gates is None:
-        (folder / "environ").unlink()  # of another user
-    (check,) = manager_checks(files.machine)
-    assert check.severity is severity
-    assert ("removing all instances that it does not know" in check.message) == removes
 
 
 def test_a_layout_that_is_applied_at_boot_and_what_a_pod_cannot_see(tmp_path: Path) -> None:

@@ -123,13 +123,6 @@ def test_a_process_that_comes_in_between_is_named(tmp_path: Path) -> None:
         assert driver.instances()[0].uuid == instance.uuid
 
 
-def test_holders_on_an_old_driver(fake: FakeNvml, driver: mig.MigDriver) -> None:
-    driver.create(Place(4, "3g.20gb"))
-    fake.hold(4, NO_PROCESS)
-    fake.fault(FaultKind.NO_VERSION_2, None)
-    assert driver.instances()[0].holders == (Holder(NO_PROCESS, "unknown"),)
-
-
 @pytest.mark.parametrize("kind", [FaultKind.IN_USE, FaultKind.TRANSIENT_DESTROY])
 def test_in_use_without_a_process_is_transient_and_passes(
     fake: FakeNvml, driver: mig.MigDriver, kind: FaultKind

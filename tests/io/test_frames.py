@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.io import frames
-from migrator.io.frames import (
+from migrator.io import child_process as frames
+from migrator.io.child_process import (
     Channel,
     Frame,
     FrameError,

@@ -61,7 +61,8 @@ MANAGERS = {
         f"{_NODE} nvidia.com/gpu.deploy.device-plugin=false",
     ),
     DRA_DRIVER: (
-        "NVIDIA's DRA driver, gives this GPU to pods",
+        "NVIDIA's DRA driver, gives this GPU to pods; with dynamic MIG it starts by removing all "
+        "instances that it does not know",
         "kubectl get daemonset -A | grep kubelet-plugin  # its nodeSelector must exclude NODE",
     ),
     HAMI: (
@@ -293,14 +294,6 @@ class Machine:
                 managers[pid] = command[0]
         return managers
 
-    def has_dynamic_mig(self, pid: int) -> bool | None:
-        """Whether a DRA driver creates and removes MIG instances; None if it may not be read."""
-        environment = processes.process_environment(pid, self.proc)
-        gates = [*processes.command_words(pid, self.proc), environment.get("FEATURE_GATES", "")]
-        if any("DynamicMIG=true" in gate for gate in gates):
-            return True
-        return False if environment else None
-
     def _other_processes(self) -> list[int]:
         return sorted(pid for pid in processes.process_ids(self.proc) if pid != os.getpid())
 
@@ -389,9 +382,6 @@ def manager_checks(machine: Machine) -> Iterator[Check]:
     for pid, name in managers.items():
         does, command = MANAGERS[name]
         severity = Severity.PROBLEM if name in _PARTITIONING else Severity.WARNING
-        if name == DRA_DRIVER and (dynamic := machine.has_dynamic_mig(pid)) is not False:
-            does += "; with dynamic MIG it starts by removing all instances that it does not know"
-            severity = Severity.PROBLEM if dynamic else Severity.WARNING
         yield Check("manager", severity, f"{name} (process {pid}): {does}", command)
     if machine.applies_layout_at_boot:
         yield _warning(

@@ -27,7 +27,7 @@ from migrator.gpu.journaled_driver import (
     settle_journal,
 )
 from migrator.gpu.layout import BlockedError, Layout, Op, Step
-from migrator.io.locks import LockHeldError, SignedLock
+from migrator.io.locks import LockHeldError, ProcessLock
 
 MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
 """Folders for locks that all users of a machine share. The first writable one is used."""
@@ -222,7 +222,7 @@ def _before_and_after(
     return tuple(sorted(before)), tuple(sorted(after))
 
 
-class GpuLock(SignedLock):
+class GpuLock(ProcessLock):
     """The lock of the GPU `gpu_uuid`."""
 
     def __init__(self, folder: Path, gpu_uuid: str, *, machine_wide: bool = True) -> None:

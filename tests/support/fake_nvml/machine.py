@@ -45,7 +45,6 @@ _PRIVILEGED = (
     "nvmlDeviceGetGpuInstanceById",
     "nvmlGpuInstanceGetComputeInstances",
 )
-_VERSION_2 = "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV"
 _NEVER = "(?!)"
 DEFAULT_BOARD = "A100-40GB"
 
@@ -125,22 +124,10 @@ class FaultKind(StrEnum):
     """A GPU that cannot be divided."""
     NO_VERSION_2 = (
         "no-version-2",
-        f"{_VERSION_2}|nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV",
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     )
-    """An old driver: profiles without names, processes by an older call."""
-    VERSION_MISMATCH = (
-        "version-mismatch",
-        _VERSION_2,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    )
-    """A driver that knows the calls but not this version of their structs."""
-    NO_PROFILES = (
-        "no-profiles",
-        "nvmlDeviceGetGpuInstanceProfileInfoV?",
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    )
-    """A very old driver: it cannot list MIG profiles."""
+    """A very old driver: profiles have no names."""
     NO_PLACEMENTS = (
         "no-placements",
         "nvmlDeviceGetGpuInstancePossiblePlacements",

@@ -21,7 +21,6 @@ from migrator.gpu.doctor import (
     holder_checks,
     instance_checks,
     manager_checks,
-    mode_check,
     mps_checks,
 )
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
@@ -316,15 +315,6 @@ def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "journal.db").exists()
 
 
-def test_a_state_folder_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
-    (folder,) = checks_of(tmp_path, "state folder")
-    assert folder.severity is Severity.PROBLEM
-    assert folder.run
-
-
 @pytest.mark.parametrize("is_change", [True, False])
 def test_what_was_begun_and_never_finished(
     tmp_path: Path, journal: Journal, is_change: bool
@@ -337,16 +327,6 @@ def test_what_was_begun_and_never_finished(
     (check,) = checks_of(tmp_path, "journal")
     assert check.severity is Severity.WARNING
     assert "never finished" in check.message
-
-
-def test_another_process_at_work_is_named(tmp_path: Path) -> None:
-    lock = GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path)
-    lock.acquire()
-    (check,) = checks_of(tmp_path, "journal")
-    lock.release()
-    assert check.severity is Severity.WARNING
-    assert f"process {os.getpid()}" in check.message
-    assert worst(checks_of(tmp_path, "journal")) is Severity.OK
 
 
 def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
@@ -409,13 +389,6 @@ def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
     _, ours = instance_checks("mig", gpu, [half], journal.entries(gpu))
     assert ours.severity is Severity.WARNING
     assert ours.run == "migrator gpu clear --driver mig --gpu 1"
-
-
-def test_mig_mode() -> None:
-    assert mode_check("mig", gpu_of()).severity is Severity.OK
-    off = mode_check("mig", gpu_of(divides=False))
-    assert off.severity is Severity.PROBLEM
-    assert off.run == "sudo nvidia-smi -i 1 -mig 1"
 
 
 def test_without_nvml_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

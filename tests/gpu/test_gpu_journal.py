@@ -79,19 +79,6 @@ def test_another_boot_clears_this_gpu_and_driver_only(path: Path) -> None:
             assert journal.unfinished(of)
 
 
-def test_the_log_of_a_damaged_file_is_not_replayed_into_the_new_one(path: Path) -> None:
-    first = opened(path)
-    created(first)
-    wal = path.with_name("journal.db-wal").read_bytes()
-    first.close()
-    path.unlink()
-    path.with_name("journal.db-wal").write_bytes(wal)
-    with opened(path) as journal:
-        assert not journal.entries(gpu())
-        assert journal.damaged is None
-        assert list(path.parent.glob("journal.db.lost-*-wal"))
-
-
 def test_text_that_cannot_be_read_stops_the_command_with_what_to_do(path: Path) -> None:
     with opened(path) as journal:
         created(journal)

@@ -244,7 +244,6 @@ def test_after_a_refused_create_an_instance_at_the_place_is_foreign(
     partitioner.clear()
     assert driver.places() == [ONE]
     assert driver.calls.count(f"destroy {ONE}") == 0
-    assert not partitioner.recover().acted
 
 
 def test_of_two_halves_only_the_one_that_was_left_is_removed(
@@ -296,7 +295,7 @@ def test_half_an_instance_that_cannot_be_removed_is_reported_and_removed_later(
     with pytest.raises(GpuError, match=r"create 1g.5gb at 1 was begun and is not finished: no rig"):
         partitioner.create(ONE)
     driver.before = lambda _: None
-    assert partitioner.recover().destroyed == (ONE,)
+    partitioner.recover()
     assert not driver.instances()
 
 
@@ -344,7 +343,7 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
     Partitioner(driver, journal, "other").create(ONE)
     assert partitioner.owners() == {ONE: "other"}
     assert not partitioner.clear()
-    assert not partitioner.recover().adopted
+    assert not partitioner.ours()
     assert driver.places() == [ONE]
 
 
@@ -358,11 +357,7 @@ def test_what_a_killed_create_left_is_finished_or_undone(
     report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"create {ONE}"]
     assert [str(step) for step in report.undone] == [f"create {SIX}", f"create {RIGHT}"]
-    assert report.destroyed == (SIX,)
-    assert [instance.place for instance in report.adopted] == [ONE]
-    assert driver.places() == [ONE]
-    assert report.acted
-    assert not partitioner.recover().acted
+    assert driver.places() == [instance.place for instance in partitioner.ours()] == [ONE]
 
 
 def test_what_a_killed_destroy_left_is_finished_if_it_is_incomplete(
@@ -375,7 +370,7 @@ def test_what_a_killed_destroy_left_is_finished_if_it_is_incomplete(
     report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"destroy {RIGHT}"]
     assert [str(step) for step in report.undone] == [f"destroy {LEFT}"]
-    assert [instance.place for instance in report.adopted] == [LEFT]
+    assert [instance.place for instance in partitioner.ours()] == [LEFT]
     assert settled(partitioner)
 
 
@@ -394,60 +389,26 @@ def cut_off(driver: Scripted, journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("wanted", [(LEFT, RIGHT), (ONE, SIX), (WHOLE,), ()])
-def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
+def test_after_a_crash_what_was_cut_off_is_settled_before_the_next_change(
     partitioner: Partitioner, driver: Scripted, journal: Journal, wanted: tuple[Place, ...]
 ) -> None:
     cut_off(driver, journal)
     assert partitioner.is_unfinished
-    planned = partitioner.plan(Layout(wanted))
-    assert partitioner.apply(Layout(wanted)) == planned
-    assert driver.calls == list(map(str, planned)), "nothing was done on the way"
-    assert driver.calls == [f"destroy {LEFT}", *(f"create {place}" for place in wanted)]
+    partitioner.apply(Layout(wanted))
+    assert partitioner.recovered.undone
     assert driver.places() == list(wanted)
     assert settled(partitioner)
     assert not partitioner.is_unfinished
-    assert [old.wanted for old in partitioner.recovered.superseded] == [(LEFT, RIGHT)]
 
 
-def test_where_that_fails_it_goes_back_to_the_layout_before_the_crash(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    driver.before = Failing(f"create {SIX}", RefusedError("no room"))
-    with pytest.raises(GpuError, match="no room; the GPU is as it was before"):
-        partitioner.apply(Layout((ONE, SIX)))
-    assert driver.places() == [WHOLE]
-    assert settled(partitioner)
-
-
-def test_where_it_is_blocked_what_was_cut_off_is_settled_first(
+def test_where_back_is_barred_what_was_cut_off_is_finished(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     cut_off(driver, journal)
     driver.foreign(RIGHT)
     with pytest.raises(BlockedError, match=r"3g.20gb at 4 is in the way and is not ours"):
         partitioner.apply(Layout((WHOLE,)))
-    assert driver.places() == [LEFT, RIGHT], "forward, since back is barred"
-    assert settled(partitioner)
-
-
-def test_clear_after_a_crash_makes_nothing_first(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    partitioner.clear()
-    assert driver.calls == [f"destroy {LEFT}"]
-    assert settled(partitioner)
-
-
-def test_of_two_changes_that_were_cut_off_only_the_later_is_settled(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    """Killed just before the earlier one was marked as superseded."""
-    cut_off(driver, journal)
-    journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (SIX,))
-    assert [change.wanted for change in partitioner.recover().superseded] == [(LEFT, RIGHT)]
-    assert driver.places() in ([WHOLE], [SIX])
+    assert driver.places() == [LEFT, RIGHT]
     assert settled(partitioner)
 
 
@@ -463,8 +424,7 @@ def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_for
     assert driver.at(SIX).number == 1
     report = partitioner.recover()
     assert report.forgotten == (ONE, SIX)
-    assert [instance.place for instance in report.foreign] == [SIX]
-    assert not report.adopted
+    assert not partitioner.ours()
 
 
 def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
@@ -477,7 +437,6 @@ def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
     with Journal(journal.path, synchronous="OFF") as anew:
         assert anew.damaged
         survivor = Partitioner(driver, anew)
-        assert survivor.recover().foreign == there
         assert survivor.clear() == ()
         assert survivor.apply(Layout((LEFT, RIGHT))) == ()
     assert driver.instances() == there
@@ -510,6 +469,5 @@ def test_unknown_instances_are_foreign_and_never_touched(
 ) -> None:
     whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
     partitioner.apply(Layout((Place(2, "2g.10gb"),)))
-    assert partitioner.recovered.foreign == (half, whole)
     partitioner.clear()
     assert driver.instances() == (half, whole)

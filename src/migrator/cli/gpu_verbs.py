@@ -201,7 +201,7 @@ def show(
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
     for change in unfinished:
-        print(f"\nunfinished: {change}; the next change continues from there")
+        print(f"\nunfinished: {change}; the next change settles it first")
 
 
 @group.command()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
 from migrator.core.catalogue import Place
@@ -165,53 +165,26 @@ class ChangeEnd(StrEnum):
 class RecoveryReport:
     """Findings and actions of a recovery."""
 
-    adopted: tuple[GpuInstance, ...] = ()
-    """Existing instances of this owner."""
     finished: tuple[Step, ...] = ()
     """Steps that were begun before and are complete, including those that finished a change."""
     undone: tuple[Step, ...] = ()
     """Steps that were begun before and are undone, including those that undid a change."""
-    destroyed: tuple[Place, ...] = ()
     forgotten: tuple[Place, ...] = ()
     """Places in the journal without an instance. Another program or a reboot removed it."""
-    foreign: tuple[GpuInstance, ...] = ()
-    """Instances that are not this owner's. They are never touched."""
     change: ChangeEnd | None = None
     """What was done with an unfinished change; None if there was none or it is not settled."""
-    superseded: tuple[LayoutChange, ...] = ()
-    """Changes that were begun before and abandoned for the new change."""
     unsettled: tuple[str, ...] = ()
     """Sentences about what could not be settled. If the GPU failed, the next recovery tries again.
     """
-
-    @property
-    def acted(self) -> bool:
-        usual = ("adopted", "foreign", "change")
-        return any(getattr(self, field.name) for field in fields(self) if field.name not in usual)
 
 
 def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryReport:
     """Settle unfinished operations. `back_first`: finish a change only if it cannot be undone."""
     report = RecoveryReport()
-    _settle_entries(driver, report, touch_gpu=True)
-    changes = driver.unfinished()
-    for change in changes[:-1]:
-        driver.journal.end_change(change)
-        report.superseded += (change,)
-    for change in changes[-1:]:
+    _settle_entries(driver, report)
+    for change in driver.unfinished():
         _settle_change(driver, change, report, back_first)
-    return _complete(driver, report)
-
-
-def settle_journal(driver: JournaledDriver) -> RecoveryReport:
-    """Make the journal agree with the GPU, without touching the GPU.
-
-    Incomplete instances and an interrupted change are left to the caller, which plans from there.
-    """
-    report = RecoveryReport()
-    _settle_entries(driver, report, touch_gpu=False)
-    report.superseded += driver.unfinished()
-    return _complete(driver, report)
+    return report
 
 
 def describe_places(places: tuple[Place, ...]) -> str:
@@ -219,14 +192,7 @@ def describe_places(places: tuple[Place, ...]) -> str:
     return ", ".join(map(str, sorted(places))) or "no instances"
 
 
-def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport:
-    ours = driver.ours()
-    report.adopted = tuple(instance for instance, _ in ours.values())
-    report.foreign = tuple(instance for instance in driver.present() if instance.place not in ours)
-    return report
-
-
-def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gpu: bool) -> None:
+def _settle_entries(driver: JournaledDriver, report: RecoveryReport) -> None:
     """Settle all unfinished entries.
 
     Includes entries of other owners without an instance, because an identical new instance of ours
@@ -237,8 +203,7 @@ def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gp
         if entry.state is EntryState.PRESENT:
             continue
         instance = find_instance(driver.present(), entry)
-        half_made = instance is not None and instance.uuid is None
-        if (instance and not driver.owns(entry)) or (half_made and not touch_gpu):
+        if instance and not driver.owns(entry):
             continue
         try:
             _settle(driver, entry, instance, report)
@@ -261,7 +226,6 @@ def _settle(
     else:
         if instance:
             driver.remove(instance)
-            report.destroyed += (entry.place,)
         driver.journal.remove(entry)
     if kept is creates:
         report.finished += (entry.step,)
@@ -300,7 +264,6 @@ def _settle_change(
             report.finished += steps
         else:
             report.undone += steps
-        report.destroyed += tuple(step.place for step in steps if step.op is Op.DESTROY)
         return
     if all(isinstance(problem, BlockedError) for problem in problems):
         # Other programs have taken the slices: a later attempt would be unexpected.

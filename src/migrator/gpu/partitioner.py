@@ -24,9 +24,8 @@ from migrator.gpu.journaled_driver import (
     RecoveryReport,
     describe_places,
     recover,
-    settle_journal,
 )
-from migrator.gpu.layout import BlockedError, Layout, Op, Step
+from migrator.gpu.layout import Layout, Op, Step
 from migrator.io.locks import LockHeldError, ProcessLock
 
 MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
@@ -90,21 +89,13 @@ class Partitioner:
     def apply(self, layout: Layout) -> tuple[Step, ...]:
         """Bring the GPU to `layout` and return the steps. If one fails, undo all."""
         with self.locked():
-            driver = self._journaled()
-            self.recovered = settle_journal(driver)
-            try:
-                steps = driver.steps_to(layout)
-            except BlockedError:
-                # An interrupted change may be the blocker.
-                driver = self._recovered()
-                steps = driver.steps_to(layout)
-            return self._change(driver, steps)
+            driver = self._recovered()
+            return self._change(driver, driver.steps_to(layout))
 
     def clear(self) -> tuple[Step, ...]:
         """Destroy all unused instances of this owner and return the steps."""
         with self.locked():
-            driver = self._journaled()
-            self.recovered = settle_journal(driver)
+            driver = self._recovered()
             in_use = [place for place, (instance, _) in driver.ours().items() if instance.holders]
             return self._change(driver, driver.steps_to(Layout(tuple(in_use))))
 
@@ -146,21 +137,14 @@ class Partitioner:
         self.recovered = recover(driver)
         return driver
 
-    def _supersede(self, changes: Iterable[LayoutChange]) -> None:
-        """Abandon interrupted or unsettled changes for the new one."""
-        for change in changes:
-            self.journal.end_change(change)
-
     def _change(self, driver: JournaledDriver, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        older = driver.unfinished()
+        for unsettled in driver.unfinished():
+            self.journal.end_change(unsettled)
         if not steps:
-            self._supersede(older)
             return steps
-        before, after = _before_and_after(driver, steps)
-        # An intermediate layout is no layout to return to.
-        before = older[0].before if older else before
-        change = self.journal.begin_change(driver.gpu, self.owner, before, after)
-        self._supersede(older)
+        change = self.journal.begin_change(
+            driver.gpu, self.owner, *_before_and_after(driver, steps)
+        )
         try:
             driver.run(steps)
         except MigratorError as error:

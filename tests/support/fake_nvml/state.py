@@ -35,7 +35,6 @@ class ComputeInstance:
     number: int
     serial: int
     slices: int
-    start: int
 
 
 @dataclass
@@ -225,20 +224,13 @@ def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
 
 
 def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
-    """Add a compute instance on the first free slices; None if there is not enough space."""
-    taken = {
-        index
-        for compute in instance.compute
-        for index in range(compute.start, compute.start + compute.slices)
-    }
-    for start in range(profile_of(gpu, instance).gpcs - slices + 1):
-        if not taken & set(range(start, start + slices)):
-            numbers = {compute.number for compute in instance.compute}
-            number = next(unused for unused in range(len(numbers) + 1) if unused not in numbers)
-            compute = ComputeInstance(number, gpu.next_serial(), slices, start)
-            instance.compute.append(compute)
-            return compute
-    return None
+    """Add a compute instance; None if there is not enough space."""
+    taken = sum(compute.slices for compute in instance.compute)
+    if taken + slices > profile_of(gpu, instance).gpcs:
+        return None
+    compute = ComputeInstance(len(instance.compute), gpu.next_serial(), slices)
+    instance.compute.append(compute)
+    return compute
 
 
 def gpu_uuid(name: str, index: int) -> str:

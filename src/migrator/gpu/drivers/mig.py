@@ -67,7 +67,6 @@ class MigDriver:
     ) -> None:
         self._nvml, self._index, self._boot_id, self._pause = nvml, index, boot_id, pause
         self._device = nvml.device(index)
-        self._compute_profiles: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
 
     def gpu(self) -> Gpu:
         return Gpu(
@@ -215,16 +214,10 @@ class MigDriver:
         ]
 
     def _profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
-        """The profiles of compute instances.
-
-        Read once per kind of GPU instance because they do not change.
-        """
-        kind = self._nvml.gpu_instance_info(made).profile_id
-        if kind not in self._compute_profiles:
-            profiles = self._nvml.compute_profiles(made)
-            self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
-            self._compute_profiles[kind] = profiles
-        return self._compute_profiles[kind]
+        """The profiles of compute instances."""
+        profiles = self._nvml.compute_profiles(made)
+        self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
+        return profiles
 
     def _fill(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:
         """Create the compute instance; if that fails, remove the GPU instance."""

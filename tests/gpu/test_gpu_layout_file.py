@@ -79,12 +79,6 @@ def test_sizes_mean_the_plain_profile_of_each_board() -> None:
     assert not [place for place in places.values() if "+" in place or "-" in place]
 
 
-def test_json_is_read_like_yaml(tmp_path: Path) -> None:
-    path = tmp_path / "layout.json"
-    path.write_text(json.dumps(entry({"gpcs": 3, "start": 4})), "utf-8")
-    assert read_layout(str(path), gpu_of()).layout == Layout((Place(4, "3g.20gb"),))
-
-
 @pytest.mark.parametrize("name", boards())
 def test_every_maximal_layout_of_every_board_goes_out_and_comes_back(name: str) -> None:
     gpu = gpu_of(name)

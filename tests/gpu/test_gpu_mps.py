@@ -26,7 +26,6 @@ from migrator.gpu.drivers.mps import (
     memory_limit,
     percentage,
     safe_sms,
-    share_sms,
 )
 from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import STANDBY, register_use
@@ -394,25 +393,6 @@ def test_boards_are_known_by_what_their_gpu_calls_itself(
     assert (found_board and found_board.name) == board_name
 
 
-def test_sms_are_counted_in_a_process_that_sees_no_daemon(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """There is no CUDA here; what the process is given is looked at instead."""
-    assert nvidia_smi.device_sms({}) is None
-    shown = tmp_path / "shown"
-    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
-    monkeypatch.setattr(
-        nvidia_smi,
-        "_COUNT_SMS",
-        f"import os; open({str(shown)!r}, 'w').write(repr(dict(os.environ))); print(7)",
-    )
-    assert nvidia_smi.device_sms({"CUDA_VISIBLE_DEVICES": "GPU-1"}) == 7
-    text = shown.read_text()
-    assert "'CUDA_VISIBLE_DEVICES': 'GPU-1'" in text
-    assert "'CUDA_MPS_PIPE_DIRECTORY': '/dev/null'" in text
-    assert "ACTIVE_THREAD" not in text
-
-
 def test_clocks_and_memory_are_read_and_missing_values_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,18 +428,6 @@ def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
         for sms in range(1, device + 1):
             assert int(float(percentage(sms, device)) * device / 100 + 1e-9) == sms
     assert percentage(99, 98) == "100"
-
-
-def test_unpublished_sms_are_a_part_of_the_gpus() -> None:
-    kind = board("H20-96GB")
-    assert [share_sms(kind, profile, 78) for profile in kind.plain_profiles.values()] == [
-        11,
-        22,
-        33,
-        44,
-        78,
-    ]
-    assert share_sms(board("H200-141GB"), board("H200-141GB").profile("1g.35gb"), 132) == 26
 
 
 def test_a_memory_limit_is_the_instances_memory() -> None:

@@ -208,21 +208,6 @@ def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scr
     assert driver.calls[-2:] == [f"create {ONE}", f"destroy {ONE}"]
 
 
-def test_half_an_instance_that_a_failed_create_left_is_removed(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    def before(call: str) -> None:
-        if call == f"create {ONE}":
-            left = driver.foreign(ONE, whole=False)
-            raise HalfMadeError("no compute instance", left.number)
-
-    driver.before = before
-    with pytest.raises(RefusedError):
-        partitioner.create(ONE)
-    assert not driver.instances()
-    assert settled(partitioner)
-
-
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     "error", [RefusedError("no room"), NotPermittedError("no"), InputError("off")]
@@ -399,17 +384,6 @@ def test_after_a_crash_what_was_cut_off_is_settled_before_the_next_change(
     assert driver.places() == list(wanted)
     assert settled(partitioner)
     assert not partitioner.is_unfinished
-
-
-def test_where_back_is_barred_what_was_cut_off_is_finished(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    driver.foreign(RIGHT)
-    with pytest.raises(BlockedError, match=r"3g.20gb at 4 is in the way and is not ours"):
-        partitioner.apply(Layout((WHOLE,)))
-    assert driver.places() == [LEFT, RIGHT]
-    assert settled(partitioner)
 
 
 def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_foreign(

@@ -153,7 +153,6 @@ def test_no_orphan_where_the_compute_instance_is_refused(
     fake: FakeNvml, driver: mig.MigDriver
 ) -> None:
     fake.fault(FaultKind.COMPUTE_REFUSED)
-    fake.fault(FaultKind.TRANSIENT_DESTROY, len(mig.PAUSES_S))
     with pytest.raises(
         RefusedError, match=r"4 \(Insufficient resources\); nothing of it is left; try again"
     ):

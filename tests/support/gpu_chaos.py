@@ -126,7 +126,7 @@ class Campaign:
 
         with (
             installed(self.folder / "nvml", before=before) as fake,
-            mig.open_mig(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
+            mig.open_mig(0, boot_id=fake.boot_id) as driver,
             Journal(self.folder / "journal.db", synchronous="OFF") as journal,
         ):
             journal._connection.set_trace_callback(traced)

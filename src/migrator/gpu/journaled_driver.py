@@ -94,31 +94,35 @@ class JournaledDriver:
                 self.destroy(*ours[step.place])
 
     def create(self, place: Place) -> None:
-        """Create an instance, or nothing."""
+        """Create an instance. What a failure leaves, the next recovery removes."""
         entry = self.journal.begin_create(self.gpu, self.owner, place)
         self._present = None
         try:
             made = self.driver.create(place)
+        except HalfMadeError as error:
+            self.journal.set_number(entry, error.number)
+            raise
         except MigratorError as error:
-            # What cannot be cleaned up stays begun in the journal, for the next recovery.
             with contextlib.suppress(MigratorError):
-                self._clean_up(entry, error)
+                if not self._left(entry, error):
+                    self.journal.remove(entry)
             raise
         self.journal.set_present(entry, made)
 
+    def _left(self, entry: JournalEntry, error: MigratorError) -> bool:
+        """Whether a failed create left an incomplete instance.
+
+        A complete one is not ours, because ours never got its compute instance.
+        """
+        if isinstance(error, _NOTHING_MADE):
+            return False
+        left = find_instance(self.present(), entry)
+        return left is not None and not left.uuid
+
     def destroy(self, instance: GpuInstance, entry: JournalEntry) -> None:
-        """Destroy an instance of ours. Retry temporary failures a limited number of times."""
+        """Destroy an instance of ours. What a failure leaves, the next recovery settles."""
         entry = self.journal.begin_destroy(entry)
-        try:
-            self.remove(instance)
-        except MigratorError:
-            left = find_instance(self.present(), entry)
-            if left and left.uuid:
-                self.journal.set_present(entry, left)
-            # A part of it is gone: the instance is unusable, and the next recovery finishes the
-            # destroy.
-            if left:
-                raise
+        self.remove(instance)
         self.journal.remove(entry)
 
     def remove(self, instance: GpuInstance) -> None:
@@ -141,17 +145,6 @@ class JournaledDriver:
                 return f"it is {entry.owner}'s, `{clear}` removes it"
         command = removal_command(self.gpu, instance)
         return f"remove it with {f'`{command}`' if command else 'the program that made it'}"
-
-    def _clean_up(self, entry: JournalEntry, error: MigratorError) -> None:
-        """Remove what a failed create left, unless the driver reports that it left nothing."""
-        if isinstance(error, HalfMadeError):
-            entry = self.journal.set_number(entry, error.number)
-        if isinstance(error, HalfMadeError) or not isinstance(error, _NOTHING_MADE):
-            left = find_instance(self.present(), entry)
-            # A complete instance is not ours, because ours never got its compute instance.
-            if left and not left.uuid:
-                self.remove(left)
-        self.journal.remove(entry)
 
 
 class ChangeEnd(StrEnum):

@@ -55,7 +55,7 @@ def test_without_mig_mode_the_catalogue_has_the_placements(
 ) -> None:
     assert _read(tmp_path, "H200-141GB", FaultKind.NO_PLACEMENTS) == boards()["H200-141GB"]
     _without_catalogue(monkeypatch)
-    with pytest.raises(UnsupportedError, match="update the driver"):
+    with pytest.raises(UnsupportedError, match="list the placements"):
         _read(tmp_path, "H200-141GB", FaultKind.NO_PLACEMENTS)
 
 

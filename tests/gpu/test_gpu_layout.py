@@ -1,5 +1,4 @@
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,10 +12,7 @@ from support.board_search import Item, State
 from migrator.core.catalogue import (
     Board,
     Place,
-    all_places,
     boards,
-    maximal_placement_sets,
-    place_mask,
 )
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
@@ -67,46 +63,6 @@ def walked(board: Board, state: State, steps: Sequence[Step], fixed: State = fro
         state = then
         assert fixed <= state
     return state
-
-
-def maximal(board: Board) -> list[tuple[Place, ...]]:
-    return [
-        tuple(
-            Place(placement.start, board.plain_profiles[placement.gpcs].name)
-            for placement in chosen
-        )
-        for chosen in maximal_placement_sets(board)
-    ]
-
-
-@pytest.mark.parametrize(("board", "layouts"), [(A100, 19), (A30, 5)], ids=["A100", "A30"])
-def test_every_transition_between_maximal_layouts(board: Board, layouts: int) -> None:
-    every, plain = maximal(board), plain_only(board)
-    assert len(every) == layouts
-    for before in every:
-        for after in every:
-            for in_use in ((), tuple(set(before) & set(after))):
-                steps = plan_steps(board, on_board(before, in_use), before, Layout(after))
-                assert walked(board, items(before), steps, items(in_use)) == items(after)
-                fewest = len(set(before) ^ set(after))
-                used, wanted = items(in_use), items(after)
-                searched = board_search.fewest_steps(plain, items(before), (), used, wanted, {})
-                assert len(steps) == fewest == searched
-
-
-@pytest.mark.parametrize("board", [A100, A30], ids=["A100", "A30"])
-def test_one_in_use_that_is_not_wanted_blocks_every_transition(board: Board) -> None:
-    for before in maximal(board):
-        for after in maximal(board):
-            for gone in set(before) - set(after):
-                with pytest.raises(BlockedError, match=re.escape(f"{gone} ")) as blocked:
-                    plan_steps(board, on_board(before, [gone]), before, Layout(after))
-                assert [other.place for other in blocked.value.instances] == [gone]
-                assert "worker (process 77)" in str(blocked.value)
-
-
-def plain_only(board: Board) -> Board:
-    return replace(board, profiles=tuple(board.plain_profiles.values()))
 
 
 SMALL = replace(
@@ -291,23 +247,6 @@ def test_a_layout_no_board_can_have(
         steps_of(A100, [Place(*place) for place in places], counts)
 
 
-@pytest.mark.parametrize("name", ["A30-24GB", "RTX-PRO-6000-Blackwell-96GB"])
-def test_every_multiset_is_laid_in_every_way_the_board_allows(name: str) -> None:
-    board = boards()[name]
-    ways: dict[tuple[tuple[str, int], ...], set[frozenset[Place]]] = {}
-    for state in board_search.neighbours(board):
-        amounts = Counter(profile for profile, _ in state)
-        places = frozenset(Place(start, profile) for profile, start in state)
-        ways.setdefault(tuple(sorted(amounts.items())), set()).add(places)
-    for amounts_of, expected in ways.items():
-        placeses = [
-            frozenset(arrangement)
-            for arrangement in arrangements(board, Layout(counts=dict(amounts_of)))
-        ]
-        assert len(placeses) == len(set(placeses))
-        assert set(placeses) == expected
-
-
 def test_given_places_stay_and_counts_come_beside_them() -> None:
     layout = Layout((Place(4, "3g.20gb"),), {"2g.10gb": 1, "1g.5gb": 0})
     assert set(arrangements(boards()["A100-40GB"], layout)) == {
@@ -315,16 +254,6 @@ def test_given_places_stay_and_counts_come_beside_them() -> None:
         (Place(4, "3g.20gb"), Place(2, "2g.10gb")),
     }
     assert layout.amounts == {"3g.20gb": 1, "2g.10gb": 1}
-
-
-@pytest.mark.parametrize("board", boards().values(), ids=lambda board: board.name)
-def test_every_place_is_a_layout_of_its_own(board: Board) -> None:
-    assert list(arrangements(board, Layout())) == [()]
-    for place in all_places(board):
-        assert list(arrangements(board, Layout((place,)))) == [(place,)]
-        assert place_mask(board, place) < 1 << board.memory_slices
-    with pytest.raises(InputError, match="has no MIG profile '9g'"):
-        list(arrangements(board, Layout(counts={"9g": 1})))
 
 
 def there(*places: Place, half_made: bool = False) -> list[GpuInstance]:

@@ -79,12 +79,6 @@ def test_sizes_mean_the_plain_profile_of_each_board() -> None:
     assert not [place for place in places.values() if "+" in place or "-" in place]
 
 
-def test_json_is_read_like_yaml(tmp_path: Path) -> None:
-    path = tmp_path / "layout.json"
-    path.write_text(json.dumps(entry({"gpcs": 3, "start": 4})), "utf-8")
-    assert read_layout(str(path), gpu_of()).layout == Layout((Place(4, "3g.20gb"),))
-
-
 @pytest.mark.parametrize("name", boards())
 def test_every_maximal_layout_of_every_board_goes_out_and_comes_back(name: str) -> None:
     gpu = gpu_of(name)
@@ -96,25 +90,11 @@ def test_every_maximal_layout_of_every_board_goes_out_and_comes_back(name: str) 
             assert parse_layout(data, gpu).layout == Layout(tuple(sorted(places)))
 
 
-def test_every_profile_goes_out_and_comes_back() -> None:
-    for name in boards():
-        gpu = gpu_of(name)
-        for profile in gpu.board.profiles:
-            place = Place(profile.starts[-1], profile.name)
-            data = load_yaml(layout_to_yaml(gpu.board, [place]))
-            assert parse_layout(data, gpu).layout == Layout((place,))
-
-
 @pytest.mark.parametrize("name", ["NVIDIA X: 1", "null", "1e5", "# none", "a, b}", 'quo"te'])
 def test_a_board_that_calls_itself_anything_goes_out_and_comes_back(name: str) -> None:
     gpu = replace(gpu_of(), board=replace(board("A100-40GB"), name=name))
     text = layout_to_yaml(gpu.board, [Place(4, "3g.20gb")])
     assert parse_layout(load_yaml(text), gpu).layout == Layout((Place(4, "3g.20gb"),))
-
-
-def test_the_empty_gpu_goes_out_and_comes_back() -> None:
-    gpu = gpu_of()
-    assert parse_layout(load_yaml(layout_to_yaml(gpu.board, [])), gpu).layout == Layout()
 
 
 # What it refuses.

@@ -2,8 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,26 +35,6 @@ def ended(process: subprocess.Popen[str]) -> None:
 OTHER_USER = 65534
 
 
-@contextmanager
-def held_as(user: int) -> Iterator[int]:
-    """The lock is held by a process of that user; its number."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setuid(user)
-        GpuLock(Path(), "GPU-0").acquire()
-        os.write(writer, b"held")
-        signal.pause()
-    try:
-        assert os.read(reader, 4) == b"held"
-        yield child
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reader)
-        os.close(writer)
-
-
 def outcome_as(user: int) -> str:
     """What comes of taking the lock as that user."""
     reader, writer = os.pipe()
@@ -81,9 +59,9 @@ def test_one_process_holds_it_and_is_named_until_it_is_killed(tmp_path: Path) ->
     assert not lock.path.exists()
     process = held_elsewhere(tmp_path)
     try:
-        assert f"process {process.pid} (-c" in str(lock.holder())
+        assert f"process {process.pid} (python" in str(lock.holder())
         with pytest.raises(
-            GpuError, match=rf"GPU-0 is being changed by process {process.pid} \(-c .* since \d\d:"
+            GpuError, match=rf"GPU-0 is being changed by process {process.pid} \(python\S* -c "
         ):
             lock.acquire()
         GpuLock(tmp_path, "GPU-1").acquire()
@@ -127,53 +105,14 @@ def test_a_forked_child_that_outlives_its_killed_parent_does_not_keep_it(tmp_pat
         process.stdout.close()
 
 
-NONSENSE = {
-    "bytes": b"\xff\xfe nonsense",
-    "nested": b"[" * 512,
-    "missing": b'{"pid": 1}',
-    **{
-        time: f'{{"pid": {os.getpid()}, "command": "x", "since_s": {time}}}'.encode()
-        for time in ("1e999", "-1e17", "NaN", '"noon"')
-    },
-}
-
-
-@pytest.mark.parametrize("written", NONSENSE.values(), ids=NONSENSE.keys())
-def test_a_signature_that_makes_no_sense_does_not_matter(tmp_path: Path, written: bytes) -> None:
-    first = GpuLock(tmp_path, "GPU-0")
-    first.acquire()
-    first.path.write_bytes(written)
-    os.utime(first.path, (-1e9, 1e11))
-    with pytest.raises(GpuError, match=f"is being changed by process {os.getpid()} "):
-        GpuLock(tmp_path, "GPU-0").acquire()
-    assert str(first.holder()).startswith(f"process {os.getpid()} ")
-    first.release()
-    assert first.holder() is None
-
-
-def test_without_the_kernels_list_the_signature_names_the_holder(
+def test_without_the_kernels_list_the_holder_has_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = GpuLock(tmp_path, "GPU-0")
     first.acquire()
     monkeypatch.setattr("migrator.io.processes.PROC", tmp_path)
-    with pytest.raises(GpuError, match=rf"by process {os.getpid()} \(.*\) since \d\d:"):
-        GpuLock(tmp_path, "GPU-0").acquire()
-    first.path.write_bytes(NONSENSE["1e999"])
+    assert first.holder() is None
     with pytest.raises(GpuError, match="by another process;"):
-        GpuLock(tmp_path, "GPU-0").acquire()
-    first.release()
-
-
-def test_a_holder_that_has_not_signed_yet_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = GpuLock(tmp_path, "GPU-0")
-    first.acquire()
-    signed = first.path.read_bytes()
-    first.path.write_bytes(b"")
-    monkeypatch.setattr("time.sleep", lambda _: first.path.write_bytes(signed))
-    with pytest.raises(GpuError, match=f"process {os.getpid()} "):
         GpuLock(tmp_path, "GPU-0").acquire()
     first.release()
 
@@ -213,10 +152,6 @@ def test_only_its_owner_can_write_the_lock_and_all_users_can_take_it(
     assert shared.path.stat().st_mode & 0o777 == 0o644
     assert own.path.stat().st_mode & 0o777 == 0o644 & ~mask
     shared.release()
-    shared.path.chmod(0o666)  # as earlier versions made it
-    shared.acquire()
-    assert shared.path.stat().st_mode & 0o777 == 0o644
-    shared.release()
     own.release()
 
 
@@ -233,10 +168,11 @@ def test_users_share_the_lock_of_a_gpu_and_see_its_holder(
     monkeypatch.setattr(partitioner, "NVIDIA_DEVICE", Path())
     assert outcome_as(first) == "taken"
     assert outcome_as(second) == "taken"
-    with held_as(second) as holder:
-        for user in (first, second):
-            assert f"is being changed by process {holder} " in outcome_as(user)
-    assert outcome_as(first) == "taken"
+    own = GpuLock(Path(), "GPU-0")
+    own.acquire()
+    for user in (first, second):
+        assert f"is being changed by process {os.getpid()} " in outcome_as(user)
+    own.release()
 
 
 @pytest.mark.usefixtures("shared_place")

@@ -6,10 +6,8 @@ from pathlib import Path
 import pynvml
 import pytest
 from support.fake_gpu import mig_driver
-from support.fake_nvml import state as rules
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
-from support.fake_nvml.state import Process
 
 from migrator.core.catalogue import Place, boards
 from migrator.core.errors import GpuError, InputError
@@ -22,8 +20,7 @@ from migrator.gpu.drivers.base import (
     RefusedError,
     TransientError,
 )
-from migrator.gpu.drivers.nvml import LostError, UnsupportedError, open_nvml
-from migrator.io.processes import boot_id
+from migrator.gpu.drivers.nvml import LostError
 
 NO_PROCESS = 4_000_000
 """A process that cannot be: above the kernel's largest number."""
@@ -67,19 +64,6 @@ def test_the_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
     assert gpu.uuid.startswith("GPU-")
 
 
-def test_the_boot_is_the_machines_own_by_default(tmp_path: Path) -> None:
-    with installed(tmp_path), open_nvml() as nvml:
-        assert mig.MigDriver(nvml, 0).gpu().boot_id == boot_id()
-
-
-def test_what_the_environment_holds(driver: mig.MigDriver) -> None:
-    instance = driver.create(Place(4, "3g.20gb"))
-    environment = driver.environment(instance)
-    assert instance.uuid is not None
-    assert instance.uuid.startswith("MIG-")
-    assert environment["CUDA_VISIBLE_DEVICES"] == instance.uuid
-
-
 def test_a_half_made_instance_is_listed_and_can_only_be_destroyed(
     fake: FakeNvml, driver: mig.MigDriver
 ) -> None:
@@ -109,25 +93,6 @@ def test_an_instance_in_use_is_refused_and_stays_whole(
     fake.release()
     driver.destroy(held)
     assert driver.instances() == ()
-
-
-def test_a_process_that_comes_in_between_is_named(tmp_path: Path) -> None:
-    def held_first(name: str) -> None:
-        if name == "nvmlComputeInstanceDestroy":
-            FakeNvml(tmp_path).hold(4, NO_PROCESS)
-
-    with installed(tmp_path, before=held_first), mig.open_mig(0) as driver:
-        instance = driver.create(Place(4, "3g.20gb"))
-        with pytest.raises(InUseError, match=f"process {NO_PROCESS}"):
-            driver.destroy(instance)
-        assert driver.instances()[0].uuid == instance.uuid
-
-
-def test_holders_on_an_old_driver(fake: FakeNvml, driver: mig.MigDriver) -> None:
-    driver.create(Place(4, "3g.20gb"))
-    fake.hold(4, NO_PROCESS)
-    fake.fault(FaultKind.NO_VERSION_2, None)
-    assert driver.instances()[0].holders == (Holder(NO_PROCESS, "unknown"),)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.IN_USE, FaultKind.TRANSIENT_DESTROY])
@@ -188,7 +153,6 @@ def test_no_orphan_where_the_compute_instance_is_refused(
     fake: FakeNvml, driver: mig.MigDriver
 ) -> None:
     fake.fault(FaultKind.COMPUTE_REFUSED)
-    fake.fault(FaultKind.TRANSIENT_DESTROY, len(mig.PAUSES_S))
     with pytest.raises(
         RefusedError, match=r"4 \(Insufficient resources\); nothing of it is left; try again"
     ):
@@ -207,20 +171,6 @@ def test_an_orphan_that_stays_is_reported(fake: FakeNvml, driver: mig.MigDriver)
     (half,) = driver.instances()
     assert half.uuid is None
     assert raised.value.number == half.number
-
-
-def test_what_cannot_be_read_is_not_what_is_refused(
-    fake: FakeNvml, driver: mig.MigDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreadable(*_: object) -> None:
-        raise UnsupportedError("no call for it")
-
-    driver.gpu()
-    with monkeypatch.context() as patched:
-        patched.setattr("migrator.gpu.drivers.nvml.Nvml.processes", unreadable)
-        with pytest.raises(RefusedError, match=r"made 3g\.20gb at 4 but could not read it \(no"):
-            driver.create(Place(4, "3g.20gb"))
-    assert fake.instances() == ()
 
 
 NVML_CALLS_OF_A_LOOK = (
@@ -266,23 +216,6 @@ def test_what_goes_while_it_is_read_is_left_out_and_spoils_nothing(
             assert [instance.slices for instance in compute] == [int(place.profile[0])]
 
 
-def test_half_of_what_goes_is_still_listed(tmp_path: Path) -> None:
-    """Only its compute instance goes: to leave it out would make an orphan of ours forgotten."""
-    looking = False
-
-    def before(name: str) -> None:
-        if looking and name == "nvmlComputeInstanceGetInfo_v2":
-            with FakeNvml(tmp_path).store.changing() as state:
-                state.gpus[0].instances[0].compute.clear()
-
-    with installed(tmp_path, before=before) as fake, mig.open_mig(0) as driver:
-        driver.gpu()
-        fake.foreign(4, "3g.20gb")
-        looking = True
-        (half,) = driver.instances()
-        assert (half.place, half.uuid) == (Place(4, "3g.20gb"), None)
-
-
 def test_a_destroy_that_another_program_does_first(tmp_path: Path) -> None:
     done: list[str] = []
 
@@ -301,12 +234,8 @@ def test_a_destroy_that_another_program_does_first(tmp_path: Path) -> None:
     ("code", "kind"),
     [
         (pynvml.NVML_ERROR_UNKNOWN, TransientError),
-        (pynvml.NVML_ERROR_INVALID_ARGUMENT, TransientError),
-        (pynvml.NVML_ERROR_OPERATING_SYSTEM, TransientError),
-        (pynvml.NVML_ERROR_TIMEOUT, TransientError),
         (pynvml.NVML_ERROR_NO_PERMISSION, NotPermittedError),
         (pynvml.NVML_ERROR_GPU_IS_LOST, LostError),
-        (pynvml.NVML_ERROR_RESET_REQUIRED, LostError),
     ],
 )
 def test_once_its_compute_instance_is_gone_what_refuses_does_so_for_a_moment(
@@ -357,15 +286,6 @@ def test_lost_rights(fake: FakeNvml, driver: mig.MigDriver) -> None:
     assert driver.instances() == (instance,)
 
 
-def test_rights_lost_half_way(fake: FakeNvml, driver: mig.MigDriver) -> None:
-    fake.fault(FaultKind.NO_PERMISSION, 1, after=1)
-    with pytest.raises(
-        NotPermittedError, match=r"made no compute instance .* nothing of it is left; run it"
-    ):
-        driver.create(Place(4, "3g.20gb"))
-    assert driver.instances() == ()
-
-
 def test_mig_mode_off(tmp_path: Path) -> None:
     with mig_driver(tmp_path, mig_on=False) as (_, driver):
         assert not driver.gpu().divides
@@ -401,19 +321,6 @@ def test_mig_mode_that_waits_for_a_reset(tmp_path: Path) -> None:
         assert not driver.gpu().divides
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        (Place(4, "3g.71gb"), r"A100-40GB has no MIG profile '3g\.71gb'; it has 1g\.5gb"),
-        (Place(2, "3g.20gb"), r"3g\.20gb cannot start at 2 on A100-40GB; it can at 0, 4"),
-    ],
-)
-def test_places_that_cannot_be(driver: mig.MigDriver, place: Place, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        driver.create(place)
-    assert driver.instances() == ()
-
-
 def test_a_reboot(tmp_path: Path) -> None:
     with mig_driver(tmp_path, "H200-141GB") as (fake, driver):
         instance = driver.create(Place(4, "3g.71gb"))
@@ -430,37 +337,3 @@ def test_a_lost_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
     fake.fault(FaultKind.GPU_LOST, None)
     with pytest.raises(GpuError, match="reboot, and look at `dmesg`"):
         driver.gpu()
-
-
-def test_two_gpus_are_apart(tmp_path: Path) -> None:
-    with (
-        installed(tmp_path, ["A30-24GB", "H200-141GB"]) as fake,
-        mig.open_mig(0) as small,
-        mig.open_mig(1) as large,
-    ):
-        instance = large.create(Place(4, "3g.71gb"))
-        assert small.instances() == fake.instances(0) == ()
-        assert large.instances() == fake.instances(1) == (instance,)
-        assert small.gpu().uuid != large.gpu().uuid
-        assert large.gpu().boot_id == fake.boot_id()
-        assert mig.gpu_count() == 2
-
-
-def test_instances_of_several_compute_instances(fake: FakeNvml, driver: mig.MigDriver) -> None:
-    """As created by hand: one instance to us, held by the processes on any part."""
-    whole = fake.foreign(4, "3g.20gb", whole=False)
-    with fake.store.changing() as state:
-        gpu = state.gpus[0]
-        for _ in range(3):
-            rules.add_compute(gpu, gpu.instances[0], 1)
-        last = gpu.instances[0].compute[-1].serial
-        gpu.processes.append(Process(NO_PROCESS, last))
-    listed = driver.instances()
-    assert [instance.place for instance in listed] == [whole.place]
-    assert [holder.pid for holder in listed[0].holders] == [NO_PROCESS]
-    with pytest.raises(InUseError):
-        driver.destroy(listed[0])
-    assert len(fake.store.now().gpus[0].instances[0].compute) == 3
-    fake.release()
-    driver.destroy(listed[0])
-    assert driver.instances() == ()

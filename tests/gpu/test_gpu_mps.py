@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from unittest import mock
 import pytest
 from support.nvidia_programs import NvidiaPrograms
 
-from migrator.core.catalogue import Place, board, boards
+from migrator.core.catalogue import Place, board
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
@@ -24,11 +23,9 @@ from migrator.gpu.drivers.mps import (
     PERCENTAGE,
     MpsDaemon,
     MpsDriver,
-    board_like,
     memory_limit,
     percentage,
     safe_sms,
-    share_sms,
 )
 from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import STANDBY, register_use
@@ -205,27 +202,6 @@ while True:
 """
 
 
-@pytest.mark.usefixtures("programs")
-def test_a_killed_process_leaves_shares_that_the_next_one_can_remove(state: Path) -> None:
-    draw = random.Random(7)
-    for _ in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", RESTLESS, str(state)], stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(draw.uniform(0, 0.4))
-            process.kill()
-    driver = MpsDriver.open(0, state)
-    if not driver.instances():
-        driver.create(THREE)
-    for instance in driver.instances():
-        driver.destroy(instance)
-    assert driver.instances() == ()
-    assert driver.daemon.running() is None
-    assert not driver.daemon.pipes.exists()
-
-
 def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     programs: NvidiaPrograms, state: Path
 ) -> None:
@@ -307,37 +283,6 @@ def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
     assert half.uuid is None
     driver.destroy(half)
     assert driver.daemon.running() is None
-
-
-@pytest.mark.usefixtures("programs")
-def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) -> None:
-    """Also where a half-made share has no name to go by."""
-    driver = MpsDriver.open(0, state)
-    three, _ = driver.create(THREE), driver.create(FOUR)
-    file = next(state.rglob("shares.json"))
-    shares = json.loads(file.read_text())
-    shares["instances"][0]["uuid"] = None
-    file.write_text(json.dumps(shares))
-    clients = driver.daemon.pipes / "clients"
-    clients.write_text(f"{os.getpid()}\n")
-    assert [len(instance.holders) for instance in driver.instances()] == [1, 1]
-    with pytest.raises(InUseError, match=rf"process {os.getpid()}"):
-        driver.destroy(three)
-    clients.unlink()
-    for instance in driver.instances():
-        driver.destroy(instance)
-    assert driver.daemon.running() is None
-
-
-@pytest.mark.usefixtures("programs")
-def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
-    before = MpsDriver.open(0, state)
-    before.create(THREE)
-    before.daemon.quit()
-    after = MpsDriver(nvidia_smi.find_gpu(0), state, boot="another")
-    assert after.instances() == ()
-    after.destroy(after.create(FOUR))
-    assert after.daemon.running() is None
 
 
 @pytest.mark.usefixtures("programs")
@@ -448,25 +393,6 @@ def test_boards_are_known_by_what_their_gpu_calls_itself(
     assert (found_board and found_board.name) == board_name
 
 
-def test_sms_are_counted_in_a_process_that_sees_no_daemon(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """There is no CUDA here; what the process is given is looked at instead."""
-    assert nvidia_smi.device_sms({}) is None
-    shown = tmp_path / "shown"
-    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
-    monkeypatch.setattr(
-        nvidia_smi,
-        "_COUNT_SMS",
-        f"import os; open({str(shown)!r}, 'w').write(repr(dict(os.environ))); print(7)",
-    )
-    assert nvidia_smi.device_sms({"CUDA_VISIBLE_DEVICES": "GPU-1"}) == 7
-    text = shown.read_text()
-    assert "'CUDA_VISIBLE_DEVICES': 'GPU-1'" in text
-    assert "'CUDA_MPS_PIPE_DIRECTORY': '/dev/null'" in text
-    assert "ACTIVE_THREAD" not in text
-
-
 def test_clocks_and_memory_are_read_and_missing_values_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -504,39 +430,11 @@ def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
     assert percentage(99, 98) == "100"
 
 
-def test_unpublished_sms_are_a_part_of_the_gpus() -> None:
-    kind = board("H20-96GB")
-    assert [share_sms(kind, profile, 78) for profile in kind.plain_profiles.values()] == [
-        11,
-        22,
-        33,
-        44,
-        78,
-    ]
-    assert share_sms(board("H200-141GB"), board("H200-141GB").profile("1g.35gb"), 132) == 26
-
-
 def test_a_memory_limit_is_the_instances_memory() -> None:
     kind = board("A100-40GB")
     assert memory_limit(kind, kind.profile("1g.5gb"), 40960) == "0=4864M"
     kind = board("H20-96GB")
     assert memory_limit(kind, kind.profile("3g.48gb"), 98304) == "0=49152M"
-
-
-def test_any_gpu_is_divided_like_an_a100_and_never_into_more_than_it_has() -> None:
-    for sms in (8, 46, 128):
-        for mib in (4096, 24564, 98304):
-            kind = board_like("NVIDIA Any", mib, sms)
-            assert kind.name == "NVIDIA Any"
-            assert kind.sizes == (1, 2, 3, 4, 7)
-            assert sum(kind.sms_of(size) for size in (3, 4)) <= sms
-            assert 7 * kind.sms_of(1) <= sms
-            assert kind.sms_of(7) == sms
-            assert len({profile.name for profile in kind.profiles}) == 5
-            starts = [profile.starts for profile in kind.plain_profiles.values()]
-            assert starts == [
-                profile.starts for profile in boards()["A100-80GB"].plain_profiles.values()
-            ]
 
 
 def test_since_hopper_shares_are_powers_of_two_or_the_whole_gpu_and_before_as_wished() -> None:

@@ -16,7 +16,7 @@ from migrator.gpu.drivers.base import (
 )
 from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 from migrator.gpu.journal import EntryState, Journal
-from migrator.gpu.layout import BlockedError, Layout, Op
+from migrator.gpu.layout import BlockedError, Layout
 from migrator.gpu.partitioner import Partitioner
 
 LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
@@ -93,7 +93,7 @@ def settled(partitioner: Partitioner) -> bool:
     gpu = partitioner.driver.gpu()
     entries = partitioner.journal.entries(gpu)
     return not partitioner.journal.unfinished(gpu) and all(
-        entry.state is EntryState.DONE for entry in entries
+        entry.state is EntryState.PRESENT for entry in entries
     )
 
 
@@ -192,15 +192,6 @@ def test_where_neither_is_possible_it_says_how_things_are(
     assert driver.places() == [ONE, RIGHT]
 
 
-def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver: Scripted) -> None:
-    partitioner.apply(Layout((WHOLE,)))
-    driver.before = Failing(f"create {RIGHT}", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        partitioner.apply(Layout((LEFT, RIGHT)))
-    assert driver.places() == [WHOLE]
-    assert settled(partitioner)
-
-
 def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scripted) -> None:
     partitioner.apply(Layout((RIGHT,)))
     instance = partitioner.create(ONE)
@@ -215,21 +206,6 @@ def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scr
     with pytest.raises(GpuError, match=r"1g.5gb at 1 is not an instance of migrator"):
         partitioner.destroy(ONE)
     assert driver.calls[-2:] == [f"create {ONE}", f"destroy {ONE}"]
-
-
-def test_half_an_instance_that_a_failed_create_left_is_removed(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    def before(call: str) -> None:
-        if call == f"create {ONE}":
-            left = driver.foreign(ONE, whole=False)
-            raise HalfMadeError("no compute instance", left.number)
-
-    driver.before = before
-    with pytest.raises(RefusedError):
-        partitioner.create(ONE)
-    assert not driver.instances()
-    assert settled(partitioner)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -253,7 +229,6 @@ def test_after_a_refused_create_an_instance_at_the_place_is_foreign(
     partitioner.clear()
     assert driver.places() == [ONE]
     assert driver.calls.count(f"destroy {ONE}") == 0
-    assert not partitioner.recover().acted
 
 
 def test_of_two_halves_only_the_one_that_was_left_is_removed(
@@ -305,7 +280,7 @@ def test_half_an_instance_that_cannot_be_removed_is_reported_and_removed_later(
     with pytest.raises(GpuError, match=r"create 1g.5gb at 1 was begun and is not finished: no rig"):
         partitioner.create(ONE)
     driver.before = lambda _: None
-    assert partitioner.recover().destroyed == (ONE,)
+    partitioner.recover()
     assert not driver.instances()
 
 
@@ -349,68 +324,38 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
         driver.virtual.destroy_compute_instance(gone)
         driver.virtual.destroy_gpu_instance(gone)
     else:
-        journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
+        journal.begin_create(driver.gpu(), "migrator", ONE)
     Partitioner(driver, journal, "other").create(ONE)
     assert partitioner.owners() == {ONE: "other"}
     assert not partitioner.clear()
-    assert not partitioner.recover().adopted
+    assert not partitioner.ours()
     assert driver.places() == [ONE]
-
-
-def test_unknown_instances_are_foreign_and_never_touched(
-    partitioner: Partitioner, driver: Scripted
-) -> None:
-    whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
-    partitioner.apply(Layout((Place(2, "2g.10gb"),)))
-    assert partitioner.recovered.foreign == (half, whole)
-    partitioner.clear()
-    assert driver.instances() == (half, whole)
 
 
 def test_what_a_killed_create_left_is_finished_or_undone(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     for place in (ONE, SIX, RIGHT):
-        journal.begin(driver.gpu(), "migrator", Op.CREATE, place)
+        journal.begin_create(driver.gpu(), "migrator", place)
     driver.foreign(ONE)
     driver.foreign(SIX, whole=False)
     report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"create {ONE}"]
     assert [str(step) for step in report.undone] == [f"create {SIX}", f"create {RIGHT}"]
-    assert report.destroyed == (SIX,)
-    assert [instance.place for instance in report.adopted] == [ONE]
-    assert driver.places() == [ONE]
-    assert report.acted
-    assert not partitioner.recover().acted
+    assert driver.places() == [instance.place for instance in partitioner.ours()] == [ONE]
 
 
-def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
+def test_what_a_killed_destroy_left_is_finished_if_it_is_incomplete(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
-    for create in journal.entries(driver.gpu()):
-        journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, create=create)
-    with register_use(driver.environment(driver.at(LEFT)), "trainer"):
-        report = partitioner.recover()
+    for entry in journal.entries(driver.gpu()):
+        journal.begin_destroy(entry)
+    driver.virtual.destroy_compute_instance(driver.at(RIGHT))
+    report = partitioner.recover()
     assert [str(step) for step in report.finished] == [f"destroy {RIGHT}"]
     assert [str(step) for step in report.undone] == [f"destroy {LEFT}"]
-    assert [instance.place for instance in report.adopted] == [LEFT]
-    assert settled(partitioner)
-
-
-def test_a_begun_destroy_of_an_earlier_instance_is_ended_and_touches_nothing(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    partitioner.create(ONE)
-    (first,) = journal.entries(driver.gpu())
-    journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
-    ending = journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
-    journal.end(ending, EntryState.DONE)
-    again = journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
-    journal.end(again, EntryState.DONE, driver.at(ONE))
-    report = partitioner.recover()
-    assert (report.destroyed, report.finished) == ((), ())
-    assert driver.places() == [ONE]
+    assert [instance.place for instance in partitioner.ours()] == [LEFT]
     assert settled(partitioner)
 
 
@@ -418,73 +363,27 @@ def cut_off(driver: Scripted, journal: Journal) -> None:
     """A change from the whole GPU to two halves, killed when the first was half made."""
     partitioner = Partitioner(driver, journal)
     partitioner.apply(Layout((WHOLE,)))
-    change = journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
-    (create,) = journal.entries(driver.gpu())
-    gone = journal.begin(driver.gpu(), "migrator", Op.DESTROY, WHOLE, create=create, change=change)
+    journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
+    (entry,) = journal.entries(driver.gpu())
+    gone = journal.begin_destroy(entry)
     driver.destroy(driver.at(WHOLE))
-    journal.end(gone, EntryState.DONE)
-    journal.begin(driver.gpu(), "migrator", Op.CREATE, LEFT, change=change)
+    journal.remove(gone)
+    journal.begin_create(driver.gpu(), "migrator", LEFT)
     driver.foreign(LEFT, whole=False)
     driver.calls.clear()
 
 
 @pytest.mark.parametrize("wanted", [(LEFT, RIGHT), (ONE, SIX), (WHOLE,), ()])
-def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
+def test_after_a_crash_what_was_cut_off_is_settled_before_the_next_change(
     partitioner: Partitioner, driver: Scripted, journal: Journal, wanted: tuple[Place, ...]
 ) -> None:
     cut_off(driver, journal)
     assert partitioner.is_unfinished
-    planned = partitioner.plan(Layout(wanted))
-    assert partitioner.apply(Layout(wanted)) == planned
-    assert driver.calls == list(map(str, planned)), "nothing was done on the way"
-    assert driver.calls == [f"destroy {LEFT}", *(f"create {place}" for place in wanted)]
+    partitioner.apply(Layout(wanted))
+    assert partitioner.recovered.undone
     assert driver.places() == list(wanted)
     assert settled(partitioner)
     assert not partitioner.is_unfinished
-    (old,) = partitioner.recovered.superseded
-    assert journal.state_of(old) is EntryState.SUPERSEDED
-
-
-def test_where_that_fails_it_goes_back_to_the_layout_before_the_crash(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    driver.before = Failing(f"create {SIX}", RefusedError("no room"))
-    with pytest.raises(GpuError, match="no room; the GPU is as it was before"):
-        partitioner.apply(Layout((ONE, SIX)))
-    assert driver.places() == [WHOLE]
-    assert settled(partitioner)
-
-
-def test_where_it_is_blocked_what_was_cut_off_is_settled_first(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    driver.foreign(RIGHT)
-    with pytest.raises(BlockedError, match=r"3g.20gb at 4 is in the way and is not ours"):
-        partitioner.apply(Layout((WHOLE,)))
-    assert driver.places() == [LEFT, RIGHT], "forward, since back is barred"
-    assert settled(partitioner)
-
-
-def test_clear_after_a_crash_makes_nothing_first(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    cut_off(driver, journal)
-    partitioner.clear()
-    assert driver.calls == [f"destroy {LEFT}"]
-    assert settled(partitioner)
-
-
-def test_of_two_changes_that_were_cut_off_only_the_later_is_settled(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
-) -> None:
-    """Killed just before the earlier one was marked as superseded."""
-    cut_off(driver, journal)
-    journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (SIX,))
-    assert [change.wanted for change in partitioner.recover().superseded] == [(LEFT, RIGHT)]
-    assert driver.places() in ([WHOLE], [SIX])
-    assert settled(partitioner)
 
 
 def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_foreign(
@@ -499,20 +398,7 @@ def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_for
     assert driver.at(SIX).number == 1
     report = partitioner.recover()
     assert report.forgotten == (ONE, SIX)
-    assert [instance.place for instance in report.foreign] == [SIX]
-    assert not report.adopted
-
-
-def test_another_boot_forgets_everything(
-    partitioner: Partitioner, driver: Scripted, journal: Journal, tmp_path: Path
-) -> None:
-    partitioner.apply(Layout((LEFT, RIGHT)))
-    journal.begin_change(driver.gpu(), "migrator", (LEFT, RIGHT), ())
-    later = Partitioner(Scripted(tmp_path, boot="boot-2"), journal)
-    report = later.recover()
-    assert report.forgotten == (LEFT, RIGHT)
-    assert not report.adopted
-    assert settled(later)
+    assert not partitioner.ours()
 
 
 def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
@@ -525,7 +411,6 @@ def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
     with Journal(journal.path, synchronous="OFF") as anew:
         assert anew.damaged
         survivor = Partitioner(driver, anew)
-        assert survivor.recover().foreign == there
         assert survivor.clear() == ()
         assert survivor.apply(Layout((LEFT, RIGHT))) == ()
     assert driver.instances() == there
@@ -544,14 +429,19 @@ def test_without_the_intent_on_disk_the_driver_is_not_asked(
     assert driver.calls == []
 
 
-def test_one_partitioner_nests_its_lock_and_keeps_others_out(
-    partitioner: Partitioner, driver: Scripted, journal: Journal
+def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver: Scripted) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"create {RIGHT}", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [WHOLE]
+    assert settled(partitioner)
+
+
+def test_unknown_instances_are_foreign_and_never_touched(
+    partitioner: Partitioner, driver: Scripted
 ) -> None:
-    other = Partitioner(driver, journal, "other")
-    with partitioner.locked():
-        partitioner.apply(Layout((LEFT,)))
-        with pytest.raises(GpuError, match="is being changed by process"):
-            other.apply(Layout((RIGHT,)))
-        assert driver.places() == [LEFT]
-    other.create(RIGHT)
-    assert driver.places() == [LEFT, RIGHT]
+    whole, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
+    partitioner.apply(Layout((Place(2, "2g.10gb"),)))
+    partitioner.clear()
+    assert driver.instances() == (half, whole)

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from migrator.core.catalogue import Board, Place, board, conflict, maximal_placement_sets
+from migrator.core.catalogue import Board, Place, board, conflict
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import GpuInstance, InUseError, RefusedError
 from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use, take_memory
@@ -52,20 +52,6 @@ def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kin
         single = place.profile == other.profile and kind.profile(place.profile).max_instances == 1
         fits = apart and gpcs <= kind.compute_slices and not single
         assert (conflict(kind, [place], other) is None) is fits, (place, other)
-
-
-@pytest.mark.parametrize("kind", SOME, ids=lambda kind: kind.name)
-def test_every_maximal_layout_can_be_made_and_nothing_added(kind: Board) -> None:
-    for chosen in maximal_placement_sets(kind):
-        places = [
-            Place(placement.start, kind.plain_profiles[placement.gpcs].name) for placement in chosen
-        ]
-        for count, place in enumerate(places):
-            assert conflict(kind, places[:count], place) is None
-        for gpcs in kind.sizes:
-            profile = kind.plain_profiles[gpcs]
-            for start in profile.starts:
-                assert conflict(kind, places, Place(start, profile.name)) is not None
 
 
 def test_compute_slices_are_counted_too() -> None:

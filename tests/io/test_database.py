@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from migrator.core.catalogue import Place, boards
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Op
 from migrator.io import database
 from migrator.io.database import (
     DamagedError,
@@ -40,7 +38,7 @@ GPU = Gpu(0, "GPU-0", "a GPU", boards()["A100-40GB"], "boot-1", "1", True, "mig"
 def write_journal(path: Path) -> Path | None:
     with Journal(path, synchronous="OFF") as journal:
         for _ in range(30):
-            journal.begin(GPU, "migrator", Op.CREATE, Place(4, "3g.20gb"))
+            journal.begin_create(GPU, "migrator", Place(4, "3g.20gb"))
         return journal.damaged
 
 
@@ -242,22 +240,3 @@ def test_a_file_that_is_locked_is_neither_damaged_nor_set_aside(
         process.kill()
     assert KINDS[kind](path) is None
     assert not list(tmp_path.glob("*.damaged-*"))
-
-
-def test_a_file_that_another_process_moves_aside_meanwhile_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, connect, aside = tmp_path / "things.db", sqlite3.connect, tmp_path / "aside"
-    path.write_bytes(b"no database" * 1000)
-
-    def after_it_moved(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        if not aside.exists():
-            path.rename(aside)
-        connection: sqlite3.Connection = connect(*arguments, **options)
-        return connection
-
-    monkeypatch.setattr(sqlite3, "connect", after_it_moved)
-    connection, moved = open_database(path, THINGS, "OFF")
-    with closing(connection):
-        assert connection.execute("SELECT * FROM thing").fetchall() == []
-    assert moved is None, "this process moved nothing"

@@ -131,13 +131,6 @@ def test_a_process_that_exits_is_lost_with_its_status_and_last_line(call: str, w
         assert not process.alive
 
 
-def test_an_object_that_cannot_be_built_is_lost() -> None:
-    process = ObjectProcess("the number", int, "no number", keeps_output=True)
-    with pytest.raises(ChildLostError, match="the number exited with 1: ValueError: invalid"):
-        process.answer(LIMIT_S)
-    process.end(LIMIT_S)
-
-
 def test_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path) -> None:
     with counter() as process:
         process.call("work", tmp_path / "file", 600.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
-import resource
 import shutil
 import ssl
 import time
@@ -134,28 +132,6 @@ async def test_with_bad_files_the_certificate_in_use_stays_and_a_warning_is_logg
         (tmp_path / "at" / "tls.key").rmdir()
     ca.issue(tmp_path / "at")
     async with _followed(certificate):
-        await _until(lambda: certificate.current is not before)
-
-
-@pytest.mark.usefixtures("often")
-async def test_a_new_certificate_is_taken_once_there_are_files_to_be_had_again(
-    ca: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ca.issue(tmp_path / "at")
-    certificate = ServerCertificate(_files(tmp_path / "at"))
-    before = certificate.current
-    ca.issue(tmp_path / "at")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # one file can be opened, and the certificate and its key need one each at the same time
-    lowest = os.open(tmp_path, os.O_RDONLY)
-    os.close(lowest)
-    async with _followed(certificate):
-        await asyncio.to_thread(lambda: None)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, hard))
-        try:
-            await _until(lambda: "Too many open files" in caplog.text)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         await _until(lambda: certificate.current is not before)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from migrator.core.catalogue import board, boards
 from migrator.core.errors import InputError
-from migrator.profiling.drivers import Cpu
 from migrator.profiling.measurements import (
     Measurement,
     Partition,
@@ -20,7 +19,6 @@ from migrator.profiling.measurements import (
     on_instances,
 )
 from migrator.profiling.run import next_group
-from migrator.profiling.workers import Pool
 
 H200 = board("H200-141GB")
 MODELS = ["resnet-50", "bert-base"]
@@ -43,20 +41,6 @@ def test_every_model_size_and_batch_has_its_latency_measured_once_a_round() -> N
     assert {job.task for measurement in latencies for _, job in measurement.jobs} == {
         WorkKind.INFERENCE
     }
-
-
-def test_what_matters_most_comes_first() -> None:
-    listed = measurements(H200, MODELS, [1, 4], interference=True, rounds=2)
-    order = list(dict.fromkeys((measurement.study, measurement.round) for measurement in listed))
-    assert order == [
-        (Study.LATENCY, 0),
-        (Study.TRAINING, 0),
-        (Study.MEMORY, 0),
-        (Study.START, 0),
-        (Study.LATENCY, 1),
-        (Study.INTERFERENCE, 0),
-    ]
-    assert len({measurement.key for measurement in listed}) == len(listed)
 
 
 @pytest.mark.parametrize("name", ["A30-24GB", "H20-96GB", "H200-141GB", "GB300-278GB"])
@@ -131,13 +115,3 @@ def test_only_shares_that_coexist_are_prepared_together() -> None:
     waiting = deque(listed)
     assert next_group(waiting, set(), coexist=False) == listed[:1]
     assert len(waiting) == len(listed) - 1
-
-
-def test_on_a_cpu_one_process_measures_every_size() -> None:
-    """Importing the model's libraries takes longer than its measurements."""
-    pool = Pool(Cpu.find(0, H200))
-    listed = measurements(H200, MODELS[:1], [1, 4], interference=True)
-    shares = [measurement for measurement in listed if measurement.partition is Partition.SHARES]
-    assert len({tuple(pool.keys(share)) for share in shares if len(share.jobs) == 1}) == 1
-    for share in shares:
-        assert len(set(pool.keys(share))) == len(share.jobs)

@@ -10,7 +10,7 @@ import pytest
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Place, board
-from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDaemon, MpsDriver, daemon_folder
 from migrator.io.processes import is_running
@@ -51,23 +51,6 @@ def test_the_daemon_has_folders_of_its_own_and_quits(programs: NvidiaPrograms, s
     assert driver.reconfigurations == []
 
 
-def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms) -> None:
-    programs.smi(count=2)
-    driver = Mps.find(1)
-    visible = {"CUDA_VISIBLE_DEVICES": "GPU-1234abcd-0000"}
-    with driver.open(), driver.share(16) as share:
-        assert share.environment.items() >= visible.items()
-        assert driver.whole().environment == visible
-    assert programs.log()[0] == "start GPU-1234abcd-0000"
-
-
-@pytest.mark.usefixtures("programs")
-def test_the_daemon_goes_whatever_happens(state: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Mps.find(0).open():
-        raise ZeroDivisionError
-    assert daemon_of(state).running() is None
-
-
 def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, state: Path) -> None:
     others = MpsDriver.open(0, state)
     share = others.create(Place(4, "3g.71gb"))
@@ -88,16 +71,6 @@ def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, s
     assert daemon_of(state).running() is None
     assert starts_and_ends(programs) == ["start", "start", "quit", "start", "quit"]
     others.destroy(share)
-
-
-def test_one_process_measures_or_changes_the_gpu_at_a_time(
-    programs: NvidiaPrograms, state: Path
-) -> None:
-    with Mps.find(0).open():
-        with pytest.raises(GpuError, match="is being changed by process"), Mps.find(0).open():
-            pass
-        assert daemon_of(state).running() is not None
-    assert starts_and_ends(programs) == ["start", "quit"]
 
 
 def test_a_worker_that_crashes_leaves_no_daemon(
@@ -124,13 +97,4 @@ def test_gpus_that_cannot_be_shared_out_are_refused(programs: NvidiaPrograms) ->
         Mps.find(0)
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     with pytest.raises(InputError, match="RTX 4090 with 24 GiB is no board"):
-        Mps.find(0)
-
-
-def test_without_the_control_program_the_packaged_profiles_are_offered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
-    NvidiaPrograms(tmp_path / "programs").smi()
-    with pytest.raises(InputError, match=r"mps-control is not installed.*`migrator profiles`"):
         Mps.find(0)

@@ -188,16 +188,6 @@ def test_two_files_are_compared(tmp_path: Path) -> None:
     assert "no model on the same board" in refused("profile", "--compare", str(first), str(alien))
 
 
-def test_version_two_is_read_as_strictly_as_version_one(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    entry = {**profile_entry("a", 1.0), "latency_p95_msec": {}}
-    path.write_text(json.dumps({"version": 2, "profiles": [entry]}), encoding="utf-8")
-    assert "did you mean latency_p95_ms" in refused("profiles", str(path))
-    entry = {**profile_entry("a", 1.0), "latency_ms": {"0": {"14": 1.0}}}
-    path.write_text(json.dumps({"version": 2, "profiles": [entry]}), encoding="utf-8")
-    assert "profiles[0].latency_ms.0: '0' is not a batch" in refused("profiles", str(path))
-
-
 def test_the_module_alone_does_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

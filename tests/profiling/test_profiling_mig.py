@@ -17,7 +17,6 @@ from support.fake_nvml.machine import FakeNvml, FaultKind
 
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu.drivers.base import RefusedError
 from migrator.gpu.drivers.mig import open_mig
 from migrator.gpu.journal import Journal, journal_path
 from migrator.gpu.layout import BlockedError
@@ -137,18 +136,6 @@ def test_what_is_in_the_way_is_named_and_left_alone(machine: Machine) -> None:
     assert layout(fake) == ["3g.20gb at 4"]
 
 
-def test_the_largest_comes_first_so_that_a_full_gpu_is_found_at_once(
-    machine: Machine, tmp_path: Path
-) -> None:
-    fake = machine()
-    fake.foreign(0, "1g.6gb")
-    results = Results(tmp_path / "rows.jsonl", {})
-    with pytest.raises(GpuError, match=r"no room for 4g.24gb.*1g.6gb at 0 is in the way"):
-        profile(measurements(A30, [LOOKING], [1]), Mig.find(0), results, tmp_path / "x.json")
-    assert not results.rows
-    assert layout(fake) == ["1g.6gb at 0"]
-
-
 def test_whatever_happens_the_instance_goes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,15 +161,6 @@ def test_whatever_happens_the_instance_goes(
             Pool(driver).workers(todo[:1])
         assert layout(fake) == []
         assert kept.tb is not None
-
-
-def test_a_board_that_refuses_leaves_nothing(machine: Machine) -> None:
-    fake = machine()
-    driver = Mig.find(0)
-    fake.fault(FaultKind.COMPUTE_REFUSED, 1)
-    with driver.open(), pytest.raises(RefusedError), driver.share(14):
-        pass
-    assert layout(fake) == []
 
 
 def test_a_process_that_takes_a_moment_to_end_is_waited_for(machine: Machine) -> None:
@@ -228,13 +206,6 @@ def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
     with Mig.find(0).open():
         assert layout(fake) == ["1g.6gb at 0"]
-
-
-def test_mig_mode_is_not_switched(machine: Machine) -> None:
-    fake = machine(mig=False)
-    with pytest.raises(InputError, match=r"MIG mode of GPU 0 is off; .*nvidia-smi -i 0 -mig 1`"):
-        Mig.find(0)
-    assert not fake.store.now().gpus[0].mig
 
 
 def test_what_cannot_be_measured_is_refused(machine: Machine) -> None:

@@ -134,16 +134,6 @@ def test_neighbours_are_measured_beside_one_another(done: Profiled, folder: Path
     assert plain["contention"] >= 0
 
 
-def test_provenance_says_where_when_and_with_what(done: Profiled, folder: Path) -> None:
-    about = json.loads((folder / "found.json").read_text())["measured"]
-    assert about["gpu"] == "CPU"
-    assert about["torch"]
-    assert about["date"].startswith("20")
-    for entry in done.profiles:
-        assert entry["provenance"].startswith(f"CPU, torch {about['torch']}, {about['date']}; ")
-        assert "create_s published" in entry["provenance"]
-
-
 def test_a_second_run_measures_nothing_and_writes_the_same(
     done: Profiled, folder: Path, board: Board
 ) -> None:

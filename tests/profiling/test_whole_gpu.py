@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from support import PYTHONPATH
 from support.fake_nvml.library import installed
-from support.fake_nvml.machine import FakeNvml, FaultKind
+from support.fake_nvml.machine import FakeNvml
 from support.gpu_cli import gpu
 from support.nvidia_programs import NvidiaPrograms
 from support.waiting import LIMIT_S, until
 
-from migrator.core.catalogue import Place, board
+from migrator.core.catalogue import board
 from migrator.core.errors import GpuError
 from migrator.core.profiles import profile_of
 from migrator.profiling.drivers import Mig, Mps, driver
@@ -144,14 +144,6 @@ def test_what_is_measured_is_not_measured_again(finished: Finished, fake: FakeNv
     assert layout(fake) == []
 
 
-def test_instances_are_created_and_destroyed_several_times(finished: Finished) -> None:
-    every = rows_in(finished.out)
-    rows = [row for row in every if row.get("key", "").startswith("reconfiguration")]
-    for sms in (14, 28, 56):
-        assert [row["sms"] for row in rows].count(sms) > 5
-    assert all(row["create_s"] > 0 and row["destroy_s"] > 0 for row in rows)
-
-
 def test_an_inference_is_watched_while_instances_beside_it_change(finished: Finished) -> None:
     (row,) = [row for row in rows_in(finished.out) if row.get("study") == "changes"]
     (neighbour,) = row["jobs"]
@@ -188,11 +180,8 @@ def test_a_gpu_in_use_is_refused(fake: FakeNvml, tmp_path: Path) -> None:
         measure_gpu(small(), Mig.find(0), tmp_path, command="measure")
     fake.release()
     fake.foreign(2, "2g.12gb")
-    with pytest.raises(GpuError, match=r"has instances \(2g.12gb at 2\); give --make-room"):
+    with pytest.raises(GpuError, match=r"has instances \(2g.12gb at 2\); save them with"):
         measure_gpu(small(), Mig.find(0), tmp_path, command="measure")
-    fake.hold(2, os.getpid())
-    with pytest.raises(GpuError, match="is in use by"):
-        measure_gpu(small(), Mig.find(0), tmp_path, command="measure", make_room=True)
     assert layout(fake) == ["2g.12gb at 2"]
     assert not (tmp_path / "report.md").exists()
 
@@ -208,52 +197,13 @@ def test_what_fits_beside_others_is_measured(fake: FakeNvml, tmp_path: Path) -> 
     assert f"- not measured: 4 times inference of {TINY}" in page
 
 
-def test_unused_instances_make_room_and_are_created_again(fake: FakeNvml, tmp_path: Path) -> None:
-    fake.foreign(0, "1g.6gb")
-    fake.foreign(2, "2g.12gb")
-    seen: list[list[str]] = []
-    done = measure_gpu(
-        *(some(lambda job: job.shares == (28, 28)), Mig.find(0), tmp_path),
-        command="measure",
-        make_room=True,
-        report=lambda *_: seen.append(layout(fake)),
-    )
-    assert seen == [["2g.12gb at 0", "2g.12gb at 2"]]
-    assert (done.measured, done.changed) == (1, ())
-    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
-
-
-def test_an_instance_that_cannot_be_created_again_is_named(fake: FakeNvml, tmp_path: Path) -> None:
-    fake.foreign(0, "1g.6gb")
-
-    def refuse(*_: object) -> None:
-        fake.fault(FaultKind.INSUFFICIENT_RESOURCES)
-
-    done = measure_gpu(
-        *(small()[:1], Mig.find(0), tmp_path), command="measure", make_room=True, report=refuse
-    )
-    assert "1g.6gb at 0 could not be created again" in done.changed[0]
-    assert layout(fake) == []
-    # the next run knows, and puts back what came since then too
-    fake.foreign(2, "2g.12gb")
-    again = measure_gpu(
-        *(small()[1:2], Mig.find(0), tmp_path), command="measure", make_room=True, fresh=True
-    )
-    assert again.changed == ()
-    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
-
-
 def test_an_error_leaves_the_gpu_as_it_was(fake: FakeNvml, tmp_path: Path) -> None:
-    fake.foreign(0, "1g.6gb")
-
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        measure_gpu(
-            *(small(), Mig.find(0), tmp_path), command="measure", make_room=True, report=fail
-        )
-    assert layout(fake) == ["1g.6gb at 0"]
+        measure_gpu(small(), Mig.find(0), tmp_path, command="measure", report=fail)
+    assert layout(fake) == []
     assert "**Unfinished: 1 of 3 measurements.**" in (tmp_path / "report.md").read_text()
 
 
@@ -264,9 +214,8 @@ def test_an_error_leaves_the_gpu_as_it_was(fake: FakeNvml, tmp_path: Path) -> No
 def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     fake: FakeNvml, tmp_path: Path, number: int, code: int
 ) -> None:
-    fake.foreign(0, "1g.6gb")
     out, rows = tmp_path / "out", tmp_path / "out" / "measurements.jsonl"
-    words = ["profiling.measuring", str(tmp_path / "fake"), TINY, "--make-room", "--out", str(out)]
+    words = ["profiling.measuring", str(tmp_path / "fake"), TINY, "--out", str(out)]
     run = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
     until(lambda: rows.exists() and '"study": "latency"' in rows.read_text())
     assert layout(fake) == ["4g.24gb at 0"]
@@ -279,28 +228,7 @@ def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
         measure_gpu(small()[:1], Mig.find(0), out, command="measure")
     else:
         assert "**Unfinished: " in (out / "report.md").read_text()
-    assert layout(fake) == ["1g.6gb at 0"]
-
-
-class Interrupted(Mig):
-    """Ctrl-C at the end, while instances are created again."""
-
-    def create_again(self, place: Place) -> None:
-        signal.raise_signal(signal.SIGINT)
-        super().create_again(place)
-
-
-def test_ctrl_c_while_instances_are_created_again_leaves_none_out(
-    fake: FakeNvml, tmp_path: Path
-) -> None:
-    fake.foreign(0, "1g.6gb")
-    fake.foreign(2, "2g.12gb")
-    with pytest.raises(KeyboardInterrupt):
-        measure_gpu(
-            *(small()[:1], Interrupted.find(0), tmp_path), command="measure", make_room=True
-        )
-    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
-    assert "- The GPU is as it was before." in (tmp_path / "report.md").read_text()
+    assert layout(fake) == []
 
 
 def test_shares_need_no_instances_and_the_daemon_is_gone(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
 from migrator.core.tensors import DTYPES, TensorSpec, record_dtype
-from migrator.io.frames import FrameError, decode_array, encode_array
+from migrator.io.child_process import FrameError, decode_array, encode_array
 from migrator.serving.http.protocol import InferRequest
 from migrator.serving.http.tensors import encode_answer, read_records, tensor_parts
 from migrator.serving.workers.messages import ModelInterface

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from support.waiting import until
 
 from migrator.core.errors import InputError
-from migrator.io.frames import Channel
+from migrator.io.child_process import Channel
 from migrator.learn.model import Model
 from migrator.serving.workers.messages import Assignment, ToWorker, WorkerReady
 from migrator.serving.workers.worker import FairLock, Worker

@@ -33,7 +33,7 @@ from support.waiting import until_async
 
 import migrator
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.frames import Channel
+from migrator.io.child_process import Channel
 from migrator.serving.workers.forkserver_process import ForkserverLoop, has_opened_gpu
 from migrator.serving.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serving.workers.pool import ServingWorker, Workers

@@ -16,6 +16,6 @@ def mig_driver(
     """The fake machine and its driver; nothing ever waits."""
     with (
         installed(folder, [board], mig=mig_on) as fake,
-        mig.open_mig(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
+        mig.open_mig(0, boot_id=fake.boot_id) as driver,
     ):
         yield fake, driver

@@ -1,9 +1,10 @@
-"""Campaigns of lives that end in kills, each followed by a recovery that is held to its promises.
+"""Changes of a GPU by two owners, killed anywhere, each followed by a recovery that is checked.
 
 python -m support.gpu_chaos FOLDER --operations N
 python -m support.gpu_chaos FOLDER --every-point STEP
-Random operations, or one course killed at each of its points. Prints what happened as JSON; ends
-with a traceback where a promise is broken.
+Random operations on a GPU that others use too, or one course killed at each of its points, and each
+recovery at every STEPth. Prints what happened as JSON; ends with a traceback where a promise is
+broken.
 """
 
 from __future__ import annotations
@@ -18,282 +19,331 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from migrator.core.catalogue import Place
-from migrator.core.errors import MigratorError
-from migrator.gpu.layout import Layout
-from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
-from support.gpu_worlds import World
+from migrator.core.catalogue import Place, all_places, board, place_mask
+from migrator.core.errors import InputError, MigratorError
+from migrator.gpu.drivers import mig
+from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
+from migrator.gpu.journal import EntryState, Journal, JournalEntry, match_entries
+from migrator.gpu.layout import Layout, Op, plan_steps
+from migrator.gpu.partitioner import Partitioner
+from support.fake_nvml.library import installed
+from support.fake_nvml.machine import CHANGING, FakeNvml, FaultKind
+from support.fake_nvml.state import gpu_uuid
+
+OWNERS = ("migrator", "other")
+BOARD = board("A100-40GB")
+FAULTS = (
+    FaultKind.IN_USE,
+    FaultKind.TRANSIENT_DESTROY,
+    FaultKind.INSUFFICIENT_RESOURCES,
+    FaultKind.COMPUTE_REFUSED,
+    FaultKind.NO_PERMISSION,
+    FaultKind.GPU_LOST,
+)
+DONE, FAILED, AS_BEFORE, BROKEN = range(4)
+"""Exit codes of a process; -9 if it was killed."""
+Holdings = dict[str, frozenset[Place]]
+"""Which places each owner has."""
+Act = Callable[[dict[str, Partitioner]], object]
 
 
-@dataclass
-class Boot:
-    """What was done between two reboots."""
+@dataclass(frozen=True)
+class Operation:
+    """An operation of one owner, and the owner's places after it."""
 
-    succeeded: int = 0
-    created: int = 0
+    owner: str
+    act: Callable[[Partitioner], object]
+    places: frozenset[Place]
+
+    def __call__(self, partitioners: dict[str, Partitioner]) -> None:
+        self.act(partitioners[self.owner])
+
+
+def recover_all(partitioners: dict[str, Partitioner]) -> None:
+    for partitioner in partitioners.values():
+        partitioner.recover()
 
 
 class Campaign:
-    """One machine, many lives."""
+    """One machine and its journal, on which processes work one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.world, self.folder = World(folder), folder
-        self.draw = random.Random(0)
-        self.diary = Diary(folder / "diary")
-        self.foreign: dict[int, Place] = {}
+    def __init__(self, folder: Path, foreign: dict[int, Place] | None = None) -> None:
+        self.folder, self.draw = folder, random.Random(0)
+        self.fake = FakeNvml(folder / "nvml", [BOARD.name])
+        self.foreign = dict(foreign or {})
+        """Places of foreign instances, by identity."""
         self.counts: Counter[str] = Counter()
-        self.boots = [Boot()]
-        self._begun: dict[str, Any] | None = None
 
-    def life(
-        self, lived: Callable[[Life], object], points: int | None, *, interrupts: bool = False
-    ) -> bool:
-        """Forks a life and waits for its end; whether it was killed."""
+    def copied(self, folder: Path) -> Campaign:
+        return Campaign(shutil.copytree(self.folder, folder), self.foreign)
+
+    def present(self) -> dict[int, GpuInstance]:
+        """What is on the board, by serial numbers that are never given twice."""
+        serials = {made.number: made.serial for made in self.fake.store.now().gpus[0].instances}
+        return {serials[instance.number]: instance for instance in self.fake.instances()}
+
+    def holdings(self) -> Holdings:
+        """What each owner has, as journal and board say."""
+        there = match_entries(self.fake.instances(), self._entries())
+        return {
+            owner: frozenset(place for place, (_, entry) in there.items() if entry.owner == owner)
+            for owner in OWNERS
+        }
+
+    def _entries(self) -> tuple[JournalEntry, ...]:
+        uuid = gpu_uuid(BOARD.name, 0)
+        gpu = Gpu(0, uuid, "", BOARD, self.fake.boot_id(), "", True, DriverKind.MIG)
+        with Journal(self.folder / "journal.db", read_only=True) as journal:
+            return journal.entries(gpu)
+
+    @contextmanager
+    def _opened(self, points: int | None) -> Iterator[dict[str, Partitioner]]:
+        """The owners' partitioners; this process is killed at the given point that it passes.
+
+        Points are before each write to the journal, and before each change of the GPU.
+        """
+        left = count(points or 0, -1)
+
+        def passed(name: str) -> None:
+            if points is not None and next(left) == 1:
+                with (self.folder / "points").open("a") as file:
+                    print(name, file=file)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def traced(statement: str) -> None:
+            if statement.startswith(("INSERT", "UPDATE", "DELETE")):
+                passed("journal")
+
+        def before(name: str) -> None:
+            if name in CHANGING:
+                passed(name)
+
+        with (
+            installed(self.folder / "nvml", before=before) as fake,
+            mig.open_mig(0, boot_id=fake.boot_id) as driver,
+            Journal(self.folder / "journal.db", synchronous="OFF") as journal,
+        ):
+            journal._connection.set_trace_callback(traced)
+            yield {
+                owner: Partitioner(driver, journal, owner, sleep=lambda _: None) for owner in OWNERS
+            }
+
+    def run(self, act: Act, points: int | None = None) -> int:
+        """The exit code of a process that does it."""
         child = os.fork()
         if child == 0:
-            self._be(lived, points, interrupts)
-        _, status = os.waitpid(child, 0)
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        assert killed or status == 0, "a life broke a promise, see above"
-        self.counts["kills"] += killed
-        return killed
+            self._be(act, points)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code != BROKEN, "see above"
+        self.counts["kills"] += code == -signal.SIGKILL
+        return code
 
-    def _be(self, lived: Callable[[Life], object], points: int | None, interrupts: bool) -> None:
+    def _be(self, act: Act, points: int | None) -> None:
+        code = BROKEN
         try:
-            trap = Trap(points, interrupts, lambda point: self.diary.write(event="trap", at=point))
-            with ExitStack() as stack:
-                lived(self.opened(stack, trap))
-            os._exit(0)
+            with self._opened(points) as partitioners:
+                act(partitioners)
+            code = DONE
+        except MigratorError as error:
+            code = AS_BEFORE if "the GPU is as it was before" in str(error) else FAILED
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
-            os._exit(1)
+        os._exit(code)
 
-    def opened(self, stack: ExitStack, trap: Trap) -> Life:
-        """A life in this process."""
-        driver = stack.enter_context(self.world.opened(trap))
-        journal = stack.enter_context(opened_journal(self.folder, trap))
-        seed = random.Random(self.draw.random())
-        return Life(self.world, driver, journal, self.diary, seed, dict(self.foreign), trap)
+    def fixed(self) -> set[int]:
+        """Instances that may not go: those of other programs, and those in use."""
+        held = {identity for identity, there in self.present().items() if there.holders}
+        return held | self.foreign.keys()
 
-    def random_life(self, most: int) -> int:
-        """One life with random operations, what may happen after it, and the recovery."""
-        self.draw.random()
-        points = self.draw.choice([None, *[self.draw.randint(1, 40)] * 9])
-        interrupts = self.draw.random() < 0.15
-        self.life(lambda life: life.lived(most), points, interrupts=interrupts)
-        last, operations = self.digested()
-        self.world.mend()
-        disturbed = self._meanwhile() if self.draw.random() < 0.2 else False
-        while self.draw.random() < 0.3:
-            self.draw.random()
-            recovery = self.draw.choice([_recover_all, _recover_with_faults])
-            self.life(recovery, self.draw.randint(1, 8))
-            self.world.mend()
-            self.digested()
-        self.check(last, disturbed)
-        return operations
+    def check(self, possible: list[Holdings] | None) -> None:
+        """Recovers, and checks the board, the journal and what the owners have.
 
-    def digested(self) -> tuple[dict[str, Any] | None, int]:
-        """What the diary says: the last word about ours, and how much was done."""
-        last: dict[str, Any] | None = None
-        operations = 0
-        for event in self.diary.read():
-            kind = event["event"]
-            operations += kind in ("begin", "others")
-            if kind == "foreign":
-                self.foreign[event["identity"]] = Place(*event["place"])
-            elif kind == "removed":
-                self.foreign.pop(event["identity"], None)
-                last = None
-            elif kind == "reboot":
-                self._rebooted()
-                last = {"event": "reboot"}
-            elif kind in ("begin", "end"):
-                last = event
-                self._count(event)
-                self.counts["failed"] += bool(event.get("failed"))
-                self.counts["stubborn"] += bool(event.get("stubborn"))
-            elif kind == "trap":
-                self.counts[f"at {event['at']}"] += 1
-        return last, operations
-
-    def _rebooted(self) -> None:
-        self.foreign.clear()
-        self.boots.append(Boot())
-
-    def _count(self, event: dict[str, Any]) -> None:
-        """Operations that ended without an error, and those among them that made an instance."""
-        if event["event"] == "begin":
-            self._begun = event
-        elif self._begun and not event.get("failed"):
-            before, now = _holdings(self._begun["before"]), _holdings(event["holdings"])
-            self.boots[-1].succeeded += 1
-            self.boots[-1].created += any(now[owner] - before[owner] for owner in OWNERS)
-
-    def _meanwhile(self) -> bool:
-        """Between the crash and the recovery others go on; whether that can block us."""
-        with ExitStack() as stack:
-            life = self.opened(stack, Trap())
-            open_places = life.open_places()
-        kind = self.draw.choice(["reboot", "foreign", "remove"])
-        self.counts[f"meanwhile {kind}"] += 1
-        if kind == "reboot":
-            self.world.reboot()
-            self._rebooted()
-        elif kind == "foreign":
-            place = self.draw.choice(open_places)
-            before = {instance.identity for instance in self.world.seen()}
-            if self.world.foreign(place, whole=True):
-                (new,) = (
-                    instance for instance in self.world.seen() if instance.identity not in before
-                )
-                self.foreign[new.identity] = place
-        else:
-            seen = [instance for instance in self.world.seen() if not instance.held]
-            for instance in seen[: self.draw.randint(1, 3)]:
-                self.world.remove(instance.place)
-                self.foreign.pop(instance.identity, None)
-        return True
-
-    def check(self, last: dict[str, Any] | None, disturbed: bool) -> None:
-        """Recovers, and holds the result against the board and against what was meant."""
-        self.world.mend()
-        held = {instance.identity for instance in self.world.seen() if instance.held}
-        with ExitStack() as stack:
-            life = self.opened(stack, Trap())
-            owners = list(OWNERS)
-            self.draw.shuffle(owners)
-            unsettled = [
-                problem
-                for owner in owners
-                for problem in life.partitioner(owner).recover().unsettled
-            ]
-            assert disturbed or not unsettled, unsettled
-            self._check_board(life, held)
-            self._check_journal(life, bool(unsettled))
-            if last and not disturbed:
-                self._check_layout(life.holdings(), last)
-        self.counts["recoveries"] += 1
-        self.counts["unsettled"] += bool(unsettled)
-
-    def _check_board(self, life: Life, held: set[int]) -> None:
-        """No orphan of ours; no foreign instance touched; the rest is ours in the journal."""
-        seen = {instance.identity: instance for instance in self.world.seen()}
-        assert held <= seen.keys(), "an instance in use is gone"
+        `possible` is None where another program came before the recovery, which may then be barred.
+        """
+        self.fake.mend()
+        fixed = self.fixed()
+        with self._opened(None) as partitioners:
+            unsettled: list[str] = []
+            for owner in self.draw.sample(OWNERS, len(OWNERS)):
+                unsettled += partitioners[owner].recover().unsettled
+            assert possible is None or not unsettled, unsettled
+            assert unsettled or not any(our.is_unfinished for our in partitioners.values())
+        assert all(entry.state is EntryState.PRESENT for entry in self._entries())
+        present, now = self.present(), self.holdings()
+        assert fixed <= present.keys(), "an instance in use or not ours is gone"
         for identity, place in self.foreign.items():
-            assert seen[identity].place == place, "a foreign instance was touched"
-        ours = [instance for identity, instance in seen.items() if identity not in self.foreign]
-        assert all(instance.whole for instance in ours), f"half-made: {ours}"
-        journal = [place for places in life.holdings().values() for place in places]
-        assert sorted(journal) == sorted(instance.place for instance in ours), (journal, ours)
+            assert present[identity].place == place
+        ours = [there for identity, there in present.items() if identity not in self.foreign]
+        assert all(there.uuid for there in ours), f"half-made: {ours}"
+        places = sorted(place for held in now.values() for place in held)
+        assert places == sorted(there.place for there in ours)
+        if possible is not None:
+            assert now in possible, (now, possible)
+            if possible[0] != possible[-1]:
+                self.counts["forward" if now == possible[-1] else "back"] += 1
 
-    def _check_journal(self, life: Life, unsettled: bool) -> None:
-        assert all(entry.state == "done" for entry in life.journal.entries(life.gpu))
-        assert unsettled or not life.journal.unfinished(life.gpu)
+    # Random operations.
 
-    def _check_layout(self, now: Holdings, last: dict[str, Any]) -> None:
-        """The layout before the last operation or the one it was to bring."""
-        if last["event"] == "reboot":
-            assert not any(now.values())
+    def random_operation(self) -> None:
+        """Others act, one of ours, perhaps with a fault or killed, and recovers."""
+        while self.draw.random() < 0.4:
+            self._others()
+        before = self.holdings()
+        operation = self._drawn(before)
+        after = {**before, operation.owner: operation.places}
+        faulty = self.draw.random() < 0.25
+        if faulty:
+            often, later = self.draw.choice([1, 2, 3, 12]), self.draw.choice([0, 0, 1, 2, 20])
+            self.fake.fault(self.draw.choice(FAULTS), often, after=later)
+        fixed = self.fixed()
+        points = self.draw.randint(1, 12) if self.draw.random() < 0.6 else None
+        code = self.run(operation, points)
+        self.fake.mend()
+        assert fixed <= self.present().keys(), "an instance in use or not ours is gone"
+        if code == AS_BEFORE:
+            assert self.holdings() == before
+        possible: list[Holdings] | None = [before, after]
+        if not faulty and code >= 0:
+            possible = [before] if code else [after]
+            assert self.holdings() == possible[0]
+        if self.draw.random() < 0.1:
+            self._others()
+            possible = None
+        if self.draw.random() < 0.2:
+            self.run(recover_all, self.draw.randint(1, 8))
+        self.check(possible)
+
+    def _others(self) -> None:
+        """Another program or the machine does something."""
+        present = self.present()
+        kind = self.draw.choices(
+            ["make", "unmake", "take", "hold", "release", "reboot"], [3, 6, 3, 3, 6, 0.3]
+        )[0]
+        ours = {there for there in present if there not in self.foreign}
+        if kind == "make":
+            self._make(present.keys())
+        elif kind == "unmake" and self.foreign:
+            identity = self.draw.choice(sorted(self.foreign))
+            self.fake.remove(self.foreign.pop(identity).start)
+        elif kind == "take" and (free := [there for there in ours if not present[there].holders]):
+            self.fake.remove(present[self.draw.choice(sorted(free))].place.start)
+        elif kind == "hold" and (whole := [there for there in present.values() if there.uuid]):
+            self.fake.hold(self.draw.choice(whole).place.start, os.getpid())
+        elif kind == "release":
+            self.fake.release()
+        elif kind == "reboot":
+            self.fake.reboot()
+            self.foreign.clear()
+            self.counts["reboots"] += 1
+
+    def _make(self, there: Set[int]) -> None:
+        """Only where the journal has nothing: what another makes there cannot be told from ours."""
+        known = {entry.place for entry in self._entries()}
+        place = self.draw.choice([place for place in all_places(BOARD) if place not in known])
+        try:
+            self.fake.foreign(place.start, place.profile, whole=self.draw.random() < 0.8)
+        except InputError:  # no room
             return
-        there = {instance.identity for instance in self.world.seen()}
-        assert set(last.get("fixed", ())) <= there, "an instance in use or not ours is gone"
-        names = ("before", "after") if last["event"] == "begin" else ("holdings",)
-        possible = [_holdings(last[name]) for name in names]
-        assert now in possible, (now, possible)
-        if last["event"] == "begin" and possible[0] != possible[1]:
-            self.counts["forward" if now == possible[1] else "back"] += 1
+        (made,) = self.present().keys() - there
+        self.foreign[made] = place
 
+    def _drawn(self, holdings: Holdings) -> Operation:
+        owner = self.draw.choices(OWNERS, [2, 1])[0]
+        mine, present = holdings[owner], self.fake.instances()
+        kind = self.draw.choices(["apply", "clear", "create", "destroy"], [8, 1, 3, 3])[0]
+        place = self.draw.choice(list(all_places(BOARD)))
+        if kind == "create":
+            return Operation(owner, lambda our: our.create(place), mine | {place})
+        if kind == "destroy" and mine:
+            gone = self.draw.choice(sorted(mine))
+            return Operation(owner, lambda our: our.destroy(gone), mine - {gone})
+        if kind == "clear":
+            used = {there.place for there in present if there.holders}
+            return Operation(owner, Partitioner.clear, mine & used)
+        layout = self._layout()
+        try:
+            steps = plan_steps(BOARD, present, mine, layout)
+        except MigratorError:
+            steps = ()
+        gone_places = {step.place for step in steps if step.op is Op.DESTROY}
+        made = {step.place for step in steps if step.op is Op.CREATE}
+        return Operation(owner, lambda our: our.apply(layout), mine - gone_places | made)
 
-def _holdings(raw: dict[str, list[list[Any]]]) -> Holdings:
-    return {owner: frozenset(Place(*place) for place in places) for owner, places in raw.items()}
-
-
-def _recover_all(life: Life) -> None:
-    for owner in OWNERS:
-        life.partitioner(owner).recover()
-
-
-def _recover_with_faults(life: Life) -> None:
-    """What it cannot settle is the next one's."""
-    life.world.fault(life.draw)
-    with suppress(MigratorError):
-        _recover_all(life)
-
-
-LONG_BOOT = 10
-"""Operations that succeeded after a reboot, of which some must have made instances."""
-
-
-def course(life: Life) -> None:
-    """Every kind of operation, with a foreign instance and one in use on the board."""
-    world, partitioner = life.world, life.partitioner(OWNERS[0])
-    with life.trap.off():
-        assert world.foreign(Place(6, "1g.5gb"), whole=True)
-    (other,) = world.seen()
-    life.foreign[other.identity] = other.place
-    life.diary.write(event="foreign", identity=other.identity, place=other.place)
-    first = _places((0, "2g.10gb"), (2, "1g.5gb"), (3, "1g.5gb"), (4, "2g.10gb"))
-    then = _places((0, "2g.10gb"), (2, "2g.10gb"), (4, "1g.5gb"))
-    life.done(partitioner, lambda: partitioner.apply(Layout(tuple(first))), first)
-    with life.trap.off():
-        world.hold(Place(0, "2g.10gb"))
-    life.done(partitioner, lambda: partitioner.apply(Layout(tuple(then))), then)
-    new, old = Place(5, "1g.5gb"), Place(2, "2g.10gb")
-    life.done(partitioner, lambda: partitioner.create(new), then | {new})
-    life.done(partitioner, lambda: partitioner.destroy(old), (then | {new}) - {old})
-    life.done(partitioner, partitioner.clear, _places((0, "2g.10gb")))
+    def _layout(self) -> Layout:
+        """Places and counts that mostly fit."""
+        places, counts, taken = list[Place](), Counter[str](), 0
+        every = list(all_places(BOARD))
+        for place in self.draw.sample(every, self.draw.choice([1, 2, 6, len(every)])):
+            if place_mask(BOARD, place) & taken:
+                continue
+            taken |= place_mask(BOARD, place)
+            if self.draw.random() < 0.3:
+                counts[place.profile] += 1
+            else:
+                places.append(place)
+        return Layout(tuple(places), counts)
 
 
 def _places(*places: tuple[int, str]) -> frozenset[Place]:
     return frozenset(Place(*place) for place in places)
 
 
-def every_point(folder: Path, step: int) -> Counter[str]:
-    """The course killed at every point, and each recovery killed too, at every point.
+FIRST = _places((0, "2g.10gb"), (2, "1g.5gb"), (3, "1g.5gb"), (4, "2g.10gb"))
+THEN = _places((0, "2g.10gb"), (2, "2g.10gb"), (4, "1g.5gb"))
+NEW, OLD = Place(5, "1g.5gb"), Place(2, "2g.10gb")
+COURSE = (
+    Operation(OWNERS[0], lambda our: our.apply(Layout(tuple(FIRST))), FIRST),
+    Operation(OWNERS[0], lambda our: our.apply(Layout(tuple(THEN))), THEN),
+    Operation(OWNERS[0], lambda our: our.create(NEW), THEN | {NEW}),
+    Operation(OWNERS[0], lambda our: our.destroy(OLD), (THEN | {NEW}) - {OLD}),
+    Operation(OWNERS[0], Partitioner.clear, _places((0, "2g.10gb"))),
+)
+"""Every kind of operation; a process uses the first instance from the second operation on."""
 
-    With a `step` above 1 a recovery is killed at every so manieth point, another one's at others.
+
+def every_point(folder: Path, step: int) -> Counter[str]:
+    """Kill each operation at every point, and some of the recoveries too.
+
+    A recovery is killed at every `step`th point, the next one at others.
     """
     counts: Counter[str] = Counter()
-    for first in count(1):
-        begun = folder / f"{first}"
-        begun.mkdir()
-        campaign = Campaign(begun)
-        if not campaign.life(course, first):
-            campaign.check(campaign.digested()[0], disturbed=False)
-            return counts
-        last, _ = campaign.digested()
-        counts += campaign.counts
-        for second in count(1 + first % step, step):
-            copied = shutil.copytree(begun, folder / f"{first}-{second}")
-            again = Campaign(copied)
-            again.foreign = campaign.foreign
-            killed = again.life(_recover_all, second)
-            again.digested()
-            again.check(last, disturbed=False)
-            counts += again.counts
-            if not killed:
+    base = Campaign(folder / "base")
+    base.fake.foreign(6, "1g.5gb")
+    base.foreign = {identity: there.place for identity, there in base.present().items()}
+    for number, operation in enumerate(COURSE):
+        before = base.holdings()
+        possible = [before, {**before, operation.owner: operation.places}]
+        for first in count(1):
+            killed = base.copied(folder / f"{number}-{first}")
+            if killed.run(operation, first) == DONE:
                 break
-    raise AssertionError
+            for second in count(1 + first % step, step):
+                again = killed.copied(folder / f"{number}-{first}-{second}")
+                code = again.run(recover_all, second)
+                again.check(possible)
+                counts += again.counts
+                if code == DONE:
+                    break
+            counts += _points(killed)
+        assert base.run(operation) == DONE
+        base.check(possible[1:])
+        if not number:
+            base.fake.hold(0, os.getpid())
+    return counts
 
 
-def random_campaign(campaign: Campaign, operations: int) -> None:
-    """Run lives until this many operations were done."""
-    while campaign.counts["operations"] < operations:
-        campaign.counts["operations"] += campaign.random_life(16)
-        campaign.counts["lives"] += 1
-    long = [boot for boot in campaign.boots[1:] if boot.succeeded >= LONG_BOOT]
-    campaign.counts["reboots"] = len(campaign.boots) - 1
-    campaign.counts["long boots"] = len(long)
-    campaign.counts["fewest creates"] = min((boot.created for boot in long), default=0)
+def _points(campaign: Campaign) -> Counter[str]:
+    """At which points a process was killed."""
+    path = campaign.folder / "points"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return campaign.counts + Counter(f"at {line}" for line in lines)
 
 
 def main() -> None:
@@ -307,8 +357,9 @@ def main() -> None:
         counts = every_point(chosen.folder, chosen.every_point)
     else:
         campaign = Campaign(chosen.folder)
-        random_campaign(campaign, chosen.operations)
-        counts = campaign.counts
+        for _ in range(chosen.operations):
+            campaign.random_operation()
+        counts = _points(campaign)
     print(json.dumps(dict(sorted(counts.items()))))
 
 

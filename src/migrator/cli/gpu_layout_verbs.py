@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from migrator.gpu.layout import Step
     from migrator.gpu.partitioner import Partitioner
 
-_INTERRUPTED = "an earlier run was interrupted; this one continues from there"
+_INTERRUPTED = "an earlier run was interrupted; its change is settled first"
 LayoutGiven = Annotated[
     str,
     typer.Argument(
@@ -207,7 +207,7 @@ def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
 def _report_recovery(partitioner: Partitioner) -> None:
     """Report the changes that an interrupted run left, and how they were settled."""
     report = partitioner.recovered
-    if report.finished or report.undone or report.superseded:
+    if report.finished or report.undone:
         say(_INTERRUPTED)
     if report.forgotten:
         say(f"gone since the last run: {', '.join(map(str, report.forgotten))}")

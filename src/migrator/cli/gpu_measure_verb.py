@@ -44,12 +44,6 @@ def measure(
         float,
         typer.Option(min=1, metavar="SECONDS", help="Start no measurement that would end later."),
     ] = _BUDGET_S,
-    make_room: Annotated[
-        bool,
-        typer.Option(
-            "--make-room", help="Remove unused instances, and create them again at the end."
-        ),
-    ] = False,
     beside_others: Annotated[
         bool,
         typer.Option(
@@ -96,7 +90,6 @@ def measure(
             out,
             command=shlex.join(command),
             budget_s=budget_s,
-            make_room=make_room,
             beside_others=beside_others,
             fresh=fresh,
             report=lambda _measurement, _row: step(),

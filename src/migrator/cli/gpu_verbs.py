@@ -189,7 +189,7 @@ def show(
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(_profile_table(gpu.board, instances))
     for change in unfinished:
-        print(f"\nunfinished: {change}; the next change continues from there")
+        print(f"\nunfinished: {change}; the next change settles it first")
 
 
 @group.command()
@@ -265,16 +265,16 @@ def _read_journal(
     chosen: GpuTarget, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
-    from migrator.gpu.journal import Journal, journal_path, live_creates, match_creates
+    from migrator.gpu.journal import Journal, journal_path, match_entries
 
     try:
         with Journal(journal_path(chosen.state), read_only=True) as journal:
-            begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
+            begun, entries = journal.unfinished(gpu), journal.entries(gpu)
             changes = [
                 f"{change.owner}'s change, begun by process {change.pid}" for change in begun
             ]
-            matched = match_creates(instances, creates)
-            return {place: create.owner for place, (_, create) in matched.items()}, changes
+            matched = match_entries(instances, entries)
+            return {place: entry.owner for place, (_, entry) in matched.items()}, changes
     except MigratorError as error:
         say(str(error))
         return {}, []

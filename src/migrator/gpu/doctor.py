@@ -26,7 +26,7 @@ from migrator.gpu.journal import (
     JournalEntry,
     LayoutChange,
     journal_path,
-    live_creates,
+    match_entries,
 )
 from migrator.gpu.layout import removal_command
 from migrator.gpu.partitioner import GpuLock
@@ -61,7 +61,8 @@ MANAGERS = {
         f"{_NODE} nvidia.com/gpu.deploy.device-plugin=false",
     ),
     DRA_DRIVER: (
-        "NVIDIA's DRA driver, gives this GPU to pods",
+        "NVIDIA's DRA driver, gives this GPU to pods; with dynamic MIG it starts by removing all "
+        "instances that it does not know",
         "kubectl get daemonset -A | grep kubelet-plugin  # its nodeSelector must exclude NODE",
     ),
     HAMI: (
@@ -183,10 +184,7 @@ def instance_checks(
     driver: str, gpu: Gpu, instances: Sequence[GpuInstance], entries: Sequence[JournalEntry]
 ) -> Iterator[Check]:
     """Report the instances on the board, their ownership and use, and the unusable ones."""
-    creates = live_creates(entries)
-    ours = [
-        instance for instance in instances if any(create.is_about(instance) for create in creates)
-    ]
+    ours = [instance for instance, _ in match_entries(instances, entries).values()]
     foreign = [instance for instance in instances if instance not in ours]
     used = sum(bool(instance.holders) for instance in ours)
     message = f"{len(ours)} ours ({used} in use), {len(foreign)} not ours"
@@ -221,10 +219,10 @@ def _journal_check(
 ) -> Check:
     if holder := lock.holder():
         return _warning("journal", f"the GPU is being changed by {holder}")
-    if unfinished or any(entry.state is EntryState.BEGUN for entry in entries):
+    if unfinished or any(entry.state is not EntryState.PRESENT for entry in entries):
         message = "a change was begun and never finished; the next one finishes or undoes it"
         return _warning("journal", message, "migrator gpu apply LAYOUT")
-    return _ok("journal", f"sound; instances it knows of: {len(live_creates(entries))}")
+    return _ok("journal", f"sound; instances it knows of: {len(entries)}")
 
 
 def _set_aside(state: Path) -> Iterator[Check]:
@@ -295,14 +293,6 @@ class Machine:
             if command and command[0] in MANAGERS:
                 managers[pid] = command[0]
         return managers
-
-    def has_dynamic_mig(self, pid: int) -> bool | None:
-        """Whether a DRA driver creates and removes MIG instances; None if it may not be read."""
-        environment = processes.process_environment(pid, self.proc)
-        gates = [*processes.command_words(pid, self.proc), environment.get("FEATURE_GATES", "")]
-        if any("DynamicMIG=true" in gate for gate in gates):
-            return True
-        return False if environment else None
 
     def _other_processes(self) -> list[int]:
         return sorted(pid for pid in processes.process_ids(self.proc) if pid != os.getpid())
@@ -392,9 +382,6 @@ def manager_checks(machine: Machine) -> Iterator[Check]:
     for pid, name in managers.items():
         does, command = MANAGERS[name]
         severity = Severity.PROBLEM if name in _PARTITIONING else Severity.WARNING
-        if name == DRA_DRIVER and (dynamic := machine.has_dynamic_mig(pid)) is not False:
-            does += "; with dynamic MIG it starts by removing all instances that it does not know"
-            severity = Severity.PROBLEM if dynamic else Severity.WARNING
         yield Check("manager", severity, f"{name} (process {pid}): {does}", command)
     if machine.applies_layout_at_boot:
         yield _warning(

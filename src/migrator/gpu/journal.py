@@ -1,9 +1,8 @@
 """The journal: which owner created which instance on which GPU, and unfinished operations.
 
-One SQLite file for all GPUs of a machine. An intent is on disk before the GPU is touched. After a
-crash, `journaled_driver` settles unfinished operations. Only the process that holds a GPU's lock
-writes entries of that GPU. A generation identifies one instance: its create and its destroy have
-the same number.
+One SQLite file for all GPUs of a machine, with a row for each instance. An intent is on disk
+before the GPU is touched. After a crash, `journaled_driver` settles unfinished operations. Only the
+process that holds a GPU's lock writes rows of that GPU.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import contextlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,55 +24,35 @@ from migrator.gpu.layout import Op, Step
 from migrator.io import database
 from migrator.io.database import DamagedError, Synchronous, is_damage, transaction
 
-Row = dict[str, Any]
-"""A value for each column of a table."""
-KEPT = 200
-"""Number of finished rows that are kept for inspection."""
 _HERE = "driver = :driver AND gpu_uuid = :gpu"
-_PARTS = {
-    "deed": ("start", "profile", "generation", "intent", "state", "number", "uuid", "change"),
-    "change": ("before", "wanted", "state"),
-}
 
 
 class EntryState(StrEnum):
-    """Progress of an entry or a layout change."""
+    """What was begun or done with an instance."""
 
-    BEGUN = "begun"
-    DONE = "done"
-    UNDONE = "undone"
-    FORGOTTEN = "forgotten"
-    """A created instance that was missing later, or a change that will not be settled."""
-    SUPERSEDED = "superseded"
-    """A change that was abandoned for a later one."""
+    CREATING = "creating"
+    PRESENT = "present"
+    DESTROYING = "destroying"
 
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One create or destroy: the intent, and its result."""
+    """One instance that an owner creates, has, or destroys."""
 
-    driver: str
-    gpu_uuid: str
-    boot_id: str
+    id: int
     owner: str
     place: Place
-    generation: int
-    intent: Op
-    state: EntryState = EntryState.BEGUN
+    state: EntryState
     number: int | None = None
     uuid: str | None = None
     """Number and UUID of the instance, once known: they distinguish it from another owner's
     instance at the same place."""
-    change: int | None = None
-    """The layout change it is part of."""
-    pid: int = 0
-    began_s: float = 0.0
-    ended_s: float | None = None
-    id: int = 0
 
     @property
     def step(self) -> Step:
-        return Step(self.intent, self.place)
+        """The operation that led to its state."""
+        op = Op.DESTROY if self.state is EntryState.DESTROYING else Op.CREATE
+        return Step(op, self.place)
 
     def is_about(self, instance: GpuInstance) -> bool:
         """Whether `instance` can be the one of this entry: nothing contradicts it."""
@@ -87,36 +65,13 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """A change from the owner's instances `before` to its instances `wanted`."""
+    """An unfinished change from the owner's instances `before` to its instances `wanted`."""
 
-    driver: str
-    gpu_uuid: str
-    boot_id: str
+    id: int
     owner: str
     before: tuple[Place, ...]
     wanted: tuple[Place, ...]
-    state: EntryState = EntryState.BEGUN
-    pid: int = 0
-    began_s: float = 0.0
-    ended_s: float | None = None
-    id: int = 0
-
-
-def live_creates(entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
-    """The creates, begun or done, whose instance no finished destroy has removed."""
-    entries = tuple(entries)
-    removed = {
-        entry.generation
-        for entry in entries
-        if entry.intent is Op.DESTROY and entry.state is EntryState.DONE
-    }
-    return tuple(
-        entry
-        for entry in entries
-        if entry.intent is Op.CREATE
-        and entry.state in (EntryState.BEGUN, EntryState.DONE)
-        and entry.generation not in removed
-    )
+    pid: int
 
 
 def find_instance(present: Iterable[GpuInstance], entry: JournalEntry) -> GpuInstance | None:
@@ -124,71 +79,28 @@ def find_instance(present: Iterable[GpuInstance], entry: JournalEntry) -> GpuIns
     return next((instance for instance in present if entry.is_about(instance)), None)
 
 
-def match_creates(
-    present: Iterable[GpuInstance], creates: Iterable[JournalEntry]
+def match_entries(
+    present: Iterable[GpuInstance], entries: Iterable[JournalEntry]
 ) -> dict[Place, tuple[GpuInstance, JournalEntry]]:
-    """The instances that these creates made, by place."""
-    creates = tuple(creates)
+    """The instances of these entries, by place."""
+    entries = tuple(entries)
     return {
-        instance.place: (instance, create)
+        instance.place: (instance, entry)
         for instance in present
-        for create in creates
-        if create.is_about(instance)
+        for entry in entries
+        if entry.is_about(instance)
     }
 
-
-def to_row(record: JournalEntry | LayoutChange) -> Row:
-    """A record as a row of its table, without its id."""
-    row: Row = {field.name: getattr(record, field.name) for field in fields(record)}
-    del row["id"]
-    if isinstance(record, JournalEntry):
-        place = row.pop("place")
-        return {**row, "start": place.start, "profile": place.profile}
-    for name in ("before", "wanted"):
-        row[name] = json.dumps([[place.start, place.profile] for place in row[name]])
-    return row
-
-
-def entry_from_row(row: Row) -> JournalEntry:
-    """The entry in a row."""
-    values = dict(row)
-    place = Place(values.pop("start"), values.pop("profile"))
-    state, intent = EntryState(values.pop("state")), Op(values.pop("intent"))
-    return JournalEntry(place=place, state=state, intent=intent, **values)
-
-
-def change_from_row(row: Row) -> LayoutChange:
-    """The layout change in a row."""
-    places = {
-        name: tuple(Place(start, profile) for start, profile in json.loads(row[name]))
-        for name in ("before", "wanted")
-    }
-    return LayoutChange(**{**row, **places, "state": EntryState(row["state"])})
-
-
-_ALIVE = f"""(intent = 'create' AND state = 'done' AND generation NOT IN (
-    SELECT generation FROM deed WHERE {_HERE} AND intent = 'destroy' AND state = 'done'
-))"""
-_TYPES = {
-    "id": "INTEGER PRIMARY KEY",
-    **dict.fromkeys(("start", "generation", "number", "change", "pid"), "INTEGER"),
-    **dict.fromkeys(("began_s", "ended_s"), "REAL"),
-}
-COLUMNS = {
-    name: ("driver", "gpu_uuid", "boot_id", "owner", *parts, "pid", "began_s", "ended_s")
-    for name, parts in _PARTS.items()
-}
-"""Columns of each table, without its id."""
 
 SCHEMA = database.Schema(
     holds="the journal",
     application_id=0x4D494752,
-    version=1,
-    statements=tuple(
-        "CREATE TABLE {} ({})".format(
-            table, ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in ("id", *columns))
-        )
-        for table, columns in COLUMNS.items()
+    version=2,
+    statements=(
+        "CREATE TABLE instance (id INTEGER PRIMARY KEY, driver TEXT, gpu_uuid TEXT, boot_id TEXT, "
+        "owner TEXT, start INTEGER, profile TEXT, state TEXT, number INTEGER, uuid TEXT)",
+        "CREATE TABLE change (id INTEGER PRIMARY KEY, driver TEXT, gpu_uuid TEXT, boot_id TEXT, "
+        "owner TEXT, before TEXT, wanted TEXT, pid INTEGER)",
     ),
 )
 
@@ -232,144 +144,106 @@ class Journal:
         self.close()
 
     def entries(self, gpu: Gpu) -> tuple[JournalEntry, ...]:
-        """The entries of this GPU and boot that are unfinished or whose instance exists."""
-        rows = self._rows("deed", gpu, f"(state = 'begun' OR {_ALIVE})")
-        return tuple(map(entry_from_row, rows))
+        """The entries of this GPU and boot."""
+        rows = self._rows(
+            "SELECT id, owner, start, profile, state, number, uuid FROM instance", gpu
+        )
+        return tuple(
+            JournalEntry(row, owner, Place(start, profile), EntryState(state), number, uuid)
+            for row, owner, start, profile, state, number, uuid in rows
+        )
 
     def unfinished(self, gpu: Gpu) -> tuple[LayoutChange, ...]:
         """The layout changes of this GPU and boot that were begun and never ended."""
-        return tuple(map(change_from_row, self._rows("change", gpu, "state = 'begun'")))
-
-    def state_of(self, change: LayoutChange) -> EntryState:
-        with self._translate_errors():
-            query = "SELECT state FROM change WHERE id = ?"
-            return EntryState(self._connection.execute(query, (change.id,)).fetchone()[0])
-
-    def begin(
-        self,
-        gpu: Gpu,
-        owner: str,
-        op: Op,
-        place: Place,
-        *,
-        create: JournalEntry | None = None,
-        change: LayoutChange | None = None,
-    ) -> JournalEntry:
-        """Write an intent; the GPU may be touched only after this has returned.
-
-        `create` is the entry of the instance that is to be destroyed.
-        """
-        entry = JournalEntry(
-            driver=gpu.driver,
-            gpu_uuid=gpu.uuid,
-            boot_id=gpu.boot_id,
-            owner=owner,
-            place=place,
-            generation=create.generation if create else self._next_generation(gpu),
-            intent=op,
-            number=create.number if create else None,
-            uuid=create.uuid if create else None,
-            change=change.id if change else None,
-            pid=os.getpid(),
-            began_s=time.time(),
+        rows = self._rows("SELECT id, owner, before, wanted, pid FROM change", gpu)
+        return tuple(
+            LayoutChange(row, owner, _places(before), _places(wanted), pid)
+            for row, owner, before, wanted, pid in rows
         )
-        return replace(entry, id=self._write("deed", to_row(entry)))
+
+    def begin_create(self, gpu: Gpu, owner: str, place: Place) -> JournalEntry:
+        """Write an intent; the GPU may be touched only after this has returned."""
+        state = EntryState.CREATING
+        row = self._write(
+            "INSERT INTO instance VALUES "
+            "(NULL, :driver, :gpu, :boot, :owner, :start, :profile, :state, NULL, NULL)",
+            **_here(gpu),
+            owner=owner,
+            start=place.start,
+            profile=place.profile,
+            state=state,
+        )
+        return JournalEntry(row, owner, place, state)
+
+    def begin_destroy(self, entry: JournalEntry) -> JournalEntry:
+        """Write an intent; the GPU may be touched only after this has returned."""
+        return self._update(replace(entry, state=EntryState.DESTROYING))
 
     def set_number(self, entry: JournalEntry, number: int) -> JournalEntry:
-        numbered = replace(entry, number=number)
-        self._write("deed", to_row(numbered), numbered.id)
-        return numbered
+        return self._update(replace(entry, number=number))
 
-    def end(
-        self, entry: JournalEntry, state: EntryState, instance: GpuInstance | None = None
-    ) -> JournalEntry:
-        """Write the result of an entry, and which instance it is."""
-        ended = replace(entry, state=state, ended_s=time.time())
-        if instance:
-            ended = replace(ended, number=instance.number, uuid=instance.uuid)
-        self._write("deed", to_row(ended), ended.id)
-        return ended
+    def set_present(self, entry: JournalEntry, instance: GpuInstance) -> JournalEntry:
+        """Write that nothing is under way, and which instance it is."""
+        state, number, uuid = EntryState.PRESENT, instance.number, instance.uuid
+        return self._update(replace(entry, state=state, number=number, uuid=uuid))
+
+    def remove(self, entry: JournalEntry) -> None:
+        """Write that the instance does not exist."""
+        self._write("DELETE FROM instance WHERE id = :id", id=entry.id)
 
     def begin_change(
         self, gpu: Gpu, owner: str, before: tuple[Place, ...], wanted: tuple[Place, ...]
     ) -> LayoutChange:
-        """Write the layout before and the wanted one; the steps are entries of their own."""
-        change = LayoutChange(
-            gpu.driver,
-            gpu.uuid,
-            gpu.boot_id,
-            owner,
-            before,
-            wanted,
+        """Write the layout before and the wanted one; the steps are written on their own."""
+        row = self._write(
+            "INSERT INTO change VALUES "
+            "(NULL, :driver, :gpu, :boot, :owner, :before, :wanted, :pid)",
+            **_here(gpu),
+            owner=owner,
+            before=_text(before),
+            wanted=_text(wanted),
             pid=os.getpid(),
-            began_s=time.time(),
         )
-        return replace(change, id=self._write("change", to_row(change)))
+        return LayoutChange(row, owner, before, wanted, os.getpid())
 
-    def end_change(self, change: LayoutChange, state: EntryState) -> None:
-        ended = replace(change, state=state, ended_s=time.time())
-        self._write("change", to_row(ended), ended.id)
+    def end_change(self, change: LayoutChange) -> None:
+        """Write that the change is finished, undone, or abandoned."""
+        self._write("DELETE FROM change WHERE id = :id", id=change.id)
 
     def forget_other_boots(self, gpu: Gpu) -> tuple[Place, ...]:
-        """Delete this GPU's entries of other boots; return the places that had instances."""
+        """Delete this GPU's rows of other boots; return the places that had instances."""
+        there = f"FROM {{}} WHERE {_HERE} AND boot_id != :boot"
         with self._translate_errors():
-            query = " UNION ".join(
-                f"SELECT boot_id FROM {table} WHERE {_HERE} AND boot_id != :boot"
-                for table in COLUMNS
-            )
-            values = {**_here(gpu), "boot": gpu.boot_id}
-            boots = self._connection.execute(query, values).fetchall()
-        gone = [entry for (boot,) in boots for entry in self.entries(replace(gpu, boot_id=boot))]
-        with self._translate_errors():
-            for table in COLUMNS if boots else ():
-                self._connection.execute(
-                    f"DELETE FROM {table} WHERE {_HERE} AND boot_id != :boot", values
-                )
-        return tuple(sorted(create.place for create in live_creates(gone)))
+            query = f"SELECT start, profile {there.format('instance')} ORDER BY start"
+            gone = self._connection.execute(query, _here(gpu)).fetchall()
+            query = f"SELECT 1 {there.format('change')}"
+            changes = self._connection.execute(query, _here(gpu)).fetchall()
+        for table in ("instance", "change") if gone or changes else ():
+            self._write(f"DELETE {there.format(table)}", **_here(gpu))
+        return tuple(Place(*row) for row in gone)
 
-    def shorten(self, gpu: Gpu) -> None:
-        """Delete old finished rows, so that the file stays small."""
-        finished = {
-            "deed": f"state != 'begun' AND NOT {_ALIVE}",
-            "change": "state != 'begun'",
-        }
+    def _rows(self, select: str, gpu: Gpu) -> list[tuple[Any, ...]]:
+        query = f"{select} WHERE {_HERE} AND boot_id = :boot ORDER BY id"
         with self._translate_errors():
-            for table, where in finished.items():
-                count = f"SELECT count(*) FROM {table} WHERE {_HERE}"
-                if self._connection.execute(count, _here(gpu)).fetchone()[0] > 2 * KEPT:
-                    self._connection.execute(
-                        f"DELETE FROM {table} WHERE {_HERE} AND {where} "
-                        f"AND id <= (SELECT max(id) FROM {table}) - {KEPT}",
-                        _here(gpu),
-                    )
+            return self._connection.execute(query, _here(gpu)).fetchall()
 
-    def _next_generation(self, gpu: Gpu) -> int:
-        with self._translate_errors():
-            query = f"SELECT coalesce(max(generation), 0) + 1 FROM deed WHERE {_HERE}"
-            return int(self._connection.execute(query, _here(gpu)).fetchone()[0])
+    def _update(self, entry: JournalEntry) -> JournalEntry:
+        self._write(
+            "UPDATE instance SET state = :state, number = :number, uuid = :uuid WHERE id = :id",
+            state=entry.state,
+            number=entry.number,
+            uuid=entry.uuid,
+            id=entry.id,
+        )
+        return entry
 
-    def _rows(self, table: str, gpu: Gpu, where: str) -> list[Row]:
-        columns = ("id", *COLUMNS[table])
-        with self._translate_errors():
-            rows = self._connection.execute(
-                f"SELECT {', '.join(columns)} FROM {table} "
-                f"WHERE {_HERE} AND boot_id = :boot AND {where} ORDER BY id",
-                {**_here(gpu), "boot": gpu.boot_id},
-            ).fetchall()
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-    def _write(self, table: str, values: Row, row: int | None = None) -> int:
-        """Insert a row, or replace the one with this id; return the id."""
-        ordered = [values[column] for column in COLUMNS[table]]
-        marks = ", ".join("?" * (len(ordered) + 1))
+    def _write(self, statement: str, **values: object) -> int:
+        """Execute a statement in a transaction of its own; return the id of an inserted row."""
         with self._translate_errors():
             if self._read_only:
                 raise OSError("it was opened read-only")
             with transaction(self._connection):
-                cursor = self._connection.execute(
-                    f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (row, *ordered)
-                )
-        return row or int(cursor.lastrowid or 0)
+                return self._connection.execute(statement, values).lastrowid or 0
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -388,8 +262,16 @@ class Journal:
 
 
 def _here(gpu: Gpu) -> dict[str, str]:
-    """Column values of this GPU and driver. Each driver has entries of its own on a GPU."""
-    return {"driver": gpu.driver, "gpu": gpu.uuid}
+    """Column values of this GPU, driver and boot. Each driver has rows of its own on a GPU."""
+    return {"driver": gpu.driver, "gpu": gpu.uuid, "boot": gpu.boot_id}
+
+
+def _text(places: Iterable[Place]) -> str:
+    return json.dumps([[place.start, place.profile] for place in places])
+
+
+def _places(text: str) -> tuple[Place, ...]:
+    return tuple(Place(start, profile) for start, profile in json.loads(text))
 
 
 def _open_for_writing(

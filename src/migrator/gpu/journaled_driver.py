@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from enum import StrEnum
 
 from migrator.core.catalogue import Place
 from migrator.core.errors import InputError, MigratorError
@@ -34,8 +35,7 @@ from migrator.gpu.journal import (
     JournalEntry,
     LayoutChange,
     find_instance,
-    live_creates,
-    match_creates,
+    match_entries,
 )
 from migrator.gpu.layout import (
     BlockedError,
@@ -74,8 +74,7 @@ class JournaledDriver:
         return record.owner == self.owner
 
     def ours(self) -> dict[Place, tuple[GpuInstance, JournalEntry]]:
-        creates = live_creates(self.journal.entries(self.gpu))
-        return match_creates(self.present(), filter(self.owns, creates))
+        return match_entries(self.present(), filter(self.owns, self.journal.entries(self.gpu)))
 
     def unfinished(self) -> tuple[LayoutChange, ...]:
         return tuple(filter(self.owns, self.journal.unfinished(self.gpu)))
@@ -85,49 +84,46 @@ class JournaledDriver:
         ours = self.ours()
         return plan_steps(self.gpu.board, self.present(), ours, layout, remedy=self._remedy)
 
-    def run(self, steps: Iterable[Step], change: LayoutChange | None = None) -> None:
-        """Run the steps in order, up to the first that fails."""
+    def run(self, steps: Iterable[Step]) -> None:
+        """Run the steps of a layout change in order, up to the first that fails."""
         ours = self.ours()
         for step in steps:
             if step.op is Op.CREATE:
-                self.create(step.place, change)
+                self.create(step.place)
             else:
-                self.destroy(*ours[step.place], change)
+                self.destroy(*ours[step.place])
 
-    def create(self, place: Place, change: LayoutChange | None = None) -> GpuInstance:
-        """Create an instance, or nothing."""
-        entry = self.journal.begin(self.gpu, self.owner, Op.CREATE, place, change=change)
+    def create(self, place: Place) -> None:
+        """Create an instance. What a failure leaves, the next recovery removes."""
+        entry = self.journal.begin_create(self.gpu, self.owner, place)
         self._present = None
         try:
             made = self.driver.create(place)
-        except MigratorError as error:
-            # What cannot be cleaned up stays begun in the journal, for the next recovery.
-            with contextlib.suppress(MigratorError):
-                self._clean_up(entry, error)
+        except HalfMadeError as error:
+            self.journal.set_number(entry, error.number)
             raise
-        self.journal.end(entry, EntryState.DONE, made)
-        return made
+        except MigratorError as error:
+            with contextlib.suppress(MigratorError):
+                if not self._left(entry, error):
+                    self.journal.remove(entry)
+            raise
+        self.journal.set_present(entry, made)
 
-    def destroy(
-        self, instance: GpuInstance, create: JournalEntry, change: LayoutChange | None = None
-    ) -> None:
-        """Destroy an instance of ours. Retry temporary failures a limited number of times."""
-        self._end_begun(create, Op.DESTROY)  # replaces any destroy that failed
-        entry = self.journal.begin(
-            self.gpu, self.owner, Op.DESTROY, create.place, create=create, change=change
-        )
-        try:
-            self.remove(instance)
-        except MigratorError:
-            left = find_instance(self.present(), create)
-            if left and left.uuid:
-                self.journal.end(entry, EntryState.UNDONE)
-            # A part of it is gone: the instance is unusable, and the next recovery finishes the
-            # destroy.
-            if left:
-                raise
-        self.journal.end(entry, EntryState.DONE)
-        self._end_begun(create, Op.CREATE)
+    def _left(self, entry: JournalEntry, error: MigratorError) -> bool:
+        """Whether a failed create left an incomplete instance.
+
+        A complete one is not ours, because ours never got its compute instance.
+        """
+        if isinstance(error, _NOTHING_MADE):
+            return False
+        left = find_instance(self.present(), entry)
+        return left is not None and not left.uuid
+
+    def destroy(self, instance: GpuInstance, entry: JournalEntry) -> None:
+        """Destroy an instance of ours. What a failure leaves, the next recovery settles."""
+        entry = self.journal.begin_destroy(entry)
+        self.remove(instance)
+        self.journal.remove(entry)
 
     def remove(self, instance: GpuInstance) -> None:
         """Destroy an instance whose intent is on disk. Retry temporary failures."""
@@ -143,81 +139,45 @@ class JournaledDriver:
             raise TransientError(f"{error} (tried {len(PAUSES_S) + 1} times)") from error
 
     def _remedy(self, instance: GpuInstance) -> str:
-        for entry in live_creates(self.journal.entries(self.gpu)):
+        for entry in self.journal.entries(self.gpu):
             if entry.is_about(instance):
                 clear = clear_command(self.gpu, entry.owner)
                 return f"it is {entry.owner}'s, `{clear}` removes it"
         command = removal_command(self.gpu, instance)
         return f"remove it with {f'`{command}`' if command else 'the program that made it'}"
 
-    def _clean_up(self, entry: JournalEntry, error: MigratorError) -> None:
-        """Remove what a failed create left, unless the driver reports that it left nothing."""
-        if isinstance(error, HalfMadeError):
-            entry = self.journal.set_number(entry, error.number)
-        if isinstance(error, HalfMadeError) or not isinstance(error, _NOTHING_MADE):
-            left = find_instance(self.present(), entry)
-            # A complete instance is not ours, because ours never got its compute instance.
-            if left and not left.uuid:
-                self.remove(left)
-        self.journal.end(entry, EntryState.UNDONE)
 
-    def _end_begun(self, create: JournalEntry, op: Op) -> None:
-        """End the unfinished entries of an instance, which must not be resumed."""
-        for entry in self.journal.entries(self.gpu):
-            begun = entry.state is EntryState.BEGUN and entry.intent is op
-            if begun and entry.generation == create.generation:
-                self.journal.end(entry, EntryState.UNDONE)
+class ChangeEnd(StrEnum):
+    """What a recovery did with an unfinished layout change."""
+
+    FINISHED = "finished"
+    UNDONE = "undone"
 
 
 @dataclass
 class RecoveryReport:
     """Findings and actions of a recovery."""
 
-    adopted: tuple[GpuInstance, ...] = ()
-    """Existing instances of this owner."""
     finished: tuple[Step, ...] = ()
     """Steps that were begun before and are complete, including those that finished a change."""
     undone: tuple[Step, ...] = ()
     """Steps that were begun before and are undone, including those that undid a change."""
-    destroyed: tuple[Place, ...] = ()
     forgotten: tuple[Place, ...] = ()
     """Places in the journal without an instance. Another program or a reboot removed it."""
-    foreign: tuple[GpuInstance, ...] = ()
-    """Instances that are not this owner's. They are never touched."""
-    superseded: tuple[LayoutChange, ...] = ()
-    """Changes that were begun before and abandoned for the new change."""
+    change: ChangeEnd | None = None
+    """What was done with an unfinished change; None if there was none or it is not settled."""
     unsettled: tuple[str, ...] = ()
     """Sentences about what could not be settled. If the GPU failed, the next recovery tries again.
     """
-
-    @property
-    def acted(self) -> bool:
-        usual = ("adopted", "foreign")
-        return any(getattr(self, field.name) for field in fields(self) if field.name not in usual)
 
 
 def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryReport:
     """Settle unfinished operations. `back_first`: finish a change only if it cannot be undone."""
     report = RecoveryReport()
-    _settle_entries(driver, report, touch_gpu=True)
-    changes = driver.unfinished()
-    for change in changes[:-1]:
-        driver.journal.end_change(change, EntryState.SUPERSEDED)
-        report.superseded += (change,)
-    for change in changes[-1:]:
+    _settle_entries(driver, report)
+    for change in driver.unfinished():
         _settle_change(driver, change, report, back_first)
-    return _complete(driver, report)
-
-
-def settle_journal(driver: JournaledDriver) -> RecoveryReport:
-    """Make the journal agree with the GPU, without touching the GPU.
-
-    Incomplete instances and an interrupted change are left to the caller, which plans from there.
-    """
-    report = RecoveryReport()
-    _settle_entries(driver, report, touch_gpu=False)
-    report.superseded += driver.unfinished()
-    return _complete(driver, report)
+    return report
 
 
 def describe_places(places: tuple[Place, ...]) -> str:
@@ -225,34 +185,21 @@ def describe_places(places: tuple[Place, ...]) -> str:
     return ", ".join(map(str, sorted(places))) or "no instances"
 
 
-def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport:
-    driver.journal.shorten(driver.gpu)
-    ours = driver.ours()
-    report.adopted = tuple(instance for instance, _ in ours.values())
-    report.foreign = tuple(instance for instance in driver.present() if instance.place not in ours)
-    return report
-
-
-def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gpu: bool) -> None:
+def _settle_entries(driver: JournaledDriver, report: RecoveryReport) -> None:
     """Settle all unfinished entries.
 
     Includes entries of other owners without an instance, because an identical new instance of ours
     would match them.
     """
     report.forgotten += driver.journal.forget_other_boots(driver.gpu)
-    entries = driver.journal.entries(driver.gpu)
-    living = {create.generation for create in live_creates(entries)}
-    for entry in (entry for entry in entries if entry.state is EntryState.BEGUN):
-        if entry.generation not in living:
-            # Another entry ended that instance. One that exists at the place is a later instance.
-            driver.journal.end(entry, EntryState.UNDONE)
+    for entry in driver.journal.entries(driver.gpu):
+        if entry.state is EntryState.PRESENT:
             continue
         instance = find_instance(driver.present(), entry)
-        half_made = instance is not None and instance.uuid is None
-        if (instance and not driver.owns(entry)) or (half_made and not touch_gpu):
+        if instance and not driver.owns(entry):
             continue
         try:
-            _settle(driver, entry, instance, report, touch_gpu)
+            _settle(driver, entry, instance, report)
         except MigratorError as error:
             report.unsettled += (f"{entry.step} was begun and is not finished: {error}",)
     _forget_missing(driver, report)
@@ -263,59 +210,57 @@ def _settle(
     entry: JournalEntry,
     instance: GpuInstance | None,
     report: RecoveryReport,
-    touch_gpu: bool,
 ) -> None:
-    creates = entry.intent is Op.CREATE
+    creates = entry.state is EntryState.CREATING
+    # A complete instance stays, because undoing the change may need it.
     kept = instance is not None and bool(instance.uuid)
-    if instance and not creates:
-        # A complete instance inside a change stays, because undoing the change may need it.
-        kept = bool(instance.holders) or not touch_gpu or (bool(entry.change) and kept)
-    if instance and not kept:
-        driver.remove(instance)
-        report.destroyed += (entry.place,)
+    if instance and kept:
+        driver.journal.set_present(entry, instance)
+    else:
+        if instance:
+            driver.remove(instance)
+        driver.journal.remove(entry)
     if kept is creates:
-        driver.journal.end(entry, EntryState.DONE, instance if creates else None)
         report.finished += (entry.step,)
     else:
-        driver.journal.end(entry, EntryState.UNDONE)
         report.undone += (entry.step,)
 
 
 def _forget_missing(driver: JournaledDriver, report: RecoveryReport) -> None:
     """Forget missing instances of all owners. A later instance at the same place is another one."""
-    creates = live_creates(driver.journal.entries(driver.gpu))
-    there = {create.id for _, create in match_creates(driver.present(), creates).values()}
-    for create in creates:
-        if create.id not in there and create.state is EntryState.DONE:
-            driver.journal.end(create, EntryState.FORGOTTEN)
-            report.forgotten += (create.place,)
+    entries = driver.journal.entries(driver.gpu)
+    there = {entry.id for _, entry in match_entries(driver.present(), entries).values()}
+    for entry in entries:
+        if entry.id not in there and entry.state is EntryState.PRESENT:
+            driver.journal.remove(entry)
+            report.forgotten += (entry.place,)
 
 
 def _settle_change(
     driver: JournaledDriver, change: LayoutChange, report: RecoveryReport, back_first: bool
 ) -> None:
     """Undo or finish the change, whichever is possible. After a crash, the shorter way first."""
-    back, forward = (EntryState.UNDONE, change.before), (EntryState.DONE, change.wanted)
+    back, forward = (ChangeEnd.UNDONE, change.before), (ChangeEnd.FINISHED, change.wanted)
     forward_is_shorter = _distance(driver, change.wanted) < _distance(driver, change.before)
     ways = (forward, back) if forward_is_shorter and not back_first else (back, forward)
     problems: list[MigratorError] = []
-    for state, places in ways:
+    for end, places in ways:
         try:
             steps = driver.steps_to(Layout(places))
-            driver.run(steps, change)
+            driver.run(steps)
         except MigratorError as error:
             problems.append(error)
             continue
-        driver.journal.end_change(change, state)
-        if state is EntryState.DONE:
+        driver.journal.end_change(change)
+        report.change = end
+        if end is ChangeEnd.FINISHED:
             report.finished += steps
         else:
             report.undone += steps
-        report.destroyed += tuple(step.place for step in steps if step.op is Op.DESTROY)
         return
     if all(isinstance(problem, BlockedError) for problem in problems):
         # Other programs have taken the slices: a later attempt would be unexpected.
-        driver.journal.end_change(change, EntryState.FORGOTTEN)
+        driver.journal.end_change(change)
     report.unsettled += (
         f"a change to {describe_places(change.wanted)} could neither be finished nor undone to "
         f"{describe_places(change.before)}: {'; '.join(dict.fromkeys(map(str, problems)))}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,13 +109,7 @@ def describe_layout(path: Path) -> str:
 def _described(data: object) -> str:
     if isinstance(data, dict) and _is_mig_parted(data):
         return f"mig-parted's format with {listed(list(data['mig-configs']), last='and')}"
-    _refuse_config_map(data)
-    require_version(data, VERSION)
-    file = validated(_LayoutEntry, data, "the layout", "YAML")
-    if file.gpu is not None and file.gpu not in boards():
-        meant = nearest(file.gpu, boards())
-        remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
-        refuse(("gpu",), f"there is no board {shown(file.gpu)}", remedy)
+    file = _validated(data, boards())
     asked = boards() if file.gpu is None else {file.gpu: boards()[file.gpu]}
     possible, refused = [], []
     for name, board in asked.items():
@@ -138,11 +132,13 @@ def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
             f"a layout file of MIGRator has no names inside, but {shown(name)} was given; leave "
             "the name out"
         )
-    _refuse_config_map(data)
-    require_version(data, VERSION)
-    file = validated(_LayoutEntry, data, "the layout", "YAML")
+    file = _validated(data, [*boards(), gpu.board.name])
     if file.gpu is not None and file.gpu != gpu.board.name:
-        _refuse_board(file.gpu, gpu)
+        refuse(
+            ("gpu",),
+            f"the layout is for {file.gpu}, but GPU {gpu.index} is {gpu.board.name}",
+            "choose another GPU with --gpu, or give a layout for this one",
+        )
     return LayoutFile(_possible(_layout(file.instances, gpu.board), gpu.board))
 
 
@@ -177,25 +173,21 @@ def _path_and_name(given: str) -> tuple[Path, str | None]:
     return Path(path), name
 
 
-def _refuse_config_map(data: object) -> None:
+def _validated(data: object, known: Collection[str]) -> _LayoutEntry:
+    """The layout in MIGRator's own format, for any board or one that is known."""
     if isinstance(data, dict) and data.get("kind") == "ConfigMap":
         refuse(
             ("kind",),
             "this is a Kubernetes ConfigMap",
             "give the file that it holds under data, config.yaml for example",
         )
-
-
-def _refuse_board(name: str, gpu: Gpu) -> NoReturn:
-    if name in boards():
-        refuse(
-            ("gpu",),
-            f"the layout is for {name}, but GPU {gpu.index} is {gpu.board.name}",
-            "choose another GPU with --gpu, or give a layout for this one",
-        )
-    meant = nearest(name, [*boards(), gpu.board.name])
-    remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
-    refuse(("gpu",), f"there is no board {shown(name)}", remedy)
+    require_version(data, VERSION)
+    file = validated(_LayoutEntry, data, "the layout", "YAML")
+    if file.gpu is not None and file.gpu not in known:
+        meant = nearest(file.gpu, known)
+        remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
+        refuse(("gpu",), f"there is no board {shown(file.gpu)}", remedy)
+    return file
 
 
 def _layout(entries: list[_LayoutInstanceEntry], board: Board) -> Layout:

@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from migrator.core.catalogue import Place
-from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.errors import GpuError, MigratorError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuDriver, GpuInstance
-from migrator.gpu.journal import EntryState, Journal, LayoutChange, live_creates, match_creates
+from migrator.gpu.journal import Journal, LayoutChange, match_entries
 from migrator.gpu.journaled_driver import (
+    ChangeEnd,
     JournaledDriver,
     RecoveryReport,
     describe_places,
     recover,
-    settle_journal,
 )
-from migrator.gpu.layout import BlockedError, Layout, Op, Step
-from migrator.io.locks import LockHeldError, SignedLock
+from migrator.gpu.layout import Layout, Op, Step
+from migrator.io.locks import LockHeldError, ProcessLock
 
 MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
 """Folders for locks that all users of a machine share. The first writable one is used."""
@@ -73,9 +73,9 @@ class Partitioner:
 
     def owners(self) -> Mapping[Place, str]:
         """The owners of the instances on the GPU, as far as the journal knows them."""
-        creates = live_creates(self.journal.entries(self.driver.gpu()))
-        there = match_creates(self.driver.instances(), creates)
-        return {place: create.owner for place, (_, create) in there.items()}
+        entries = self.journal.entries(self.driver.gpu())
+        there = match_entries(self.driver.instances(), entries)
+        return {place: entry.owner for place, (_, entry) in there.items()}
 
     @property
     def is_unfinished(self) -> bool:
@@ -89,98 +89,64 @@ class Partitioner:
     def apply(self, layout: Layout) -> tuple[Step, ...]:
         """Bring the GPU to `layout` and return the steps. If one fails, undo all."""
         with self.locked():
-            driver = self._journaled()
-            self.recovered = settle_journal(driver)
-            try:
-                steps = driver.steps_to(layout)
-            except BlockedError:
-                # An interrupted change may be the blocker.
-                self.recovered = recover(driver)
-                steps = driver.steps_to(layout)
-            return self._change(driver, steps)
+            driver = self._recovered()
+            return self._change(driver, driver.steps_to(layout))
 
     def clear(self) -> tuple[Step, ...]:
         """Destroy all unused instances of this owner and return the steps."""
         with self.locked():
-            driver = self._journaled()
-            self.recovered = settle_journal(driver)
+            driver = self._recovered()
             in_use = [place for place, (instance, _) in driver.ours().items() if instance.holders]
             return self._change(driver, driver.steps_to(Layout(tuple(in_use))))
 
     def create(self, place: Place) -> GpuInstance:
         """Create one instance, and change nothing else."""
-        with self._recovered() as driver:
+        with self.locked():
+            driver = self._recovered()
             if any(instance.place == place for instance in driver.present()):
                 raise GpuError(f"{place} is there already; `migrator gpu show` names its owner")
-            driver.steps_to(Layout((*driver.ours(), place)))
-            with self._single_step(driver):
-                return driver.create(place)
+            self._change(driver, driver.steps_to(Layout((*driver.ours(), place))))
+            return next(instance for instance in driver.present() if instance.place == place)
 
     def destroy(self, place: Place) -> None:
         """Destroy one unused instance of this owner, and change nothing else."""
-        with self._recovered() as driver:
+        with self.locked():
+            driver = self._recovered()
             ours = driver.ours()
             if place not in ours:
                 raise GpuError(
                     f"{place} is not an instance of {self.owner} and stays; `migrator gpu show` "
                     "lists instances and owners"
                 )
-            driver.steps_to(Layout(tuple(kept for kept in ours if kept != place)))
-            with self._single_step(driver):
-                driver.destroy(*ours[place])
+            kept = tuple(other for other in ours if other != place)
+            self._change(driver, driver.steps_to(Layout(kept)))
 
     def recover(self) -> RecoveryReport:
         """Make the journal agree with the GPU, and settle unfinished operations."""
         with self.locked():
-            self.recovered = recover(self._journaled())
+            self._recovered()
             return self.recovered
 
     def _journaled(self) -> JournaledDriver:
         gpu = self.driver.gpu()
         return JournaledDriver(self.driver, gpu, self.journal, self.owner, self._sleep)
 
-    @contextlib.contextmanager
-    def _recovered(self) -> Iterator[JournaledDriver]:
-        """Hold the lock, on a GPU without unfinished operations."""
-        with self.locked():
-            driver = self._journaled()
-            self.recovered = recover(driver)
-            yield driver
-
-    def _supersede(self, changes: Iterable[LayoutChange]) -> None:
-        """Abandon interrupted or unsettled changes for the new one."""
-        for change in changes:
-            self.journal.end_change(change, EntryState.SUPERSEDED)
-
-    @contextlib.contextmanager
-    def _single_step(self, driver: JournaledDriver) -> Iterator[None]:
-        """Around a single create or destroy: if it fails, clean up or report what it left."""
-        self._supersede(driver.unfinished())
-        try:
-            yield
-        except MigratorError as error:
-            try:
-                self.recovered = recover(driver)
-            except MigratorError as second:
-                raise _same_kind(error, f"{error}; cleaning up failed as well: {second}") from error
-            if self.recovered.unsettled:
-                raise _same_kind(
-                    error, _append_unsettled(str(error), self.recovered.unsettled)
-                ) from error
-            raise
+    def _recovered(self) -> JournaledDriver:
+        """The driver, without unfinished operations. The caller holds the lock."""
+        driver = self._journaled()
+        self.recovered = recover(driver)
+        return driver
 
     def _change(self, driver: JournaledDriver, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        older = driver.unfinished()
+        for unsettled in driver.unfinished():
+            self.journal.end_change(unsettled)
         if not steps:
-            self._supersede(older)
             return steps
-        before, after = _before_and_after(driver, steps)
-        # An intermediate layout is no layout to return to.
-        before = older[0].before if older else before
-        change = self.journal.begin_change(driver.gpu, self.owner, before, after)
-        self._supersede(older)
+        change = self.journal.begin_change(
+            driver.gpu, self.owner, *_before_and_after(driver, steps)
+        )
         try:
-            driver.run(steps, change)
+            driver.run(steps)
         except MigratorError as error:
             self._undo(driver, change, error)
         except BaseException:
@@ -189,7 +155,7 @@ class Partitioner:
                 self.recovered = recover(driver, back_first=True)
             raise
         else:
-            self.journal.end_change(change, EntryState.DONE)
+            self.journal.end_change(change)
         return steps
 
     def _undo(self, driver: JournaledDriver, change: LayoutChange, error: MigratorError) -> None:
@@ -197,22 +163,21 @@ class Partitioner:
         why = str(error).removesuffix(f"; {_AS_BEFORE}")
         try:
             self.recovered = recover(driver, back_first=True)
-            state = self.journal.state_of(change)
         except MigratorError as second:
-            raise _same_kind(error, f"{why}; undoing it failed as well: {second}") from error
-        if state is EntryState.UNDONE:
-            raise _same_kind(error, f"{why}; {_AS_BEFORE}") from error
-        if state is not EntryState.DONE:
-            why += (
-                f"; the GPU is not as it was before: of ours there are now "
-                f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"
-            )
-            raise _same_kind(error, _append_unsettled(why, self.recovered.unsettled)) from error
-
-
-def _same_kind(error: MigratorError, message: str) -> MigratorError:
-    """An error of the same kind: invalid input, or a refusal of the GPU."""
-    return InputError(message) if isinstance(error, InputError) else GpuError(message)
+            why += f"; undoing it failed as well: {second}"
+        else:
+            if self.recovered.change is ChangeEnd.FINISHED:
+                return
+            if self.recovered.change is ChangeEnd.UNDONE:
+                why += f"; {_AS_BEFORE}"
+            else:
+                why += (
+                    f"; the GPU is not as it was before: of ours there are now "
+                    f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"
+                )
+                why = _append_unsettled(why, self.recovered.unsettled)
+        error.args = (why,)
+        raise error
 
 
 def _append_unsettled(why: str, unsettled: Iterable[str]) -> str:
@@ -241,7 +206,7 @@ def _before_and_after(
     return tuple(sorted(before)), tuple(sorted(after))
 
 
-class GpuLock(SignedLock):
+class GpuLock(ProcessLock):
     """The lock of the GPU `gpu_uuid`."""
 
     def __init__(self, folder: Path, gpu_uuid: str, *, machine_wide: bool = True) -> None:

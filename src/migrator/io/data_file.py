@@ -5,15 +5,15 @@ A file of another kind than expected is recognised by its content, and the sente
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import InputError
 from migrator.io.file_kind import FileKind, is_special, wrong_kind
-from migrator.io.json_text import load_json
 from migrator.io.strict import Location, refuse, shown
-from migrator.io.yaml_text import load_yaml
+from migrator.io.yaml_text import integer, load_yaml
 
 _Parsed = TypeVar("_Parsed")
 _OWN_INPUT = ("/dev/stdin", "/dev/fd/")
@@ -87,3 +87,51 @@ def read_data_file(path: Path, parse: Callable[[object], _Parsed], *expected: Fi
         return load_json(text) if text.lstrip().startswith(("{", "[")) else load_yaml(text)
 
     return read_file(path, "JSON or YAML", load, parse, *expected)
+
+
+class _Duplicated(dict[str, object]):
+    """An object that contains `key` more than once."""
+
+    key: str = ""
+
+
+def load_json(text: str) -> object:
+    """The value in `text`; InputError names the line of what is wrong."""
+    try:
+        data = json.loads(text, object_pairs_hook=_object, parse_int=integer)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"malformed JSON at line {error.lineno} column {error.colno} "
+            f"({error.msg}); correct it there"
+        ) from error
+    except RecursionError:
+        raise InputError("lists or objects are nested too deeply; flatten the file") from None
+    _refuse_duplicates(data)
+    return data
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) == len(pairs):
+        return data
+    keys = [key for key, _ in pairs]
+    duplicated = _Duplicated(data)
+    duplicated.key = next(key for key in keys if keys.count(key) > 1)
+    return duplicated
+
+
+def _refuse_duplicates(data: object) -> None:
+    # A loop instead of a recursion, because the reader accepts deeper nesting than Python's stack.
+    waiting: list[tuple[Location, object]] = [((), data)]
+    while waiting:
+        location, value = waiting.pop()
+        if isinstance(value, _Duplicated):
+            refuse((*location, value.key), "the key appears more than once", "keep one of them")
+        items: Iterable[tuple[int | str, object]] = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list):
+            items = enumerate(value)
+        waiting.extend(
+            ((*location, key), value) for key, value in items if isinstance(value, dict | list)
+        )

@@ -138,11 +138,11 @@ def open_checked(path: Path, schema: Schema) -> sqlite3.Connection:
     log = path.with_name(f"{path.name}-wal")
     with _damage_as_error():
         try:
-            connection = _existing(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
+            connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
         except sqlite3.OperationalError:
             if log.exists():
                 raise
-            connection = _existing(path, "mode=ro&immutable=1")  # its last writer has just ended
+            connection = _connected(path, "mode=ro&immutable=1")  # its last writer has just ended
         try:
             _check_kind(path, schema, connection)
             if _pragma(connection, schema.check) != "ok":
@@ -315,7 +315,7 @@ def _usable(path: Path, schema: Schema, synchronous: Synchronous) -> sqlite3.Con
     # Read-only first, because closing a writer would remove the log of a damaged file.
     open_checked(path, schema).close()
     with _damage_as_error():
-        connection = _existing(path, "mode=rw")
+        connection = _connected(path, "mode=rw")
         try:
             if _pragma(connection, "journal_mode=WAL") != "wal":
                 raise OSError("its folder does not allow a write-ahead log")
@@ -336,18 +336,6 @@ def _damage_as_error() -> Iterator[None]:
         if is_damage(error):
             raise DamagedError(str(error)) from error
         raise
-
-
-def _existing(path: Path, how: str) -> _Writer:
-    """A connection to a file that another process may just be moving aside.
-
-    Raises FileNotFoundError if the file is gone.
-    """
-    try:
-        return _connected(path, how)
-    except sqlite3.OperationalError:
-        path.stat()
-        return _connected(path, how)  # the next one may be there already
 
 
 def _connected(path: Path, how: str) -> _Writer:

@@ -7,23 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import sys
-import time
 import weakref
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 from migrator.core.errors import InputError
 from migrator.io import processes
 
-SIGNATURE_BYTES = 512
-"""Fixed size in bytes, so that a shorter signature fully replaces the previous one."""
-SIGNED_AFTER_S = 0.02
-"""Seconds that a new holder may need to write its signature after it has taken the lock."""
-_held: weakref.WeakSet[SignedLock] = weakref.WeakSet()
+_held: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -83,8 +75,8 @@ class LockHeldError(Exception):
     """Another process holds the lock; the message names it."""
 
 
-class SignedLock:
-    """A lock file that names its holder; a forked child does not inherit the lock."""
+class ProcessLock:
+    """A lock that one process holds; a forked child does not inherit it."""
 
     def __init__(self, path: Path, *, for_all_users: bool = False) -> None:
         """`for_all_users`: other users with read permission can take the lock, too."""
@@ -97,28 +89,21 @@ class SignedLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            time.sleep(SIGNED_AFTER_S)
-            inode = os.fstat(descriptor).st_ino
-            signature = os.pread(descriptor, SIGNATURE_BYTES, 0)
+            holder = _holder(os.fstat(descriptor).st_ino)
             os.close(descriptor)
-            raise LockHeldError(_describe(_holder_pid(inode), signature)) from error
+            raise LockHeldError(holder or "another process") from error
         except OSError:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
         _held.add(self)
-        # For messages only: the lock works without it, on a full disk or in a file of another user.
-        with contextlib.suppress(OSError):
-            os.pwrite(descriptor, _signature(), 0)
 
     def holder(self) -> str | None:
         """The process that holds the lock, without taking it; None if it is unknown."""
         try:
-            pid = _holder_pid(self.path.stat().st_ino)
-            signature = self.path.read_bytes()[:SIGNATURE_BYTES]
+            return _holder(self.path.stat().st_ino)
         except OSError:
             return None
-        return None if pid is None else _describe(pid, signature)
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -133,24 +118,14 @@ class SignedLock:
             self._descriptor = None
 
     def _open(self) -> int:
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             # First without O_CREAT, which the kernel refuses on other users' files in /run/lock.
-            return self._open_existing(flags)
+            return os.open(self.path, flags)
         except FileNotFoundError:
-            descriptor = os.open(self.path, flags | os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(self.path, flags | os.O_CREAT, 0o644)
         if self._for_all_users and os.fstat(descriptor).st_uid == os.geteuid():
             os.fchmod(descriptor, 0o644)
-        return descriptor
-
-    def _open_existing(self, flags: int) -> int:
-        try:
-            descriptor = os.open(self.path, flags | os.O_RDWR)
-        except PermissionError:
-            return os.open(self.path, flags | os.O_RDONLY)
-        status = os.fstat(descriptor)
-        if status.st_mode & 0o022 and status.st_uid == os.geteuid():
-            os.fchmod(descriptor, status.st_mode & 0o755)
         return descriptor
 
 
@@ -163,32 +138,16 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _holder_pid(inode: int) -> int | None:
-    """The process that holds a whole-file lock on this inode, according to the kernel."""
+def _holder(inode: int) -> str | None:
+    """The process that holds a whole-file lock on this inode; None if the kernel does not say."""
     try:
         lines = (processes.PROC / "locks").read_text("ascii", errors="replace").splitlines()
     except OSError:
         return None
     for _, kind, _, _, pid, place, *_ in (line.split() for line in lines if " FLOCK " in line):
-        # The line of a waiting process has one more word and is skipped.
-        if kind == "FLOCK" and place.rpartition(":")[2] == str(inode):
-            return int(pid)
+        # The line of a waiting process has one more word and is skipped. A process outside this
+        # container has the number 0.
+        if kind == "FLOCK" and place.rpartition(":")[2] == str(inode) and int(pid) > 0:
+            command = " ".join(processes.command_words(int(pid)))[:200]
+            return f"process {pid} ({command or processes.process_name(int(pid))})"
     return None
-
-
-def _signature() -> bytes:
-    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200]
-    content = {"pid": os.getpid(), "command": command, "since_s": time.time()}
-    return json.dumps(content).encode()[:SIGNATURE_BYTES].ljust(SIGNATURE_BYTES)
-
-
-def _describe(pid: int | None, signature: bytes) -> str:
-    """The holder from its signature, or its process id if the signature is another process's."""
-    try:
-        content = json.loads(signature)
-        if pid is None or content["pid"] == pid:
-            since = datetime.fromtimestamp(content["since_s"]).strftime("%H:%M:%S")
-            return f"process {content['pid']} ({content['command']}) since {since}"
-    except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-        pass  # any user may have written the file: it may be invalid
-    return "another process" if pid is None else f"process {pid} ({processes.process_name(pid)})"

@@ -11,9 +11,9 @@ from typing import NoReturn
 import yaml
 
 from migrator.core.errors import InputError
-from migrator.io.json_text import integer
 from migrator.io.strict import Location, refuse, shown
 
+_MAX_DIGITS = 300
 MAX_VALUES = 200_000
 """Most values in a file: a few lines of aliases can expand to billions."""
 _TAG = "tag:yaml.org,2002:"
@@ -29,6 +29,11 @@ _WORDS = {
     ),
 }
 """Kind of scalar -> its pattern, and the characters it can begin with."""
+
+
+def integer(digits: str) -> int | float:
+    """The number; infinity if it has too many digits, so that the error names its key."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
 def load_yaml(text: str) -> object:

@@ -23,7 +23,7 @@ import msgspec
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import register_use, take_memory
 from migrator.io.atomic_write import write_atomically
-from migrator.io.frames import Channel
+from migrator.io.child_process import Channel
 from migrator.io.spawn import one_line, running_as_child
 from migrator.learn.benchmarks.benchmark import Origin, resize_images
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -24,9 +24,8 @@ from migrator.gpu.drivers.base import (
     GpuInstance,
     Holder,
     InUseError,
-    TransientError,
 )
-from migrator.gpu.drivers.mig import MigDriver, open_mig
+from migrator.gpu.drivers.mig import open_mig
 from migrator.gpu.drivers.mps import (
     PERCENTAGE,
     MpsDaemon,
@@ -37,7 +36,6 @@ from migrator.gpu.drivers.mps import (
 from migrator.gpu.drivers.nvidia_smi import SmiGpu
 from migrator.gpu.drivers.nvml import INSTEAD
 from migrator.gpu.journal import Journal, journal_path
-from migrator.gpu.journaled_driver import PAUSES_S
 from migrator.gpu.layout import BlockedError, Layout, arrangements
 from migrator.gpu.partitioner import GpuLock, Partitioner
 from migrator.io.folders import state_folder
@@ -320,30 +318,6 @@ class Mig(Driver):
             return False
         return True
 
-    def remove(self, instance: GpuInstance) -> None:
-        """Destroy an unused instance that may be of another program, at the operator's request.
-
-        `create_again` puts it back.
-        """
-        with self._changing() as driver:
-            _repeated(lambda: driver.destroy(instance))
-
-    def create_again(self, place: Place) -> None:
-        """Create an instance that `remove` destroyed."""
-        with self._changing() as driver:
-            _repeated(lambda: driver.create(place))
-
-    @contextmanager
-    def _changing(self) -> Iterator[MigDriver]:
-        """The GPU without its journal: instances of others have no entries of this owner."""
-        with open_mig(self.index) as driver:
-            lock = GpuLock.of(driver.gpu(), state_folder())
-            lock.acquire()
-            try:
-                yield driver
-            finally:
-                lock.release()
-
     def _profile(self, sms: int) -> MigProfile:
         for profile in self.board.plain_profiles.values():
             if profile.sms == sms:
@@ -395,18 +369,6 @@ class Mig(Driver):
                     raise
                 time.sleep(_PAUSE_S)  # an ended process stays listed for a moment
         return None
-
-
-def _repeated(change: Callable[[], object]) -> None:
-    """A change of the GPU, again after refusals that pass."""
-    for pause_s in PAUSES_S:
-        try:
-            change()
-        except TransientError:
-            time.sleep(pause_s)
-        else:
-            return
-    change()
 
 
 DRIVERS: dict[str, type[Driver]] = {kind.name: kind for kind in (Mps, Mig, Cpu)}

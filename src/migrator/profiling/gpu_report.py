@@ -327,8 +327,6 @@ class _GpuReport:
                     f"- {when}: instances {places or 'none'}; processes {processes or 'none'}; "
                     f"modes {modes or 'not read'}"
                 )
-                if row.get("removed"):
-                    lines.append(f"- removed and created again: {', '.join(row['removed'])}")
         return "\n".join(lines)
 
     def _jobs(self, study: Study) -> Iterator[Json]:

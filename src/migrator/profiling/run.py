@@ -427,26 +427,7 @@ def ended_by_signals() -> Iterator[None]:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    with _handled_by(end):
-        yield
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Finish what is inside before a signal that came meanwhile ends the program."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    with _handled_by(lambda number, _frame: came.append(number)):
-        yield
-    if came:
-        signal.raise_signal(came[0])
-
-
-@contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in _ENDING}
+    before = {number: signal.signal(number, end) for number in _ENDING}
     try:
         yield
     finally:

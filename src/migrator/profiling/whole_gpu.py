@@ -22,13 +22,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from migrator.core import catalogue
-from migrator.core.catalogue import Place
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers import nvidia_smi
-from migrator.gpu.drivers.base import GpuInstance
 from migrator.io.atomic_write import write_atomically
 from migrator.profiling import measurements
 from migrator.profiling.__main__ import common_options, print_measurement, run
@@ -43,7 +40,6 @@ from migrator.profiling.run import (
     faults_of,
     measure,
     require_torch,
-    undisturbed,
     write_profiles,
 )
 
@@ -89,16 +85,14 @@ def measure_gpu(
     *,
     command: str,
     budget_s: float = BUDGET_S,
-    make_room: bool = False,
     beside_others: bool = False,
     fresh: bool = False,
     report: Report = lambda _measurement, _row: None,
 ) -> Measured:
     """Measure what the folder lacks within the budget; write the profiles and the page.
 
-    `make_room`: remove unused instances, and create them again at the end. `beside_others`: measure
-    although other programs use the GPU, on the instances that fit beside theirs. Raises GpuError
-    without one of them if the GPU is not empty.
+    `beside_others`: measure although other programs use the GPU, on the instances that fit beside
+    theirs. Raises GpuError without it if the GPU is not empty.
     """
     until_s = time.monotonic() + budget_s
     require_torch()
@@ -107,17 +101,17 @@ def measure_gpu(
     except OSError as error:
         raise InputError(f"--out: {folder} cannot be made ({error.strerror})") from error
     head = {"driver": driver.name, "board": driver.board.name, **driver.about}
-    results = _results(folder / "measurements.jsonl", head, fresh=fresh)
+    results = Results(folder / "measurements.jsonl", head, fresh=fresh)
     measured = 0
     try:
         with (
             ended_by_signals(),
-            _left_as_found(driver, results, make_room=make_room, beside_others=beside_others),
+            _left_as_found(driver, results, beside_others=beside_others),
         ):
             fit = {sizes for sizes in {job.shares for job in todo} if driver.has_room(sizes)}
             fitting = [job for job in todo if job.shares in fit]
             if not fitting:
-                raise GpuError("no instance fits beside those that are there; give --make-room")
+                raise GpuError("no instance fits beside those that are there; remove some")
             _create_and_destroy(driver, fitting, results, until_s)
             measured = measure(fitting, driver, results, until_s, report)
     finally:
@@ -129,19 +123,6 @@ def measure_gpu(
         faults_of(todo, results),
         tuple(results.rows["after"]["changed"]),
     )
-
-
-def _results(path: Path, head: Json, *, fresh: bool) -> Results:
-    """The measurements; fresh ones still know what a killed run has to put back."""
-    kept: list[Json] = []
-    if fresh and path.exists():
-        with suppress(InputError):
-            rows = Results(path, head).rows
-            kept = [rows[key] for key in ("before", "after") if key in rows]
-    results = Results(path, head, fresh=fresh)
-    for row in kept:
-        results.add(row)
-    return results
 
 
 def _write(
@@ -159,37 +140,24 @@ def _write(
 
 
 @contextmanager
-def _left_as_found(
-    driver: Driver, results: Results, *, make_room: bool, beside_others: bool
-) -> Iterator[None]:
-    """Save what is on the GPU, and have it there again at the end, also of an earlier run that was
-    killed.
+def _left_as_found(driver: Driver, results: Results, *, beside_others: bool) -> Iterator[None]:
+    """Save what is on the GPU before and after, and remove what this run and killed ones created.
+
+    Raises GpuError if the GPU is not empty, unless `beside_others`.
     """
     _remove_own(driver)
+    if not beside_others:
+        _require_empty(driver)
     before = _state_of(driver)
-    wanted = [*before["instances"]]
-    wanted += [there for there in _removed_by_killed_run(results) if there not in wanted]
-    removable = _removable(driver, make_room=make_room, beside_others=beside_others)
-    run = results.rows.get("before", {}).get("run", 0) + 1
-    results.add({"key": "before", "run": run, **before, "instances": wanted})
+    results.add({"key": "before", **before})
     try:
-        with undisturbed():
-            if isinstance(driver, Mig):
-                for instance in removable:
-                    driver.remove(instance)
         yield
     finally:
-        with undisturbed():
-            with suppress(MigratorError):  # what is left is named below
-                _remove_own(driver)
-            faults = _create_missing(driver, wanted)
-            after = _state_of(driver)
-            changed = [*faults, *_differences({**before, "instances": wanted}, after)]
-            changed += filter(None, [driver.left_behind()])
-            restored = all(instance in after["instances"] for instance in wanted)
-            removed = [str(instance.place) for instance in removable]
-            about = {"run": run, "removed": removed, "restored": restored, "changed": changed}
-            results.add({"key": "after", **about, **after})
+        with suppress(MigratorError):  # what is left is named below
+            _remove_own(driver)
+        after = _state_of(driver)
+        changed = [*_differences(before, after), *filter(None, [driver.left_behind()])]
+        results.add({"key": "after", "changed": changed, **after})
 
 
 def _remove_own(driver: Driver) -> None:
@@ -197,15 +165,6 @@ def _remove_own(driver: Driver) -> None:
     if isinstance(driver, Mig):
         with driver.open():
             pass
-
-
-def _removed_by_killed_run(results: Results) -> list[list[Any]]:
-    """The instances before an earlier run that could not put them back; none without one."""
-    before, after = results.rows.get("before"), results.rows.get("after", {})
-    if before is None or (after.get("run") == before["run"] and after["restored"]):
-        return []
-    instances: list[list[Any]] = before["instances"]
-    return instances
 
 
 def _state_of(driver: Driver) -> Json:
@@ -223,41 +182,18 @@ def _state_of(driver: Driver) -> Json:
     }
 
 
-def _removable(driver: Driver, *, make_room: bool, beside_others: bool) -> list[GpuInstance]:
-    """The unused instances, if they make room. GpuError if the GPU is not empty without them."""
-    there = driver.instances()
-    unused = [instance for instance in there if make_room and not instance.holders]
-    staying = [instance for instance in there if instance not in unused]
-    processes = driver.processes()
-    if processes and not beside_others:
+def _require_empty(driver: Driver) -> None:
+    processes, places = driver.processes(), [str(there.place) for there in driver.instances()]
+    if processes:
         raise GpuError(
             f"GPU {driver.index} is in use by {', '.join(map(str, processes))}; end that, or give "
             "--beside-others to measure beside it what it then disturbs"
         )
-    if staying and not beside_others:
-        places = ", ".join(str(instance.place) for instance in staying)
+    if places:
         raise GpuError(
-            f"GPU {driver.index} has instances ({places}); give --make-room to remove the unused "
-            "ones and create them again at the end, or --beside-others to measure what fits beside "
-            "them"
+            f"GPU {driver.index} has instances ({', '.join(places)}); save them with `migrator gpu "
+            "export` and remove them, or give --beside-others to measure what fits beside them"
         )
-    return unused
-
-
-def _create_missing(driver: Driver, wanted: Sequence[Sequence[Any]]) -> list[str]:
-    """Create the wanted instances that are not there; one sentence per place that cannot be."""
-    if not isinstance(driver, Mig):
-        return []
-    there = {instance.place for instance in driver.instances()}
-    faults = []
-    for start, profile in wanted:
-        place = Place(start, profile)
-        if place not in there:
-            try:
-                driver.create_again(place)
-            except MigratorError as error:
-                faults.append(f"{place} could not be created again: {error}")
-    return faults
 
 
 def _differences(before: Json, after: Json) -> Iterator[str]:
@@ -312,7 +248,6 @@ def _main(options: argparse.Namespace, given: Sequence[str]) -> int:
         options.out,
         command=shlex.join(["python", "-m", "migrator.profiling.whole_gpu", *given]),
         budget_s=options.budget_s,
-        make_room=options.make_room,
         beside_others=options.beside_others,
         fresh=options.fresh,
         report=print_measurement,
@@ -345,7 +280,6 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
     parser.set_defaults(driver="mig", out=Path("gpu-measured"), budget_s=BUDGET_S)
     add = parser.add_argument
     add("--quick", action="store_true", help="one model, and half the time per measurement")
-    add("--make-room", action="store_true", help="remove unused instances, and put them back")
     add("--beside-others", action="store_true", help="measure although others use the GPU")
     return parser.parse_args(given)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
@@ -46,9 +45,6 @@ _PROCESS_BYTES = 512 << 20
 """Memory that every process takes."""
 CALLS: dict[str, Callable[..., Any]] = {}
 """Functions by their names in `pynvml`. The first argument of each is the state."""
-_SAMPLES: dict[int, float] = {}
-"""Address of an allocated GPM sample -> how busy its instance was, in percent."""
-_SAMPLE_NUMBERS = count(1)
 _REFERENCE: Any = type(ctypes.byref(ctypes.c_int()))
 
 
@@ -128,53 +124,6 @@ def _utilization(state: State, device: Handle) -> SimpleNamespace:
     return SimpleNamespace(gpu=min(100, busy), memory=0)
 
 
-@_call("nvmlGpmQueryDeviceSupport")
-def _gpm_support(state: State, device: Handle) -> SimpleNamespace:
-    return SimpleNamespace(isSupportedDevice=_gpu(state, device).board[0] not in "AV")
-
-
-@_call("nvmlGpmSampleAlloc")
-def _gpm_sample(_state: State) -> Any:
-    address = 8 * next(_SAMPLE_NUMBERS)
-    _SAMPLES[address] = 0.0
-    return ctypes.cast(address, pynvml.c_nvmlGpmSample_t)
-
-
-@_call("nvmlGpmSampleFree")
-def _free_gpm_sample(_state: State, sample: Any) -> None:
-    del _SAMPLES[_address(sample)]  # KeyError: the real library would crash
-
-
-@_call("nvmlGpmMigSampleGet")
-def _gpm_mig_sample(state: State, device: Handle, number: int, sample: Any) -> Any:
-    """Every process on an instance keeps a quarter of it busy."""
-    serials = {
-        compute.serial
-        for instance in _mig_gpu(state, device).instances
-        if instance.number == number
-        for compute in instance.compute
-    } or _invalid()
-    processes = [process for process in _gpu(state, device).processes if process.serial in serials]
-    _SAMPLES[_address(sample)] = min(100.0, 25.0 * len(processes))
-    return sample
-
-
-@_call("nvmlGpmMetricsGet")
-def _gpm_metrics(_state: State, asked: Any) -> Any:
-    if asked.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
-        _fail(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-    for metric in asked.metrics[: asked.numMetrics]:
-        measured = metric.metricId == pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
-        metric.nvmlReturn = 0 if measured else pynvml.NVML_ERROR_NOT_SUPPORTED
-        samples = (_SAMPLES[_address(sample)] for sample in (asked.sample1, asked.sample2))
-        metric.value = sum(samples) / 2
-    return asked
-
-
-def _address(sample: Any) -> int:
-    return int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
-
-
 @_call("nvmlDeviceGetMigMode")
 def _mig_mode(state: State, device: Handle) -> list[int]:
     gpu = _gpu(state, device)
@@ -198,7 +147,6 @@ def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
 
 
 @_call("nvmlDeviceGetComputeRunningProcesses_v3")
-@_call("nvmlDeviceGetComputeRunningProcesses_v2")
 def _processes(state: State, device: Handle) -> list[SimpleNamespace]:
     """The processes on a whole GPU and all its instances, or on one MIG device."""
     if device.kind is Kind.DEVICE:
@@ -210,8 +158,9 @@ def _processes(state: State, device: Handle) -> list[SimpleNamespace]:
 
 
 @_call("nvmlDeviceGetGpuInstanceProfileInfo")
-def _profile_info(state: State, device: Handle, enum: int, version: int = 2) -> SimpleNamespace:
+def _profile_info(state: State, device: Handle, enum: int, version: int) -> SimpleNamespace:
     """A MIG profile; only version 2 has its name."""
+    assert version == 2
     gpu = _gpu(state, device)
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         _invalid()
@@ -222,7 +171,7 @@ def _profile_info(state: State, device: Handle, enum: int, version: int = 2) -> 
         instanceCount=profile.max_instances,
         multiprocessorCount=profile_sms(profile),
         memorySizeMB=profile_memory_mib(gpu, profile),
-        **({"name": f"MIG {profile.name}"} if version == 2 else {}),
+        name=f"MIG {profile.name}",
     )
 
 
@@ -289,9 +238,9 @@ def _destroy_gpu_instance(state: State, instance: Handle) -> None:
 
 @_call("nvmlGpuInstanceGetComputeInstanceProfileInfo")
 def _compute_profile(
-    state: State, instance: Handle, enum: int, engine: int, version: int = 2
+    state: State, instance: Handle, enum: int, engine: int, version: int
 ) -> SimpleNamespace:
-    """A profile of compute instances; only version 2 has its name."""
+    assert version == 2
     gpu, own = _instance(state, instance)
     shared = engine == pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     if enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or not shared:
@@ -303,7 +252,6 @@ def _compute_profile(
         sliceCount=slices,
         instanceCount=profile.gpcs // slices,
         multiprocessorCount=profile_sms(profile) * slices // profile.gpcs,
-        **({"name": f"MIG {slices}c.{profile.name}"} if version == 2 else {}),
     )
 
 

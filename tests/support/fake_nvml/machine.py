@@ -45,111 +45,64 @@ _PRIVILEGED = (
     "nvmlDeviceGetGpuInstanceById",
     "nvmlGpuInstanceGetComputeInstances",
 )
-_VERSION_2 = "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV"
 _NEVER = "(?!)"
 DEFAULT_BOARD = "A100-40GB"
 
 
 class FaultKind(StrEnum):
-    """Kind of a fault: its name, the calls that it affects and their error code."""
+    """Kind of a fault."""
 
-    calls: re.Pattern[str]
-    code: int
-
-    def __new__(cls, name: str, calls: str, code: int) -> FaultKind:
-        """Called by Enum for each member."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.calls, member.code = re.compile(calls), code
-        return member
-
-    IN_USE = (
-        "in-use",
-        "nvmlComputeInstanceDestroy",
-        pynvml.NVML_ERROR_IN_USE,
-    )
+    IN_USE = "in-use"
     """A compute instance cannot be destroyed, though no process shows."""
-    TRANSIENT_DESTROY = (
-        "transient-destroy",
-        "nvmlGpuInstanceDestroy",
-        pynvml.NVML_ERROR_IN_USE,
-    )
+    TRANSIENT_DESTROY = "transient-destroy"
     """A GPU instance cannot be destroyed though its compute instance is gone."""
-    INSUFFICIENT_RESOURCES = (
-        "insufficient-resources",
-        "nvmlDeviceCreateGpuInstanceWithPlacement",
-        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    )
+    INSUFFICIENT_RESOURCES = "insufficient-resources"
     """A GPU instance cannot be created though there is room."""
-    COMPUTE_REFUSED = (
-        "compute-refused",
+    COMPUTE_REFUSED = "compute-refused"
+    """A GPU instance gets no compute instance."""
+    NO_PERMISSION = "no-permission"
+    """The rights to list and change instances are lost."""
+    RESET_REQUIRED = "reset-required"
+    """MIG mode is switched only after a reset (reported as a status, not as an error)."""
+    GPU_LOST = "gpu-lost"
+    """The GPU has fallen off the bus."""
+    NO_LIBRARY = "no-library"
+    """The machine has no driver library."""
+    NO_DRIVER = "no-driver"
+    """The driver is installed but not loaded."""
+    NO_MIG = "no-mig"
+    """A GPU that cannot be divided."""
+    NO_VERSION_2 = "no-version-2"
+    """A very old driver: profiles have no names."""
+    NO_PLACEMENTS = "no-placements"
+    """Without MIG mode: placements are not listed."""
+
+
+_CREATE, _DESTROY = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy"
+_FAULTS = {
+    FaultKind.IN_USE: ("nvmlComputeInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
+    FaultKind.TRANSIENT_DESTROY: (_DESTROY, pynvml.NVML_ERROR_IN_USE),
+    FaultKind.INSUFFICIENT_RESOURCES: (_CREATE, pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES),
+    FaultKind.COMPUTE_REFUSED: (
         "nvmlGpuInstanceCreateComputeInstance",
         pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    )
-    """A GPU instance gets no compute instance."""
-    NO_PERMISSION = (
-        "no-permission",
-        "|".join(_PRIVILEGED),
-        pynvml.NVML_ERROR_NO_PERMISSION,
-    )
-    """The rights to list and change instances are lost."""
-    RESET_REQUIRED = (
-        "reset-required",
-        _NEVER,
-        pynvml.NVML_ERROR_RESET_REQUIRED,
-    )
-    """MIG mode is switched only after a reset (reported as a status, not as an error)."""
-    GPU_LOST = (
-        "gpu-lost",
+    ),
+    FaultKind.NO_PERMISSION: ("|".join(_PRIVILEGED), pynvml.NVML_ERROR_NO_PERMISSION),
+    FaultKind.RESET_REQUIRED: (_NEVER, pynvml.NVML_ERROR_RESET_REQUIRED),
+    FaultKind.GPU_LOST: (
         "(?!nvmlInit|nvmlSystemGetDriverVersion|nvmlDeviceGetCount).*",
         pynvml.NVML_ERROR_GPU_IS_LOST,
-    )
-    """The GPU has fallen off the bus."""
-    NO_LIBRARY = (
-        "no-library",
-        "nvmlInit",
-        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-    )
-    """The machine has no driver library."""
-    NO_DRIVER = (
-        "no-driver",
-        "nvmlInit",
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    )
-    """The driver is installed but not loaded."""
-    NO_MIG = (
-        "no-mig",
-        ".*MigMode|.*ProfileInfoV?",
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-    )
-    """A GPU that cannot be divided."""
-    NO_VERSION_2 = (
-        "no-version-2",
-        f"{_VERSION_2}|nvmlDeviceGetComputeRunningProcesses_v3",
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    )
-    """An old driver: profiles without names, processes by an older call."""
-    VERSION_MISMATCH = (
-        "version-mismatch",
-        _VERSION_2,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    )
-    """A driver that knows the calls but not this version of their structs."""
-    NO_PROFILES = (
-        "no-profiles",
-        "nvmlDeviceGetGpuInstanceProfileInfoV?",
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    )
-    """A very old driver: it cannot list MIG profiles."""
-    NO_PLACEMENTS = (
-        "no-placements",
+    ),
+    FaultKind.NO_LIBRARY: ("nvmlInit", pynvml.NVML_ERROR_LIBRARY_NOT_FOUND),
+    FaultKind.NO_DRIVER: ("nvmlInit", pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
+    FaultKind.NO_MIG: (".*MigMode|.*ProfileInfoV?", pynvml.NVML_ERROR_NOT_SUPPORTED),
+    FaultKind.NO_VERSION_2: ("nvml.*InstanceProfileInfoV", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+    FaultKind.NO_PLACEMENTS: (
         "nvmlDeviceGetGpuInstancePossiblePlacements",
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    )
-    """An old driver: it cannot list placements."""
-
-
-_KINDS = {kind.value: kind for kind in FaultKind}
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+    ),
+}
+"""Kind -> the calls that it affects, and their error code."""
 
 
 def inject(store: Store, name: str) -> None:
@@ -160,7 +113,7 @@ def inject(store: Store, name: str) -> None:
         affecting = [fault for fault in state.faults if _affects(fault, name)]
         happening = [fault for fault in affecting if happens(state, fault)]
     for fault in happening:
-        raise pynvml.NVMLError(_KINDS[fault.kind].code)
+        raise pynvml.NVMLError(_FAULTS[FaultKind(fault.kind)][1])
 
 
 def happens(state: State, fault: Fault) -> bool:
@@ -176,7 +129,7 @@ def happens(state: State, fault: Fault) -> bool:
 
 
 def _affects(fault: Fault, name: str) -> bool:
-    return bool(_KINDS[fault.kind].calls.fullmatch(name))
+    return bool(re.fullmatch(_FAULTS[FaultKind(fault.kind)][0], name))
 
 
 class FakeNvml:

@@ -1,7 +1,6 @@
 """The fake's state on disk, and the rules by which its GPUs are divided.
 
-A file of JSON lines, of which the last complete line is the state. A process killed at any moment
-leaves the state before a call or after it. (Replacing a file instead costs milliseconds on ext4.)
+A process killed at any moment leaves the state before a call or after it.
 The rules are those of the packaged catalogue, with plausible values for unpublished ones (ids, SMs
 or memory of some profiles).
 """
@@ -19,12 +18,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from migrator.core.catalogue import Board, MigProfile, board
-from migrator.core.errors import InputError
-from migrator.io.atomic_write import replace_file
 from migrator.io.locks import hold_lock
 
-FULL = 1 << 16
-"""Size in bytes from which the file is rewritten with its last line only."""
 AMPERE = ("A100", "A30")
 """Boards that keep MIG mode across a reboot."""
 UNPUBLISHED_ID = 100
@@ -40,7 +35,6 @@ class ComputeInstance:
     number: int
     serial: int
     slices: int
-    start: int
 
 
 @dataclass
@@ -106,82 +100,39 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path, self._lock = folder / "state.jsonl", folder / "lock"
-        self._line, self._state = b"", State("", [])
-        self._stamp: tuple[int, int, int] | None = None
-        """Of the file whose last line is `_line`."""
+        self._path, self._lock = folder / "state.json", folder / "lock"
 
     def exists(self) -> bool:
-        return bool(self._last_line())
+        return self._path.exists()
 
     def now(self) -> State:
         """The current state; the caller must not change it."""
-        stamp = self._file_stamp()  # before reading: what is written meanwhile is read next time
-        if stamp is None or stamp != self._stamp:
-            line = self._read()
-            if line != self._line:
-                self._state, self._line = _STATE.validate_json(line), line
-            self._stamp = stamp
-        return self._state
-
-    def _file_stamp(self) -> tuple[int, int, int] | None:
-        """Changes with every line that is written; None if there is no file."""
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
+        with hold_lock(self._lock):
+            return _STATE.validate_json(self._path.read_bytes())
 
     @contextmanager
     def changing(self) -> Iterator[State]:
         """The state to change. It is saved when the block ends without an exception."""
         with hold_lock(self._lock):
-            before = self._read()
-            state = _STATE.validate_json(before)
+            state = _STATE.validate_json(self._path.read_bytes())
             yield state
-            self._append(state, before)
+            self._write(state)
 
     def begin(self, state: State) -> None:
         """Write the first state, unless another process has done so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(self._lock):
             if not self.exists():
-                self._append(state, b"")
+                self._write(state)
 
-    def _read(self) -> bytes:
-        line = self._last_line()
-        if not line:
-            raise InputError(
-                f"{self.folder}: there is no fake NVML here; begin one with "
-                f"FakeNvml({str(self.folder)!r}, ['A100-40GB'])"
-            )
-        return line
-
-    def _last_line(self) -> bytes:
-        """The last complete line; empty if there is none."""
-        try:
-            complete = self._path.read_bytes().rpartition(b"\n")[0]
-        except FileNotFoundError:
-            return b""
-        return complete.rpartition(b"\n")[2]
-
-    def _append(self, state: State, before: bytes) -> None:
-        after = _STATE.dump_json(state)
-        if after == before:
-            return
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    def _write(self, state: State) -> None:
+        """In one system call, which no kill interrupts: what is shorter is filled with spaces."""
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                # A process was killed while it wrote its line.
-                os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
-            os.write(descriptor, after + b"\n")
+            os.pwrite(descriptor, _STATE.dump_json(state).ljust(size), 0)
         finally:
             os.close(descriptor)
-        if size > FULL:
-            with replace_file(self._path, tag="new", sync=False) as draft:
-                draft.write_bytes(after + b"\n")
-        self._state, self._line, self._stamp = state, after, None
 
 
 def board_of(gpu: FakeGpu) -> Board:
@@ -273,20 +224,13 @@ def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
 
 
 def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
-    """Add a compute instance on the first free slices; None if there is not enough space."""
-    taken = {
-        index
-        for compute in instance.compute
-        for index in range(compute.start, compute.start + compute.slices)
-    }
-    for start in range(profile_of(gpu, instance).gpcs - slices + 1):
-        if not taken & set(range(start, start + slices)):
-            numbers = {compute.number for compute in instance.compute}
-            number = next(unused for unused in range(len(numbers) + 1) if unused not in numbers)
-            compute = ComputeInstance(number, gpu.next_serial(), slices, start)
-            instance.compute.append(compute)
-            return compute
-    return None
+    """Add a compute instance; None if there is not enough space."""
+    taken = sum(compute.slices for compute in instance.compute)
+    if taken + slices > profile_of(gpu, instance).gpcs:
+        return None
+    compute = ComputeInstance(len(instance.compute), gpu.next_serial(), slices)
+    instance.compute.append(compute)
+    return compute
 
 
 def gpu_uuid(name: str, index: int) -> str:

@@ -6,7 +6,6 @@ MIG mode, and it runs only at the operator's request.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -45,8 +44,6 @@ _LOOKS = 20
 
 No program changes an instance for longer than that.
 """
-PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds between attempts to remove a GPU instance that got no compute instance."""
 
 
 class MigDriver:
@@ -63,11 +60,9 @@ class MigDriver:
         index: int,
         *,
         boot_id: Callable[[], str] = machine_boot_id,
-        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._nvml, self._index, self._boot_id, self._pause = nvml, index, boot_id, pause
+        self._nvml, self._index, self._boot_id = nvml, index, boot_id
         self._device = nvml.device(index)
-        self._compute_profiles: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
 
     def gpu(self) -> Gpu:
         return Gpu(
@@ -215,16 +210,10 @@ class MigDriver:
         ]
 
     def _profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
-        """The profiles of compute instances.
-
-        Read once per kind of GPU instance because they do not change.
-        """
-        kind = self._nvml.gpu_instance_info(made).profile_id
-        if kind not in self._compute_profiles:
-            profiles = self._nvml.compute_profiles(made)
-            self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
-            self._compute_profiles[kind] = profiles
-        return self._compute_profiles[kind]
+        """The profiles of compute instances."""
+        profiles = self._nvml.compute_profiles(made)
+        self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
+        return profiles
 
     def _fill(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:
         """Create the compute instance; if that fails, remove the GPU instance."""
@@ -266,18 +255,13 @@ class MigDriver:
 
     def _remove(self, made: GpuInstanceHandle) -> bool:
         """Remove a GPU instance that cannot be used yet; return whether it is gone."""
-        for pause_s in (*PAUSES_S, None):
-            try:
-                self._destroy(made)
-                return True
-            except GoneError:
-                return True
-            except TransientError:
-                if pause_s is not None:
-                    self._pause(pause_s)
-            except GpuError:
-                break
-        return False
+        try:
+            self._destroy(made)
+        except GoneError:
+            return True
+        except GpuError:
+            return False
+        return True
 
     def _destroy(self, made: GpuInstanceHandle) -> None:
         """Destroy a GPU instance and its compute instances.
@@ -323,15 +307,10 @@ class MigDriver:
 
 
 @contextmanager
-def open_mig(
-    index: int,
-    *,
-    boot_id: Callable[[], str] | None = None,
-    pause: Callable[[float], None] = time.sleep,
-) -> Iterator[MigDriver]:
+def open_mig(index: int, *, boot_id: Callable[[], str] | None = None) -> Iterator[MigDriver]:
     """The driver of a GPU. NVML stays open while the context is active."""
     with open_nvml() as nvml:
-        yield MigDriver(nvml, index, boot_id=boot_id or machine_boot_id, pause=pause)
+        yield MigDriver(nvml, index, boot_id=boot_id or machine_boot_id)
 
 
 def gpu_count() -> int:

@@ -7,9 +7,8 @@ it. The binding is imported when NVML is opened: importing this module needs no 
 from __future__ import annotations
 
 import importlib
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any, NewType
@@ -44,8 +43,7 @@ class GpuInstanceProfile:
     most: int
     sms: int
     memory_mib: int
-    name: str | None
-    """None if the driver is too old to report it."""
+    name: str
 
 
 @dataclass(frozen=True)
@@ -101,52 +99,12 @@ class Nvml:
         return int(info.used) >> 20, int(info.total) >> 20
 
     def busy(self, device: Device) -> float | None:
-        """The share of the last moments in which a GPU computed; None where that is not known.
-
-        It is not for MIG devices, nor for a GPU in MIG mode: see `busy_instances`.
-        """
+        """The share of the last moments in which a GPU computed; None in MIG mode."""
         with self._call("read how busy a GPU is"):
             try:
                 return float(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu) / 100
             except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_InvalidArgument):
                 return None
-
-    def busy_instances(
-        self, device: Device, numbers: Sequence[int], seconds: float
-    ) -> dict[int, float]:
-        """The share of the next `seconds` in which GPU instances computed, by number.
-
-        Measured with GPM, which GPUs since Hopper have; empty where it cannot be.
-        """
-        binding = self._nvml
-        with ExitStack() as stack:
-
-            def sample(number: int) -> Any:
-                made = binding.nvmlGpmSampleAlloc()
-                stack.callback(binding.nvmlGpmSampleFree, made)
-                return binding.nvmlGpmMigSampleGet(device, number, made)
-
-            try:
-                if not binding.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
-                    return {}
-                before = [sample(number) for number in numbers]
-                time.sleep(seconds)
-                after = [sample(number) for number in numbers]
-                busy = list(map(self._gpm_busy, before, after))
-            except binding.NVMLError:  # an old driver, no permission, or an instance that is gone
-                return {}
-        return {n: share for n, share in zip(numbers, busy, strict=True) if share is not None}
-
-    def _gpm_busy(self, before: Any, after: Any) -> float | None:
-        """The share of the time between two samples in which anything computed."""
-        asked = self._nvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, 1
-        asked.sample1, asked.sample2 = before, after
-        metric = asked.metrics[0]
-        metric.metricId = self._nvml.NVML_GPM_METRIC_GRAPHICS_UTIL
-        self._nvml.nvmlGpmMetricsGet(asked)
-        valid = metric.nvmlReturn == self._nvml.NVML_SUCCESS and 0 <= metric.value <= 100
-        return metric.value / 100 if valid else None
 
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""
@@ -164,11 +122,8 @@ class Nvml:
 
     def processes(self, device: Device) -> tuple[int, ...]:
         """The processes that compute on a GPU or on a MIG device."""
-        with self._call("list the processes on a GPU"):
-            try:
-                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(device)
-            except self._nvml.NVMLError_FunctionNotFound:
-                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses_v2(device)
+        ask = "nvmlDeviceGetComputeRunningProcesses_v3"
+        processes = self._ask("list the processes on a GPU", ask, device)
         return tuple(sorted({int(process.pid) for process in processes}))
 
     def profiles(self, device: Device) -> tuple[GpuInstanceProfile, ...]:
@@ -183,7 +138,7 @@ class Nvml:
                     info.instanceCount,
                     info.multiprocessorCount,
                     info.memorySizeMB,
-                    getattr(info, "name", None),
+                    info.name,
                 )
                 for enum, info in self._enumerated(ask, device)
             )
@@ -278,23 +233,16 @@ class Nvml:
         self._ask("destroy the GPU instance", "nvmlGpuInstanceDestroy", instance)
 
     def _enumerated(self, ask: Any, handle: object, *more: int) -> Iterator[tuple[int, Any]]:
-        """The answers of `ask` for all profile numbers, in the newest supported version."""
+        """The answers of `ask` for all profile numbers."""
         for enum in range(MOST_PROFILES):
             try:
-                yield enum, self._versioned(ask, handle, enum, *more)
+                yield enum, ask(handle, enum, *more, version=2)
             except self._nvml.NVMLError_NotSupported:
                 continue
             except self._nvml.NVMLError_InvalidArgument:
                 if not enum:  # not the end of the list: nothing can be listed
                     raise
                 return
-
-    def _versioned(self, ask: Any, *arguments: object) -> Any:
-        binding = self._nvml
-        try:
-            return ask(*arguments, version=2)
-        except (binding.NVMLError_ArgumentVersionMismatch, binding.NVMLError_FunctionNotFound):
-            return ask(*arguments, version=1)
 
     def _ask(self, doing: str, function: str, *arguments: object) -> Any:
         with self._call(doing):
@@ -379,6 +327,7 @@ def refusal(binding: Any, error: Exception, doing: str) -> MigratorError:
             f"{said}; it needs a GPU with MIG, and MIG mode on"
         ),
         binding.NVMLError_FunctionNotFound: UnsupportedError(f"{said}; update the driver"),
+        binding.NVMLError_ArgumentVersionMismatch: UnsupportedError(f"{said}; update the driver"),
         binding.NVMLError_Timeout: TransientError(f"{said}; try again"),
         binding.NVMLError_NotReady: TransientError(f"{said}; try again"),
         binding.NVMLError_InvalidArgument: GoneError(f"{said}; {looked}"),

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.nvml import Device, Nvml, open_nvml
 
-MEASURED_S = 0.1
-"""Time over which the use of MIG instances is measured."""
-
 
 @dataclass(frozen=True)
 class Usage:
@@ -19,7 +16,7 @@ class Usage:
     start: int | None
     """First memory slice of the instance; None: the whole GPU."""
     busy: float | None
-    """The share of the last moments in which something computed; None where NVML does not say."""
+    """The share of the last moments in which something computed; None for an instance."""
     used_mib: int
     total_mib: int
 
@@ -37,15 +34,11 @@ def read_usage(index: int) -> tuple[Usage, ...]:
 
 def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
     instances = [
-        (nvml.gpu_instance_info(instance), instance)
+        (nvml.gpu_instance_info(instance).start, instance)
         for profile in nvml.profiles(device)
         for instance in nvml.gpu_instances(device, profile)
     ]
-    if not instances:
-        return
-    busy = nvml.busy_instances(device, [info.number for info, _ in instances], MEASURED_S)
-    for info, instance in sorted(instances, key=lambda listed: listed[0].start):
+    for start, instance in sorted(instances, key=lambda listed: listed[0]):
         for profile in nvml.compute_profiles(instance):
             for compute in nvml.compute_instances(instance, profile):
-                memory = nvml.memory_mib(nvml.mig_device(compute))
-                yield Usage(info.start, busy.get(info.number), *memory)
+                yield Usage(start, None, *nvml.memory_mib(nvml.mig_device(compute)))

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.io.child_process import Fault, FaultKind, Release
-from migrator.io.frames import Channel
+from migrator.io.child_process import Channel, Fault, FaultKind, Release
 from migrator.io.spawn import exit_status, exit_with_parent, one_line
 from migrator.learn.model import Modality, Model
 from migrator.learn.named_tensors import NamedTensorModel

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.child_process import ChildProcess, Fault, FaultKind
-from migrator.io.frames import decode_array, encode_array
+from migrator.io.child_process import ChildProcess, Fault, FaultKind, decode_array, encode_array
 from migrator.serving.workers.forkserver import Forkserver, Reaper
 from migrator.serving.workers.messages import (
     Answered,

@@ -24,8 +24,7 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.core.tensors import has_nan
 from migrator.gpu.drivers.virtual_board import register_use, take_memory
-from migrator.io.child_process import Fault, FaultKind, Release
-from migrator.io.frames import Channel, decode_array, encode_array
+from migrator.io.child_process import Channel, Fault, FaultKind, Release, decode_array, encode_array
 from migrator.io.spawn import one_line, running_as_child
 from migrator.learn.held_memory import held_mib
 from migrator.learn.model import Model

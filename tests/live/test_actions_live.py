@@ -119,16 +119,6 @@ def test_while_paused_nothing_changes_but_a_lost_worker_is_replaced(
     daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and is_settled(now), "photos serves again")
 
 
-def test_replanned_at_once(daemon: Served, folder: Path) -> None:
-    assert "the policy is asked" in done(daemon, "replan")
-    path = folder / "state" / "live" / "small" / "records.db"
-
-    def asked(_: object) -> bool:
-        return any("asked for by an operator" in e.words for e in read_records(path).events)
-
-    daemon.wait_for(asked, "the policy was asked")
-
-
 def test_an_impossible_action_is_refused_and_recorded(daemon: Served, folder: Path) -> None:
     assert act(daemon, "roll-back", "photos")[0] == 409
     assert act(daemon, "roll-back", "unknown")[0] == 404

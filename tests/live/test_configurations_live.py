@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.faults import users
 from support.gpu_cli import migrator
 from support.live_daemon import Served, samples, scenario_file, served
 from support.waiting import until
@@ -112,21 +109,3 @@ def test_the_configuration_that_the_plan_chooses_is_carried_out_told_and_remembe
     rows = read_records(state / "live" / "small" / "records.db").retrainings
     second = [row for row in rows if row.taken_s is not None][-1]
     assert second.taken_s == pytest.approx(second.planned_s, rel=0.5)
-
-
-def test_a_killed_retraining_goes_on_in_its_configuration(tmp_path: Path) -> None:
-    path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.3), tmp_path / "state"
-    epochs = state / "live" / "small" / "trainings" / "photos" / "retrain" / "epochs"
-    with served(path, state, "--from-first-request") as daemon:
-        _begin_first_window(daemon)
-        until((epochs / "000001.json").exists, "two epochs are done", look_s=0.01)
-        chosen = daemon.status()["tenants"]["photos"]["configuration"]
-        assert chosen == "short"
-        pid = next(pid for pid, name in users(state).items() if "retrain photos" in name)
-        os.kill(pid, signal.SIGKILL)
-        assert _retrained(daemon)["configuration"] == chosen
-        assert daemon.stop() == 0, daemon.said()
-    assert "goes on from its last epoch" in daemon.log.read_text(encoding="utf-8")
-    assert _about_version(state)["configuration"] == chosen
-    assert len(_about_version(state)["past"][-1]["curve"]) == 4
-    assert _record(state).configuration == chosen

@@ -9,17 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.io.database import FileMovedError, transaction
+from migrator.io.database import FileMovedError
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as labels_module
 from migrator.live.labels import (
@@ -150,22 +147,6 @@ async def test_labels_are_refused_while_their_file_is_away(
     await labels.close()
 
 
-def test_labels_that_come_together_share_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = []
-
-    @contextmanager
-    def counted(connection: Connection) -> Iterator[None]:
-        with transaction(connection):
-            yield
-        commits.append(1)
-
-    monkeypatch.setattr(labels_module, "transaction", counted)
-    filled(tmp_path / "labels.db", (range(500), 2))
-    assert 1 <= len(commits) < 100
-
-
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -209,28 +190,6 @@ async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
         await labels.add("a", 0, inputs, label, None, request_id)
     assert await labels.add("a", 0, sample(1), 0, None, "fine")
     await labels.close()
-
-
-async def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    for window in range(2):
-        await asyncio.gather(
-            *(
-                labels.add("a", window, sample(number % 30), 0, 0, f"{window}-{number}")
-                for number in range(300)
-            )
-        )
-    await labels.close()
-    trained, judged = inputs_of(window_data(tmp_path / "labels.db", "a", 1, held_out=0.4))
-    assert trained
-    assert judged
-    assert not trained & judged
-    assert trained | judged == set(range(30))
-
-
-@given(st.binary(max_size=20))
-def test_lots_lie_between_0_and_1(inputs: bytes) -> None:
-    assert 0 <= lot_of(inputs) < 1
 
 
 def test_held_out_samples_are_never_trained_on_in_any_window(tmp_path: Path) -> None:

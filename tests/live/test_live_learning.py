@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,7 +21,7 @@ from migrator.control.events import RetrainingPlanned
 from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.core.catalogue import board
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
 from migrator.core.training import Layers, TrainingConfiguration
@@ -116,17 +114,6 @@ def test_a_job_that_ends_in_any_way_does_not_stay_running(
     assert trainings.jobs[0].most_samples == 70
 
 
-def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, Trainings(tmp_path / "log", idle_forkserver()))
-    with pytest.raises(MigratorError):
-        asyncio.run(models.train("photos", Instance(0, 5), {}))  # no size of this board
-    assert tenant.retraining is not None
-    assert tenant.retraining.phase is Phase.WAITING
-
-
 @pytest.mark.parametrize("classes", [(), (0, 1)])
 def test_weights_that_know_no_class_are_where_pre_training_begins(
     tmp_path: Path, tenant: TenantState, classes: tuple[int, ...]
@@ -156,7 +143,7 @@ class _Resumed(Trainings):
         del progress
         half = job.settings.epochs // 2
         return TrainingResult(
-            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
+            *(False, "it is no better", None, 0.5, 0.4),
             new_classes=(),
             samples=100,
             trained=100,
@@ -201,19 +188,6 @@ async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     trainings.during = lambda: models.estimate("photos", 3, None, 100)
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.2]
-
-
-async def test_only_estimates_of_retrainings_to_come_are_kept(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    models = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
-    for window in range(5):
-        await models.estimate("photos", window, None, 100)
-    tenant.model.learn_labels(6)
-    await models.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
-    tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
-    await models.train("photos", Instance(0, 1), {})
-    assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
 
 
 WAYS = (
@@ -274,19 +248,6 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     assert len(past.curve) == 4
 
 
-async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_less(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    tenant.training = replace(tenant.training, configurations=WAYS)
-    await learning(tmp_path, tenant, _Pretraining(tmp_path / "log", idle_forkserver())).prepare(
-        tenant
-    )
-    tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
-    assert tenant.retraining is not None
-    half, head = (other.accuracy_post for other in tenant.retraining.others)
-    assert 0.2 < head < half < tenant.retraining.expected
-
-
 class _Pretraining(_Estimating):
     """Pre-trains, and keeps with which earlier retrainings estimates are made."""
 
@@ -319,29 +280,6 @@ async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
     assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
 
 
-@asynccontextmanager
-async def _whole() -> AsyncIterator[dict[str, str]]:
-    yield {}
-
-
-async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    class Trying(_Pretraining):
-        async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-            result = await super().train(job, progress)
-            parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
-            return msgspec.structs.replace(
-                result, seconds=35.0, start_s=1.0, parts_s=parts_s, steps=10
-            )
-
-    gpu_thread = SimpleNamespace(whole=_whole)
-    trainings = Trying(tmp_path / "log", idle_forkserver())
-    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
-    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
-    assert tenant.duration.fixed_s == pytest.approx(2.0)
-
-
 class _Timed(Trainings):
     """4 s before the first step and after the last, 2 s for each of 10 steps."""
 
@@ -351,7 +289,7 @@ class _Timed(Trainings):
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress
         return TrainingResult(
-            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
+            *(False, "it is no better", None, 0.5, 0.4),
             new_classes=(7, 8),
             samples=self.samples,
             trained=self.samples,
@@ -365,25 +303,20 @@ class _Timed(Trainings):
 
 
 class _TimedAfterPretraining(_Pretraining):
-    """As `_Timed` once there is a first version: the model is no better, or it is."""
-
-    adopts = False
+    """As `_Timed` once there is a first version, and the model is better."""
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         result = await super().train(job, progress)
         if job.kind is JobKind.PRETRAIN:
             return result
-        refused = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
-        weights = result.weights if self.adopts else None
-        return msgspec.structs.replace(refused, adopted=self.adopts, weights=weights)
+        timed = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
+        return msgspec.structs.replace(timed, adopted=True, weights=result.weights)
 
 
-@pytest.mark.parametrize("adopts", [True, False])
 async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
-    tmp_path: Path, tenant: TenantState, adopts: bool
+    tmp_path: Path, tenant: TenantState
 ) -> None:
     trainings = _TimedAfterPretraining(tmp_path / "log", idle_forkserver())
-    trainings.adopts = adopts
     models = learning(tmp_path, tenant, trainings, "mps")
     await models.prepare(tenant)
     _set_profile(tenant, 10.0)
@@ -399,7 +332,8 @@ async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
     assert again.duration.facts == tenant.duration.facts
     assert again.model.gains.facts == tenant.model.gains.facts
     assert restarted.past_estimates == models.past_estimates
-    assert (again.version.number if again.version else 0) == (2 if adopts else 1)
+    assert again.version is not None
+    assert again.version.number == 2
 
 
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])

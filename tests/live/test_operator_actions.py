@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
-from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
+from migrator.control.events import Create, Instruction, RetrainingPlanned
 from migrator.control.retraining import TenantRetraining
 from migrator.control.retraining_plans import RetrainingPlans
 from migrator.core.action import Acted, ActionKind, Outcome
@@ -55,8 +54,6 @@ class HeldTrainings(Trainings):
             weights=self._weights,
             accuracy_before=0.5,
             accuracy_after=0.9,
-            accuracy_new_before=0.0,
-            accuracy_new_after=0.9,
             new_classes=(1,),
             samples=job.window,
             trained=job.window,
@@ -199,22 +196,6 @@ async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: 
     assert "no earlier version" in last.words
 
 
-async def test_the_number_of_a_withdrawn_version_is_not_given_again(bench: Bench) -> None:
-    bench.versions("photos", 2)
-    await bench.act("roll-back", "photos")
-    assert bench.context.versions_of("photos").add(bench.weights, None).number == 3
-
-
-async def test_a_damaged_model_that_serves_is_withdrawn_and_not_the_one_before(
-    bench: Bench,
-) -> None:
-    bench.versions("photos", 3)
-    versions = bench.context.versions_of("photos")
-    (versions.folder / "000003.safetensors").write_bytes(b"damaged")
-    assert "version 2 serves again" in (await bench.act("roll-back", "photos")).words
-    assert versions.earlier(4) == (2, 1)
-
-
 async def test_where_all_earlier_versions_are_damaged_it_fails_and_changes_nothing(
     bench: Bench,
 ) -> None:
@@ -239,24 +220,6 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     assert photos.version is not None
     assert (photos.version.number, photos.model.since) == (1, 0)
     assert bench.recorder.results == [("photos", False)]
-
-
-async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: Bench) -> None:
-    photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
-    bench.trainings.end.set()
-    await bench.learning.train("photos", ON, {})
-    # 31 s with 30 s of start: half of the planned 2 s, smoothed
-    assert photos.duration.slower == pytest.approx(0.75)
-
-
-async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) -> None:
-    photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
-    bench.trainings.end.set()
-    await bench.learning.train("photos", ON, {})
-    # from 0.5 to 0.9: four of five errors
-    assert photos.model.gains.removed == pytest.approx(0.8)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
@@ -287,25 +250,6 @@ async def test_what_waits_is_answered_before_it_is_planned_without(bench: Bench)
     worker.held.set()
     assert (await draining).outcome is Outcome.DONE
     assert asking.done()
-
-
-async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_demand(
-    bench: Bench,
-) -> None:
-    photos = bench.tenants["photos"]
-    for _ in range(10):
-        photos.count_requests(7.0)
-    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
-    photos.start_retraining(ON)
-    await bench.act("drain", "photos")
-    assert photos.planned
-    assert photos.view().history.sum() == 0
-    photos.count_requests(0.0)
-    photos.on(TrainingCompleted())
-    assert not photos.planned
-    await bench.act("undrain", "photos")
-    assert photos.view().history.tolist()[-10:] == [7.0] * 10
 
 
 async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Bench) -> None:
@@ -339,14 +283,6 @@ async def test_a_tenant_that_is_being_removed_or_is_gone_is_left_alone(
         assert acted.outcome is Outcome.REFUSED
         assert f"{name} is being removed" in acted.words
     assert not bench.tenants["photos"].planned
-
-
-def test_tenants_that_are_drained_at_once_all_stay_drained(tmp_path: Path) -> None:
-    names = [f"tenant-{number}" for number in range(20)]
-    drained = DrainedTenants(tmp_path / "drained.json")
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(lambda name: drained.set(name, drained=True), names))
-    assert all(name in DrainedTenants(tmp_path / "drained.json") for name in names)
 
 
 async def test_an_action_that_cannot_be_stored_is_not_done(

@@ -70,21 +70,6 @@ def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path) -> 
         assert daemon.stop() == 0
 
 
-def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path, retrain_after_drop=0.2), state) as daemon:
-        settled(daemon)
-        teach(daemon, "photos", 0, 60, "as-before")
-        assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
-        teach(daemon, "photos", 1, 90, "drifted")
-        # the second one may be less accurate on these classes than on its held-out samples
-        now = daemon.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] >= 2, "another version serves"
-        )
-        assert now["window"] == 0
-        said(state, "the retraining of photos is requested: its accuracy fell from")
-
-
 def test_one_that_waits_is_asked_for_once_and_enough_new_labels_ask_for_one(
     tmp_path: Path,
 ) -> None:

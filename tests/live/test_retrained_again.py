@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.faults import labels_of, settled, teach
 from support.live_context import tenant_in
-from support.live_daemon import Served, scenario_file, served
+from support.live_daemon import scenario_file
 from support.make import lengths
 
 from migrator.control.events import TrainingCompleted
@@ -122,47 +121,3 @@ def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:
     room = TrainingRoom.of(BOARD, tenants, WINDOW_S)
     assert room.sms == BOARD.sms_of(4)
     assert room.seconds * 3 < WINDOW_S
-
-
-def next_window(daemon: Served) -> None:
-    window = daemon.status()["window"]
-    daemon.wait_for(lambda now: now["window"] > window, "the next window")
-
-
-def act(daemon: Served, action: str) -> None:
-    answer = daemon.client.post(f"{daemon.url}/admin/actions", json={"action": action})
-    assert answer.status_code == 200, answer.text
-
-
-def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_records(
-    tmp_path: Path,
-) -> None:
-    """Sixty labels are learned within a window; two hundred take longer."""
-    path = scenario_file(tmp_path, "photos", window_s=4, policy="migrator", training_ratio=10.0)
-    state = tmp_path / "state"
-    with served(path, state) as daemon:
-        settled(daemon)
-        act(daemon, "pause")
-        for name in range(2):
-            teach(daemon, "photos", 1, 100, str(name))
-            next_window(daemon)
-        assert daemon.status()["tenants"]["photos"]["version"] == 1
-        act(daemon, "resume")
-        retrained = daemon.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] >= 2, "it is retrained"
-        )
-        teach(daemon, "photos", 1, 1, "8")
-        assert len(labels_of(state)) >= 201
-        assert daemon.stop() == 0, daemon.said()
-    for file in (state / "live" / "small").glob("records.db*"):
-        file.unlink()
-    with served(path, state) as again:
-        now = again.status()
-        assert now["window"] > retrained["window"]
-        teach(again, "photos", 2, 60, "9")  # classes that are new to it
-        version = now["tenants"]["photos"]["version"]
-        again.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] > version, "it is retrained again"
-        )
-        assert {f"9-{number}" for number in range(60)} <= set(labels_of(state))
-        assert again.stop() == 0, again.said()

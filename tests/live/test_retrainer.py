@@ -68,8 +68,6 @@ def test_new_classes_are_learned_from_labels_and_old_ones_kept(
 ) -> None:
     result = retrained(replace(job, folder=tmp_path))
     assert result.new_classes == (2, 3)
-    assert result.accuracy_new_before == 0
-    assert result.accuracy_new_after > 0.6
     assert result.adopted
     assert result.accuracy_after > result.accuracy_before + 0.2
     assert result.weights is not None
@@ -90,17 +88,6 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
     assert result.training_s >= 0.5
     assert result.seconds == result.start_s + result.training_s
     assert result.training_s <= time.monotonic() - asked_s - 30.0
-
-
-def test_the_parts_of_a_retraining_add_up_to_its_duration(job: TrainingJob, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, epochs=6)
-    result = retrained(replace(job, folder=tmp_path, pace_s=2.0, settings=settings))
-    assert sum(result.parts_s.values()) == pytest.approx(result.seconds, abs=0.5)
-    assert set(result.parts_s) >= {"start_s", "data_s", "first_s", "epochs_s", "evaluation_s"}
-    assert result.parts_s["start_s"] == pytest.approx(result.start_s, abs=0.1)
-    assert result.steps == settings.steps(result.samples)
-    # the pace is spread over all steps: what it leaves is reading, evaluating and saving
-    assert 0 <= result.fixed_s < result.training_s / 2
 
 
 def test_a_configuration_says_on_how_much_a_retraining_learns(
@@ -269,7 +256,6 @@ def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path:
     result = answer(Begin(here, time.monotonic()), work(here).built, lambda _part: None)
     assert isinstance(result, Failed)
     assert "cannot be written" in result.why
-    assert not result.again
 
 
 class FakeClock:

@@ -136,14 +136,6 @@ def test_what_the_old_home_learned_during_a_move_serves_at_the_new_one(
     assert (new.number, new.shared(), new.recorder.events[1:]) == (3, 3, [])
 
 
-def test_who_had_no_version_yet_goes_on_from_what_others_learned(homes: tuple[Home, Home]) -> None:
-    old, new = homes
-    old.trains(b"one")
-    old.share(claim=True)
-    new.share(claim=True)
-    assert (new.number, new.worker.swapped) == (1, [(1, 1)])
-
-
 def test_what_was_learned_here_while_the_store_was_asked_is_not_taken_back(
     moved: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,11 +222,3 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
     monkeypatch.setattr(here.store.versions, "keep", slowly)
     asyncio.run(both())
     assert (met, here.shared(), here.recorder.events) == ([False, False], 2, [])
-
-
-def test_a_tenant_that_went_meanwhile_is_not_shared(homes: tuple[Home, Home]) -> None:
-    here, _ = homes
-    version = here.trains(b"one")
-    del here.context.tenants["photos"]
-    asyncio.run(here.rollout.roll_out(version))
-    assert here.shared() == -1

@@ -78,13 +78,6 @@ def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRo
     assert rows.reconfiguring["a"] == 4
 
 
-def test_answers_are_not_waited_for_forever(rows: SecondRows) -> None:
-    rows.router.counts["a"].receive(START + 0.5, 1)
-    put(rows, 0)
-    rows.settle(START + 11)
-    assert not rows._unsettled
-
-
 def test_labels_of_its_window_say_how_many_are_wrong(rows: SecondRows) -> None:
     counts = rows.router.counts["a"]
     counted = counts.receive(START + 0.5, 40)

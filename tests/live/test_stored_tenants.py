@@ -88,16 +88,3 @@ def test_an_added_one_may_take_the_place_of_one_of_the_scenario(tmp_path: Path) 
     again = _stored(tmp_path, "a", "b")
     assert _names(again) == ["b", "a"]
     assert again.of("a").tenants[0].service.slo_s == 1.234
-
-
-def test_a_change_that_failed_leaves_nothing(tmp_path: Path) -> None:
-    stored = _stored(tmp_path, "a")
-    stored.add("c", _section(tmp_path, "c", slo_ms=1234), tmp_path)
-    stored.remove("c")
-    before = stored.state
-    stored.add("c", _section(tmp_path, "c", slo_ms=5678), tmp_path)
-    stored.add("d", _section(tmp_path, "d"), tmp_path)
-    stored.reset(before)
-    for kept in (stored, _stored(tmp_path, "a")):
-        assert (_names(kept), kept.removed) == (["a"], ["c"])
-        assert kept.of("c").tenants[0].service.slo_s == 1.234

@@ -183,25 +183,6 @@ async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_en
         await asked[1]
 
 
-async def test_an_unknown_tenant_is_refused_until_it_is_added_and_a_log_is_not_needed(
-    job: TrainingJob,
-) -> None:
-    other = replace(job, tenant="other", model=replace(job.model, seed=1))
-    async with trainings_for(job) as (trainings, forkserver):
-        with pytest.raises(InputError, match="tenant other has no model here"):
-            await trainings.train(other)
-        await forkserver.add("other", other.model)
-        with pytest.raises(TrainingFailedError, match="other has no labels"):
-            await trainings.train(other)
-        log = job.folder.parent / "log"
-        log.unlink(missing_ok=True)
-        log.mkdir()  # a folder where the file should be
-        without_log = Trainings(log, forkserver)
-        assert (await without_log.train(job)).adopted
-    said = (job.folder.parent / "workers.log").read_text(encoding="utf-8")
-    assert "cannot be written: IsADirectoryError" in said
-
-
 async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     job: TrainingJob, tmp_path: Path
 ) -> None:

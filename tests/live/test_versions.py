@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -158,19 +157,3 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_version(
     assert not caplog.messages
     assert versions.add(weights(tmp_path, 1), 0.5).number > last
     assert not list(versions.folder.glob(".*"))
-
-
-def test_two_versions_that_come_at_once_get_two_numbers(tmp_path: Path) -> None:
-    versions, weights = Versions(tmp_path / "here", "photos"), tmp_path / "given"
-    weights.write_bytes(b"weights")
-    given: list[int] = []
-
-    def add() -> None:
-        given.extend(versions.add(weights, None).number for _ in range(10))
-
-    threads = [Thread(target=add) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(given) == list(range(1, 31))

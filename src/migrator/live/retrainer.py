@@ -172,8 +172,6 @@ class Work:
             weights=weights,
             accuracy_before=result.accuracy_before,
             accuracy_after=result.accuracy_after,
-            accuracy_new_before=result.accuracy_new_before,
-            accuracy_new_after=result.accuracy_new_after,
             new_classes=tuple(sorted(data.new_classes)),
             samples=samples,
             trained=trained,
@@ -385,8 +383,8 @@ def answer(
     except (OSError, ValueError) as error:
         problem = f"{job.folder} cannot be written or the job cannot be done"
         return Failed(f"{problem} ({type(error).__name__}: {error}); see to its files and data")
-    except Exception as error:  # of the GPU or of CUDA: a retry may succeed
-        return Failed(f"{one_line(error)}; start it again", again=True)
+    except Exception as error:  # of the model, the GPU or CUDA
+        return Failed(f"{one_line(error)}; start it again")
 
 
 def _seldom(report: Progress) -> Progress:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,16 +252,6 @@ async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -
         await bench.admission.admit({})
     assert "photos" not in bench.tenants
     assert await bench.admission.remove("photos") == "photos was not here"
-
-
-async def test_removed_tenants_keep_their_weights_and_floors_in_the_records(bench: Bench) -> None:
-    cameras = bench.tenants["cameras"]
-    cameras.service = replace(cameras.service, weight=3.0, floor=0.9)
-    await bench.admission.remove("cameras")
-    await bench.admission.admit({})
-    recorded = bench.records.add_about.call_args.kwargs
-    assert recorded["tenants"] == ["photos", "cameras"]
-    assert (recorded["weights"], recorded["floors"]) == ({"cameras": 3.0}, {"cameras": 0.9})
 
 
 async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(

@@ -96,16 +96,3 @@ def test_the_configuration_that_the_plan_chooses_is_carried_out_told_and_remembe
     assert (past["settings"]["epochs"], past["settings"]["part"]) == (4, 0.75)
     assert len(past["curve"]) == 4, "an epoch each, none of the long one"
     assert past["fraction"] < 1
-    # a restarted daemon plans with what the one before measured
-    with served(path, state, "--from-first-request") as daemon:
-        daemon.upload("photos", *samples(2, SAMPLES), "second lesson")
-        daemon.infer("photos", samples(0, 1)[0][0], "second")
-        assert _retrained(daemon, 3)["configuration"] in ("long", "short")
-        assert daemon.stop() == 0, daemon.said()
-    after = _about_version(state, 3)
-    assert after["gains"]["completions"] == before["gains"]["completions"] + 1
-    assert after["past"][: len(before["past"])] == before["past"]
-    assert before["slower"] != 1 != after["slower"]
-    rows = read_records(state / "live" / "small" / "records.db").retrainings
-    second = [row for row in rows if row.taken_s is not None][-1]
-    assert second.taken_s == pytest.approx(second.planned_s, rel=0.5)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +112,6 @@ async def test_another_label_of_a_request_is_refused_and_the_first_kept(tmp_path
     await labels.close()
     data = window_data(path, "a", 0, held_out=0.0)
     assert data.new.labels.tolist() == [1]
-
-
-async def test_of_two_labels_that_come_together_one_is_refused(tmp_path: Path) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    results = await asyncio.gather(
-        *(labels.add("a", 0, sample(1), label, None, "r") for label in (0, 1)),
-        return_exceptions=True,
-    )
-    await labels.close()
-    assert results[0] is True
-    assert isinstance(results[1], ConflictingLabelError)
 
 
 async def test_labels_are_refused_while_their_file_is_away(
@@ -352,27 +340,6 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
 
     asyncio.run(scene())
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
-
-
-def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    filled(path, (range(3), 2))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute("CREATE TABLE later (what)")
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        Labels(path)
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        window_data(path, "a", 0)
-
-
-def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    with pytest.raises(InputError, match="no such file"):
-        window_data(path, "a", 0)
-    filled(path, (range(3), 2))
-    with pytest.raises(InputError, match="b has no labels up to window 0"):
-        window_data(path, "b", 0)
 
 
 def test_samples_before_the_first_window_are_new_and_those_of_pre_training_are_not(

@@ -25,7 +25,7 @@ from migrator.core.errors import InputError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
 from migrator.core.training import Layers, TrainingConfiguration
-from migrator.learn.estimation import AccuracyEstimate, Past
+from migrator.learn.estimation import AccuracyEstimate
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
 from migrator.live.options import DaemonOptions, model_spec
@@ -103,9 +103,7 @@ def learning(
 def test_a_job_that_ends_in_any_way_does_not_stay_running(
     tmp_path: Path, tenant: TenantState, error: BaseException, raised: type[BaseException]
 ) -> None:
-    tenant.on(
-        RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, most_samples=70))
-    )
+    plan(tenant, most_samples=70)
     trainings = _Ending(error)
     with pytest.raises(raised):
         asyncio.run(learning(tmp_path, tenant, trainings).train("photos", Instance(0, 4), {}))
@@ -133,61 +131,90 @@ def test_weights_that_know_no_class_are_where_pre_training_begins(
     assert trainings.jobs[0].weights == weights
 
 
-SECONDS = 30.0
+class _Pretended(Trainings):
+    """Trainings that end at once: 4 s before the first step and after the last, 2 s per step.
 
+    Pre-trainings are adopted, retrainings with `adopts` set. `changed`: what is other in results.
+    """
 
-class _Resumed(Trainings):
-    """Has half of the epochs from checkpoints, and takes half of the time for the others."""
+    def __init__(self, folder: Path, **changed: Any) -> None:
+        super().__init__(folder / "log", idle_forkserver())
+        self.jobs, self.changed, self.adopts = list[TrainingJob](), changed, False
+        self.during: Callable[[], Awaitable[None]] | None = None
+        """What happens while a retraining runs."""
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress
-        half = job.settings.epochs // 2
-        return TrainingResult(
+        self.jobs.append(job)
+        if self.during is not None:
+            await self.during()
+        result = TrainingResult(
             *(False, "it is no better", None, 0.5, 0.4),
-            new_classes=(),
+            new_classes=(7, 8),
             samples=100,
             trained=100,
             curve=(0.4,) * job.settings.epochs,
-            epochs_resumed=half,
-            seconds=SECONDS + 1.0,
+            epochs_resumed=0,
+            seconds=25.0,
             start_s=1.0,
+            parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
+            steps=10,
         )
+        if self.adopts or job.kind is JobKind.PRETRAIN:
+            weights = job.folder.parent / "made.safetensors"
+            weights.parent.mkdir(parents=True, exist_ok=True)
+            weights.write_bytes(b"weights")
+            estimate = AccuracyEstimate(0.9, 0.8, 0.1, 1.0, (0.1, 0.8), 1.0, samples=600)
+            result = msgspec.structs.replace(
+                result, adopted=True, weights=weights, accuracy_after=0.95, estimate=estimate
+            )
+        return msgspec.structs.replace(result, **self.changed)
+
+    async def estimate(self, job: TrainingJob) -> EstimateResult:
+        """Another accuracy before for every window, and less for every further configuration."""
+        self.jobs.append(job)
+        before, fractions = job.window / 10, (1.0, 0.6, 0.5)
+        return EstimateResult(
+            tuple(
+                AccuracyEstimate(0.2 + 0.6 * part, 0.7, before, 0.5, (0.2, 0.6), 1.0, one, part)
+                for one, part in zip(job.configurations, fractions, strict=False)
+            ),
+            0,
+        )
+
+
+def plan(tenant: TenantState, window: int = 3, slower: float = 1.0, **options: Any) -> None:
+    """Plan a retraining on a hundred samples."""
+    job = TenantRetraining(window, tenant.training_s(100), slower, 0.9, **options)
+    tenant.on(RetrainingPlanned(job))
 
 
 async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
-    await models.train("photos", Instance(0, 1), {})
+    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 60.0),)), 1.0, 0.9)))
+    half = tenant.training.configurations[0].epochs // 2
+    trainings = _Pretended(tmp_path, epochs_resumed=half, seconds=31.0, parts_s={})
+    await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
-
-
-class _Estimating(_Resumed):
-    """Estimates another accuracy before for every window."""
-
-    during: Callable[[], Awaitable[None]] | None = None
-    """What happens while a retraining runs."""
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        if self.during is not None:
-            await self.during()
-        return await super().train(job, progress)
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        return EstimateResult((AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0),), 0)
 
 
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
-    trainings = _Estimating(tmp_path / "log", idle_forkserver())
+    plan(tenant)
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings)
     await models.estimate("photos", 2, None, 100)
     trainings.during = lambda: models.estimate("photos", 3, None, 100)
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.2]
+
+
+async def test_an_estimate_that_fails_says_why(tmp_path: Path, tenant: TenantState) -> None:
+    trainings = Trainings(tmp_path / "gone" / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings).estimate("photos", 2, None, 100)
+    assert "was moved or deleted" in tenant.model.no_estimate
 
 
 WAYS = (
@@ -197,35 +224,11 @@ WAYS = (
 )
 
 
-class _Several(_Estimating):
-    """Estimates every configuration, and keeps its jobs."""
-
-    def __init__(self, log: Path) -> None:
-        super().__init__(log, idle_forkserver())
-        self.jobs = list[TrainingJob]()
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        self.jobs.append(job)
-        return await super().train(job, progress)
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        self.jobs.append(job)
-        fractions = (1.0, 0.6, 0.5)
-        estimates = zip(job.configurations, fractions, strict=True)
-        return EstimateResult(
-            tuple(
-                AccuracyEstimate(0.2 + 0.6 * part, 0.7, 0.2, 0.5, (0.2, 0.6), 1.0, settings, part)
-                for settings, part in estimates
-            ),
-            0,
-        )
-
-
 async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_carried_out(
     tmp_path: Path, tenant: TenantState
 ) -> None:
     tenant.training = replace(tenant.training, configurations=WAYS)
-    trainings = _Several(tmp_path / "log")
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings)
     await models.estimate("photos", 2, None, 100)
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
@@ -248,81 +251,18 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     assert len(past.curve) == 4
 
 
-class _Pretraining(_Estimating):
-    """Pre-trains, and keeps with which earlier retrainings estimates are made."""
-
-    past: tuple[Past, ...] = ()
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        result = await super().train(job, progress)
-        weights = job.folder.parent / "made.safetensors"
-        weights.parent.mkdir(parents=True, exist_ok=True)
-        weights.write_bytes(b"weights")
-        estimated = AccuracyEstimate(0.9, 0.8, 0.1, 1.0, (0.1, 0.8), 1.0, samples=600)
-        return msgspec.structs.replace(
-            result, adopted=True, weights=weights, accuracy_after=0.95, estimate=estimated
-        )
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        self.past = job.past
-        return await super().estimate(job)
-
-
-async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
+async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    trainings = _Pretraining(tmp_path / "log", idle_forkserver())
-    await learning(tmp_path, tenant, trainings).prepare(tenant)
-    models = learning(tmp_path, tenant, trainings)
-    await models.prepare(tenant)
-    await models.estimate("photos", 0, None, 100)
-    (past,) = trainings.past
-    assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
-
-
-class _Timed(Trainings):
-    """4 s before the first step and after the last, 2 s for each of 10 steps."""
-
-    samples = 100
-    epochs: int | None = None
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        del progress
-        return TrainingResult(
-            *(False, "it is no better", None, 0.5, 0.4),
-            new_classes=(7, 8),
-            samples=self.samples,
-            trained=self.samples,
-            curve=(0.4,) * (job.settings.epochs if self.epochs is None else self.epochs),
-            epochs_resumed=0,
-            seconds=25.0,
-            start_s=1.0,
-            parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
-            steps=10,
-        )
-
-
-class _TimedAfterPretraining(_Pretraining):
-    """As `_Timed` once there is a first version, and the model is better."""
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        result = await super().train(job, progress)
-        if job.kind is JobKind.PRETRAIN:
-            return result
-        timed = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
-        return msgspec.structs.replace(timed, adopted=True, weights=result.weights)
-
-
-async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    trainings = _TimedAfterPretraining(tmp_path / "log", idle_forkserver())
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings, "mps")
     await models.prepare(tenant)
+    (past,) = models.past_estimates["photos"]
+    assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
     _set_profile(tenant, 10.0)
-    at_first = tenant.duration.facts
+    at_first, trainings.adopts = tenant.duration.facts, True
     await models.estimate("photos", 2, None, 100)
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
+    plan(tenant)
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.facts != at_first
     assert tenant.model.gains.completions == 1
@@ -341,15 +281,13 @@ async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
     _set_profile(tenant, 10.0)
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
+    plan(tenant)
+    models = learning(tmp_path, tenant, _Pretended(tmp_path), driver)
     await models.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
     assert tenant.duration.slower == pytest.approx(1 + weight)
     assert tenant.duration.fixed_s == pytest.approx(4.0 * weight)
-    tenant.on(
-        RetrainingPlanned(TenantRetraining(4, tenant.training_s(100), tenant.duration.slower, 0.9))
-    )
+    plan(tenant, 4, tenant.duration.slower)
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
 
@@ -372,9 +310,10 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     _set_profile(tenant, 10.0)
     if epochs is not None:
         slower *= tenant.training.configurations[0].epochs if epochs else 1
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
-    trainings = _Timed(tmp_path / "log", idle_forkserver())
-    trainings.samples, trainings.epochs = samples, epochs
+    plan(tenant, labelled=40)
+    trainings = _Pretended(tmp_path, samples=samples, trained=samples)
+    if epochs is not None:
+        trainings.changed["curve"] = (0.4,) * epochs
     await learning(tmp_path, tenant, trainings, "mps").train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(slower)
     # the next one replays its two new classes as well

@@ -9,8 +9,7 @@ from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
 from migrator.control.events import Created, Ready, TrainingCompleted, TrainingProgressed
 from migrator.control.tenant_state import TrainingRoom
-from migrator.core.problem import Holding, Instance, Kind, Plan, Share, Task
-from migrator.policies.policy import Decision
+from migrator.core.problem import Holding, Instance, Kind, Share, Task
 
 
 @pytest.fixture
@@ -60,13 +59,6 @@ def test_plans_and_reconfigurations(run: Run) -> None:
     assert (
         run.value("migrator_overhead_spent_seconds_total", seen="visible", tenant="photos") == 0.5
     )
-
-
-def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
-    run.recorder.plan_followed(Decision(((),)), 0.1)
-    assert not [sample for sample in run.samples() if sample.name == "migrator_planner_gap_ratio"]
-    run.recorder.plan_followed(Decision(((),), plan=Plan(1.0, float("inf"), "x", 0, (), ())), 0.1)
-    assert run.value("migrator_planner_gap_ratio") == float("inf")
 
 
 def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:

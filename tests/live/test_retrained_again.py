@@ -60,20 +60,6 @@ def run_windows(
     return done
 
 
-def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantState) -> None:
-    room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
-    tenant.begin_window(60, 60 * PER_WINDOW, 0.1, room)
-    job = tenant.retraining
-    assert job is not None
-    assert job.most_samples is not None
-    assert job.seconds.at(room.sms) <= room.seconds
-    # and few labels are all learned
-    tenant.begin_window(61, 100, 0.1, room)
-    assert tenant.retraining is not None
-    few = tenant.training_s(round(100 * (1 - HELD_OUT)))
-    assert tenant.retraining.seconds.at(98) == few.at(98)
-
-
 def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long(
     tenant: TenantState,
 ) -> None:
@@ -99,19 +85,6 @@ def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: Tena
     done = run_windows(tenant, range(1, 30), late=15)
     assert len(done) >= 5
     assert max(np.diff(done)) <= 10
-
-
-def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantState) -> None:
-    room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
-    tenant.model.compare(before=0.1, after=0.2, estimated=0.2)  # estimates have been right
-    for window in range(1, 7):
-        tenant.model.set_estimate(0.1, window)
-        tenant.begin_window(window, 100, 0.1, room)
-        assert tenant.retraining is not None
-        expected.append(tenant.retraining.expected)
-        tenant.end_window()
-    assert expected[:3] == [0.1] * 3
-    assert min(expected[3:]) > 0.3
 
 
 def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:

@@ -71,7 +71,6 @@ def test_new_classes_are_learned_from_labels_and_old_ones_kept(
     assert result.adopted
     assert result.accuracy_after > result.accuracy_before + 0.2
     assert result.weights is not None
-    assert job.labels is not None
     data = window_data(job.labels, job.tenant, 0, replay=job.replay)
     assert result.samples == len(data.training)
     assert accuracy(model_of(result.weights), data.held_out) == result.accuracy_after
@@ -88,30 +87,6 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
     assert result.training_s >= 0.5
     assert result.seconds == result.start_s + result.training_s
     assert result.training_s <= time.monotonic() - asked_s - 30.0
-
-
-def test_a_configuration_says_on_how_much_a_retraining_learns(
-    job: TrainingJob, tmp_path: Path
-) -> None:
-    settings = replace(SETTINGS, epochs=2, part=0.25)
-    result = retrained(replace(job, folder=tmp_path, settings=settings))
-    assert job.labels is not None
-    data = window_data(job.labels, job.tenant, 0, replay=job.replay)
-    assert result.samples == len(data.training)
-    assert result.trained == len(data.training_part(0.25, settings.seed))
-    assert result.trained < 0.3 * result.samples
-    assert result.steps == settings.steps(result.trained)
-    assert len(result.curve) == 2
-
-
-def test_one_trial_estimates_every_configuration(job: TrainingJob, tmp_path: Path) -> None:
-    ways = (SETTINGS, replace(SETTINGS, epochs=2), replace(SETTINGS, part=0.25))
-    asked = replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, configurations=ways)
-    result = run(asked)
-    assert isinstance(result, EstimateResult)
-    assert [estimate.settings for estimate in result.estimates] == list(ways)
-    longest, *others = (estimate.accuracy for estimate in result.estimates)
-    assert all(result.estimates[0].before <= accuracy < longest for accuracy in others)
 
 
 def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
@@ -211,7 +186,6 @@ def test_the_memory_of_a_pre_training_has_pictures_of_the_size_that_clients_send
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        (lambda job: replace(job, labels=None), "names no file of labels"),
         (lambda job: replace(job, labels=Path("nowhere.db")), "no such file"),
         (lambda job: replace(job, tenant="unknown"), "has no labels"),
         (lambda job: replace(job, window=-5), "has no labels"),
@@ -276,15 +250,3 @@ def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> 
         moments.append(clock.now_s)
     assert moments == pytest.approx([102, 104, 106, 108])
     assert pace.part == 1
-
-
-def test_a_pace_never_waits_for_what_is_late_and_goes_on_where_it_was() -> None:
-    clock = FakeClock()
-    pace = EmulatedPace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
-    assert pace.part == 0.5
-    clock.now_s += 7
-    pace.step()
-    assert clock.now_s == 107
-    free = EmulatedPace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
-    free.step()
-    assert clock.now_s == 107

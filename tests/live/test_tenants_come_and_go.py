@@ -234,21 +234,6 @@ def test_a_section_that_cannot_be_used_is_refused(
     assert "tenants[0]" not in refusal
 
 
-def test_a_profile_whose_reading_would_never_end_is_refused(daemon: Served, folder: Path) -> None:
-    fifo = folder / "fifo.json"
-    os.mkfifo(fifo)
-    for _ in range(2):  # the first has not blocked the daemon
-        refusal = admin(daemon, "add", _file(folder, _section(folder, "more", profile=str(fifo))))
-        assert "profile: " in refusal[1]
-        assert "is a FIFO, socket or device; name a regular file" in refusal[1]
-
-
-def test_files_that_are_no_section(daemon: Served, folder: Path) -> None:
-    for content, why in (([1], "no tenant"), ({"tenants": []}, "a whole scenario")):
-        assert why in admin(daemon, "add", _file(folder, content))[1]
-    assert "more.yml" in admin(daemon, "add", str(folder / "more.yml"))[1]
-
-
 def test_unknown_models_and_other_tokens_are_refused(daemon: Served) -> None:
     assert control(daemon, "nobody", "load")[0] == 404
     status, answer = control(daemon, "nobody", "unload")

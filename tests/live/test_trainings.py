@@ -18,13 +18,12 @@ import pytest
 from support.live_learning import (
     ENVIRONMENT,
     MEANS,
-    MODEL,
     SETTINGS,
     forkserver_for,
     made_job,
     trainings_for,
 )
-from support.waiting import LIMIT_S, until, until_async
+from support.waiting import until, until_async
 
 from migrator.core.catalogue import Place
 from migrator.core.errors import InputError
@@ -40,7 +39,7 @@ from migrator.live.training import (
     TrainingResult,
     Trainings,
 )
-from migrator.serving.workers.forkserver_process import build_all, has_opened_gpu
+from migrator.serving.workers.forkserver_process import build_all
 
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
@@ -55,12 +54,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(tmp_path: Path) -> TrainingJob:
     return made_job(tmp_path / "learning", MEANS)
-
-
-@pytest.fixture
-def torch_job(tmp_path: Path) -> TrainingJob:
-    job = made_job(tmp_path / "torch", MODEL)
-    return replace(job, model=replace(MODEL, model="support.tiny_model:Threaded"))
 
 
 def epochs_of(job: TrainingJob) -> list[Path]:
@@ -106,39 +99,6 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
     assert holders
     assert holders[0].startswith("migrator retrain vision")
     assert driver.instances()[0].holders == ()
-
-
-async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
-    job: TrainingJob, tmp_path: Path
-) -> None:
-    noting = replace(job, model=replace(job.model, model="support.slow_model:ToldWhenBuilt"))
-    estimate = replace(noting, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
-    jobs = [replace(noting, folder=tmp_path / name) for name in ("one", "two")]
-    async with trainings_for(noting) as (trainings, _):
-        training = asyncio.gather(*map(trainings.train, jobs))
-        await trainings.estimate(estimate)
-        trained = await training
-    assert all(result.adopted for result in trained)
-    assert (job.folder.parent / "workers.log").read_text(encoding="utf-8").count("built") == 1
-    assert "built" not in (job.folder.parent / "log").read_text(encoding="utf-8")
-
-
-async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
-    torch_job: TrainingJob,
-) -> None:
-    job = torch_job
-    limited, mapped = replace(job, limit_s=LIMIT_S), list[str]()
-    async with trainings_for(job) as (trainings, forkserver):
-        process = Path(f"/proc/{forkserver.pid}")
-        assert len(list((process / "task").iterdir())) == 1
-        assert not has_opened_gpu(process / "fd")
-        result = await trainings.train(limited, lambda _: mapped.append(mapped_by(trainings)))
-    assert result.adopted
-    assert "libtorch" in mapped[0]
-    said = (job.folder.parent / "log").read_text(encoding="utf-8")
-    assert "2 threads" in said
-    assert "imported:" in said
-    assert "torch._dynamo" not in said
 
 
 async def test_a_training_outlives_the_forkserver_and_the_next_waits_for_another(
@@ -208,7 +168,6 @@ async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
 
 
 async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
-    assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
     async with trainings_for(job) as (trainings, forkserver):
         # less than a checkpoint, more than the small files before it

@@ -84,36 +84,32 @@ class Learning:
         the user.
         """
         tenants = list(self._tenants.values())
-        first = await asyncio.gather(*map(self._find, tenants))
-        versions = {tenant.name: version for tenant, version in zip(tenants, first, strict=True)}
-        live_tenants = self._context.live_tenants
+        found = await asyncio.gather(*map(self._find, tenants))
+        live = self._context.live_tenants
+        versions = list(zip(tenants, found, strict=True))
         missing = [
-            tenant
-            for tenant in tenants
-            if versions[tenant.name] is None and live_tenants[tenant.name].benchmark
+            one.name for one, version in versions if not version and live[one.name].benchmark
         ]
         if missing:
-            names = ", ".join(tenant.name for tenant in missing)
-            report(f"pre-training {names}: there is no model of them yet")
-            # emulated GPUs do not compute
-            emulated, whole = self._context.serving.emulated, self._context.gpu_thread.whole
-            async with nullcontext() if emulated else whole() as environment:
-                pretrained = await asyncio.gather(
-                    *(self._pretrain(tenant, environment, report) for tenant in missing)
-                )
-            versions |= {version.tenant: version for version in pretrained}
-        for tenant in tenants:
-            self._begin_with(tenant, versions[tenant.name])
+            report(f"pre-training {', '.join(missing)}: there is no model of them yet")
+        on_host = not missing or self._context.serving.emulated  # emulated GPUs do not compute
+        async with nullcontext() if on_host else self._context.gpu_thread.whole() as environment:
+            await asyncio.gather(*(self._begin(*one, environment, report) for one in versions))
 
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
-        version = await self._find(tenant)
-        if version is None and self._context.live_tenants[tenant.name].benchmark:
-            version = await self._pretrain(tenant, None, _log.info)
-        self._begin_with(tenant, version)
+        await self._begin(tenant, await self._find(tenant), None, _log.info)
 
-    def _begin_with(self, tenant: TenantState, version: Version | None) -> None:
+    async def _begin(
+        self,
+        tenant: TenantState,
+        version: Version | None,
+        environment: Mapping[str, str] | None,
+        report: Callable[[str], None],
+    ) -> None:
         past: list[Past] = []
+        if version is None and self._context.live_tenants[tenant.name].benchmark:
+            version = await self._pretrain(tenant, environment, report)
         if version is not None:
             tenant.switch_version(version)
             past = _past_of(version)

@@ -157,7 +157,7 @@ class Work:
 
         self.report(pace.part)
         candidate, result = retrain(model, data, before, job.settings, checkpoints, step, laps)
-        if job.kind is JobKind.PRETRAIN and job.labels is not None:
+        if job.kind is JobKind.PRETRAIN:
             remember(job.labels, job.tenant, data, job.replay, job.settings.seed)
         weights = None
         if result.adopted:
@@ -216,8 +216,6 @@ class Work:
 
     def _window(self) -> WindowData:
         job = self.job
-        if job.labels is None:
-            raise InputError(f"{job.tenant}: the job names no file of labels; give one")
         return window_data(
             job.labels,
             job.tenant,
@@ -231,8 +229,7 @@ class Work:
 
     def _scenario(self, pixels: int | None) -> WindowData:
         job, seed = self.job, self.job.settings.seed
-        if job.benchmark is None:
-            raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
+        assert job.benchmark is not None, "others have no pre-training"
         if self.built.modality is Modality.TENSORS:
             raise InputError(
                 f"{job.tenant}: {job.model.model} declares tensors of its own, which "
@@ -345,7 +342,7 @@ def _identity(job: TrainingJob) -> str:
     elsewhere = replace(
         job,
         folder=Path(),
-        labels=None,
+        labels=Path(),
         past=(),
         configurations=(),
         environment={},

@@ -65,10 +65,10 @@ class TrainingJob:
     model: ModelSpec
     folder: Path
     """The job's own folder for checkpoints and the retrained weights."""
+    labels: Path
+    """The file of the labels. A pre-training stores its replay samples there."""
     weights: Path | None = None
     """Weights of the serving model; None: those that the model was built with."""
-    labels: Path | None = None
-    """The file of the labels. A pre-training stores its replay samples there."""
     window: int = 0
     """The last window whose labels are learned."""
     since: int | None = None

@@ -169,17 +169,6 @@ async def test_a_removal_fails_if_reconfiguration_is_paused_meanwhile(bench: Ben
     assert not bench.router.refuses("photos")
 
 
-async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
-    bench.router.counts["photos"].total.received += 1
-    going = asyncio.create_task(bench.admission.remove("photos"))
-    await until_async(lambda: bench.router.refuses("photos"))
-    going.cancel()
-    await asyncio.gather(going, return_exceptions=True)
-    assert bench.router.refuses("photos")
-    await bench.admission.admit({})
-    assert not bench.router.refuses("photos")
-
-
 async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Bench) -> None:
     bench.tenants["photos"].drain()
     await bench.fails_to_go()

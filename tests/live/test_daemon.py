@@ -73,16 +73,6 @@ def test_token_variables_reach_no_process_of_a_daemon(steady: tuple[Served, Path
         assert not values & set(TOKENS.values()), (pid, values)
 
 
-def test_two_daemons_do_not_share_a_gpu(steady: tuple[Served, Path]) -> None:
-    daemon, folder = steady
-    with (
-        pytest.raises(AssertionError, match="process"),
-        served(folder / "small.yaml", folder / "state", token=TOKENS["SHOP_ADMIN"], **TOKENS),
-    ):
-        pass
-    assert daemon.status()["tenants"]["photos"]["version"] == 1
-
-
 def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(
     steady: tuple[Served, Path],
 ) -> None:

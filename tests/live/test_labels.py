@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.io.database import FileMovedError
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as labels_module
 from migrator.live.labels import (
@@ -114,70 +113,30 @@ async def test_another_label_of_a_request_is_refused_and_the_first_kept(tmp_path
     assert data.new.labels.tolist() == [1]
 
 
-async def test_labels_are_refused_while_their_file_is_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home, away = tmp_path / "home", tmp_path / "away"
-    home.mkdir()
-    labels = Labels(home / "labels.db")
-    assert await labels.add("a", 0, sample(1), 1, None, "before")
-    assert labels.moved == ""
-    home.rename(away)
-    for number in range(3):
-        with pytest.raises(FileMovedError, match="put it back, or restart the daemon"):
-            await labels.add("a", 0, sample(2), 1, None, f"meanwhile {number}")
-    assert "labels.db" in labels.moved
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    away.rename(home)
-    assert labels.moved == ""
-    assert await labels.add("a", 0, sample(2), 1, None, "after")
-    assert labels.counts("a", 0).labelled == 2
-    await labels.close()
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        np.arange(12, dtype=np.uint8).reshape(3, 2, 2),
+async def test_arrays_come_back_as_they_were_and_others_are_refused(tmp_path: Path) -> None:
+    labels = Labels(tmp_path / "labels.db")
+    arrays = (
         np.arange(-4, 4, dtype=np.int32),
-        np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3),
         np.arange(4, dtype=">i4"),
         np.arange(12, dtype=np.int64).reshape(3, 4).T,
         np.array(7, dtype=np.uint8),
-    ],
-    ids=lambda array: array.dtype.str,
-)
-async def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    await labels.add("a", 0, inputs, 1, None, "r1")
-    await labels.close()
-    data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
-    np.testing.assert_array_equal(data.new.inputs, inputs[None])
-    assert data.new.inputs.dtype == inputs.dtype.newbyteorder("=")
-    assert data.new.labels.tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("inputs", "label", "request_id"),
-    [
-        (np.array(["words"]), 0, "r"),
-        (np.array([object()], dtype=object), 0, "r"),
-        (np.zeros((0, 3), np.uint8), 0, "r"),
-        (sample(1), -1, "r"),
-        (sample(1), 2**40, "r"),
-        (sample(1), 0, ""),
-        (sample(1), 0, "r" * 201),
-        (sample(1), 0, "\ud800"),
-    ],
-)
-async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
-    tmp_path: Path, inputs: NDArray[Any], label: int, request_id: str
-) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    with pytest.raises(InputError, match="label of a"):
-        await labels.add("a", 0, inputs, label, None, request_id)
+    )
+    for number, inputs in enumerate(arrays):
+        await labels.add(f"t{number}", 0, inputs, 1, None, "r1")
+    words, none = np.array(["words"]), np.zeros((0, 3), np.uint8)
+    refused: tuple[tuple[NDArray[Any], int, str], ...] = (
+        *((words, 0, "r"), (none, 0, "r"), (sample(1), -1, "r"), (sample(1), 2**40, "r")),
+        *((sample(1), 0, ""), (sample(1), 0, "r" * 201), (sample(1), 0, "\ud800")),
+    )
+    for inputs, label, request_id in refused:
+        with pytest.raises(InputError, match="label of a"):
+            await labels.add("a", 0, inputs, label, None, request_id)
     assert await labels.add("a", 0, sample(1), 0, None, "fine")
     await labels.close()
+    for number, inputs in enumerate(arrays):
+        new = window_data(tmp_path / "labels.db", f"t{number}", 0, held_out=0.0).new
+        np.testing.assert_array_equal(new.inputs, inputs[None])
+        assert new.inputs.dtype == inputs.dtype.newbyteorder("=")
 
 
 def test_held_out_samples_are_never_trained_on_in_any_window(tmp_path: Path) -> None:

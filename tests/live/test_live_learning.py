@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -274,6 +276,17 @@ async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
     assert restarted.past_estimates == models.past_estimates
     assert again.version is not None
     assert again.version.number == 2
+
+
+async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
+    trainings = _Pretended(tmp_path, seconds=35.0, parts_s=parts_s)
+    gpu_thread = SimpleNamespace(whole=lambda: nullcontext({}))
+    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
+    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
+    assert tenant.duration.fixed_s == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])

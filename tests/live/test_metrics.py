@@ -9,7 +9,7 @@ from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
 from migrator.control.events import Created, Ready, TrainingCompleted, TrainingProgressed
 from migrator.control.tenant_state import TrainingRoom
-from migrator.core.problem import Holding, Instance, Kind, Share, Task
+from migrator.core.problem import Holding, Instance, Share
 
 
 @pytest.fixture
@@ -93,16 +93,3 @@ def test_shares_have_no_profile_and_are_told_apart(tmp_path: Path) -> None:
         ("25%", "", "")
     }
     assert len({label["unit"] for label in labels}) == 2
-
-
-def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Path) -> None:
-    run = watched_run(tmp_path)
-    came(run, "photos", 1)
-    quiet = len(run.samples())
-    for number in range(50):
-        run.recorder.decisions.plan_requested(f"reason {number}")
-        came(run, "photos", 3)
-        wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
-        run.context.executor.follow(run.now_s[0] + number, [(wanted,)], 1.0)
-    busy = len(run.samples())
-    assert busy - quiet == 1  # the one instance

@@ -125,13 +125,7 @@ class Bench:
             context.tenants, context.clock, context.labels, controller, on_instances=False
         )
         self.actions = OperatorActions(
-            context,
-            controller,
-            self.actuation,
-            self.learning,
-            retrainings,
-            self.recorder,
-            empty_s=5.0,
+            context, controller, self.actuation, self.learning, retrainings, self.recorder
         )
         self.actions.restore_drained()
 
@@ -170,12 +164,6 @@ async def test_pausing_reaches_the_executor_and_is_recorded(bench: Bench) -> Non
         ("resume", None, "cli", "done"),
     ]
     assert bench.recorder.actions[0].words == first.words
-
-
-async def test_replanning_asks_the_policy_at_once(bench: Bench) -> None:
-    bench.clock.start()
-    assert (await bench.act("replan")).outcome is Outcome.DONE
-    assert bench.planning.ask((), {}) == "asked for by an operator"
 
 
 async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: Bench) -> None:
@@ -250,17 +238,6 @@ async def test_what_waits_is_answered_before_it_is_planned_without(bench: Bench)
     worker.held.set()
     assert (await draining).outcome is Outcome.DONE
     assert asking.done()
-
-
-async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Bench) -> None:
-    await bench.act("drain", "cameras")
-    await bench.act("pause")
-    again = Bench(bench.folder)
-    assert again.tenants["cameras"].drained
-    assert again.router.refuses("cameras")
-    assert not again.router.refuses("photos")
-    assert not again.executor.paused
-    again.planning.close()
 
 
 async def test_an_unexpected_error_is_recorded_too(bench: Bench) -> None:

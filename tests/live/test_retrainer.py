@@ -232,21 +232,15 @@ def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path:
     assert "cannot be written" in result.why
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:
-    clock = FakeClock()
-    pace = EmulatedPace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
-    moments = []
-    for _ in range(4):
-        clock.now_s += 0.5
+    began_s = time.monotonic()
+    pace = EmulatedPace(1.2, 4, began_s - 0.4)
+    for step in range(1, 5):
+        time.sleep(0.05)
         pace.step()
-        moments.append(clock.now_s)
-    assert moments == pytest.approx([102, 104, 106, 108])
+        assert time.monotonic() - began_s >= 0.2 * step
     assert pace.part == 1
+    resumed = EmulatedPace(60.0, 4, time.monotonic() - 30.0, 2)
+    assert resumed.part == 0.5
+    resumed.step()
+    assert time.monotonic() - began_s < 30, "it does not wait for what is late"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from support import PYTHONPATH
-from support.faults import events, forkserver_of, said, settled, teach
+from support.faults import forkserver_of, said, settled, teach
 from support.live_daemon import TENANT, Served, samples, scenario_file, served
 from support.serving import children
 from typer.testing import CliRunner
@@ -142,36 +142,15 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
         assert control(daemon, "cameras", "unload")[0] == 200
         status, answer = control(daemon, "cameras", "load", one_class)
         assert (status, "it was served with another model" in answer["error"]) == (400, True)
-        # a restarted forkserver does not import what no tenant needs
-        own.unlink()
-        before, earlier = forkserver_of(daemon), len(events(tmp_path / "state"))
-        os.kill(before, signal.SIGKILL)
-        said(tmp_path / "state", "the forkserver of photos runs again", after=earlier)
-        assert forkserver_of(daemon) != before
-        assert daemon.infer("photos", PICTURES[0], "").status_code == 200
-        status, answer = control(daemon, "cameras", "load")
-        assert (status, "own_means cannot be imported" in answer["error"]) == (400, True)
-        own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
+        # a forkserver that cannot be restarted stops the plans of its own tenant only
         assert control(daemon, "cameras", "load")[0] == 200
-        assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
-        # one that cannot be restarted stops the plans of its own tenant only
         own.unlink()
         (added,) = (pid for pid in children(forkserver_of(daemon)) if children(pid))
         os.kill(added, signal.SIGKILL)
         said(tmp_path / "state", "the forkserver of cameras died", "workers go on serving")
         assert daemon.infer("cameras", PICTURES[0], "").status_code == 200
-        # what is said of another one is not about this one, which never runs again
-        earlier = len(events(tmp_path / "state"))
-        os.kill(forkserver_of(daemon), signal.SIGKILL)
-        said(tmp_path / "state", "the forkserver of photos died", after=earlier)
-        said(tmp_path / "state", "the forkserver of photos runs again", after=earlier)
         assert control(daemon, "cameras", "unload")[0] == 200
         assert daemon.stop() == 0, daemon.said()
-    assert not [
-        text
-        for text in events(tmp_path / "state")[earlier:]
-        if "forkserver" in text and "cameras" in text
-    ]
 
 
 @pytest.fixture(scope="module")

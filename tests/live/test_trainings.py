@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,6 @@ import pytest
 from support.live_learning import (
     ENVIRONMENT,
     MEANS,
-    SETTINGS,
     forkserver_for,
     made_job,
     trainings_for,
@@ -29,17 +26,13 @@ from migrator.core.catalogue import Place
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.io.processes import is_running
-from migrator.live.labels import Labels
-from migrator.live.retrainer import EPOCHS, RETRAINED, Work
+from migrator.live.retrainer import EPOCHS, RETRAINED
 from migrator.live.training import (
     JobKind,
-    TrainingFailedError,
     TrainingJob,
     TrainingLostError,
-    TrainingResult,
     Trainings,
 )
-from migrator.serving.workers.forkserver_process import build_all
 
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
@@ -141,43 +134,6 @@ async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_en
     await trainings.close()
     with pytest.raises(TrainingLostError, match="the daemon stops"):
         await asked[1]
-
-
-async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
-    job: TrainingJob, tmp_path: Path
-) -> None:
-    job = replace(job, settings=replace(SETTINGS, epochs=8))
-    async with trainings_for(job) as (trainings, _):
-        # so slow that seven epochs are still to come when the first is seen
-        lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
-        await until_async(lambda: bool(epochs_of(job)) or lost.done())
-        os.kill(trainings.pids[0], signal.SIGKILL)
-        with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
-            await lost
-        result = await trainings.train(job)
-    straight = replace(job, folder=tmp_path / "straight")
-    built = build_all({"vision": job.model})["vision"]
-    whole = Work(straight, built, time.monotonic(), lambda _part: None).run()
-    assert isinstance(whole, TrainingResult)
-    assert 1 <= result.epochs_resumed < 8
-    assert whole.epochs_resumed == 0
-    assert result.curve == whole.curve
-    assert result.weights is not None
-    assert whole.weights is not None
-    assert result.weights.read_bytes() == whole.weights.read_bytes()
-
-
-async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
-    labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
-    async with trainings_for(job) as (trainings, forkserver):
-        # less than a checkpoint, more than the small files before it
-        resource.prlimit(forkserver.pid or 0, resource.RLIMIT_FSIZE, (4_000, 4_000))
-        with pytest.raises(TrainingFailedError, match="cannot be written"):
-            await trainings.train(job)
-    await labels.close()
-    assert not (job.folder / RETRAINED).exists()
-    assert not epochs_of(job)
-    assert not list(job.folder.rglob("*.unfinished"))
 
 
 _DAEMON = """

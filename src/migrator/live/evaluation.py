@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from migrator.control.tenant_state import FEWEST_LABELS
@@ -48,8 +48,10 @@ class DueEvaluation:
 class Evaluations:
     """Finds out which models are to be evaluated, and evaluates them."""
 
-    def __init__(self, context: Context, recorder: LiveRecorder) -> None:
-        self._context, self._recorder = context, recorder
+    def __init__(
+        self, context: Context, recorder: LiveRecorder, request_plan: Callable[[str], None]
+    ) -> None:
+        self._context, self._recorder, self._request_plan = context, recorder, request_plan
         self._last: dict[str, DueEvaluation] = {}
         self._not_before_s: dict[str, float] = {}
         self._running: set[str] = set()
@@ -75,8 +77,8 @@ class Evaluations:
                 self._running.add(name)
                 yield DueEvaluation(name, window, version.number, labelled)
 
-    async def evaluate(self, wanted: DueEvaluation) -> bool:
-        """Evaluate a model. Returns whether the accuracy that plans rest on changed noticeably."""
+    async def evaluate(self, wanted: DueEvaluation) -> None:
+        """Evaluate a model; request a plan if the accuracy that plans use changes noticeably."""
         name, clock = wanted.tenant, self._context.clock
         try:
             accuracy = await self._accuracy(wanted)
@@ -88,16 +90,17 @@ class Evaluations:
             self._not_before_s[name] = clock.now_s() + _AGAIN_S
         tenant = self._context.tenants.get(name)
         if accuracy is None or tenant is None:
-            return False
+            return
         self._last[name] = wanted
         version, before = tenant.version, tenant.accuracy
         if version is None or version.number != wanted.version:
-            return False
-        changed = abs(accuracy - before) >= _CHANGED
-        if changed:
+            return
+        taken = tenant.take_evaluation(accuracy, wanted.window, version)
+        if abs(accuracy - before) >= _CHANGED:
             text = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
             self._recorder.event("accuracy", text, tenant=name, version=version.number)
-        return tenant.take_evaluation(accuracy, wanted.window, version) and changed
+            if taken:
+                self._request_plan(f"{name} was evaluated on new labels")
 
     async def _accuracy(self, wanted: DueEvaluation) -> float | None:
         """The share of correct answers; None without samples, without a worker, or if another

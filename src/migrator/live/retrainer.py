@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,23 +76,12 @@ class EmulatedPace:
     The time is spread over the steps, so that progress is realistic.
     """
 
-    def __init__(
-        self,
-        seconds: float | None,
-        steps: int,
-        began_s: float,
-        *,
-        done: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`began_s`: time of the clock at which its time began. `done`: steps of an earlier
+    def __init__(self, seconds: float | None, steps: int, began_s: float, done: int = 0) -> None:
+        """`began_s`: the monotonic clock when its time began. `done`: steps of an earlier
         process."""
-        now = clock()
-        left = 0.0 if seconds is None else seconds * (1 - done / max(1, steps))
-        self._first_s, self._steps, self.done = now, max(1, steps), done
-        self._each_s = max(0.0, left - (now - began_s)) / max(1, steps - done)
-        self._begun, self._clock, self._sleep = done, clock, sleep
+        self._until_s, self._steps, self.done = time.monotonic(), max(1, steps), done
+        left_s = began_s - self._until_s + (seconds or 0.0) * (1 - done / self._steps)
+        self._each_s = max(0.0, left_s) / max(1, steps - done)
 
     @property
     def part(self) -> float:
@@ -102,10 +90,8 @@ class EmulatedPace:
     def step(self) -> None:
         """Count a step and wait for its end."""
         self.done += 1
-        until_s = self._first_s + self._each_s * (self.done - self._begun)
-        left_s = until_s - self._clock()
-        if left_s > 0:
-            self._sleep(left_s)
+        self._until_s += self._each_s
+        time.sleep(max(0.0, self._until_s - time.monotonic()))
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,7 @@ class Work:
             expected = estimate(model, data, before, job.settings, ())
             laps.end(TRIAL)
         done = resumed * steps // job.settings.epochs
-        pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
+        pace = EmulatedPace(job.pace_s, steps, started_s, done)
         steps_made = 0
 
         def step() -> None:
